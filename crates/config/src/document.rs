@@ -42,16 +42,34 @@ impl Document {
         }
     }
 
-    /// Deserialises the document without the tables at `sections`, which have other readers ([`Section`]).
+    /// Deserialises the document without the tables in the table at `path`, which have other readers ([`Section`]).
+    /// Returns their names, too.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with the line.
-    pub(crate) fn parse<T: DeserializeOwned>(&self, sections: &[SettingPath<'_>]) -> Result<T> {
+    pub(crate) fn parse_without_tables<T: DeserializeOwned>(
+        &self,
+        path: SettingPath<'_>,
+    ) -> Result<(T, Vec<String>)> {
         let mut document = DeTable::parse(&self.text).map_err(|error| self.malformed(&error))?;
-        for section in sections {
-            remove(document.get_mut(), section);
+        let mut table = Some(document.get_mut());
+        for key in path {
+            table = table.and_then(|table| match table.get_mut(*key).map(Spanned::get_mut) {
+                Some(DeValue::Table(inner)) => Some(inner),
+                _ => None,
+            });
         }
-        T::deserialize(document.into_deserializer()).map_err(|error| self.malformed(&error))
+        let mut names = Vec::new();
+        if let Some(table) = table {
+            let tables = table.iter().filter(|(_, value)| value.get_ref().is_table());
+            names = tables.map(|(key, _)| key.get_ref().to_string()).collect();
+            for name in &names {
+                table.remove(name.as_str());
+            }
+        }
+        T::deserialize(document.into_deserializer())
+            .map(|parsed| (parsed, names))
+            .map_err(|error| self.malformed(&error))
     }
 
     /// Returns the table at `path` as a section of its own.
@@ -116,26 +134,6 @@ impl Document {
 impl fmt::Debug for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Document({})", self.shown)
-    }
-}
-
-/// Removes the table at `path`.
-fn remove(table: &mut DeTable<'_>, path: SettingPath<'_>) {
-    match path {
-        [] => {}
-        [key] => {
-            if table
-                .get(*key)
-                .is_some_and(|value| value.get_ref().is_table())
-            {
-                table.remove(*key);
-            }
-        }
-        [key, rest @ ..] => {
-            if let Some(DeValue::Table(inner)) = table.get_mut(*key).map(Spanned::get_mut) {
-                remove(inner, rest);
-            }
-        }
     }
 }
 
@@ -252,9 +250,11 @@ mod tests {
         }
         let document = Document::new("x.toml", "kind = 'k'\n\n[k]\nsize = 1\n");
         let kind = "k".to_owned();
-        assert_eq!(document.parse::<Outer>(&[&["k"]]).unwrap(), Outer { kind });
+        let (outer, names) = document.parse_without_tables::<Outer>(&[]).unwrap();
+        assert_eq!((outer, names), (Outer { kind }, vec!["k".to_owned()]));
         let line = |error: Error| error.place().and_then(|place| place.line);
-        assert_eq!(line(document.parse::<Outer>(&[]).unwrap_err()), Some(3));
+        let error = document.parse_without_tables::<Inner>(&[]).unwrap_err();
+        assert_eq!(line(error), Some(1));
         let section = document.section(&["k"]);
         assert_eq!(section.parse().unwrap(), Some(Inner { size: 1 }));
         let overridden = section.clone().with(&toml::toml! { size = 2 });

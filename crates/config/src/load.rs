@@ -2,24 +2,10 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
-
 use super::document::{Document, SettingPath};
 use super::{Config, Recipe, ReleaseSource, SeriesFiles, Workload, recipe, workload};
 use crate::CONFIG_FILE;
 use perfquilt_model::error::{Error, Result};
-
-/// The part of the configuration that names the adapter's section.
-#[derive(Deserialize)]
-struct AdapterOnly {
-    #[serde(default)]
-    server: ServerOnly,
-}
-
-#[derive(Default, Deserialize)]
-struct ServerOnly {
-    adapter: Option<String>,
-}
 
 impl Config {
     /// Reads the configuration and the workloads of the workspace at `root`.
@@ -29,11 +15,10 @@ impl Config {
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
     pub fn load(root: &Path) -> Result<Config> {
         let document = Document::read(&root.join(CONFIG_FILE), CONFIG_FILE)?;
-        let adapter = document.parse::<AdapterOnly>(&[])?.server.adapter;
-        let adapter = adapter.unwrap_or_default();
-        let section: SettingPath<'_> = &["server", &adapter];
-        let mut config: Config = document.parse(&[section])?;
-        config.server.settings = document.section(section);
+        let (mut config, sections): (Config, _) = document.parse_without_tables(&["server"])?;
+        let server = &mut config.server;
+        server.settings = document.section(&["server", &server.adapter]);
+        server.sections = sections;
         for (name, recipe) in &config.recipe {
             recipe.check_own(name, &document)?;
         }

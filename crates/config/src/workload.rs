@@ -25,24 +25,20 @@ pub struct Workload {
     /// The section named after the kind, which its client reads.
     #[serde(skip)]
     pub settings: Section,
+    /// The names of all sections of the file.
+    #[serde(skip)]
+    pub sections: Vec<String>,
     #[serde(skip)]
     document: Document,
-}
-
-/// The part of a workload's file that names its section.
-#[derive(Deserialize)]
-struct KindOnly {
-    kind: Option<String>,
 }
 
 impl Workload {
     /// Reads the workload called `name` from a document.
     fn read(name: &str, document: Document) -> Result<Self> {
-        let KindOnly { kind } = document.parse(&[])?;
-        let section = kind.unwrap_or_default().replace('-', "_");
-        let mut workload: Workload = document.parse(&[&[section.as_str()]])?;
+        let (mut workload, sections): (Workload, _) = document.parse_without_tables(&[])?;
         workload.name = name.to_owned();
-        workload.settings = document.section(&[&section]);
+        workload.settings = document.section(&[&workload.kind.replace('-', "_")]);
+        workload.sections = sections;
         workload.document = document;
         Ok(workload)
     }

@@ -29,6 +29,7 @@ pub(super) const KIND: AdapterKind = AdapterKind {
     check: |server| CommandServer::read(server).map(drop),
     adapter: |setup| {
         let commands = CommandServer::read(setup.server)?;
+        commands.check(&setup.server.settings)?;
         Ok(Box::new(CommandAdapter::new(
             commands,
             setup.bench_config.clone(),
@@ -61,25 +62,28 @@ impl CommandServer {
         let commands: CommandServer = section.parse()?.ok_or_else(|| {
             section.error(&[], "adapter `command` needs a [server.command] section")
         })?;
-        commands.check(section)?;
-        Ok(commands)
-    }
-
-    /// Refuses empty commands, unknown placeholders, and a server that listens on a fixed address.
-    pub(super) fn check(&self, section: &Section) -> Result<()> {
-        let sample: BTreeMap<String, String> = ["server", "dir", "socket", "port", "config"]
-            .map(|name| (name.to_owned(), String::new()))
-            .into();
-        for (key, words) in [
-            ("start", Some(&self.start)),
-            ("ready", Some(&self.ready)),
-            ("stop", self.stop.as_ref()),
-        ] {
-            let Some(words) = words else { continue };
+        for (key, words) in commands.all() {
             if words.first().is_none_or(String::is_empty) {
                 let fault = format!("`{key}` of the server is an empty command");
                 return Err(section.error(&[key], fault));
             }
+        }
+        Ok(commands)
+    }
+
+    /// Returns the commands with their keys.
+    fn all(&self) -> impl Iterator<Item = (&'static str, &Vec<String>)> {
+        let commands = [("start", &self.start), ("ready", &self.ready)];
+        let stop = self.stop.iter().map(|stop| ("stop", stop));
+        commands.into_iter().chain(stop)
+    }
+
+    /// Refuses unknown placeholders, and a server that listens on a fixed address.
+    pub(super) fn check(&self, section: &Section) -> Result<()> {
+        let sample: BTreeMap<String, String> = ["server", "dir", "socket", "port", "config"]
+            .map(|name| (name.to_owned(), String::new()))
+            .into();
+        for (key, words) in self.all() {
             expand(words, &sample).map_err(|error| section.locate(&[key], error))?;
         }
         // Several servers run at once, and a fixed address could belong to an unrelated server.

@@ -160,7 +160,14 @@ pub struct AdapterSetup<'a> {
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with file and line, for an unknown adapter and for invalid
 /// settings.
 pub fn check(config: &Config) -> Result<()> {
-    (kind(config)?.check)(&config.server)
+    let kind = kind(config)?;
+    let mut sections = config.server.sections.iter();
+    if let Some(other) = sections.find(|section| *section != kind.name) {
+        let name = kind.name;
+        let fault = format!("[server.{other}] is not a section of the adapter `{name}`");
+        return Err(config.locate(&["server", other], Error::usage(fault)));
+    }
+    (kind.check)(&config.server)
 }
 
 /// Returns the adapter named in `[server]`.

@@ -532,3 +532,46 @@ fn a_configuration_the_server_would_ignore_is_refused() {
     std::fs::write(&file, "[mysqld]\nport = 1\n").unwrap();
     assert_ne!(adapter.identity().unwrap(), before);
 }
+
+/// Returns the error of a configuration whose section `[server]` is `server`.
+fn configuration_error(server: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("bench-config")).unwrap();
+    let text = format!(
+        "[upstream]\nname = \"x\"\ncurrent = \"1\"\n[recipe]\n[preset]\n[server]\n{server}"
+    );
+    std::fs::write(folder.path().join("bench-config/perfquilt.toml"), text).unwrap();
+    let config = perfquilt_config::Config::load(folder.path()).unwrap();
+    check(&config).unwrap_err().to_string()
+}
+
+#[test]
+fn faults_of_the_configuration_name_their_line() {
+    let command = "[server.command]\nstart = [\"x\"]\nready = []\n";
+    for (server, expected) in [
+        (
+            "adapter = \"mariadbd\"\n".to_owned(),
+            "7: there is no adapter `mariadbd`",
+        ),
+        (
+            format!("adapter = \"mariadb\"\n{command}"),
+            "8: [server.command] is not a section of the adapter `mariadb`",
+        ),
+        (
+            "adapter = \"command\"\n".to_owned(),
+            "6: adapter `command` needs a [server.command] section",
+        ),
+        (
+            format!("adapter = \"command\"\n{command}"),
+            "10: `ready` of the server is an empty command",
+        ),
+        (
+            format!("adapter = \"command\"\n{command}x = 1\n"),
+            "11: unknown field `x`",
+        ),
+    ] {
+        let error = configuration_error(&server);
+        let expected = format!("bench-config/perfquilt.toml:{expected}");
+        assert!(error.starts_with(&expected), "{error}\n{expected}");
+    }
+}

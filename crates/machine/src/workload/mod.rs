@@ -50,7 +50,15 @@ pub const KINDS: &[WorkloadKind] = &[
 /// settings.
 pub fn client_of(workload: &Workload, kinds: &[WorkloadKind]) -> Result<Box<dyn Client>> {
     match kinds.iter().find(|kind| kind.name == workload.kind) {
-        Some(kind) => (kind.client)(workload),
+        Some(kind) => {
+            let own = workload.settings.name();
+            let mut sections = workload.sections.iter();
+            if let Some(other) = sections.find(|section| **section != own) {
+                let fault = format!("[{other}] is not a section of the kind `{}`", kind.name);
+                return Err(workload.locate(&[other], Error::usage(fault)));
+            }
+            (kind.client)(workload)
+        }
         None => {
             let names: Vec<String> = kinds.iter().map(|kind| kind.name.to_owned()).collect();
             let unknown = Error::unknown("kind of workload", &workload.kind, names.iter());
@@ -196,6 +204,8 @@ mod tests {
             ),
             ("kind = \"sysbench\"".to_owned(), "kind"),
             ("kind = \"sysbensh\"".to_owned(), "kind"),
+            (sysbench.replace("sysbench\"", "sysbensh\""), "kind"),
+            (format!("{sysbench}[handler]\nrows = 1\n"), "[handler]"),
         ] {
             let error = client(&workload(&text)).unwrap_err();
             assert_eq!(error.kind(), Kind::Usage, "{error}");
