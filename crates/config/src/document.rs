@@ -72,11 +72,13 @@ impl Document {
             .map_err(|error| self.malformed(&error))
     }
 
-    /// Returns the table at `path` as a section of its own.
-    pub(crate) fn section(&self, path: SettingPath<'_>) -> Section {
+    /// Returns the table at `path` as a section of its own. `tables` are the names of all tables beside it, its own
+    /// among them.
+    pub(crate) fn section(&self, path: SettingPath<'_>, tables: Vec<String>) -> Section {
         Section {
             document: self.clone(),
             path: path.iter().map(|&key| key.to_owned()).collect(),
+            tables,
             overrides: toml::Table::new(),
         }
     }
@@ -143,26 +145,39 @@ impl fmt::Debug for Document {
 pub struct Section {
     document: Document,
     path: Vec<String>,
+    /// The names of the tables in the table around the section.
+    tables: Vec<String>,
     /// Settings that replace those of the file.
     overrides: toml::Table,
 }
 
 impl Section {
-    /// Returns the section at `path` of a document with the content `text`, for tests and benchmarks.
-    pub fn new(shown: &str, text: &str, path: SettingPath<'_>) -> Self {
-        Document::new(shown, text).section(path)
-    }
-
     /// Returns the name of the section, without brackets: `server.command`.
     pub fn name(&self) -> String {
         self.path.join(".")
     }
 
+    /// Checks that the table around the section has no other tables: they would be sections of other owners. `owner`
+    /// describes the section's own: "the kind `command`".
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with the line of the other table.
+    pub fn check_alone(&self, owner: &str) -> Result<()> {
+        let Some((own, around)) = self.path.split_last() else {
+            return Ok(());
+        };
+        let Some(other) = self.tables.iter().find(|table| *table != own) else {
+            return Ok(());
+        };
+        let path: Vec<&str> = around.iter().chain([other]).map(String::as_str).collect();
+        let fault = format!("[{}] is not a section of {owner}", path.join("."));
+        Err(self.document.error(&path, fault))
+    }
+
     /// Replaces settings of the section.
     #[must_use]
     pub fn with(mut self, overrides: &toml::Table) -> Self {
-        let overrides = overrides.clone();
-        self.overrides.extend(overrides);
+        self.overrides.extend(overrides.clone());
         self
     }
 
@@ -255,7 +270,7 @@ mod tests {
         let line = |error: Error| error.place().and_then(|place| place.line);
         let error = document.parse_without_tables::<Inner>(&[]).unwrap_err();
         assert_eq!(line(error), Some(1));
-        let section = document.section(&["k"]);
+        let section = document.section(&["k"], Vec::new());
         assert_eq!(section.parse().unwrap(), Some(Inner { size: 1 }));
         let overridden = section.clone().with(&toml::toml! { size = 2 });
         assert_eq!(overridden.parse().unwrap(), Some(Inner { size: 2 }));
@@ -267,7 +282,10 @@ mod tests {
         );
         assert_eq!(line(section.error(&["size"], "too small")), Some(4));
         assert_eq!(
-            document.section(&["l"]).parse::<Inner>().unwrap(),
+            document
+                .section(&["l"], Vec::new())
+                .parse::<Inner>()
+                .unwrap(),
             None,
             "no such table"
         );

@@ -15,10 +15,9 @@ impl Config {
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
     pub fn load(root: &Path) -> Result<Config> {
         let document = Document::read(&root.join(CONFIG_FILE), CONFIG_FILE)?;
-        let (mut config, sections): (Config, _) = document.parse_without_tables(&["server"])?;
+        let (mut config, tables): (Config, _) = document.parse_without_tables(&["server"])?;
         let server = &mut config.server;
-        server.settings = document.section(&["server", &server.adapter]);
-        server.sections = sections;
+        server.settings = document.section(&["server", &server.adapter], tables);
         for (name, recipe) in &config.recipe {
             recipe.check_own(name, &document)?;
         }

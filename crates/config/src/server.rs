@@ -22,9 +22,6 @@ pub struct Server {
     /// `[server.ADAPTER]`, which the adapter reads.
     #[serde(skip)]
     pub settings: Section,
-    /// The names of all sections of `[server]`.
-    #[serde(skip)]
-    pub sections: Vec<String>,
 }
 
 fn default_start_seconds() -> f64 {

@@ -25,9 +25,6 @@ pub struct Workload {
     /// The section named after the kind, which its client reads.
     #[serde(skip)]
     pub settings: Section,
-    /// The names of all sections of the file.
-    #[serde(skip)]
-    pub sections: Vec<String>,
     #[serde(skip)]
     document: Document,
 }
@@ -35,10 +32,9 @@ pub struct Workload {
 impl Workload {
     /// Reads the workload called `name` from a document.
     fn read(name: &str, document: Document) -> Result<Self> {
-        let (mut workload, sections): (Workload, _) = document.parse_without_tables(&[])?;
+        let (mut workload, tables): (Workload, _) = document.parse_without_tables(&[])?;
         workload.name = name.to_owned();
-        workload.settings = document.section(&[&workload.kind.replace('-', "_")]);
-        workload.sections = sections;
+        workload.settings = document.section(&[&workload.kind.replace('-', "_")], tables);
         workload.document = document;
         Ok(workload)
     }

@@ -161,12 +161,8 @@ pub struct AdapterSetup<'a> {
 /// settings.
 pub fn check(config: &Config) -> Result<()> {
     let kind = kind(config)?;
-    let mut sections = config.server.sections.iter();
-    if let Some(other) = sections.find(|section| *section != kind.name) {
-        let name = kind.name;
-        let fault = format!("[server.{other}] is not a section of the adapter `{name}`");
-        return Err(config.locate(&["server", other], Error::usage(fault)));
-    }
+    let owner = format!("the adapter `{}`", kind.name);
+    config.server.settings.check_alone(&owner)?;
     (kind.check)(&config.server)
 }
 

@@ -51,12 +51,8 @@ pub const KINDS: &[WorkloadKind] = &[
 pub fn client_of(workload: &Workload, kinds: &[WorkloadKind]) -> Result<Box<dyn Client>> {
     match kinds.iter().find(|kind| kind.name == workload.kind) {
         Some(kind) => {
-            let own = workload.settings.name();
-            let mut sections = workload.sections.iter();
-            if let Some(other) = sections.find(|section| **section != own) {
-                let fault = format!("[{other}] is not a section of the kind `{}`", kind.name);
-                return Err(workload.locate(&[other], Error::usage(fault)));
-            }
+            let owner = format!("the kind `{}`", kind.name);
+            workload.settings.check_alone(&owner)?;
             (kind.client)(workload)
         }
         None => {
@@ -83,7 +79,8 @@ pub fn check(config: &Config) -> Result<()> {
     for workload in config.workloads.values() {
         client(workload)?;
     }
-    for (name, preset) in &config.preset {
+    let overriding = config.preset.iter();
+    for (name, preset) in overriding.filter(|(_, preset)| !preset.sql_bench.is_empty()) {
         for workload in &preset.workloads {
             // The workload's own settings are valid, so any fault is in the preset.
             client(&preset.workload(config, workload)?)
