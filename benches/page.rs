@@ -133,6 +133,7 @@ fn fill(store: &Store, wanted: &Arguments, name: &str, blocks: usize, slices: us
                     mean: None,
                     slow: None,
                     p99: None,
+                    lane: None,
                 });
                 let noise = |_| (value * random.random_range(0.9..1.3)) as f32;
                 blobs.push(SliceBlob {

@@ -15,7 +15,9 @@ use clap::Parser;
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::stats;
-use perfquilt_machine::server::{self, Launch, Running, Scratch, ServerAdapter, prepare_template};
+use perfquilt_machine::server::{
+    self, Launch, Running, Scratch, ServerAdapter, ServerSpace, prepare_template,
+};
 use perfquilt_machine::workload::Clients;
 use perfquilt_measure::run;
 use perfquilt_model::error::Kind;
@@ -92,7 +94,7 @@ impl<'a> Bench<'a> {
             adapter,
             server,
             template,
-            scratch: Scratch::open(ws, 2, bytes).unwrap(),
+            scratch: Scratch::open(ws, ServerSpace { servers: 2, bytes }).unwrap(),
             workload,
             database: format!("perfquilt_{data}"),
         }

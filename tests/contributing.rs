@@ -11,7 +11,7 @@ use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::{Draft, Forge as _, Posting};
 use perfquilt_judge::attribution::attribute_with;
-use perfquilt_machine::server::Scratch;
+use perfquilt_machine::server::{Scratch, ServerSpace};
 use perfquilt_machine::workload::Clients;
 use perfquilt_model::error::Error;
 use perfquilt_model::failure::Failure;
@@ -231,7 +231,14 @@ fn the_examples_of_an_adapter_and_a_client_measure_a_server() {
         logs: folder.path().join("logs"),
     })
     .unwrap();
-    let scratch = Scratch::open(&ws, 2, 0).unwrap();
+    let scratch = Scratch::open(
+        &ws,
+        ServerSpace {
+            servers: 2,
+            bytes: 0,
+        },
+    )
+    .unwrap();
     let start = |point: Point| {
         let dir = scratch.fresh().unwrap();
         let running = adapter.start(&server::Launch::new("line", &built, &dir));

@@ -467,6 +467,7 @@ fn measure(space: &Space, release: &str, patches: &[&str], costs: &[f64]) {
                 mean: None,
                 slow: None,
                 p99: None,
+                lane: None,
             }
         });
         store.append(id, &points.collect::<Vec<_>>(), &[]).unwrap();

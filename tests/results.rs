@@ -164,6 +164,7 @@ fn observations(gains: &[f64], noise: f64) -> Vec<Observation> {
                 mean: None,
                 slow: None,
                 p99: None,
+                lane: None,
             });
         }
     }

@@ -9,7 +9,7 @@ use super::choices;
 use super::report;
 use super::report_options::ReportOptions;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Layouts, Preset};
+use perfquilt_config::{Lanes, Layouts, Preset};
 use perfquilt_machine::build::Built;
 use perfquilt_measure::experiment::{self, Data, ExperimentRequest};
 use perfquilt_measure::run::{Effects, RunRequest, Target, builder, is_separate, prepare};
@@ -35,6 +35,10 @@ pub struct MeasuringOptions {
     /// can be relinked)
     #[arg(long, value_name = "HOW", value_parser = choices::layouts())]
     layouts: Option<Layouts>,
+    /// Number of blocks to measure side by side, each on physical cores of its own: auto, or a number
+    /// (default: the preset's, else auto)
+    #[arg(long, value_name = "N")]
+    lanes: Option<Lanes>,
     /// Half-width of every patch's interval, as a fraction of speed, at which measuring ends: 0.003 is 0.3 %;
     /// 0 measures all blocks
     #[arg(long, value_name = "FRACTION")]
@@ -90,6 +94,7 @@ impl MeasuringOptions {
             None => {}
         }
         preset.layouts = self.layouts.or(preset.layouts);
+        preset.lanes = self.lanes.unwrap_or(preset.lanes);
         Ok(preset)
     }
 

@@ -334,6 +334,7 @@ fn observation(workload: &str, meter: Meter, block: u32, point: Point, log: f64)
         mean: None,
         slow: None,
         p99: None,
+        lane: None,
     }
 }
 
@@ -703,6 +704,7 @@ fn sliced(
                 mean: value.tail.map(|tail| tail.mean),
                 slow: value.tail.map(|tail| tail.slow),
                 p99: value.tail.and_then(|tail| tail.p99),
+                lane: None,
                 ..observation("work", Meter::Time, block, value.point, 0.0)
             });
         }

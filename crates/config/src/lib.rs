@@ -28,7 +28,7 @@ pub use commands::{Association, Commands};
 pub use document::{Section, SettingPath};
 pub use files::config_files;
 pub use placeholders::{expand, expand_word};
-pub use preset::{DEFAULT_MIN_BLOCKS, Layouts, MAX_RESOLUTION_PER_MARGIN, Preset};
+pub use preset::{DEFAULT_MIN_BLOCKS, Lanes, Layouts, MAX_RESOLUTION_PER_MARGIN, Preset};
 pub use recipe::{
     BUILD_RECORD, BuildSystem, INSTALL_RESERVED, KEEP_RESERVED, Linker, Profile, ProfileSource,
     RELINK_FOLDER, RELINK_RECORD, Recipe, Relink,

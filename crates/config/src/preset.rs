@@ -1,6 +1,10 @@
 //! `[preset.NAME]`: settings of experiments.
 
-use serde::Deserialize;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use super::document::Document;
 use super::{Config, Workload, seconds};
@@ -17,6 +21,46 @@ pub enum Layouts {
     Padded,
     /// Random order of functions and data
     Shuffled,
+}
+
+/// How many blocks are measured side by side, each on processors of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lanes {
+    /// As many as there are physical cores and memory for.
+    #[default]
+    Auto,
+    /// This many.
+    Count(NonZeroU32),
+}
+
+impl FromStr for Lanes {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Lanes::Auto),
+            number => number
+                .parse()
+                .map(Lanes::Count)
+                .map_err(|_| "`auto` or a number from 1 is needed"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Lanes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Value {
+            Number(i64),
+            Text(String),
+        }
+        let text = match Value::deserialize(deserializer)? {
+            Value::Number(number) => number.to_string(),
+            Value::Text(text) => text,
+        };
+        text.parse().map_err(D::Error::custom)
+    }
 }
 
 /// `[preset.NAME]`: the settings of an experiment.
@@ -49,6 +93,9 @@ pub struct Preset {
     /// How the timed blocks vary the servers' code layouts; by default [`Layouts::Padded`] if the servers can
     /// be relinked.
     pub layouts: Option<Layouts>,
+    /// How many blocks are measured side by side.
+    #[serde(default)]
+    pub lanes: Lanes,
     /// `[preset.NAME.sql_bench]`: settings that override those of all sql-bench workloads.
     #[serde(default)]
     pub sql_bench: toml::Table,

@@ -130,6 +130,7 @@ impl Experiment {
                             mean: None,
                             slow: None,
                             p99: None,
+                            lane: None,
                         });
                         if let (Some(from), Meter::Time) = (self.stalled, meter)
                             && let Some(last) = observations.last_mut()

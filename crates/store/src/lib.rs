@@ -380,7 +380,7 @@ impl Store {
         let mut insert = transaction
             .prepare_cached(
                 "INSERT INTO observations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-                     ?11, ?12, ?13)",
+                     ?11, ?12, ?13, ?14)",
             )
             .map_err(self.failed("write"))?;
         for observation in observations {
@@ -409,6 +409,7 @@ impl Store {
                     checked.mean,
                     checked.slow,
                     checked.p99,
+                    checked.lane,
                 ])
                 .map_err(|error| match error.sqlite_error_code() {
                     Some(rusqlite::ErrorCode::ConstraintViolation) => Error::internal(format!(

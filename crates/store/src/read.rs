@@ -100,7 +100,7 @@ impl Store {
         let mut damaged = Ok(());
         self.rows(
             "SELECT workload, meter, block, point, position, layout, value, n, direct,
-                    mean, slow, p99
+                    mean, slow, p99, lane
              FROM observations
              WHERE experiment = ?1 ORDER BY workload, meter, direct, block, point",
             params![id.0],
@@ -439,6 +439,7 @@ fn observation(row: &rusqlite::Row<'_>, name: &str) -> rusqlite::Result<Result<O
         mean: row.get(9)?,
         slow: row.get(10)?,
         p99: row.get(11)?,
+        lane: row.get(12)?,
     }))
 }
 

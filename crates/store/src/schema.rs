@@ -190,6 +190,10 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE observations ADD COLUMN slow REAL;
     ALTER TABLE observations ADD COLUMN p99 REAL;
 ",
+    "
+    -- The lane that measured a block, where several lanes did so side by side.
+    ALTER TABLE observations ADD COLUMN lane INTEGER;
+",
 ];
 
 /// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.

@@ -156,6 +156,7 @@ fn file(name: &str, rows: &[RecordedRow]) -> ObservationFile {
                 mean: None,
                 slow: None,
                 p99: None,
+                lane: None,
             });
         }
         if untimed > 0 {

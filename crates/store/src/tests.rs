@@ -45,6 +45,7 @@ fn observation(block: u32, point: usize) -> Observation {
         mean: None,
         slow: None,
         p99: None,
+        lane: None,
     }
 }
 

@@ -55,6 +55,7 @@ pub(crate) fn observation(
         mean: None,
         slow: None,
         p99: None,
+        lane: None,
     }
 }
 

@@ -7,7 +7,7 @@ use super::table;
 use crate::meter::call_graph::CallGraph;
 use crate::meter::samples::{self, Samples, SamplingEvent};
 use crate::meter::{self, Counter, WARM_UP};
-use crate::server::{self, Launch, Running, Scratch, ServerAdapter, prepare_template};
+use crate::server::{self, Launch, Running, Scratch, ServerAdapter, ServerSpace, prepare_template};
 use crate::workload::{Clients, Serving};
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
@@ -187,7 +187,11 @@ impl<'a> Side<'a> {
             &|running| clients.fill(&[workload], running),
             progress,
         )?;
-        let scratch = Scratch::open(ws, SERVERS, server::size_of_tree(&template)?)?;
+        let space = ServerSpace {
+            servers: SERVERS,
+            bytes: server::size_of_tree(&template)?,
+        };
+        let scratch = Scratch::open(ws, space)?;
         Ok(Side {
             source,
             subject,

@@ -24,6 +24,67 @@ const RESERVE: u64 = 512 << 20;
 /// Maximum length of a Unix socket's path on Linux, without the final zero.
 const SOCKET_PATH_MAX: usize = 107;
 
+/// The space of concurrent servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerSpace {
+    /// The number of servers.
+    pub servers: usize,
+    /// The bytes of the data and programs of each.
+    pub bytes: u64,
+}
+
+impl ServerSpace {
+    /// Returns the space of `sets` times as many servers.
+    pub fn times(self, sets: usize) -> Self {
+        ServerSpace {
+            servers: self.servers.saturating_mul(sets),
+            ..self
+        }
+    }
+
+    fn count(self) -> u64 {
+        u64::try_from(self.servers).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the bytes of their files, which may grow by half.
+    fn files(self) -> u64 {
+        let each = self.bytes.saturating_add(self.bytes / 2);
+        each.saturating_mul(self.count())
+    }
+
+    /// Returns the bytes of memory that they need with their files on the RAM disk.
+    pub fn memory(self) -> u64 {
+        let own = self.count().saturating_mul(SERVER_MEMORY);
+        self.files().saturating_add(own)
+    }
+
+    /// Returns how many sets of so many servers fit into memory with their files on the RAM disk; 0 where there is
+    /// no RAM disk.
+    pub fn sets_in_memory(self) -> usize {
+        let ram = Path::new(RAM_DISK);
+        if !is_tmpfs(ram) {
+            return 0;
+        }
+        self.sets_within(free_bytes(ram), memory_available())
+    }
+
+    fn sets_within(self, free_on_disk: u64, memory: u64) -> usize {
+        let by_disk = free_on_disk / self.files().max(1);
+        let by_memory = memory.saturating_sub(RESERVE) / self.memory().max(1);
+        usize::try_from(by_disk.min(by_memory)).unwrap_or(usize::MAX)
+    }
+
+    /// Files on the RAM disk and the servers' own memory come from the same pool.
+    fn fits_in_memory(self, free_on_disk: u64, memory: u64) -> bool {
+        self.files() <= free_on_disk && self.memory().saturating_add(RESERVE) <= memory
+    }
+
+    /// Returns the bytes of memory that servers may use.
+    pub fn available_memory() -> u64 {
+        memory_available().saturating_sub(RESERVE)
+    }
+}
+
 /// A private folder for the servers of one experiment, removed when dropped.
 #[derive(Debug)]
 pub struct Scratch {
@@ -34,18 +95,16 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Creates a folder with room for `servers` concurrent servers, each with `bytes` of data and programs that may
-    /// grow by half.
+    /// Creates a folder with room for concurrent servers.
     ///
     /// # Errors
     /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when neither the RAM disk nor the cache's disk
     /// has enough space, [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when no folder can be created.
-    pub fn open(ws: &Workspace, servers: usize, bytes: u64) -> Result<Self> {
-        let servers = u64::try_from(servers).unwrap_or(u64::MAX);
-        let need = bytes.saturating_add(bytes / 2).saturating_mul(servers);
+    pub fn open(ws: &Workspace, space: ServerSpace) -> Result<Self> {
+        let (servers, need) = (space.servers, space.files());
         let ram = Path::new(RAM_DISK);
         let memory = memory_available();
-        if is_tmpfs(ram) && fits_in_memory(need, servers, free_bytes(ram), memory) {
+        if is_tmpfs(ram) && space.fits_in_memory(free_bytes(ram), memory) {
             // Another user may own a folder of this name there; the cache is the fallback.
             let parent = ram.join(format!("perfquilt-{}", rustix::process::getuid().as_raw()));
             if let Ok(scratch) = Self::within(&parent) {
@@ -192,12 +251,6 @@ fn memory_available() -> u64 {
         .saturating_mul(1024)
 }
 
-/// A RAM disk's data and the servers' own memory come from the same pool.
-fn fits_in_memory(need: u64, servers: u64, free_on_disk: u64, memory: u64) -> bool {
-    let own = servers.saturating_mul(SERVER_MEMORY);
-    need <= free_on_disk && need.saturating_add(own).saturating_add(RESERVE) <= memory
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,16 +259,27 @@ mod tests {
 
     #[test]
     fn memory_counts_data_servers_and_reserve() {
-        assert!(fits_in_memory(GIB, 6, 12 * GIB, 20 * GIB));
-        assert!(!fits_in_memory(GIB, 6, GIB / 2, 20 * GIB), "disk too small");
-        assert!(
-            !fits_in_memory(GIB, 6, 12 * GIB, 3 * GIB),
-            "memory too small"
-        );
-        assert!(
-            !fits_in_memory(u64::MAX, 1, u64::MAX, 20 * GIB),
-            "no overflow"
-        );
+        let space = |need: u64, servers: usize| ServerSpace {
+            servers,
+            bytes: need / 3 * 2 / servers as u64,
+        };
+        let six = space(GIB, 6);
+        assert!(six.fits_in_memory(12 * GIB, 20 * GIB));
+        assert!(!six.fits_in_memory(GIB / 2, 20 * GIB), "disk too small");
+        assert!(!six.fits_in_memory(12 * GIB, 3 * GIB), "memory too small");
+        let endless = ServerSpace {
+            servers: 1,
+            bytes: u64::MAX,
+        };
+        assert!(!endless.fits_in_memory(12 * GIB, 20 * GIB), "no overflow");
+        // Six servers take 1 GiB of files and 1.875 GiB of their own memory.
+        assert_eq!(six.sets_within(12 * GIB, 20 * GIB), 6);
+        assert_eq!(six.sets_within(3 * GIB, 20 * GIB), 3);
+        assert_eq!(six.sets_within(12 * GIB, 3 * GIB), 0);
+        for sets in 1..8 {
+            let fits = six.times(sets).fits_in_memory(12 * GIB, 20 * GIB);
+            assert_eq!(fits, sets <= 6, "{sets}");
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use client::{
 };
 pub use clients::{Clients, Serving};
 pub use environment::Environment;
-pub use placement::{Placement, allowed_cpus};
+pub use placement::{Placement, allowed_cpus, lanes, pin_this_thread};
 pub use rounds::{rounds, rows};
 pub use watch::HostMonitor;
 

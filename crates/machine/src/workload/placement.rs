@@ -1,5 +1,7 @@
 //! Places servers and clients on processors and sets their scheduling.
 
+use std::collections::BTreeMap;
+
 use perfquilt_system::process::{Command, cpu_set, may_set_real_time, set_real_time};
 
 /// Processors for servers and environment.
@@ -10,7 +12,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Uses the processors this process may use, and real-time scheduling if permitted, so that other processes do
+    /// Uses the processors this thread may use, and real-time scheduling if permitted, so that other processes do
     /// not interrupt slices.
     pub fn of_this_machine() -> Self {
         Placement {
@@ -32,16 +34,12 @@ impl Placement {
         &self.cpus[self.cpus.len().saturating_sub(1)..]
     }
 
-    /// Describes the placement for the record of an experiment.
-    pub fn describe(&self) -> String {
-        let scheduling = if self.real_time {
+    /// Describes the scheduling for the record of an experiment.
+    pub fn scheduling(&self) -> &'static str {
+        if self.real_time {
             "real-time"
         } else {
             "ordinary"
-        };
-        match self.cpus.last() {
-            Some(cpu) => format!("processor {cpu}, {scheduling} scheduling"),
-            None => format!("{scheduling} scheduling"),
         }
     }
 
@@ -86,7 +84,48 @@ impl Placement {
     }
 }
 
-/// Returns the processors this process may use, in ascending order; empty if the kernel does not report them.
+/// Returns the processors of each lane on which clients with at most `threads` can be measured side by side. A lane
+/// has as many physical cores as threads, with all hardware threads of these cores: two lanes on one core would take
+/// turns in its execution units. There is one lane with all processors if there are not cores enough for two.
+pub fn lanes(threads: u32) -> Vec<Vec<usize>> {
+    let cpus = allowed_cpus();
+    divide(&cpus, threads, &|cpu| siblings(cpu))
+}
+
+fn divide(cpus: &[usize], threads: u32, siblings: &dyn Fn(usize) -> String) -> Vec<Vec<usize>> {
+    let mut cores: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for &cpu in cpus {
+        cores.entry(siblings(cpu)).or_default().push(cpu);
+    }
+    let mut cores: Vec<Vec<usize>> = cores.into_values().collect();
+    cores.sort_unstable();
+    let each = usize::try_from(threads).unwrap_or(usize::MAX).max(1);
+    if cores.len() / 2 < each {
+        return vec![cpus.to_vec()];
+    }
+    let lanes = cores.chunks_exact(each);
+    lanes.map(|cores| cores.concat()).collect()
+}
+
+/// Returns the hardware threads of the core of `cpu`, as the kernel writes them; the processor alone if the kernel
+/// does not report them.
+fn siblings(cpu: usize) -> String {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+    match std::fs::read_to_string(path) {
+        Ok(list) if !list.trim().is_empty() => list.trim().to_owned(),
+        _ => cpu.to_string(),
+    }
+}
+
+/// Restricts the calling thread, and the processes and threads that it starts, to these processors. Ignores a
+/// refusal of the kernel.
+pub fn pin_this_thread(cpus: &[usize]) {
+    if !cpus.is_empty() {
+        let _ = rustix::thread::sched_setaffinity(None, &cpu_set(cpus));
+    }
+}
+
+/// Returns the processors the calling thread may use, in ascending order; empty if the kernel does not report them.
 pub fn allowed_cpus() -> Vec<usize> {
     rustix::thread::sched_getaffinity(None)
         .map(|set| {
@@ -117,7 +156,36 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_a_processor() {
-        assert!(!allowed_cpus().is_empty());
+    fn lanes_have_whole_cores() {
+        let hyper = |cpu: usize| format!("{},{}", cpu % 4, cpu % 4 + 4);
+        let eight: Vec<usize> = (0..8).collect();
+        assert_eq!(
+            divide(&eight, 1, &hyper),
+            [[0, 4], [1, 5], [2, 6], [3, 7]].map(Vec::from)
+        );
+        assert_eq!(
+            divide(&eight, 2, &hyper),
+            [[0, 4, 1, 5], [2, 6, 3, 7]].map(Vec::from)
+        );
+        // Three threads need more than half of the machine.
+        assert_eq!(divide(&eight, 3, &hyper), [eight]);
+        let single = |cpu: usize| cpu.to_string();
+        assert_eq!(divide(&[0, 1], 1, &single), [[0], [1]].map(Vec::from));
+        assert_eq!(divide(&[3], 1, &single), [vec![3]]);
+        assert_eq!(divide(&[], 1, &single), [Vec::<usize>::new()]);
+        // Five cores: the fifth stays idle with lanes of two.
+        assert_eq!(divide(&[0, 1, 2, 3, 4], 2, &single).len(), 2);
+    }
+
+    #[test]
+    fn threads_and_what_they_start_stay_on_their_processors() {
+        let cpus = allowed_cpus();
+        let last = cpus[cpus.len() - 1];
+        let seen = std::thread::spawn(move || {
+            pin_this_thread(&[last]);
+            std::thread::spawn(allowed_cpus).join().unwrap()
+        });
+        assert_eq!(seen.join().unwrap(), [last]);
+        assert_eq!(allowed_cpus(), cpus);
     }
 }

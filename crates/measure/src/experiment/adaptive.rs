@@ -235,8 +235,9 @@ impl<'a> AdaptiveRunner<'a> {
             release: self.header.release.clone(),
             binary: self.ws.config.recipe(&self.preset.recipe)?.binary.clone(),
             count_meters: counted.clone(),
+            lanes: self.preset.lanes,
         };
-        let mut machine = ThisMachine::new(self.ws, setup, progress)?;
+        let machine = ThisMachine::new(self.ws, setup, progress)?;
         let readings = Readings {
             timed,
             counted,
@@ -263,7 +264,7 @@ impl<'a> AdaptiveRunner<'a> {
         };
         let points = states.iter().map(|&state| Point::Step(state)).collect();
         let mut strategy = RequestedBlocks::new(numbers, points, draw);
-        let (failed, end) = driver.drive(&mut strategy, &mut machine, progress);
+        let (failed, end) = driver.drive(&mut strategy, &machine, progress);
         self.collected = Some(driver.into_collected());
         end?;
         let failed = failed
@@ -510,6 +511,7 @@ mod tests {
                 mean: None,
                 slow: None,
                 p99: None,
+                lane: None,
             };
             store.append(id, &[of(0), of(1)], &[]).unwrap();
         };

@@ -1,20 +1,93 @@
 //! Measures the blocks that a strategy chooses, and stores each.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Instant;
 
 use super::collected::Collected;
-use super::executor::Executor;
+use super::executor::{Event, Executor};
 use super::plan::{Block, Reading};
 use super::progress::words;
 use super::recorder::{Readings, Recorded, Recorder};
-use super::strategy::{SoFar, Strategy};
+use super::strategy::{Next, NextBlock, SoFar, Strategy};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::{Progress, Step};
 use perfquilt_store::{ExperimentId, Store};
 use perfquilt_system::process::check_interrupted;
+
+/// A block to measure.
+struct Job {
+    block: Block,
+    /// The number of transactions that a counted block counts, by workload.
+    transactions: BTreeMap<String, u64>,
+}
+
+/// A message of a lane to the driver.
+enum Message {
+    /// A result of the lane's block.
+    Event {
+        lane: u32,
+        event: Event,
+        /// Receives whether the result was stored.
+        reply: Sender<Result<()>>,
+    },
+    /// The lane's block ended.
+    Done { lane: u32, result: Result<()> },
+}
+
+/// A block that a lane is measuring.
+struct RunningBlock {
+    block: Block,
+    /// Its name in the progress output, if it has one.
+    name: Option<String>,
+    began: Instant,
+}
+
+/// The state of one run over all lanes.
+struct Run<'p> {
+    lanes: u32,
+    /// By lane.
+    running: BTreeMap<u32, RunningBlock>,
+    failed: BTreeMap<Point, Error>,
+    progress: &'p dyn Progress,
+    step: Option<Box<dyn Step + 'p>>,
+}
+
+impl Run<'_> {
+    /// Returns a lane without a block.
+    fn idle(&self) -> Option<u32> {
+        (0..self.lanes).find(|lane| !self.running.contains_key(lane))
+    }
+}
+
+/// Measures jobs on one lane until their queue ends. The lane is opened by its first job.
+fn work(lane: u32, executor: &dyn Executor, jobs: &Receiver<Job>, driver: &Sender<Message>) {
+    let mut open = None;
+    for job in jobs {
+        let mut measure = || {
+            let measuring = match &mut open {
+                Some(open) => open,
+                none => none.insert(executor.open(lane)?),
+            };
+            measuring.run(&job.block, &job.transactions, &mut |event| {
+                let (reply, replied) = mpsc::channel();
+                let message = Message::Event { lane, event, reply };
+                let gone = || Error::internal("the driver ended");
+                driver.send(message).map_err(|_| gone())?;
+                replied.recv().map_err(|_| gone())?
+            })
+        };
+        // The driver would wait for ever for a lane that panicked.
+        let result = catch_unwind(AssertUnwindSafe(&mut measure))
+            .unwrap_or_else(|_| Err(Error::internal(format!("lane {lane} panicked"))));
+        if driver.send(Message::Done { lane, result }).is_err() {
+            return;
+        }
+    }
+}
 
 /// Measures one experiment.
 pub struct Driver<'a> {
@@ -61,87 +134,155 @@ impl<'a> Driver<'a> {
             recorder: &self.recorder,
             collected: &mut self.collected,
             failed,
+            lanes: 1,
+            running: &[],
         };
-        Ok(strategy.next(&mut so_far)?.is_none())
+        Ok(matches!(strategy.next(&mut so_far)?, Next::End))
     }
 
-    /// Measures and stores the blocks of `strategy`. Returns the points that failed, and how it ended.
+    /// Measures and stores the blocks of `strategy` on all lanes of `executor`. Returns the points that failed, and
+    /// how it ended. After an error, blocks that other lanes have begun are still measured and stored.
     pub fn drive(
         &mut self,
         strategy: &mut dyn Strategy,
-        executor: &mut dyn Executor,
+        executor: &dyn Executor,
         progress: &dyn Progress,
     ) -> (BTreeMap<Point, Error>, Result<()>) {
-        let mut failed = BTreeMap::new();
-        let end = self.drive_into(&mut failed, strategy, executor, progress);
-        (failed, end)
+        let mut run = Run {
+            lanes: executor.lanes().max(1),
+            running: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            progress,
+            step: None,
+        };
+        let started = Instant::now();
+        let end = std::thread::scope(|scope| {
+            let (to_driver, inbox) = mpsc::channel();
+            let lanes: Vec<Sender<Job>> = (0..run.lanes)
+                .map(|lane| {
+                    let (jobs, queue) = mpsc::channel();
+                    let to_driver = to_driver.clone();
+                    scope.spawn(move || work(lane, executor, &queue, &to_driver));
+                    jobs
+                })
+                .collect();
+            // The inbox must end when the lanes have.
+            drop(to_driver);
+            self.distribute(&mut run, strategy, &lanes, &inbox)
+        });
+        if let Some(step) = run.step {
+            let elapsed = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            if end.is_ok() {
+                step.finish(&format!("measured in {}", words(elapsed)));
+            }
+        }
+        (run.failed, end)
     }
 
-    fn drive_into(
+    /// Gives blocks to idle lanes and records what they report, until no block is left or one fails.
+    fn distribute(
         &mut self,
-        failed: &mut BTreeMap<Point, Error>,
+        run: &mut Run<'_>,
         strategy: &mut dyn Strategy,
-        executor: &mut dyn Executor,
-        progress: &dyn Progress,
+        lanes: &[Sender<Job>],
+        inbox: &Receiver<Message>,
     ) -> Result<()> {
-        let mut step: Option<Box<dyn Step>> = None;
-        let started = Instant::now();
+        let mut end = Ok(());
         loop {
-            check_interrupted()?;
-            let mut so_far = SoFar {
-                recorder: &self.recorder,
-                collected: &mut self.collected,
-                failed,
-            };
-            let Some(next) = strategy.next(&mut so_far)? else {
-                break;
-            };
-            if let Some(announcement) = &next.announcement {
-                let step = step.get_or_insert_with(|| progress.begin("measure", None));
-                step.estimate(announcement.share, &announcement.line);
+            while end.is_ok()
+                && let Some(lane) = run.idle()
+            {
+                match self.next(run, strategy) {
+                    Ok(Next::Measure(next)) => {
+                        let job = self.assign(run, lane, next);
+                        // A lane that ended has sent its error.
+                        let _ = lanes[lane as usize].send(job);
+                    }
+                    Ok(Next::Wait | Next::End) => break,
+                    Err(error) => end = Err(error),
+                }
             }
-            let began = Instant::now();
-            let name = next.announcement.as_ref().map(|of| of.name.as_str());
-            self.measure(&next.block, name, failed, executor, progress)?;
-            strategy.finished(next.block.reading, began.elapsed());
+            if run.running.is_empty() {
+                return end;
+            }
+            let Ok(message) = inbox.recv() else {
+                return end.and_then(|()| Err(Error::internal("the lanes ended")));
+            };
+            match message {
+                Message::Event { lane, event, reply } => {
+                    // Nobody waits for the reply on a lane that panicked.
+                    let _ = reply.send(self.record(run, lane, event));
+                }
+                Message::Done { lane, result } => {
+                    if let Some(running) = run.running.remove(&lane) {
+                        strategy.finished(running.block.reading, running.began.elapsed());
+                    }
+                    end = end.and(result);
+                }
+            }
         }
-        if let Some(step) = step {
-            let elapsed = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-            step.finish(&format!("measured in {}", words(elapsed)));
+    }
+
+    fn next(&mut self, run: &Run<'_>, strategy: &mut dyn Strategy) -> Result<Next> {
+        check_interrupted()?;
+        let running: Vec<Block> = run.running.values().map(|of| of.block.clone()).collect();
+        strategy.next(&mut SoFar {
+            recorder: &self.recorder,
+            collected: &mut self.collected,
+            failed: &run.failed,
+            lanes: run.lanes,
+            running: &running,
+        })
+    }
+
+    /// Makes the job of measuring a block on `lane`, and announces it.
+    fn assign(&self, run: &mut Run<'_>, lane: u32, next: NextBlock) -> Job {
+        if let Some(announcement) = &next.announcement {
+            let step = run
+                .step
+                .get_or_insert_with(|| run.progress.begin("measure", None));
+            step.estimate(announcement.share, &announcement.line);
+        }
+        let transactions = self.transactions(&next.block);
+        let running = RunningBlock {
+            block: next.block.clone(),
+            name: next.announcement.map(|of| of.name),
+            began: Instant::now(),
+        };
+        run.running.insert(lane, running);
+        Job {
+            block: next.block,
+            transactions,
+        }
+    }
+
+    /// Stores an event of the block that runs on `lane`; reports its effects when it has a name.
+    fn record(&mut self, run: &mut Run<'_>, lane: u32, event: Event) -> Result<()> {
+        let Some(running) = run.running.get(&lane) else {
+            return Err(Error::internal("a lane without a block reports a result"));
+        };
+        let block = &running.block;
+        let lane = (run.lanes > 1).then_some(lane);
+        match self.recorder.record(block, lane, event)? {
+            Recorded::Stored {
+                workload,
+                observations,
+            } => {
+                for observation in observations {
+                    self.collected.add(observation)?;
+                }
+                if let Some(name) = &running.name {
+                    self.note(name, &workload, block, run.progress);
+                }
+            }
+            // Several lanes may have started its server.
+            Recorded::Failed(point, _) if run.failed.contains_key(&point) => {}
+            Recorded::Failed(point, error) => {
+                warn_of_failure(point, &error, run.progress);
+                run.failed.insert(point, error);
+            }
         }
         Ok(())
-    }
-
-    /// Measures one block; reports its effects when it has a `name`.
-    fn measure(
-        &mut self,
-        block: &Block,
-        name: Option<&str>,
-        failed: &mut BTreeMap<Point, Error>,
-        executor: &mut dyn Executor,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        let transactions = self.transactions(block);
-        executor.run(block, &transactions, &mut |event| {
-            match self.recorder.record(block, event)? {
-                Recorded::Stored {
-                    workload,
-                    observations,
-                } => {
-                    for observation in observations {
-                        self.collected.add(observation)?;
-                    }
-                    if let Some(name) = name {
-                        self.note(name, &workload, block, progress);
-                    }
-                }
-                Recorded::Failed(point, error) => {
-                    warn_of_failure(point, &error, progress);
-                    failed.insert(point, error);
-                }
-            }
-            Ok(())
-        })
     }
 
     /// Returns how many transactions a counted block counts, by workload.

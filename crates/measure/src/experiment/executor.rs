@@ -40,9 +40,23 @@ pub enum Event {
 /// Receives events; its error ends the block.
 pub type Report<'a> = dyn FnMut(Event) -> Result<()> + 'a;
 
-/// Measures blocks. A block contains everything that differs between blocks, so that any executor with the
-/// servers can measure it.
-pub trait Executor {
+/// Measures blocks on one lane or several, side by side.
+pub trait Executor: Sync {
+    /// Returns the number of lanes, at least 1.
+    fn lanes(&self) -> u32 {
+        1
+    }
+
+    /// Opens the lane `number`, from 0, on the thread that measures its blocks.
+    ///
+    /// # Errors
+    /// Failures of the clients' set-up.
+    fn open(&self, number: u32) -> Result<Box<dyn Lane + '_>>;
+}
+
+/// Measures one block at a time. A block contains everything that differs between blocks, so that any lane can
+/// measure it.
+pub trait Lane {
     /// Measures `block` and reports each workload as soon as it is done. `transactions` is the number of
     /// transactions that a counted block counts, by workload.
     ///

@@ -12,7 +12,7 @@ const MACHINE_FACTS: [&str; 5] = [
     "cores",
     "kernel",
     "virtualisation",
-    "measured on",
+    "scheduling",
 ];
 
 /// The conditions of an experiment's observations: machine, harness, settings and workloads. Servers are

@@ -21,7 +21,7 @@ use perfquilt_store::ExperimentIdentity;
 /// The version of the measuring protocol, beside the parts that [`harness`] digests: how servers are started,
 /// warmed up and ordered, and which transactions are counted. A change that may alter readings of the same
 /// servers increments it.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Returns the identity of the harness: the measuring protocol, the reduction of slices, the drivers, how
 /// servers run, the source of counts, and how code layouts vary. Observations of different harnesses do not
@@ -96,7 +96,8 @@ pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
             .to_owned()
         }),
     );
-    add("measured on", Some(Placement::of_this_machine().describe()));
+    let scheduling = Placement::of_this_machine().scheduling();
+    add("scheduling", Some(scheduling.to_owned()));
     add("counter", counter.map(Counter::describe));
     facts
 }

@@ -6,18 +6,20 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::candidate::Candidate;
-use super::executor::{Event, Executor, Report};
+use super::executor::{Event, Executor, Lane, Report};
 use super::fleet::with_fleet;
+use super::lanes;
 use super::plan::{Block, Reading};
 use super::private::{copy, may_execute, private_copy, room};
-use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Lanes, Workload};
 use perfquilt_machine::meter::{CountResult, Counter, WARM_UP};
 use perfquilt_machine::server::{
-    self, Launch, Running, Scratch, ServerAdapter, prepare_template, size_of_tree,
+    self, Launch, Running, Scratch, ServerAdapter, ServerSpace, prepare_template, size_of_tree,
 };
 use perfquilt_machine::workload::{
-    BlockSlices, ClientFailure, Clients, HostMonitor, TimedBlock, allowed_cpus,
+    self, BlockSlices, ClientFailure, Clients, HostMonitor, TimedBlock, allowed_cpus,
+    pin_this_thread,
 };
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{HostSample, Meter};
@@ -47,6 +49,8 @@ pub struct Setup<'a> {
     pub binary: Option<String>,
     /// The requested counting meters.
     pub count_meters: Vec<Meter>,
+    /// The requested number of lanes.
+    pub lanes: Lanes,
 }
 
 /// A point, the folder of one start of its server, and the folder with its private executable.
@@ -55,29 +59,31 @@ type Private = (Point, PathBuf, PathBuf);
 /// The points whose server could not be prepared, with the error.
 type Failures = Vec<(Point, Error)>;
 
-/// Runs blocks on this machine.
+/// This machine: what all lanes share.
 pub struct ThisMachine<'a> {
+    ws: &'a Workspace,
     setup: Setup<'a>,
     adapter: Box<dyn ServerAdapter>,
-    clients: Clients,
     template: PathBuf,
     /// Data templates of candidates that have data of their own.
     templates: BTreeMap<Point, PathBuf>,
     counter: Option<Counter>,
     scratch: Scratch,
-    /// Lock files that must all be held while measuring.
-    turns: Vec<PathBuf>,
+    /// The folders that a user's runs share: those with the same cache, or with the same RAM disk.
+    shared: Vec<PathBuf>,
     /// The folder for executables if they cannot be beside the data.
     programs: Option<Scratch>,
+    /// The processors of each lane.
+    lanes: Vec<Vec<usize>>,
 }
 
 impl<'a> ThisMachine<'a> {
-    /// Prepares the data with the base's server, unless it exists, and folders for the servers.
+    /// Prepares the data with the base's server, unless it exists, and folders for the servers of all lanes.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when a tool or script is missing; [`Kind::Bench`] when the base's server does
-    /// not run or the data does not fit.
-    pub fn new(ws: &Workspace, setup: Setup<'a>, progress: &dyn Progress) -> Result<Self> {
+    /// [`Kind::Usage`] when a tool or script is missing, or for more lanes than there are cores; [`Kind::Bench`] when
+    /// the base's server does not run or the data does not fit.
+    pub fn new(ws: &'a Workspace, setup: Setup<'a>, progress: &dyn Progress) -> Result<Self> {
         let adapter = server::adapter(ws)?;
         let clients = Clients::new(ws, &setup.release, &setup.workloads)?;
         let counter = if setup.count_meters.is_empty() {
@@ -107,14 +113,19 @@ impl<'a> ThisMachine<'a> {
             }
         }
         let template = template(&setup.release, &base.dir)?;
+        let threads = |workload: &&Workload| clients.threads(workload);
+        let threads = setup.workloads.iter().map(threads).max().unwrap_or(1);
         let executable = setup.binary.as_ref().map_or(0, |binary| {
             room(&setup.candidates, binary, allowed_cpus().len())
         });
-        let each = size_of_tree(&template)?.saturating_add(executable);
-        let scratch = Scratch::open(ws, setup.candidates.len(), each)?;
-        // The folders that a user's runs share: those with the same cache, or with the same RAM disk.
+        let servers = ServerSpace {
+            servers: setup.candidates.len(),
+            bytes: size_of_tree(&template)?.saturating_add(executable),
+        };
+        let lanes = lanes::choose(setup.lanes, workload::lanes(threads), &servers)?;
+        let scratch = Scratch::open(ws, servers.times(lanes.len()))?;
         let shared = std::iter::once(ws.cache()).chain(scratch.path().parent());
-        let turns = shared.map(|folder| folder.join("measuring.lock")).collect();
+        let shared = shared.map(Path::to_path_buf).collect();
         // Containers often mount the RAM disk noexec.
         let programs = if may_execute(scratch.path()) {
             None
@@ -122,24 +133,65 @@ impl<'a> ThisMachine<'a> {
             Some(Scratch::within(&ws.cache().join("run"))?)
         };
         Ok(ThisMachine {
+            ws,
             setup,
             adapter,
-            clients,
             template,
             templates,
             counter,
             scratch,
-            turns,
+            shared,
             programs,
+            lanes,
         })
     }
 
-    fn template(&self, point: Point) -> &Path {
-        self.templates.get(&point).unwrap_or(&self.template)
+    /// Describes the lanes for the record of an experiment; `None` for a single one.
+    pub fn describe_lanes(&self) -> Option<String> {
+        let list = |cpus: &Vec<usize>| {
+            let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
+            cpus.join("+")
+        };
+        let lanes: Vec<String> = self.lanes.iter().map(list).collect();
+        (lanes.len() > 1).then(|| format!("{} (processors {})", lanes.len(), lanes.join(", ")))
+    }
+}
+
+impl Executor for ThisMachine<'_> {
+    fn lanes(&self) -> u32 {
+        u32::try_from(self.lanes.len()).unwrap_or(1)
     }
 
-    fn workload(&self, name: &str) -> Result<&'a Workload> {
-        self.setup
+    fn open(&self, number: u32) -> Result<Box<dyn Lane + '_>> {
+        let cpus = &self.lanes[number as usize];
+        // Links, servers and clients of this lane inherit its processors.
+        pin_this_thread(cpus);
+        let clients = Clients::new(self.ws, &self.setup.release, &self.setup.workloads)?;
+        Ok(Box::new(MachineLane {
+            machine: self,
+            clients,
+            locks: lanes::locks(cpus, &self.shared),
+        }))
+    }
+}
+
+/// A lane: processors of this machine with servers and clients of their own.
+struct MachineLane<'m> {
+    machine: &'m ThisMachine<'m>,
+    clients: Clients,
+    /// Lock files that must all be held while measuring.
+    locks: Vec<PathBuf>,
+}
+
+impl<'m> MachineLane<'m> {
+    fn template(&self, point: Point) -> &Path {
+        let machine = self.machine;
+        machine.templates.get(&point).unwrap_or(&machine.template)
+    }
+
+    fn workload(&self, name: &str) -> Result<&'m Workload> {
+        self.machine
+            .setup
             .workloads
             .iter()
             .find(|workload| workload.name == name)
@@ -147,8 +199,9 @@ impl<'a> ThisMachine<'a> {
             .ok_or_else(|| Error::internal(format!("no workload `{name}`")))
     }
 
-    fn candidate(&self, point: Point) -> Result<&Candidate> {
-        self.setup
+    fn candidate(&self, point: Point) -> Result<&'m Candidate> {
+        self.machine
+            .setup
             .candidates
             .get(&point)
             .ok_or_else(|| Error::internal(format!("no server for point {point}")))
@@ -170,7 +223,7 @@ impl<'a> ThisMachine<'a> {
         for (point, error) in failures {
             failed(point, error, report)?;
         }
-        let outcome = with_fleet(self.adapter.as_ref(), &launches, |outcomes| {
+        let outcome = with_fleet(self.machine.adapter.as_ref(), &launches, |outcomes| {
             let mut servers = Vec::with_capacity(outcomes.len());
             for (point, outcome) in outcomes {
                 match outcome {
@@ -184,7 +237,7 @@ impl<'a> ThisMachine<'a> {
                 self.prepare(&mut servers, workload, report)?;
                 let item = TimedBlock {
                     workload,
-                    seconds: self.setup.block_seconds,
+                    seconds: self.machine.setup.block_seconds,
                     warm_up_seconds: WARM_UP_SECONDS,
                     seed: block.seed.wrapping_add(place as u64),
                 };
@@ -202,21 +255,21 @@ impl<'a> ThisMachine<'a> {
         for (_, dir, server) in &folders {
             // The adapter removes the folders of servers that ran; the folders of the others would pile up.
             let _ = std::fs::remove_dir_all(dir);
-            if self.programs.is_some() {
+            if self.machine.programs.is_some() {
                 let _ = std::fs::remove_dir_all(server);
             }
         }
         outcome
     }
 
-    /// Waits until no other process of the same user measures on this machine, since both would disturb each
-    /// other. Processes take turns block by block. A sandbox shares neither folder with others, so jobs in
+    /// Waits until no other process of the same user measures on the lane's processors, since both would disturb
+    /// each other. Processes take turns block by block. A sandbox shares neither folder with others, so jobs in
     /// sandboxes must be measured one at a time, as the bot does.
     fn turn(&self) -> Result<Vec<Lock>> {
         // The next block would otherwise take the lock again before a waiting process polls it.
         std::thread::sleep(3 * locks::POLL_INTERVAL);
-        let mut held = Vec::with_capacity(self.turns.len());
-        for path in &self.turns {
+        let mut held = Vec::with_capacity(self.locks.len());
+        for path in &self.locks {
             match locks::wait(path, || {}) {
                 Ok(file) => held.push(file),
                 Err(error) if error.kind() == Kind::Interrupted => return Err(error),
@@ -264,11 +317,11 @@ impl<'a> ThisMachine<'a> {
 
     fn private_folder(&self, point: Point, layout: u64) -> Result<Private> {
         let candidate = self.candidate(point)?;
-        let dir = self.scratch.fresh()?;
-        let Some(binary) = &self.setup.binary else {
+        let dir = self.machine.scratch.fresh()?;
+        let Some(binary) = &self.machine.setup.binary else {
             return Ok((point, dir, candidate.dir.clone()));
         };
-        let to = match &self.programs {
+        let to = match &self.machine.programs {
             None => dir.join("server"),
             Some(programs) => programs.fresh()?,
         };
@@ -371,6 +424,7 @@ impl<'a> ThisMachine<'a> {
         report: &mut Report<'_>,
     ) -> Result<()> {
         let counter = self
+            .machine
             .counter
             .as_ref()
             .ok_or_else(|| Error::internal("no counting meter was requested"))?;
@@ -462,11 +516,11 @@ impl<'a> ThisMachine<'a> {
         transactions: &BTreeMap<String, u64>,
     ) -> Result<Result<Vec<(String, CountResult)>, String>> {
         let candidate = self.candidate(point)?;
-        let dir = self.scratch.fresh()?;
+        let dir = self.machine.scratch.fresh()?;
         let mut launch = Launch::new(&candidate.label, &candidate.dir, &dir);
         launch.template = Some(self.template(point));
         launch.instrumentation = counter.instrumentation(&dir);
-        let mut running = self.adapter.start(&launch)?;
+        let mut running = self.machine.adapter.start(&launch)?;
         let mut readings = Vec::with_capacity(block.workloads.len());
         for name in &block.workloads {
             let workload = self.workload(name)?;
@@ -480,7 +534,7 @@ impl<'a> ThisMachine<'a> {
                 .map_err(|error| running.explain(error))?;
             let mut counts = counter.count(
                 &mut running,
-                self.adapter.client_threads(),
+                self.machine.adapter.client_threads(),
                 count.div_ceil(WARM_UP),
                 count,
                 &|running, transactions| serving.request(running, transactions),
@@ -488,7 +542,7 @@ impl<'a> ThisMachine<'a> {
             if serving.restarted() {
                 return Ok(Err(name.clone()));
             }
-            let wanted = |meter| self.setup.count_meters.contains(&meter);
+            let wanted = |meter| self.machine.setup.count_meters.contains(&meter);
             counts.readings.retain(|reading| wanted(reading.meter));
             readings.push((name.clone(), counts));
         }
@@ -497,7 +551,7 @@ impl<'a> ThisMachine<'a> {
     }
 }
 
-impl Executor for ThisMachine<'_> {
+impl Lane for MachineLane<'_> {
     fn run(
         &mut self,
         block: &Block,

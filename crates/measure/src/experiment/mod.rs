@@ -10,6 +10,7 @@ mod fingerprint;
 mod fleet;
 mod identity;
 mod key;
+mod lanes;
 mod lock;
 mod machine;
 mod note;
@@ -309,9 +310,14 @@ fn run_on(
         release: header.release.clone(),
         binary: ws.config.recipe(&preset.recipe)?.binary.clone(),
         count_meters: counted,
+        lanes: preset.lanes,
     };
-    let mut machine = ThisMachine::new(ws, setup, progress)?;
-    let (failed, end) = driving.drive(&mut strategy(), &mut machine, progress);
+    let machine = ThisMachine::new(ws, setup, progress)?;
+    if let Some(lanes) = machine.describe_lanes() {
+        header.machine.insert("lanes".to_owned(), lanes);
+        store.begin(&header, &key)?;
+    }
+    let (failed, end) = driving.drive(&mut strategy(), &machine, progress);
     if !failed.is_empty() {
         for (point, error) in &failed {
             header.failed.insert(*point, error.to_string());
@@ -577,6 +583,7 @@ mod tests {
             sql_bench: Default::default(),
             min_blocks: None,
             resolution: None,
+            lanes: Default::default(),
         };
         let vary = |layouts, candidates: &mut Candidates| {
             vary_layouts(&preset(layouts), candidates, &Silent)

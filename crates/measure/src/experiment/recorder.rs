@@ -125,26 +125,27 @@ impl<'a> Recorder<'a> {
         meters.any(|&meter| !self.is_done(workload, meter, block))
     }
 
-    /// Stores an event of `block`.
+    /// Stores an event of `block`, which `lane` measured, if there are several.
     ///
     /// # Errors
     /// [`Kind::Bench`] when a workload has no usable slices; [`Kind::Internal`] when the store cannot be
     /// written.
-    pub fn record(&mut self, block: &Block, event: Event) -> Result<Recorded> {
+    pub fn record(&mut self, block: &Block, lane: Option<u32>, event: Event) -> Result<Recorded> {
         match event {
             Event::Timed {
                 workload,
                 measured,
                 sample,
             } => {
-                let observations = self.store_timed(block, &workload, measured, sample)?;
+                let timed = (measured, sample);
+                let observations = self.store_timed((block, lane), &workload, timed)?;
                 Ok(Recorded::Stored {
                     workload,
                     observations,
                 })
             }
             Event::Counted { workload, readings } => {
-                let observations = self.store_counted(block, &workload, &readings)?;
+                let observations = self.store_counted((block, lane), &workload, &readings)?;
                 Ok(Recorded::Stored {
                     workload,
                     observations,
@@ -169,10 +170,9 @@ impl<'a> Recorder<'a> {
 
     fn store_timed(
         &mut self,
-        block: &Block,
+        (block, lane): (&Block, Option<u32>),
         workload: &str,
-        measured: BlockSlices,
-        sample: Option<HostSample>,
+        (measured, sample): (BlockSlices, Option<HostSample>),
     ) -> Result<Vec<Observation>> {
         // Operation times and the slices themselves belong to the time meter.
         let with_time = self.readings.timed.contains(&Meter::Time)
@@ -200,6 +200,7 @@ impl<'a> Recorder<'a> {
                 observations.push(Observation {
                     block: block.stored_as(copy),
                     layout: block.layout(point, copy),
+                    lane,
                     mean: reduced.tail.map(|tail| tail.mean),
                     slow: reduced.tail.map(|tail| tail.slow),
                     p99: reduced.tail.and_then(|tail| tail.p99),
@@ -222,6 +223,7 @@ impl<'a> Recorder<'a> {
                 observations.push(Observation {
                     block: block.stored_as(copy),
                     layout: block.layout(point, copy),
+                    lane,
                     ..self.observation(block, &part, point, reading)
                 });
             }
@@ -262,7 +264,7 @@ impl<'a> Recorder<'a> {
 
     fn store_counted(
         &mut self,
-        block: &Block,
+        (block, lane): (&Block, Option<u32>),
         workload: &str,
         readings: &BTreeMap<Point, CountResult>,
     ) -> Result<Vec<Observation>> {
@@ -274,7 +276,10 @@ impl<'a> Recorder<'a> {
                 let wanted = self.readings.counted.contains(&reading.meter)
                     && !self.is_done(workload, reading.meter, block);
                 if wanted {
-                    observations.push(self.observation(block, workload, point, *reading));
+                    observations.push(Observation {
+                        lane,
+                        ..self.observation(block, workload, point, *reading)
+                    });
                 }
             }
         }

@@ -1,13 +1,15 @@
 //! Tests of the runner on a simulated machine with known effects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::collected::Collected;
 use super::driver::Driver;
-use super::executor::{Event, Executor, Report};
+use super::executor::{Event, Executor, Lane, Report};
 use super::plan::{Block, Reading, Scope, plan};
 use super::recorder::Readings;
 use super::strategy::PlannedExperiment;
@@ -52,9 +54,52 @@ struct Simulation {
     patience: Option<usize>,
     /// A point whose server fails from that timed block on.
     crash: Option<(Point, u32)>,
+    /// The number of lanes; 0 stands for one.
+    lanes: u32,
 }
 
-impl Executor for Simulation {
+/// A simulated machine with lanes, which share its state.
+struct Simulated<'s> {
+    simulation: Mutex<&'s mut Simulation>,
+    lanes: u32,
+}
+
+impl Executor for Simulated<'_> {
+    fn lanes(&self) -> u32 {
+        self.lanes
+    }
+
+    fn open(&self, _number: u32) -> Result<Box<dyn Lane + '_>> {
+        Ok(Box::new(SimulatedLane(&self.simulation)))
+    }
+}
+
+struct SimulatedLane<'s, 'm>(&'s Mutex<&'m mut Simulation>);
+
+impl Lane for SimulatedLane<'_, '_> {
+    fn run(
+        &mut self,
+        block: &Block,
+        transactions: &BTreeMap<String, u64>,
+        report: &mut Report<'_>,
+    ) -> Result<()> {
+        let mut events = Vec::new();
+        let end = self
+            .0
+            .lock()
+            .unwrap()
+            .run(block, transactions, &mut |event| {
+                events.push(event);
+                Ok(())
+            });
+        // Others measure meanwhile.
+        std::thread::sleep(Duration::from_millis(block.seed % 3));
+        events.into_iter().try_for_each(report)?;
+        end
+    }
+}
+
+impl Simulation {
     fn run(
         &mut self,
         block: &Block,
@@ -222,6 +267,20 @@ impl Fixture {
         count_blocks: u32,
         timed: &[Meter],
     ) -> (BTreeMap<Point, Error>, Result<()>) {
+        let simulated = Simulated {
+            lanes: simulation.lanes.max(1),
+            simulation: Mutex::new(simulation),
+        };
+        self.drive(&simulated, (blocks, count_blocks), timed)
+    }
+
+    /// Runs the experiment once on `executor`, with so many timed and counted blocks.
+    fn drive(
+        &self,
+        executor: &dyn Executor,
+        (blocks, count_blocks): (u32, u32),
+        timed: &[Meter],
+    ) -> (BTreeMap<Point, Error>, Result<()>) {
         let names: Vec<String> = self.workloads.iter().map(|w| w.name.clone()).collect();
         let blocks = plan(&Scope {
             seed: 5,
@@ -245,7 +304,7 @@ impl Fixture {
         let collected = Collected::load(&self.store, self.id(), planned, &readings).unwrap();
         let mut driver = Driver::new(&self.store, self.id(), readings, collected, &margin).unwrap();
         let strategy = || PlannedExperiment::new(&blocks, 1.0);
-        let outcome = driver.drive(&mut strategy(), simulation, &Silent);
+        let outcome = driver.drive(&mut strategy(), executor, &Silent);
         if outcome.1.is_ok() {
             assert!(driver.is_complete(&mut strategy(), &outcome.0).unwrap());
         }
@@ -525,6 +584,108 @@ fn an_interrupted_experiment_ends_with_the_same_blocks() {
         );
     }
     assert_eq!(parts.attribution().patches, whole.attribution().patches);
+}
+
+#[test]
+fn lanes_share_the_blocks_of_one_experiment() {
+    let (one, three) = (adaptive(), adaptive());
+    one.run(&mut Simulation::default(), 200, 2).1.unwrap();
+    let mut simulation = Simulation {
+        lanes: 3,
+        ..Simulation::default()
+    };
+    three.run(&mut simulation, 200, 2).1.unwrap();
+    let attribution = three.attribution();
+    assert!(attribution.is_complete());
+    assert!(attribution.stopping.unwrap().ended);
+    // A block is the same on every lane. From the minimum of eight on, what is left out is decided later.
+    let values = |fixture: &Fixture| -> BTreeMap<(String, Meter, u32, Point), (f64, Option<u32>)> {
+        let (_, observations) = fixture.store.load(fixture.id()).unwrap();
+        let timed = observations.into_iter().filter(|o| o.meter.is_timed());
+        timed
+            .map(|o| ((o.workload, o.meter, o.block, o.point), (o.value, o.lane)))
+            .collect()
+    };
+    let (of_one, of_three) = (values(&one), values(&three));
+    for (key, (value, lane)) in &of_one {
+        let there = of_three.get(key).map(|v| v.0);
+        assert!(there == Some(*value) || key.2 >= 8, "{key:?}");
+        assert_eq!(*lane, None);
+    }
+    let lanes: BTreeSet<Option<u32>> = of_three.values().map(|(_, lane)| *lane).collect();
+    assert_eq!(lanes, BTreeSet::from([Some(0), Some(1), Some(2)]));
+    assert!(of_three.len() >= of_one.len());
+    let mut again = Simulation::default();
+    three.run(&mut again, 200, 2).1.unwrap();
+    assert!(again.measured.is_empty());
+}
+
+#[test]
+fn an_interruption_on_lanes_loses_no_finished_block() {
+    let fixture = adaptive();
+    let mut measured: BTreeSet<(Reading, u32, String)> = BTreeSet::new();
+    let mut runs = 0;
+    loop {
+        let mut simulation = Simulation {
+            patience: Some(5),
+            lanes: 2,
+            ..Simulation::default()
+        };
+        let end = fixture.run(&mut simulation, 200, 1).1;
+        runs += 1;
+        if end.is_ok() {
+            break;
+        }
+        assert_eq!(end.unwrap_err().kind(), Kind::Interrupted);
+        for workload in ["x", "y"] {
+            for block in fixture.blocks_done(workload, Meter::Time) {
+                measured.insert((Reading::Timed, block, workload.to_owned()));
+            }
+        }
+        assert!(runs < 200);
+    }
+    assert!(runs > 4, "{runs}");
+    for (_, block, workload) in measured {
+        assert!(fixture.blocks_done(&workload, Meter::Time).contains(&block));
+    }
+    assert!(fixture.attribution().is_complete());
+}
+
+#[test]
+fn a_point_that_fails_on_two_lanes_fails_once() {
+    let fixture = Fixture::new();
+    let mut simulation = Simulation {
+        crash: Some((Point::Step(1), 2)),
+        lanes: 2,
+        ..Simulation::default()
+    };
+    let (failed, end) = fixture.run(&mut simulation, 8, 0);
+    end.unwrap();
+    assert_eq!(failed.keys().collect::<Vec<_>>(), [&Point::Step(1)]);
+    assert_eq!(fixture.blocks_done("x", Meter::Time).len(), 8);
+}
+
+#[test]
+fn a_panic_on_a_lane_ends_the_experiment() {
+    struct Panics;
+    impl Executor for Panics {
+        fn lanes(&self) -> u32 {
+            2
+        }
+
+        fn open(&self, number: u32) -> Result<Box<dyn Lane + '_>> {
+            assert_ne!(number, 1, "a bug");
+            Err(Error::bench("no client"))
+        }
+    }
+    let fixture = Fixture::new();
+    let (failed, end) = fixture.drive(&Panics, (8, 0), &[Meter::Time]);
+    assert!(failed.is_empty());
+    let message = end.unwrap_err().to_string();
+    assert!(
+        message.contains("no client") || message.contains("lane 1 panicked"),
+        "{message}"
+    );
 }
 
 #[test]

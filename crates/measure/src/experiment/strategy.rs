@@ -20,6 +20,20 @@ pub struct SoFar<'s, 'a> {
     pub collected: &'s mut Collected,
     /// Points that later blocks leave out.
     pub failed: &'s BTreeMap<Point, Error>,
+    /// The number of lanes.
+    pub lanes: u32,
+    /// The blocks that other lanes are measuring.
+    pub running: &'s [Block],
+}
+
+/// The next step of an experiment.
+pub enum Next {
+    /// Measure this block.
+    Measure(NextBlock),
+    /// Ask again when a running block has ended: it decides what comes next.
+    Wait,
+    /// No block is left.
+    End,
 }
 
 /// A block to measure.
@@ -42,11 +56,11 @@ pub struct Announcement {
 
 /// Chooses blocks one at a time.
 pub trait Strategy {
-    /// Returns the next block, or `None` at the end.
+    /// Returns the next step. It is [`Next::Wait`] only while blocks are running.
     ///
     /// # Errors
     /// The errors of [`Collected::stopping_before`].
-    fn next(&mut self, so_far: &mut SoFar<'_, '_>) -> Result<Option<NextBlock>>;
+    fn next(&mut self, so_far: &mut SoFar<'_, '_>) -> Result<Next>;
 
     /// Records how long a block took.
     fn finished(&mut self, _reading: Reading, _elapsed: Duration) {}
@@ -88,7 +102,7 @@ impl<'p> PlannedExperiment<'p> {
             return Ok((rest, None));
         }
         let number = match block.reading {
-            Reading::Timed => self.timed,
+            Reading::Timed => self.known(so_far.lanes),
             Reading::Counted => u32::MAX,
         };
         let state = so_far.collected.stopping_before(number, so_far.failed)?;
@@ -107,6 +121,22 @@ impl<'p> PlannedExperiment<'p> {
         Ok((rest, state))
     }
 
+    /// Returns how many timed blocks decide about the next one. With one lane, all blocks before it do; each
+    /// further lane may be measuring one of these.
+    fn known(&self, lanes: u32) -> u32 {
+        self.timed.saturating_sub(lanes.saturating_sub(1))
+    }
+
+    /// Returns whether a running block decides about the next one. What a block measures thus depends on the
+    /// number of lanes, but not on which of them is faster.
+    fn must_wait(&self, so_far: &SoFar<'_, '_>) -> bool {
+        let known = self.known(so_far.lanes);
+        let decides = |block: &Block| {
+            block.reading == Reading::Timed && !block.direct && block.number < known
+        };
+        so_far.collected.has_stopping_rule() && so_far.running.iter().any(decides)
+    }
+
     fn announcement(
         &self,
         block: &Block,
@@ -117,7 +147,7 @@ impl<'p> PlannedExperiment<'p> {
             .iter()
             .filter(|block| !so_far.recorder.is_stored(block))
             .collect();
-        let coming = self.forecast.milliseconds(&left, state);
+        let coming = self.forecast.milliseconds(&left, state) / u64::from(so_far.lanes.max(1));
         let kind = match block.reading {
             Reading::Timed if block.direct => "direct block",
             Reading::Timed => "block",
@@ -140,21 +170,24 @@ impl<'p> PlannedExperiment<'p> {
 }
 
 impl Strategy for PlannedExperiment<'_> {
-    fn next(&mut self, so_far: &mut SoFar<'_, '_>) -> Result<Option<NextBlock>> {
+    fn next(&mut self, so_far: &mut SoFar<'_, '_>) -> Result<Next> {
         while let Some(planned) = self.blocks.get(self.place) {
+            if self.must_wait(so_far) {
+                return Ok(Next::Wait);
+            }
             let (block, state) = self.needed(planned, so_far)?;
             let announcement =
                 informative(&block).then(|| self.announcement(&block, state.as_ref(), so_far));
             self.place += 1;
             self.timed += u32::from(planned.reading == Reading::Timed && !planned.direct);
             if announcement.is_some() {
-                return Ok(Some(NextBlock {
+                return Ok(Next::Measure(NextBlock {
                     block,
                     announcement,
                 }));
             }
         }
-        Ok(None)
+        Ok(Next::End)
     }
 
     fn finished(&mut self, reading: Reading, elapsed: Duration) {
@@ -184,17 +217,19 @@ impl<F: Fn(u32, &[Point]) -> Block> RequestedBlocks<F> {
 }
 
 impl<F: Fn(u32, &[Point]) -> Block> Strategy for RequestedBlocks<F> {
-    fn next(&mut self, so_far: &mut SoFar<'_, '_>) -> Result<Option<NextBlock>> {
+    fn next(&mut self, so_far: &mut SoFar<'_, '_>) -> Result<Next> {
         self.points
             .retain(|point| !so_far.failed.contains_key(point));
         if self.points.len() < 2 {
-            return Ok(None);
+            return Ok(Next::End);
         }
-        let number = self.numbers.next();
-        Ok(number.map(|number| NextBlock {
-            block: (self.draw)(number, &self.points),
-            announcement: None,
-        }))
+        Ok(match self.numbers.next() {
+            Some(number) => Next::Measure(NextBlock {
+                block: (self.draw)(number, &self.points),
+                announcement: None,
+            }),
+            None => Next::End,
+        })
     }
 }
 

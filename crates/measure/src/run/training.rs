@@ -8,7 +8,7 @@ use super::Prepared;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Profile, Workload};
 use perfquilt_machine::build::{BuildItem, Builder, Built, Training};
-use perfquilt_machine::server::{self, Launch, Scratch, prepare_template};
+use perfquilt_machine::server::{self, Launch, Scratch, ServerSpace, prepare_template};
 use perfquilt_machine::workload::{self, Clients};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
@@ -89,7 +89,11 @@ impl Training for Trainer {
             &|running| clients.fill(&workloads, running),
             progress,
         )?;
-        let scratch = Scratch::open(&self.ws, 1, server::size_of_tree(&template)?)?;
+        let space = ServerSpace {
+            servers: 1,
+            bytes: server::size_of_tree(&template)?,
+        };
+        let scratch = Scratch::open(&self.ws, space)?;
         let dir = scratch.fresh()?;
         let mut launch = Launch::new(label, &server.dir, &dir);
         launch.template = Some(&template);

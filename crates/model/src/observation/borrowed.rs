@@ -47,6 +47,9 @@ pub struct ObservationRef<'a> {
     /// The 99th percentile over slices.
     #[serde(default)]
     pub p99: Option<f64>,
+    /// The lane.
+    #[serde(default)]
+    pub lane: Option<u32>,
 }
 
 impl Observation {
@@ -68,6 +71,7 @@ impl Observation {
             mean: self.mean,
             slow: self.slow,
             p99: self.p99,
+            lane: self.lane,
         }
     }
 }
@@ -90,6 +94,7 @@ impl From<ObservationRef<'_>> for Observation {
             mean: borrowed.mean,
             slow: borrowed.slow,
             p99: borrowed.p99,
+            lane: borrowed.lane,
         }
     }
 }

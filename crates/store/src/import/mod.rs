@@ -196,6 +196,7 @@ fn file(name: &str, servers: Vec<ImportedServer>) -> Result<ObservationFile> {
                 mean: None,
                 slow: None,
                 p99: None,
+                lane: None,
             };
             *count += 1;
             header

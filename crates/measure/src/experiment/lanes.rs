@@ -1,0 +1,142 @@
+//! Chooses how many blocks are measured side by side, and on which processors.
+
+use std::path::PathBuf;
+
+use perfquilt_config::Lanes;
+use perfquilt_machine::server::ServerSpace;
+use perfquilt_model::error::{Error, Result};
+
+/// Returns the processors of each lane: `possible` are those of as many lanes as there are cores for, `servers` the
+/// servers of one lane.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for more lanes than are possible;
+/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) for more than fit into memory.
+pub(super) fn choose(
+    requested: Lanes,
+    possible: Vec<Vec<usize>>,
+    servers: &ServerSpace,
+) -> Result<Vec<Vec<usize>>> {
+    let fitting = servers.sets_in_memory();
+    let count = match requested {
+        Lanes::Auto => possible.len().min(fitting).max(1),
+        Lanes::Count(count) => {
+            let count = usize::try_from(count.get()).unwrap_or(usize::MAX);
+            check(count, possible.len(), fitting, servers)?;
+            count
+        }
+    };
+    // A single lane has all processors, so that it links on all of them.
+    if count == 1 {
+        return Ok(vec![possible.concat()]);
+    }
+    // The kernel handles most interrupts on the first processors.
+    let spare = possible.len() - count;
+    Ok(possible.into_iter().skip(spare).collect())
+}
+
+fn check(count: usize, possible: usize, fitting: usize, servers: &ServerSpace) -> Result<()> {
+    if count > possible {
+        return Err(Error::usage(format!(
+            "{count} lanes need more cores than this machine has: {possible} at most"
+        ))
+        .hint("a lane has a physical core for each client thread of the workloads; `--lanes auto` takes as many lanes as possible"));
+    }
+    // A single lane may use the disk.
+    if count > 1 && count > fitting {
+        return Err(Error::bench(format!(
+            "{count} lanes of {} servers need {} MiB of memory, but only {} MiB are available",
+            servers.servers,
+            servers.times(count).memory() >> 20,
+            ServerSpace::available_memory() >> 20,
+        ))
+        .hint(format!(
+            "`--lanes {}` fits; or measure fewer points at once",
+            fitting.max(1)
+        )));
+    }
+    Ok(())
+}
+
+/// Returns the lock files of these processors in the folders that a user's runs share. All of them are taken in this
+/// order, so that two processes cannot wait for each other.
+pub(super) fn locks(cpus: &[usize], folders: &[PathBuf]) -> Vec<PathBuf> {
+    let of = |folder: &PathBuf| -> Vec<PathBuf> {
+        let name = |cpu: &usize| folder.join(format!("measuring-{cpu}.lock"));
+        cpus.iter().map(name).collect()
+    };
+    folders.iter().flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use perfquilt_model::error::Kind;
+
+    use super::*;
+
+    const SMALL: ServerSpace = ServerSpace {
+        servers: 1,
+        bytes: 1,
+    };
+    const HUGE: ServerSpace = ServerSpace {
+        servers: 6,
+        bytes: 1 << 50,
+    };
+
+    fn four() -> Vec<Vec<usize>> {
+        vec![vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7]]
+    }
+
+    fn count(lanes: u32) -> Lanes {
+        Lanes::Count(NonZeroU32::new(lanes).unwrap())
+    }
+
+    #[test]
+    fn the_last_cores_are_taken_and_a_single_lane_has_all() {
+        assert_eq!(
+            choose(count(2), four(), &SMALL).unwrap(),
+            [[2, 6], [3, 7]].map(Vec::from)
+        );
+        assert_eq!(
+            choose(count(1), four(), &SMALL).unwrap(),
+            [vec![0, 4, 1, 5, 2, 6, 3, 7]]
+        );
+        let error = choose(count(5), four(), &SMALL).unwrap_err();
+        assert_eq!(error.kind(), Kind::Usage);
+        assert!(error.message().contains("4 at most"), "{error}");
+    }
+
+    #[test]
+    fn memory_limits_the_lanes() {
+        assert_eq!(choose(Lanes::Auto, four(), &HUGE).unwrap().len(), 1);
+        let error = choose(count(3), four(), &HUGE).unwrap_err();
+        assert_eq!(error.kind(), Kind::Bench);
+        assert!(
+            error
+                .hint_text()
+                .is_some_and(|hint| hint.contains("--lanes 1")),
+            "{error:?}"
+        );
+        assert_eq!(choose(count(1), four(), &HUGE).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn locks_are_taken_in_one_order() {
+        let folders = [PathBuf::from("/a"), PathBuf::from("/b")];
+        let names: Vec<String> = locks(&[1, 2], &folders)
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "/a/measuring-1.lock",
+                "/a/measuring-2.lock",
+                "/b/measuring-1.lock",
+                "/b/measuring-2.lock"
+            ]
+        );
+    }
+}
