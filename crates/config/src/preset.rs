@@ -85,7 +85,8 @@ pub struct Preset {
     /// The minimum number of blocks of an experiment with `resolution`; by default [`DEFAULT_MIN_BLOCKS`], or
     /// `blocks` if that is smaller.
     pub min_blocks: Option<u32>,
-    /// Measuring time in seconds of one block of one workload, all points together.
+    /// Measuring time in seconds of one block of one workload, all points together, for up to six servers; more
+    /// servers take longer in proportion.
     pub block_seconds: f64,
     /// Blocks of the counting meters (`instructions`, …).
     #[serde(default = "default_count_blocks")]

@@ -639,6 +639,7 @@ fn what_an_interval_promises_is_said() {
     for plan in &mut experiment.supplement.planned {
         *plan = PlannedBlocks {
             extended: true,
+            windows: None,
             ..PlannedBlocks::fixed(&plan.workload, Meter::Time, 12)
         };
     }

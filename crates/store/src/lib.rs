@@ -211,8 +211,8 @@ impl Store {
             transaction
                 .execute(
                     "INSERT OR REPLACE INTO plans
-                         (experiment, workload, meter, blocks, min_blocks, resolution, extended)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                         (experiment, workload, meter, blocks, min_blocks, resolution, extended, windows)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
                     params![
                         id.0,
                         plan.workload,
@@ -220,7 +220,8 @@ impl Store {
                         plan.blocks,
                         plan.min_blocks,
                         plan.resolution,
-                        plan.extended
+                        plan.extended,
+                        plan.windows
                     ],
                 )
                 .map_err(self.failed("write"))?;

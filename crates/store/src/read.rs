@@ -203,7 +203,7 @@ impl Store {
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn planned(&self, id: ExperimentId) -> Result<Vec<PlannedBlocks>> {
         self.rows(
-            "SELECT workload, meter, blocks, min_blocks, resolution, extended FROM plans
+            "SELECT workload, meter, blocks, min_blocks, resolution, extended, windows FROM plans
              WHERE experiment = ?1",
             params![id.0],
             |row| {
@@ -214,6 +214,7 @@ impl Store {
                     min_blocks: row.get(3)?,
                     resolution: row.get(4)?,
                     extended: row.get(5)?,
+                    windows: row.get(6)?,
                 };
                 Ok((row.get::<_, String>(1)?, plan))
             },

@@ -193,6 +193,8 @@ const MIGRATIONS: &[&str] = &[
     "
     -- The lane that measured a block, where several lanes did so side by side.
     ALTER TABLE observations ADD COLUMN lane INTEGER;
+    -- Long series are measured in windows of neighbouring points.
+    ALTER TABLE plans ADD COLUMN windows INTEGER;
 ",
 ];
 

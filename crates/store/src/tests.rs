@@ -327,6 +327,7 @@ fn supplements_come_back() {
             min_blocks: Some(10),
             resolution: Some(0.005),
             extended: true,
+            windows: None,
             ..PlannedBlocks::fixed("oltp", Meter::Time, 12)
         },
     ];

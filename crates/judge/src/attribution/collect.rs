@@ -342,8 +342,8 @@ impl<'a> Collector<'a> {
                         workload: workload.clone(),
                         meter,
                         done,
-                        planned: plan.map(|plan| plan.blocks),
-                        ended: stopped || plan.is_none_or(|plan| done >= plan.blocks),
+                        planned: plan.map(PlannedBlocks::all_blocks),
+                        ended: stopped || plan.is_none_or(|plan| done >= plan.all_blocks()),
                     }
                 })
                 .collect()
@@ -362,10 +362,11 @@ impl<'a> Collector<'a> {
             .filter(|(meter, workload, _)| whole(meter, workload))
             .map(|(meter, workload, table)| {
                 let units = source.units.get(&meter);
-                let components = units.and_then(|units| table.components(units));
+                let window = table.largest_window();
+                let components = units.and_then(|units| window.components(units));
                 let block_sd = match components {
                     Some(components) => Some(components.total),
-                    None => table.spread().map(|spread| spread.sd),
+                    None => window.spread().map(|spread| spread.sd),
                 };
                 let within_sd = self
                     .supplement
@@ -405,7 +406,7 @@ fn dependence(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Depen
         .filter(|(meter, workload, _)| meter.is_timed() && whole(meter, workload))
         .filter_map(|(meter, workload, table)| {
             let units = source.units.get(&meter).unwrap_or(&none);
-            let found = table.dependence(units)?;
+            let found = table.largest_window().dependence(units)?;
             let points = found.points.iter().map(|of| PointDependence {
                 point: of.point,
                 lag1: of.lag1,

@@ -1,6 +1,6 @@
 //! The attribution document (docs/json.md), the input of every report.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
@@ -90,6 +90,9 @@ pub struct Stopping {
     pub min_blocks: u32,
     /// The maximum number of blocks.
     pub max_blocks: u32,
+    /// The number of windows of points that these blocks are divided among.
+    #[serde(skip_serializing_if = "is_one")]
+    pub windows: u32,
     /// Blocks begun so far.
     pub blocks: u32,
     /// The widest half-width so far; `null` with a single block.
@@ -101,6 +104,10 @@ pub struct Stopping {
     pub expected: Option<u32>,
     /// Whether the experiment has ended: no effect is open, or the blocks are used up.
     pub ended: bool,
+}
+
+fn is_one(number: &u32) -> bool {
+    *number == 1
 }
 
 /// An effect whose interval is still too wide.
@@ -125,16 +132,6 @@ impl Stopping {
                 .open
                 .iter()
                 .any(|open| open.workload == workload || open.workload == SUITE)
-    }
-
-    /// Returns the points that a further block needs, besides the release and its control; `None` if it needs
-    /// all points.
-    pub fn needed_points(&self) -> Option<BTreeSet<Point>> {
-        let known = !self.open.is_empty();
-        known.then(|| {
-            let points = self.open.iter().flat_map(|open| [open.point, open.against]);
-            points.collect()
-        })
     }
 }
 

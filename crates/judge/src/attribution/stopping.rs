@@ -1,6 +1,8 @@
 //! Evaluation of the stopping rule.
 
 use super::document::{Effect, EffectKind, OpenEffect, PatchEffects, SUITE, Stopping};
+use std::num::NonZeroU32;
+
 use super::tables::TablesByMeter;
 use crate::stats::{BlockTable, blocks_needed, half_width};
 use perfquilt_model::observation::PlannedBlocks;
@@ -58,7 +60,9 @@ impl Stopping {
         }
         open.sort();
         open.dedup();
-        let last = rule.blocks.checked_sub(1);
+        // Each window has its last block in the last round over all windows.
+        let windows = rule.windows.map_or(1, NonZeroU32::get);
+        let last = rule.all_blocks().checked_sub(windows);
         let used_up = |workload: &str| match workload {
             SUITE => by_workload.values().all(|table| table.last() >= last),
             workload => by_workload
@@ -78,12 +82,15 @@ impl Stopping {
             meter: rule.meter,
             resolution,
             min_blocks,
-            max_blocks: rule.blocks,
+            max_blocks: rule.all_blocks(),
+            windows,
             blocks,
             widest: widest.filter(|widest| widest.is_finite()),
             open,
             expected: match widest {
-                Some(_) => expected.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
+                Some(_) => {
+                    expected.map(|n| u32::try_from(n).unwrap_or(u32::MAX).saturating_mul(windows))
+                }
                 None => None,
             },
             ended,

@@ -519,7 +519,7 @@ fn an_experiment_ends_by_its_widths_or_its_budget() {
     let (result, stopping) = stopping_of(&[], 10);
     assert!(!stopping.ended && !result.is_complete());
     assert_eq!((stopping.widest, stopping.expected), (None, None));
-    assert!(stopping.needs_workload("a") && stopping.needed_points().is_none());
+    assert!(stopping.needs_workload("a") && stopping.open.is_empty());
 }
 
 #[test]

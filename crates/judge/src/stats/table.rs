@@ -1,5 +1,6 @@
 //! Tables of blocks × points for one workload and meter, and contrasts over blocks.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use perfquilt_model::point::Point;
@@ -227,6 +228,35 @@ impl BlockTable {
         self.row_of.iter().map(|(&block, &row)| (block, row))
     }
 
+    /// Returns the table of the points that most blocks have in common: the table itself where some block has all
+    /// points, else one of the windows that a long series is measured in. Noise is estimated from it, which needs
+    /// blocks with the same points.
+    pub fn largest_window(&self) -> Cow<'_, BlockTable> {
+        let sets = self.point_sets();
+        if sets.contains_key(&self.points) {
+            return Cow::Borrowed(self);
+        }
+        // The number of values that comparisons of one point with the others rest on.
+        let size =
+            |(points, blocks): &(&Vec<Point>, &u64)| *blocks * (points.len().max(1) as u64 - 1);
+        let Some((points, _)) = sets.iter().max_by_key(size) else {
+            return Cow::Borrowed(self);
+        };
+        let mut window = BlockTable::default();
+        for (block, row) in self.in_order() {
+            let value = |point: &Point| {
+                let place = self.points.binary_search(point).ok()?;
+                let value = *self.columns[place].get(row)?;
+                (!value.is_nan()).then_some((*point, value))
+            };
+            let values: Option<Vec<(Point, f64)>> = points.iter().map(value).collect();
+            for (point, value) in values.into_iter().flatten() {
+                window.insert_plain(block, point, value, 0);
+            }
+        }
+        Cow::Owned(window)
+    }
+
     /// Returns the blocks that have all points.
     pub fn complete(&self) -> CompleteBlocks {
         let points = self.points.len();
@@ -361,6 +391,27 @@ mod tests {
         assert_eq!(first.0.len(), 3);
         assert_eq!(first, of([5, 4, 3, 2, 1, 0]));
         assert_eq!(first, of([2, 5, 0, 4, 1, 3]));
+    }
+
+    #[test]
+    fn noise_is_estimated_from_blocks_with_the_same_points() {
+        let mut table = BlockTable::default();
+        // Blocks take turns between two windows, which share points 0 and 2; one block lacks a point.
+        for block in 0..21u32 {
+            let points: &[usize] = match block {
+                7 => &[0, 3],
+                even if even % 2 == 0 => &[0, 1, 2],
+                _ => &[0, 2, 3],
+            };
+            for &point in points {
+                assert!(table.insert(block, Point::Step(point), f64::from(block + 1), 1));
+            }
+        }
+        assert!(table.complete().is_empty());
+        let window = table.largest_window();
+        let steps = [0, 1, 2].map(Point::Step);
+        assert_eq!((window.points(), window.complete().len()), (&steps[..], 11));
+        assert_eq!(window.largest_window().blocks(), 11);
     }
 
     #[test]

@@ -235,6 +235,7 @@ impl<'a> AdaptiveRunner<'a> {
             release: self.header.release.clone(),
             binary: self.ws.config.recipe(&self.preset.recipe)?.binary.clone(),
             count_meters: counted.clone(),
+            servers: states.len(),
             lanes: self.preset.lanes,
         };
         let machine = ThisMachine::new(self.ws, setup, progress)?;
@@ -254,6 +255,7 @@ impl<'a> AdaptiveRunner<'a> {
             let scope = Scope {
                 seed,
                 points,
+                windows: &[],
                 workloads: &self.preset.workloads,
                 blocks: 0,
                 count_blocks: 0,

@@ -28,9 +28,12 @@ use perfquilt_model::progress::Progress;
 use perfquilt_system::locks::{self, Lock};
 use perfquilt_system::process::check_interrupted;
 
-/// Seconds of uncounted load before a timed workload: caches, branch predictors and the server's own memory
+/// Seconds of uncounted load before a timed workload, for as many servers: caches, branch predictors and the server's own memory
 /// pools settle well within that time.
 const WARM_UP_SECONDS: f64 = 0.3;
+/// The number of servers that share the configured seconds of a block. More servers take longer in proportion, so that
+/// each is measured as long.
+const SERVERS_IN_BLOCK_SECONDS: f64 = 6.0;
 /// The number of starts that one count may take until no counted transaction has to be restarted.
 const COUNT_TRIES: u32 = 3;
 
@@ -49,6 +52,8 @@ pub struct Setup<'a> {
     pub binary: Option<String>,
     /// The requested counting meters.
     pub count_meters: Vec<Meter>,
+    /// The most servers that run at once on one lane.
+    pub servers: usize,
     /// The requested number of lanes.
     pub lanes: Lanes,
 }
@@ -119,7 +124,7 @@ impl<'a> ThisMachine<'a> {
             room(&setup.candidates, binary, allowed_cpus().len())
         });
         let servers = ServerSpace {
-            servers: setup.candidates.len(),
+            servers: setup.servers,
             bytes: size_of_tree(&template)?.saturating_add(executable),
         };
         let lanes = lanes::choose(setup.lanes, workload::lanes(threads), &servers)?;
@@ -235,10 +240,11 @@ impl<'m> MachineLane<'m> {
                 check_interrupted()?;
                 let workload = self.workload(name)?;
                 self.prepare(&mut servers, workload, report)?;
+                let share = (servers.len() as f64 / SERVERS_IN_BLOCK_SECONDS).max(1.0);
                 let item = TimedBlock {
                     workload,
-                    seconds: self.machine.setup.block_seconds,
-                    warm_up_seconds: WARM_UP_SECONDS,
+                    seconds: share * self.machine.setup.block_seconds,
+                    warm_up_seconds: share * WARM_UP_SECONDS,
                     seed: block.seed.wrapping_add(place as u64),
                 };
                 if let Some((measured, sample)) = self.measure(&mut servers, &item, report)? {

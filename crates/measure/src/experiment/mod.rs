@@ -24,8 +24,10 @@ mod simulation;
 mod stopping;
 mod strategy;
 mod values;
+mod windows;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -203,7 +205,7 @@ fn run_on(
         fresh: reuse != ReusePolicy::Reuse,
         attempt: 1,
     };
-    let requested = planned(preset, &timed, &counted);
+    let mut requested = planned(preset, &timed, &counted);
     let identity = identity::of(ws, &header, preset, &workloads, points)?;
     if reuse == ReusePolicy::Reuse {
         let query = ReuseQuery {
@@ -259,12 +261,24 @@ fn run_on(
             failed: BTreeMap::new(),
         });
     }
+    let pairs = ReuseQuery {
+        header: &header,
+        identity: &identity,
+        planned: &requested,
+    }
+    .together();
+    let windows = windows::windows(&measured, &pairs);
+    for plan in requested.iter_mut().filter(|plan| plan.meter.is_timed()) {
+        let count = u32::try_from(windows.len()).ok().and_then(NonZeroU32::new);
+        plan.windows = count.filter(|count| count.get() > 1);
+    }
     let planned = stopping::plan(store, id, requested)?;
 
     let blocks_of = |meters: &[Meter], blocks| if meters.is_empty() { 0 } else { blocks };
     let blocks = plan(&Scope {
         seed: identity::seed(&key),
         points: &measured,
+        windows: &windows,
         workloads: &preset.workloads,
         blocks: blocks_of(&timed, preset.blocks),
         count_blocks: blocks_of(&counted, preset.count_blocks),
@@ -310,6 +324,7 @@ fn run_on(
         release: header.release.clone(),
         binary: ws.config.recipe(&preset.recipe)?.binary.clone(),
         count_meters: counted,
+        servers: windows.iter().map(Vec::len).max().unwrap_or(0),
         lanes: preset.lanes,
     };
     let machine = ThisMachine::new(ws, setup, progress)?;
@@ -378,7 +393,7 @@ pub fn needed(
     stopping: &Stopping,
 ) -> (Vec<Point>, Vec<String>) {
     let block = plan::Block {
-        number: 0,
+        number: stopping.blocks,
         direct: false,
         reading: plan::Reading::Timed,
         points: points.to_vec(),

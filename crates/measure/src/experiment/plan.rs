@@ -18,7 +18,9 @@ pub struct Scope<'a> {
     pub points: &'a [Point],
     /// The workloads' names, as configured.
     pub workloads: &'a [String],
-    /// Blocks of the timed meters; 0 without such a meter.
+    /// The windows of points that timed blocks measure in turn; none where each block measures all points.
+    pub windows: &'a [Vec<Point>],
+    /// Blocks of the timed meters in each window; 0 without such a meter.
     pub blocks: u32,
     /// Blocks of the counting meters; 0 without such a meter.
     pub count_blocks: u32,
@@ -26,6 +28,19 @@ pub struct Scope<'a> {
     pub layouts: bool,
     /// The points of the closure check's blocks: the release and the whole series; none without one.
     pub direct: &'a [Point],
+}
+
+impl Scope<'_> {
+    /// Returns the number of windows, at least 1.
+    fn window_count(&self) -> u32 {
+        u32::try_from(self.windows.len()).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Returns the largest number of servers in a timed block over all points of a window.
+    fn most_servers(&self) -> usize {
+        let sizes = self.windows.iter().map(Vec::len);
+        sizes.max().unwrap_or(self.points.len())
+    }
 }
 
 /// The length of a group of timed blocks in which one repeats the layouts of the block before it.
@@ -97,7 +112,9 @@ pub enum Reading {
 /// Returns all blocks in the order of measurement. The counted blocks are spread between the timed ones, so
 /// that both kinds see the same drift and a report has both early.
 pub fn plan(scope: &Scope<'_>) -> Vec<Block> {
-    let timed = (0..scope.blocks).map(|number| block(scope, Reading::Timed, number));
+    let windows = scope.window_count();
+    let all = scope.blocks.saturating_mul(windows);
+    let timed = (0..all).map(|number| windowed(scope, number));
     let counted = (0..scope.count_blocks).map(|number| block(scope, Reading::Counted, number));
     let directs = if scope.direct.is_empty() {
         0
@@ -106,7 +123,7 @@ pub fn plan(scope: &Scope<'_>) -> Vec<Block> {
     };
     let direct = (0..directs).map(|number| direct_block(scope, number));
     let mut blocks: Vec<(u64, Block)> = timed
-        .map(|block| (position(block.number, scope.blocks), block))
+        .map(|block| (position(block.number, all), block))
         .chain(counted.map(|block| (position(block.number, scope.count_blocks), block)))
         .chain(direct.map(|block| (position(block.number, directs), block)))
         .collect();
@@ -138,7 +155,7 @@ fn direct_block(scope: &Scope<'_>, number: u32) -> Block {
         direct: true,
         // No more servers than the other blocks have; a block of only two servers would yield less in about the
         // same time.
-        copies: u32::try_from(scope.points.len() / 2)
+        copies: u32::try_from(scope.most_servers() / 2)
             .unwrap_or(MOST_COPIES)
             .clamp(1, MOST_COPIES),
         // There are too few direct blocks to spare one that repeats layouts.
@@ -163,6 +180,25 @@ pub fn single(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
 /// Returns the position of block `number` of `count` between begin and end, in millionths.
 fn position(number: u32, count: u32) -> u64 {
     (u64::from(number) * 2 + 1) * 1_000_000 / (u64::from(count) * 2).max(1)
+}
+
+/// Returns the timed block `number`, of the windows in turn.
+fn windowed(scope: &Scope<'_>, number: u32) -> Block {
+    let windows = scope.window_count();
+    let window = number % windows;
+    let own = Scope {
+        // Windows draw orders, layouts and transactions of their own.
+        seed: scope.seed.wrapping_add(u64::from(window) << 32),
+        points: match scope.windows.get(window as usize) {
+            Some(window) => window,
+            None => scope.points,
+        },
+        ..*scope
+    };
+    Block {
+        number,
+        ..block(&own, Reading::Timed, number / windows)
+    }
 }
 
 /// Returns a block that depends on nothing but the seed, the kind and the number, so that a longer plan begins
@@ -281,6 +317,7 @@ mod tests {
         Scope {
             seed: 7,
             points: &POINTS,
+            windows: &[],
             workloads,
             blocks,
             count_blocks,
@@ -388,6 +425,49 @@ mod tests {
         // A repeated block restarts its servers in another order and does other transactions.
         let repeat = timed[repeats[0] as usize];
         assert_ne!(repeat.seed, timed[repeats[0] as usize - 1].seed);
+    }
+
+    #[test]
+    fn windows_take_turns_with_blocks_of_their_own() {
+        let workloads = ["a".to_owned()];
+        let windows = [POINTS[..2].to_vec(), POINTS[1..].to_vec()];
+        let scope = Scope {
+            windows: &windows,
+            ..scope(&workloads, 24, 2)
+        };
+        let blocks = plan(&scope);
+        let (timed, counted): (Vec<&Block>, Vec<&Block>) = blocks
+            .iter()
+            .partition(|block| block.reading == Reading::Timed);
+        assert_eq!(timed.len(), 48);
+        let numbers: Vec<u32> = timed.iter().map(|block| block.number).collect();
+        assert_eq!(numbers, (0..48).collect::<Vec<_>>());
+        for block in &timed {
+            let points: BTreeSet<Point> = block.points.iter().copied().collect();
+            let window = &windows[block.number as usize % 2];
+            assert_eq!(points, window.iter().copied().collect());
+        }
+        // Layouts are repeated within a window, never in another one.
+        let layouts = |block: &&&Block| block.layouts[&POINTS[1]];
+        for window in 0..2 {
+            let own: Vec<u64> = timed
+                .iter()
+                .skip(window)
+                .step_by(2)
+                .map(|b| layouts(&b))
+                .collect();
+            let distinct: BTreeSet<&u64> = own.iter().collect();
+            assert_eq!((own.len(), distinct.len()), (24, 18));
+        }
+        let all: BTreeSet<u64> = timed.iter().map(|b| layouts(&b)).collect();
+        assert_eq!(all.len(), 36);
+        assert!(
+            counted
+                .iter()
+                .all(|block| block.points.len() == POINTS.len())
+        );
+        let seeds: BTreeSet<u64> = timed.iter().map(|block| block.seed).collect();
+        assert_eq!(seeds.len(), 48);
     }
 
     #[test]

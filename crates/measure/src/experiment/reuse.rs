@@ -92,6 +92,26 @@ impl ReuseQuery<'_> {
         left
     }
 
+    /// Returns the sets of points that an effect compares within a block: pairs, and the four points of each
+    /// interaction.
+    pub(super) fn together(&self) -> Vec<BTreeSet<Point>> {
+        let full = Point::Step(self.header.series.len());
+        let mut sets = Vec::new();
+        for &point in self.identity.points.keys() {
+            if let Point::Without(k) = point {
+                let four = [
+                    Point::Step(k.saturating_sub(1)),
+                    Point::Step(k),
+                    point,
+                    full,
+                ];
+                sets.push(four.map(|p| self.header.server_of(p)).into());
+            }
+        }
+        sets.extend(self.pairs());
+        sets
+    }
+
     /// Returns the pairs of points whose comparison is an effect; points of the same binary count as one.
     fn pairs(&self) -> Vec<BTreeSet<Point>> {
         let points = &self.identity.points;

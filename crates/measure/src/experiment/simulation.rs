@@ -285,6 +285,7 @@ impl Fixture {
         let blocks = plan(&Scope {
             seed: 5,
             points: &POINTS,
+            windows: &[],
             workloads: &names,
             blocks,
             count_blocks,

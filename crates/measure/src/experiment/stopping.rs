@@ -1,6 +1,6 @@
 //! Decides when an experiment ends, and which parts of a block to measure until then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{Block, direct_blocks};
 use super::progress::words;
@@ -52,7 +52,7 @@ pub(super) fn plan(
 /// Returns whether the direct block `number` is needed: always while the experiment goes on, and after its end
 /// until there are as many as its length requires.
 pub(super) fn needs_direct(number: u32, stopping: &Stopping) -> bool {
-    !stopping.ended || number < direct_blocks(stopping.blocks)
+    !stopping.ended || number < direct_blocks(stopping.blocks.div_ceil(stopping.windows))
 }
 
 /// Returns the part of `block` that is needed: workloads with an undecided effect, and the points of these
@@ -65,13 +65,22 @@ pub(super) fn needed(
     block
         .workloads
         .retain(|workload| stopping.needs_workload(workload));
-    if let Some(points) = stopping.needed_points() {
-        let measured = |point: Point| identical.get(&point).copied().unwrap_or(point);
-        let points: Vec<Point> = points.into_iter().map(measured).collect();
-        block.points.retain(|point| {
-            matches!(*point, Point::BASE | Point::Control) || points.contains(point)
-        });
+    let in_round = block.number / stopping.windows.max(1);
+    if stopping.widest.is_none() || in_round < stopping.min_blocks {
+        // Effects without figures are not among the open ones: another window has their points.
+        return block;
     }
+    let measured = |point: Point| identical.get(&point).copied().unwrap_or(point);
+    let open = stopping.open.iter();
+    let pairs = open.map(|open| [measured(open.point), measured(open.against)]);
+    let here: BTreeSet<Point> = pairs
+        .filter(|pair| pair.iter().all(|point| block.points.contains(point)))
+        .flatten()
+        .collect();
+    let is_base = |point: &Point| matches!(*point, Point::BASE | Point::Control);
+    block
+        .points
+        .retain(|point| is_base(point) || here.contains(point));
     block
 }
 
@@ -113,6 +122,7 @@ mod tests {
             resolution: 0.005,
             min_blocks: 10,
             max_blocks: 40,
+            windows: 1,
             blocks: 12,
             widest: Some(0.0062),
             open: open

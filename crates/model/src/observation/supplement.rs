@@ -1,6 +1,7 @@
 //! Optional facts about an experiment besides its header and observations.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
@@ -87,7 +88,7 @@ pub struct PlannedBlocks {
     pub workload: String,
     /// The meter.
     pub meter: Meter,
-    /// The number of blocks; the maximum if `min_blocks` is given.
+    /// The number of blocks of each effect; the maximum if `min_blocks` is given.
     pub blocks: u32,
     /// The minimum number of blocks of an experiment that ends when its intervals are narrow enough;
     /// `None` for a fixed number of blocks.
@@ -99,6 +100,10 @@ pub struct PlannedBlocks {
     /// Whether the experiment was extended after its result had been viewed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub extended: bool,
+    /// The number of windows of neighbouring points, each with so many blocks; `None` where every block has all
+    /// points.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub windows: Option<NonZeroU32>,
 }
 
 impl PlannedBlocks {
@@ -111,7 +116,14 @@ impl PlannedBlocks {
             min_blocks: None,
             resolution: None,
             extended: false,
+            windows: None,
         }
+    }
+
+    /// Returns the number of blocks of all windows together.
+    pub fn all_blocks(&self) -> u32 {
+        let windows = self.windows.map_or(1, NonZeroU32::get);
+        self.blocks.saturating_mul(windows)
     }
 }
 
