@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use super::environment::Environment;
+use super::watch::HostMonitor;
 use crate::server::Running;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Section, Workload};
@@ -141,6 +142,18 @@ pub struct TimedBlock<'a> {
     pub warm_up_seconds: f64,
     /// Seed of the transactions and of the order of the servers.
     pub seed: u64,
+    /// Monitors the host, from the first timed slice on.
+    pub monitor: Option<&'a HostMonitor>,
+}
+
+impl TimedBlock<'_> {
+    /// Marks the begin of the timed slices. What happened on the host before, when clients connected and read the
+    /// data, does not count.
+    pub fn slices_begin(&self) {
+        if let Some(monitor) = self.monitor {
+            monitor.restart();
+        }
+    }
 }
 
 /// Slices of a timed block of one workload: one row per slice for each server, with rows aligned by round.

@@ -46,6 +46,7 @@ pub fn rounds<S: Clone + Default>(
             }
         }
     }
+    item.slices_begin();
     let started = Instant::now();
     let mut rounds = Vec::new();
     while rounds.len() < least || started.elapsed().as_secs_f64() < item.seconds {
@@ -88,6 +89,7 @@ mod tests {
             seconds: 0.0,
             warm_up_seconds: 0.0,
             seed: 1,
+            monitor: None,
         };
         for (warm_up, slices, measured) in [(true, 9, 2), (false, 3, 1)] {
             let mut seen = Vec::new();

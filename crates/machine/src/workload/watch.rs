@@ -1,6 +1,7 @@
 //! Monitors the machine during a measurement, through /proc.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use perfquilt_model::observation::HostSample;
@@ -11,7 +12,13 @@ use perfquilt_system::process::stat_field;
 pub struct HostMonitor {
     cpus: Vec<usize>,
     pids: Vec<u32>,
-    started: Instant,
+    start: Mutex<HostState>,
+}
+
+/// The state of the processors and the servers at one moment.
+#[derive(Debug)]
+struct HostState {
+    at: Instant,
     ticks: Option<Ticks>,
     servers: BTreeMap<u32, ProcessCounts>,
     mhz: Option<(f64, f64)>,
@@ -38,41 +45,56 @@ impl HostMonitor {
     pub fn begin(cpus: &[usize], pids: impl IntoIterator<Item = u32>) -> HostMonitor {
         let pids: Vec<u32> = pids.into_iter().collect();
         HostMonitor {
-            ticks: read_ticks(cpus),
-            servers: read_counts(&pids),
-            mhz: read_mhz(cpus),
+            start: Mutex::new(HostState::read(cpus, &pids)),
             cpus: cpus.to_vec(),
             pids,
-            started: Instant::now(),
         }
+    }
+
+    /// Starts again: changes until here do not count.
+    pub fn restart(&self) {
+        let state = HostState::read(&self.cpus, &self.pids);
+        *self.start.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
     /// Returns the changes since the start. Values that the kernel does not report are 0; ended processes do not
     /// count.
     pub fn end(self) -> HostSample {
-        let seconds = self.started.elapsed().as_secs_f64();
+        let start = self.start.into_inner();
+        let start = start.unwrap_or_else(PoisonError::into_inner);
         let mut moment = HostSample {
-            seconds,
+            seconds: start.at.elapsed().as_secs_f64(),
             ..HostSample::default()
         };
-        if let Some((before, after)) = self.ticks.zip(read_ticks(&self.cpus)) {
+        if let Some((before, after)) = start.ticks.zip(read_ticks(&self.cpus)) {
             let all = after.all.saturating_sub(before.all).max(1) as f64;
             moment.idle = after.idle.saturating_sub(before.idle) as f64 / all;
             moment.steal = after.steal.saturating_sub(before.steal) as f64 / all;
         }
         for (pid, after) in read_counts(&self.pids) {
-            let Some(before) = self.servers.get(&pid) else {
+            let Some(before) = start.servers.get(&pid) else {
                 continue;
             };
             moment.minor_faults += after.minor.saturating_sub(before.minor);
             moment.major_faults += after.major.saturating_sub(before.major);
             moment.preempted += after.preempted.saturating_sub(before.preempted);
         }
-        moment.mhz = match (self.mhz, read_mhz(&self.cpus)) {
+        moment.mhz = match (start.mhz, read_mhz(&self.cpus)) {
             (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
             (one, other) => one.or(other),
         };
         moment
+    }
+}
+
+impl HostState {
+    fn read(cpus: &[usize], pids: &[u32]) -> Self {
+        HostState {
+            ticks: read_ticks(cpus),
+            servers: read_counts(pids),
+            mhz: read_mhz(cpus),
+            at: Instant::now(),
+        }
     }
 }
 
@@ -216,5 +238,20 @@ mod tests {
         assert!((0.0..=1.0).contains(&moment.idle), "{moment:?}");
         assert!((0.0..=1.0).contains(&moment.steal), "{moment:?}");
         assert!(moment.minor_faults > 0, "{moment:?}");
+    }
+
+    #[test]
+    fn only_what_follows_the_last_start_counts() {
+        let own = std::process::id();
+        let touch = || std::hint::black_box(vec![1u8; 16 << 20]);
+        let monitor = HostMonitor::begin(&[], [own]);
+        let first = touch();
+        let before = HostState::read(&[], &[own]).servers[&own].minor;
+        monitor.restart();
+        let moment = monitor.end();
+        assert!(before > 0 && first.len() > 1);
+        // 16 MiB are 4096 pages; other tests of this process touch fewer at the same moment.
+        assert!(moment.minor_faults < 4000, "{moment:?}");
+        assert!(moment.seconds < 1.0, "{moment:?}");
     }
 }

@@ -246,6 +246,7 @@ impl<'m> MachineLane<'m> {
                     seconds: share * self.machine.setup.block_seconds,
                     warm_up_seconds: share * WARM_UP_SECONDS,
                     seed: block.seed.wrapping_add(place as u64),
+                    monitor: None,
                 };
                 if let Some((measured, sample)) = self.measure(&mut servers, &item, report)? {
                     report(Event::Timed {
@@ -373,7 +374,11 @@ impl<'m> MachineLane<'m> {
         while servers.len() > 1 {
             let monitor =
                 HostMonitor::begin(cpus, servers.iter().map(|(_, running)| running.pid()));
-            let failure = match self.clients.interleave(servers, item) {
+            let monitored = TimedBlock {
+                monitor: Some(&monitor),
+                ..item.clone()
+            };
+            let failure = match self.clients.interleave(servers, &monitored) {
                 Ok(measured) => return Ok(Some((measured, monitor.end()))),
                 Err(failure) if failure.error.kind() == Kind::Interrupted => {
                     return Err(failure.error);

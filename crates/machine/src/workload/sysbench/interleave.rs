@@ -1,7 +1,7 @@
 //! Runs one sysbench process over all servers of a block.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{SysbenchSettings, command_line, data, result};
 use crate::server::Running;
@@ -12,6 +12,9 @@ use perfquilt_system::process::{Command, Sink};
 
 /// Seconds allowed beyond warm-up and measuring: for connecting, reading all tables, a slow machine.
 const EXTRA_SECONDS: f64 = 120.0;
+
+/// Interval at which the driver's begin of measuring is looked for.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Returns the command that runs sysbench with the driver, which writes its results to `folder`.
 pub(super) fn driver(
@@ -87,10 +90,23 @@ pub(super) fn run(
         .client(command, settings.threads)
         .spawn()?;
     let limit = item.warm_up_seconds + 4.0 * item.seconds + EXTRA_SECONDS;
-    let Some(status) = child.wait_within(Duration::from_secs_f64(limit))? else {
+    let limit = Duration::from_secs_f64(limit);
+    let started = Instant::now();
+    let begun = folder.path().join("timed");
+    let mut status = None;
+    // The driver writes this file before the first timed slice.
+    while status.is_none() && !begun.exists() && started.elapsed() < limit {
+        status = child.wait_within(POLL_INTERVAL)?;
+    }
+    item.slices_begin();
+    if status.is_none() {
+        status = child.wait_within(limit.saturating_sub(started.elapsed()))?;
+    }
+    let Some(status) = status else {
         return Err(Error::bench(format!(
-            "workload {} did not end within {limit:.0} s",
-            item.workload.name
+            "workload {} did not end within {:.0} s",
+            item.workload.name,
+            limit.as_secs_f64()
         ))
         .hint("a server has stopped answering, or a transaction takes minutes")
         .into());
