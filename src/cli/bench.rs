@@ -1,6 +1,7 @@
 //! `perfquilt bench`: measures servers that are already built.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
@@ -11,7 +12,7 @@ use super::report_options::ReportOptions;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Lanes, Layouts, Preset};
 use perfquilt_machine::build::Built;
-use perfquilt_measure::experiment::{self, Data, ExperimentRequest};
+use perfquilt_measure::experiment::{self, Budget, Data, ExperimentRequest};
 use perfquilt_measure::run::{Effects, RunRequest, Target, builder, is_separate, prepare};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::ExperimentHeader;
@@ -59,6 +60,10 @@ pub struct MeasuringOptions {
         value_parser = choices::effects()
     )]
     effects: Vec<Effects>,
+    /// Time to use at most, builds included: 30m, 2h; measuring ends earlier when the resolution is reached
+    /// (default: as long as the preset's blocks take)
+    #[arg(long, value_name = "TIME", value_parser = choices::duration)]
+    budget: Option<Duration>,
     /// Measure every point, even where an earlier experiment's figures could be reused
     #[arg(long)]
     fresh: bool,
@@ -104,7 +109,16 @@ impl MeasuringOptions {
             points: self.points.clone(),
             effects: self.effects.clone(),
             fresh: self.fresh,
+            budget: self.budget(),
         }
+    }
+
+    /// Returns the time that the command may take from here on.
+    fn budget(&self) -> Option<Budget> {
+        self.budget.map(|duration| Budget {
+            begun: Instant::now(),
+            duration,
+        })
     }
 }
 
@@ -185,6 +199,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         points: &points,
         data: &data,
         fresh: arguments.measuring.fresh,
+        budget: arguments.measuring.budget(),
     };
     let store = Store::open(&ws.results())?;
     let outcome = experiment::run(&ws, &preset, &request, header, &store, progress)?;

@@ -8,12 +8,14 @@ use clap::Args;
 
 use super::Context;
 use super::bench::{MeasuringOptions, with_recipe};
+use super::output::counted;
 use super::report;
 use super::report_options::ReportOptions;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_measure::experiment::NoiseSource;
 use perfquilt_measure::run::run as run_job;
-use perfquilt_measure::run::run_in_sandbox;
+use perfquilt_measure::run::{RunForecast, foresee, run_in_sandbox};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_results::outcome;
@@ -26,6 +28,8 @@ use perfquilt_store::Store;
   perfquilt run --point 0 --point 2      two points only
   perfquilt run --workload oltp_read_only --blocks 24
   perfquilt run --effects alone,without  also each patch alone, and the series without it
+  perfquilt run --dry-run                what would be measured, and how long it would take
+  perfquilt run --budget 30m             the best use of half an hour
   perfquilt run --sandbox                for patches that you have not reviewed
   perfquilt run --json > attribution.json
 
@@ -43,6 +47,9 @@ pub struct Arguments {
     /// Commit to record in the outcome (default: the workspace's)
     #[arg(long, value_name = "COMMIT", requires = "outcome")]
     head: Option<String>,
+    /// Print the forecast of blocks, interval widths, memory and time; build and measure nothing
+    #[arg(long, conflicts_with_all = ["outcome", "sandbox", "output", "flame_graph"])]
+    dry_run: bool,
     /// Build and measure without access to network, home and secrets (needs bubblewrap)
     #[arg(long, conflicts_with_all = ["output", "flame_graph"])]
     sandbox: bool,
@@ -59,6 +66,9 @@ pub struct Arguments {
 /// Those of [`perfquilt_measure::run::run`]; after the report, the error of the last point that failed; those
 /// requested by `--fail-on`.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.dry_run {
+        return dry_run(context, arguments).map(|()| ExitCode::SUCCESS);
+    }
     let folder = arguments.outcome.as_deref();
     folder.map_or(Ok(()), create_outcome_folder)?;
     let mut commit = String::new();
@@ -80,6 +90,93 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
             run_directly(context, &ws, arguments, &preset, target).map(|()| ExitCode::SUCCESS)
         }
     }
+}
+
+/// Prints the forecast of the run.
+fn dry_run(context: &Context, arguments: &Arguments) -> Result<()> {
+    let ws = context.workspace()?;
+    let measuring = &arguments.measuring;
+    let preset = measuring.preset(&ws)?;
+    let preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
+    let progress = context.output.progress();
+    let release = measuring.release.as_deref();
+    let found = foresee(&ws, &preset, release, &measuring.request(), progress)?;
+    if context.output.json() {
+        let document = serde_json::json!({ "schema": 1, "forecast": found });
+        return context.output.print_json(&document);
+    }
+    context.output.print(&forecast_text(&found, &preset))
+}
+
+fn forecast_text(found: &RunForecast, preset: &Preset) -> String {
+    let of = &found.forecast;
+    let percent = |fraction: f64| format!("{:.2} %", 100.0 * fraction);
+    let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30));
+    let builds = match found.unbuilt.len() {
+        0 => "all points are built".to_owned(),
+        count => format!("{} to build", counted(count, "point", "points")),
+    };
+    let mut servers = format!("{} at once", of.servers);
+    if of.lanes > 1 {
+        servers += &format!(" on each of {} lanes", of.lanes);
+    }
+    if of.windows > 1 {
+        servers += &format!(", in {} windows", of.windows);
+    }
+    let memory = match of.memory {
+        Some(memory) => format!("{} of {} available", gib(memory), gib(of.available_memory)),
+        None => format!(
+            "unknown before the data is prepared; {} available",
+            gib(of.available_memory)
+        ),
+    };
+    let mut blocks = match preset.resolution {
+        Some(resolution) if of.blocks < of.most_blocks => format!(
+            "about {} of at most {} for ±{}",
+            of.blocks,
+            of.most_blocks,
+            percent(resolution)
+        ),
+        Some(resolution) => format!(
+            "{}, which give ±{} instead of ±{}",
+            of.most_blocks,
+            percent(of.half_width),
+            percent(resolution)
+        ),
+        None => format!("{}, which give ±{}", of.blocks, percent(of.half_width)),
+    };
+    if of.windows > 1 {
+        blocks += ", in each window";
+    }
+    if of.count_blocks > 0 {
+        blocks += &format!("; {} counted", of.count_blocks);
+    }
+    let source = match &of.noise_source {
+        NoiseSource::Pilot => "by a pilot".to_owned(),
+        NoiseSource::Experiment(name) => format!("from {name}"),
+        NoiseSource::Assumed => "assumed: nothing was measured so far".to_owned(),
+    };
+    let lines = [
+        (
+            "points",
+            format!("{} with the control; {builds}", of.points),
+        ),
+        ("servers", servers),
+        ("memory", memory),
+        ("blocks", blocks),
+        ("noise", format!("{} a value, {source}", percent(of.noise))),
+        ("time", format!("about {} to measure", of.duration())),
+    ];
+    let mut text = format!(
+        "{}, recipe {}: {}\n",
+        found.release,
+        preset.recipe,
+        preset.workloads.join(", ")
+    );
+    for (name, value) in lines {
+        text += &format!("  {name:8} {value}\n");
+    }
+    text
 }
 
 /// Creates the folder of an outcome, and checks that it can be written before any work is done for it.

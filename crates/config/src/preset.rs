@@ -97,6 +97,9 @@ pub struct Preset {
     /// How many blocks are measured side by side.
     #[serde(default)]
     pub lanes: Lanes,
+    /// Whether a pilot chooses the length of each workload's blocks, starting from `block_seconds`.
+    #[serde(default)]
+    pub pilot: bool,
     /// `[preset.NAME.sql_bench]`: settings that override those of all sql-bench workloads.
     #[serde(default)]
     pub sql_bench: toml::Table,

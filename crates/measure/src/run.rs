@@ -17,7 +17,7 @@ mod training;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::experiment;
+use crate::experiment::{self, Budget, Forecast};
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_machine::build::{self, BuildItem, Built, SourceTree};
@@ -30,6 +30,7 @@ use perfquilt_patches::series::Series;
 use perfquilt_patches::stack::{self, Stack, TreeDigests, Worktree};
 use perfquilt_patches::upstream::{self, Release};
 use perfquilt_store::{ExperimentId, Store};
+use serde::Serialize;
 
 pub use sandboxed::run_in_sandbox;
 pub use target::Target;
@@ -263,7 +264,56 @@ pub fn run(
     let prepared = prepare(ws, release, progress)?;
     let points = wanted.points(&prepared)?;
     let built = build_points(ws, &prepared, &preset.recipe, &points, progress)?;
-    measure(ws, preset, &prepared, built, wanted.fresh, progress)
+    measure(ws, preset, &prepared, built, wanted, progress)
+}
+
+/// A run as it is expected to be.
+#[derive(Debug, Serialize)]
+pub struct RunForecast {
+    /// The release.
+    pub release: String,
+    /// The points that are not built.
+    pub unbuilt: Vec<Point>,
+    /// The measurements.
+    #[serde(flatten)]
+    pub forecast: Forecast,
+}
+
+/// Returns the forecast of [`run`]. Applies the series, and builds and measures nothing.
+///
+/// # Errors
+/// The errors of [`prepare`] and [`experiment::foresee`].
+pub fn foresee(
+    ws: &Workspace,
+    preset: &Preset,
+    release: Option<&str>,
+    wanted: &RunRequest,
+    progress: &dyn Progress,
+) -> Result<RunForecast> {
+    let prepared = prepare(ws, release, progress)?;
+    let builder = builder(ws, &preset.recipe, &prepared)?;
+    let mut points = Vec::new();
+    let mut unbuilt = Vec::new();
+    for point in wanted.points(&prepared)? {
+        let tree = match prepared.stack.tree(point) {
+            // A patch that others stand on has no such point.
+            Err(error) if is_separate(point) && error.kind() == Kind::Series => continue,
+            tree => tree?,
+        };
+        if builder.cached(&tree).is_none() {
+            unbuilt.push(point);
+        }
+        points.push(point);
+    }
+    let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
+    let patches = prepared.series.patches();
+    header.series = patches.iter().map(|patch| patch.name.clone()).collect();
+    let budget = wanted.budget.map(|budget| budget.duration);
+    Ok(RunForecast {
+        release: prepared.release.name.clone(),
+        unbuilt,
+        forecast: experiment::foresee(ws, preset, &points, header, budget)?,
+    })
 }
 
 /// The kinds of effects of a patch.
@@ -286,6 +336,8 @@ pub struct RunRequest {
     pub effects: Vec<Effects>,
     /// Whether to measure every point, including those that an earlier experiment measured.
     pub fresh: bool,
+    /// The time that the command may take; `None` without a limit.
+    pub budget: Option<Budget>,
 }
 
 impl RunRequest {
@@ -330,7 +382,7 @@ fn measure(
     preset: &Preset,
     prepared: &Prepared,
     built: Vec<BuiltPoint>,
-    fresh: bool,
+    wanted: &RunRequest,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
     let mut measurable = Vec::new();
@@ -363,7 +415,8 @@ fn measure(
     let request = experiment::ExperimentRequest {
         points: &measurable,
         data: &experiment::Data::new(),
-        fresh,
+        fresh: wanted.fresh,
+        budget: wanted.budget,
     };
     let measured = experiment::run(ws, preset, &request, header, &store, progress);
     let (experiment, failed, stopped) = match measured {

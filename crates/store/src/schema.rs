@@ -195,6 +195,11 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE observations ADD COLUMN lane INTEGER;
     -- Long series are measured in windows of neighbouring points.
     ALTER TABLE plans ADD COLUMN windows INTEGER;
+    -- What pilots found, as JSON.
+    CREATE TABLE pilots (
+        key    TEXT PRIMARY KEY,
+        result TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
 ",
 ];
 

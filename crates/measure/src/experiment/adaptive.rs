@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::collected::Collected;
 use super::driver::Driver;
 use super::fingerprint::{self, Fingerprint};
+use super::lengths::BlockSeconds;
 use super::machine::{Setup, ThisMachine};
 use super::plan::{Reading, Scope, single};
 use super::recorder::Readings;
@@ -159,7 +160,7 @@ impl<'a> AdaptiveRunner<'a> {
         let identity = identity::of(
             self.ws,
             &self.header,
-            &self.preset,
+            &self.block_seconds(),
             &[&self.workload],
             &points,
         )?;
@@ -231,7 +232,7 @@ impl<'a> AdaptiveRunner<'a> {
         let setup = Setup {
             candidates,
             workloads: vec![&self.workload],
-            block_seconds: self.preset.block_seconds,
+            block_seconds: self.block_seconds(),
             release: self.header.release.clone(),
             binary: self.ws.config.recipe(&self.preset.recipe)?.binary.clone(),
             count_meters: counted.clone(),
@@ -281,6 +282,10 @@ impl<'a> AdaptiveRunner<'a> {
         Ok(failed)
     }
 
+    fn block_seconds(&self) -> BlockSeconds {
+        BlockSeconds::fixed(self.preset.block_seconds)
+    }
+
     fn reading(&self) -> Reading {
         if self.metric.meter.is_timed() {
             Reading::Timed
@@ -301,7 +306,13 @@ impl<'a> AdaptiveRunner<'a> {
     ) -> Result<Vec<EarlierBlocks>> {
         let harnesses = self.harnesses()?;
         let own = self.store.header(self.id)?.experiment;
-        let identity = identity::of(self.ws, &self.header, &self.preset, &[&self.workload], &[])?;
+        let identity = identity::of(
+            self.ws,
+            &self.header,
+            &self.block_seconds(),
+            &[&self.workload],
+            &[],
+        )?;
         let here = Fingerprint::of(&self.header, &identity);
         let mut known = Vec::new();
         for earlier in store.earlier(&self.header.release)? {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::identity::LENGTH;
 use super::plan::Reading;
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_store::ExperimentIdentity;
@@ -56,6 +57,12 @@ impl<'a> Fingerprint<'a> {
         self.workloads.get(name) == earlier.workloads.get(name)
     }
 
+    /// Returns the identity of a workload without the length of its blocks.
+    fn work(self, name: &str) -> Option<&'a str> {
+        let identity = self.workloads.get(name)?;
+        identity.split(LENGTH).next()
+    }
+
     /// Returns whether single blocks made under `earlier` are comparable: read by any of `harnesses`, on the
     /// same machine, with the same `workload`. The length of a block does not change the counts.
     pub fn accepts_blocks(
@@ -69,8 +76,12 @@ impl<'a> Fingerprint<'a> {
             Reading::Timed => self.protocol == earlier.protocol,
             Reading::Counted => self.recipe == earlier.recipe,
         };
+        let same_workload = match reading {
+            Reading::Timed => self.same_workload(earlier, workload),
+            Reading::Counted => self.work(workload) == earlier.work(workload),
+        };
         same_settings
-            && self.same_workload(earlier, workload)
+            && same_workload
             && harnesses.contains(earlier.harness)
             && self.other_machine(earlier).is_none()
     }

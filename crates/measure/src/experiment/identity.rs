@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use super::fingerprint;
+use super::lengths::BlockSeconds;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Layouts, Preset, Workload};
+use perfquilt_config::{Layouts, Workload};
 use perfquilt_judge::stats::REDUCTION;
 use perfquilt_machine::build::Built;
 use perfquilt_machine::meter::Counter;
@@ -22,6 +23,9 @@ use perfquilt_store::ExperimentIdentity;
 /// warmed up and ordered, and which transactions are counted. A change that may alter readings of the same
 /// servers increments it.
 pub const PROTOCOL: u32 = 3;
+
+/// Separates a workload's identity from the seconds of its blocks.
+pub(super) const LENGTH: &str = " seconds ";
 
 /// Returns the identity of the harness: the measuring protocol, the reduction of slices, the drivers, how
 /// servers run, the source of counts, and how code layouts vary. Observations of different harnesses do not
@@ -110,15 +114,15 @@ pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
 pub fn key(
     ws: &Workspace,
     header: &ExperimentHeader,
-    preset: &Preset,
+    seconds: &BlockSeconds,
     workloads: &[&Workload],
     points: &[(Point, Built)],
 ) -> Result<String> {
     let mut digest = Sha256::new();
     let mut add = |text: String| digest.update(text + "\n");
     add(format!(
-        "{} {} {} {}",
-        header.release, header.recipe, header.harness, preset.block_seconds
+        "{} {} {}",
+        header.release, header.recipe, header.harness
     ));
     for (name, fact) in fingerprint::machine_facts(&header.machine) {
         add(format!("{name} {fact:?}"));
@@ -136,7 +140,8 @@ pub fn key(
     }
     for workload in workloads {
         let identity = workload::workload_identity(&ws.bench_config(), workload)?;
-        add(format!("workload {} {identity}", workload.name));
+        let seconds = seconds.of(&workload.name);
+        add(format!("workload {} {identity} {seconds}", workload.name));
     }
     Ok(hex::encode(digest.finalize()))
 }
@@ -149,15 +154,12 @@ pub fn key(
 pub fn of(
     ws: &Workspace,
     header: &ExperimentHeader,
-    preset: &Preset,
+    seconds: &BlockSeconds,
     workloads: &[&Workload],
     points: &[(Point, Built)],
 ) -> Result<ExperimentIdentity> {
     Ok(ExperimentIdentity {
-        protocol: format!(
-            "{} {} {}",
-            header.release, header.recipe, preset.block_seconds
-        ),
+        protocol: format!("{} {}", header.release, header.recipe),
         points: points
             .iter()
             .map(|(point, built)| (*point, built.identity.clone()))
@@ -166,7 +168,11 @@ pub fn of(
             .iter()
             .map(|workload| {
                 let identity = workload::workload_identity(&ws.bench_config(), workload)?;
-                Ok((workload.name.clone(), identity))
+                let seconds = seconds.of(&workload.name);
+                Ok((
+                    workload.name.clone(),
+                    format!("{identity}{LENGTH}{seconds}"),
+                ))
             })
             .collect::<Result<_>>()?,
     })

@@ -9,6 +9,7 @@ use super::candidate::Candidate;
 use super::executor::{Event, Executor, Lane, Report};
 use super::fleet::with_fleet;
 use super::lanes;
+use super::lengths::BlockSeconds;
 use super::plan::{Block, Reading};
 use super::private::{copy, may_execute, private_copy, room};
 use perfquilt_config::workspace::Workspace;
@@ -37,6 +38,11 @@ const SERVERS_IN_BLOCK_SECONDS: f64 = 6.0;
 /// The number of starts that one count may take until no counted transaction has to be restarted.
 const COUNT_TRIES: u32 = 3;
 
+/// Returns how much longer a block of so many servers takes than the configured seconds.
+pub(super) fn share(servers: usize) -> f64 {
+    (servers as f64 / SERVERS_IN_BLOCK_SECONDS).max(1.0)
+}
+
 /// The settings of an experiment on this machine.
 #[derive(Debug)]
 pub struct Setup<'a> {
@@ -44,8 +50,8 @@ pub struct Setup<'a> {
     pub candidates: BTreeMap<Point, Candidate>,
     /// The workloads.
     pub workloads: Vec<&'a Workload>,
-    /// Seconds of measuring in one timed block of one workload.
-    pub block_seconds: f64,
+    /// Seconds of measuring in one timed block, by workload.
+    pub block_seconds: BlockSeconds,
     /// Identity of the release whose server prepares the data, part of the prepared data's key.
     pub release: String,
     /// The measured executable inside a server's folder.
@@ -240,10 +246,10 @@ impl<'m> MachineLane<'m> {
                 check_interrupted()?;
                 let workload = self.workload(name)?;
                 self.prepare(&mut servers, workload, report)?;
-                let share = (servers.len() as f64 / SERVERS_IN_BLOCK_SECONDS).max(1.0);
+                let share = share(servers.len());
                 let item = TimedBlock {
                     workload,
-                    seconds: share * self.machine.setup.block_seconds,
+                    seconds: share * self.machine.setup.block_seconds.of(name),
                     warm_up_seconds: share * WARM_UP_SECONDS,
                     seed: block.seed.wrapping_add(place as u64),
                     monitor: None,

@@ -2,18 +2,22 @@
 //! them, and the store keeps each block, so that an interrupted experiment resumes where it stopped.
 
 pub mod adaptive;
+mod basis;
 mod candidate;
 pub mod collected;
 mod driver;
 mod executor;
 mod fingerprint;
 mod fleet;
+mod forecast;
 mod identity;
 mod key;
 mod lanes;
+mod lengths;
 mod lock;
 mod machine;
 mod note;
+mod pilot;
 mod plan;
 mod private;
 mod progress;
@@ -26,10 +30,10 @@ mod strategy;
 mod values;
 mod windows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload};
@@ -41,15 +45,19 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
-use perfquilt_store::{ExperimentId, Store};
+use perfquilt_store::{ExperimentId, ExperimentIdentity, Store};
 
+use basis::Work;
 use candidate::Candidate;
 use collected::Collected;
 use driver::Driver;
+pub use forecast::{Forecast, NoiseSource};
 use key::ExperimentKey;
 pub(crate) use key::{ComparisonKey, FreshQuestion};
+use lengths::BlockSeconds;
 pub(crate) use lock::ExperimentLock;
 use machine::{Setup, ThisMachine};
+use pilot::Pilot;
 use plan::{Scope, plan};
 use recorder::Readings;
 use reuse::ReuseQuery;
@@ -64,6 +72,28 @@ pub struct ExperimentRequest<'a> {
     pub data: &'a Data,
     /// Whether to measure every point, including those that an earlier experiment measured.
     pub fresh: bool,
+    /// The time that the command may take; `None` without a limit.
+    pub budget: Option<Budget>,
+}
+
+/// The time that a command may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// When the command began.
+    pub begun: Instant,
+    /// Its duration.
+    pub duration: Duration,
+}
+
+impl Budget {
+    fn deadline(self) -> Instant {
+        self.begun + self.duration
+    }
+
+    fn seconds_left(self) -> f64 {
+        let left = self.deadline().saturating_duration_since(Instant::now());
+        left.as_secs_f64()
+    }
 }
 
 /// The result of an experiment.
@@ -113,6 +143,7 @@ pub fn run(
         } else {
             ReusePolicy::Reuse
         },
+        budget: request.budget,
     };
     run_on(ws, preset, servers, header, store, progress)
 }
@@ -126,6 +157,84 @@ enum ReusePolicy {
     Separate,
     /// Measures again; continues an experiment of the same key unless it is finished.
     Repeat,
+}
+
+/// Returns the forecast of an experiment on `points` of the release and recipe of `header`, before anything is built.
+/// `budget` is the time to use. Points are taken to have binaries of their own, and effects to be measured anew.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for wrong settings or missing tools.
+pub fn foresee(
+    ws: &Workspace,
+    preset: &Preset,
+    points: &[Point],
+    mut header: ExperimentHeader,
+    budget: Option<Duration>,
+) -> Result<Forecast> {
+    let resolved = resolved(ws, preset)?;
+    let workloads: Vec<&Workload> = resolved.iter().collect();
+    let counted = meters(preset, |meter| !meter.is_timed());
+    let counter = (!counted.is_empty()).then(Counter::detect).transpose()?;
+    let layouts = preset.layouts.unwrap_or(Layouts::Padded);
+    header.machine = identity::machine_facts(counter.as_ref());
+    header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
+    let mut measured = points.to_vec();
+    measured.push(Point::Control);
+    let named = |point: &Point| (*point, point.to_string());
+    let identity = ExperimentIdentity {
+        points: points.iter().map(named).collect(),
+        ..identity::of(
+            ws,
+            &header,
+            &BlockSeconds::fixed(preset.block_seconds),
+            &workloads,
+            &[],
+        )?
+    };
+    let pairs = ReuseQuery {
+        header: &header,
+        identity: &identity,
+        planned: &[],
+    }
+    .together();
+    let windows = windows::windows(&measured, &pairs);
+    let sizes: Vec<usize> = windows.iter().map(Vec::len).collect();
+    let results = ws.results();
+    let store = results.exists().then(|| Store::open_existing(&results));
+    let store = store.transpose()?;
+    let first = sizes.first().copied().unwrap_or(0);
+    let pilot = match &store {
+        Some(store) if preset.pilot => {
+            let key = basis::pilot_key(ws, preset, &header, &workloads, first)?;
+            let known = store.pilot(&key)?;
+            known.and_then(|text| serde_json::from_str::<Pilot>(&text).ok())
+        }
+        _ => None,
+    };
+    let seconds = match &pilot {
+        Some(pilot) => BlockSeconds::chosen(preset.block_seconds, pilot.seconds()),
+        None => BlockSeconds::fixed(preset.block_seconds),
+    };
+    let work = Work {
+        ws,
+        preset,
+        workloads: &workloads,
+        header: &header,
+        windows: &sizes,
+        points: measured.len(),
+        closure: points.len() > 2,
+        seconds: &seconds,
+        pilot,
+        budget: budget.map(|budget| budget.as_secs_f64()),
+    };
+    basis::forecast(work, store.as_ref())
+}
+
+fn resolved(ws: &Workspace, preset: &Preset) -> Result<Vec<Workload>> {
+    let names = preset.workloads.iter();
+    names
+        .map(|name| preset.workload(&ws.config, name))
+        .collect()
 }
 
 /// Measures `base` against copies of itself, one in the place of each patch of `header`'s series.
@@ -152,6 +261,7 @@ pub fn against_itself(
         points: &points,
         candidates,
         reuse: ReusePolicy::Separate,
+        budget: None,
     };
     run_on(ws, preset, servers, header, store, progress)
 }
@@ -163,16 +273,13 @@ fn run_on(
         points,
         mut candidates,
         reuse,
+        budget,
     }: Servers<'_>,
     header: ExperimentHeader,
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Outcome> {
-    let resolved: Vec<Workload> = preset
-        .workloads
-        .iter()
-        .map(|name| preset.workload(&ws.config, name))
-        .collect::<Result<_>>()?;
+    let resolved = resolved(ws, preset)?;
     let workloads: Vec<&Workload> = resolved.iter().collect();
     let layouts = vary_layouts(preset, &mut candidates, progress)?;
     if let Some(words) = preset.unreachable_margin(&|meter| ws.config.margin(meter)) {
@@ -200,13 +307,29 @@ fn run_on(
     let mut header = header;
     header.machine = identity::machine_facts(counter.as_ref());
     header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
+    let pilot = if preset.pilot && !timed.is_empty() {
+        let pilot = Piloted {
+            ws,
+            preset,
+            workloads: &workloads,
+            candidates: &candidates,
+            layouts,
+        };
+        Some(pilot.result(&header, store, progress)?)
+    } else {
+        None
+    };
+    let seconds = match &pilot {
+        Some(pilot) => BlockSeconds::chosen(preset.block_seconds, pilot.seconds()),
+        None => BlockSeconds::fixed(preset.block_seconds),
+    };
     let mut key = ExperimentKey {
-        identity: identity::key(ws, &header, preset, &workloads, points)?,
+        identity: identity::key(ws, &header, &seconds, &workloads, points)?,
         fresh: reuse != ReusePolicy::Reuse,
         attempt: 1,
     };
     let mut requested = planned(preset, &timed, &counted);
-    let identity = identity::of(ws, &header, preset, &workloads, points)?;
+    let identity = identity::of(ws, &header, &seconds, &workloads, points)?;
     if reuse == ReusePolicy::Reuse {
         let query = ReuseQuery {
             header: &header,
@@ -268,6 +391,37 @@ fn run_on(
     }
     .together();
     let windows = windows::windows(&measured, &pairs);
+    let sizes: Vec<usize> = windows.iter().map(Vec::len).collect();
+    let closure_points = match reuse {
+        // A release against itself has no series, hence no total to check.
+        ReusePolicy::Separate => Vec::new(),
+        _ => direct(points, &header, &measured),
+    };
+    let forecast = basis::forecast(
+        Work {
+            ws,
+            preset,
+            workloads: &workloads,
+            header: &header,
+            windows: &sizes,
+            points: measured.len(),
+            closure: !closure_points.is_empty(),
+            seconds: &seconds,
+            pilot,
+            budget: budget.map(Budget::seconds_left),
+        },
+        Some(store),
+    )?;
+    // A finished experiment is not continued because there is time.
+    let timed_blocks = match budget {
+        Some(_) if store.is_finished(&key)? => stored_blocks(store, id)?.unwrap_or(preset.blocks),
+        Some(_) => forecast.most_blocks,
+        None => preset.blocks,
+    };
+    for plan in requested.iter_mut().filter(|plan| plan.meter.is_timed()) {
+        plan.blocks = timed_blocks;
+        plan.min_blocks = plan.min_blocks.map(|least| least.min(timed_blocks));
+    }
     for plan in requested.iter_mut().filter(|plan| plan.meter.is_timed()) {
         let count = u32::try_from(windows.len()).ok().and_then(NonZeroU32::new);
         plan.windows = count.filter(|count| count.get() > 1);
@@ -280,14 +434,10 @@ fn run_on(
         points: &measured,
         windows: &windows,
         workloads: &preset.workloads,
-        blocks: blocks_of(&timed, preset.blocks),
+        blocks: blocks_of(&timed, timed_blocks),
         count_blocks: blocks_of(&counted, preset.count_blocks),
         layouts: layouts != Layouts::Off,
-        direct: &match reuse {
-            // A release against itself has no series, hence no total to check.
-            ReusePolicy::Separate => Vec::new(),
-            _ => direct(points, &header, &measured),
-        },
+        direct: &closure_points,
     });
     let margin = |meter| ws.config.margin(meter);
     let readings = Readings {
@@ -299,7 +449,8 @@ fn run_on(
         let collected = Collected::load(store, id, planned.clone(), &readings)?;
         Driver::new(store, id, readings.clone(), collected, &margin)
     };
-    let strategy = || PlannedExperiment::new(&blocks, preset.block_seconds);
+    let deadline = budget.map(Budget::deadline);
+    let strategy = || PlannedExperiment::new(&blocks, preset.block_seconds, deadline);
     let mut driving = driver()?;
     // Only the base and its control are left: every other point is the same binary or was not built.
     if measured.len() < 3 || driving.is_complete(&mut strategy(), &failed_before)? {
@@ -320,7 +471,7 @@ fn run_on(
     let setup = Setup {
         candidates,
         workloads,
-        block_seconds: preset.block_seconds,
+        block_seconds: seconds,
         release: header.release.clone(),
         binary: ws.config.recipe(&preset.recipe)?.binary.clone(),
         count_meters: counted,
@@ -332,6 +483,7 @@ fn run_on(
         header.machine.insert("lanes".to_owned(), lanes);
         store.begin(&header, &key)?;
     }
+    progress.note(&format!("forecast: {forecast}"));
     let (failed, end) = driving.drive(&mut strategy(), &machine, progress);
     if !failed.is_empty() {
         for (point, error) in &failed {
@@ -343,8 +495,96 @@ fn run_on(
         store.begin(&header, &key)?;
     }
     end?;
+    if budget.is_some() {
+        shorten(store, id, planned)?;
+    }
     store.finish(id)?;
     Ok(Outcome { id, failed })
+}
+
+/// Returns the planned timed blocks of a stored experiment.
+fn stored_blocks(store: &Store, id: ExperimentId) -> Result<Option<u32>> {
+    let planned = store.planned(id)?.into_iter();
+    let timed = planned.filter(|plan| plan.meter.is_timed());
+    Ok(timed.map(|plan| plan.blocks).max())
+}
+
+/// Makes the blocks that an experiment had when its time was over those that were planned. When that is does not depend
+/// on what was measured, so its intervals are those of an experiment that was planned so long.
+fn shorten(store: &Store, id: ExperimentId, mut planned: Vec<PlannedBlocks>) -> Result<()> {
+    for plan in planned.iter_mut().filter(|plan| plan.meter.is_timed()) {
+        let done = store.blocks_done(id, &plan.workload, plan.meter, false)?;
+        let windows = plan.windows.map_or(1, NonZeroU32::get);
+        let rounds = done.iter().max().map_or(0, |last| last / windows + 1);
+        plan.blocks = plan.blocks.min(rounds);
+        plan.min_blocks = plan.min_blocks.map(|least| least.min(rounds));
+    }
+    store.plan(id, &planned)
+}
+
+/// What a pilot measures.
+struct Piloted<'a> {
+    ws: &'a Workspace,
+    preset: &'a Preset,
+    workloads: &'a [&'a Workload],
+    candidates: &'a Candidates,
+    layouts: Layouts,
+}
+
+impl Piloted<'_> {
+    /// Returns the result of the stored pilot, or of a new one.
+    fn result(
+        &self,
+        header: &ExperimentHeader,
+        store: &Store,
+        progress: &dyn Progress,
+    ) -> Result<Pilot> {
+        let measured: Vec<Point> = self.candidates.keys().copied().collect();
+        let neighbours: Vec<BTreeSet<Point>> = measured
+            .windows(2)
+            .map(|two| two.iter().copied().collect())
+            .collect();
+        let windows = windows::windows(&measured, &neighbours);
+        let points = windows.into_iter().next().unwrap_or_default();
+        let Piloted { ws, preset, .. } = *self;
+        let key = basis::pilot_key(ws, preset, header, self.workloads, points.len())?;
+        let known = store.pilot(&key)?;
+        if let Some(pilot) = known.and_then(|text| serde_json::from_str(&text).ok()) {
+            return Ok(pilot);
+        }
+        let _lock = ExperimentLock::of(&ws.state(), "pilot")?;
+        let scope = Scope {
+            seed: identity::seed(&key),
+            points: &points,
+            windows: &[],
+            workloads: &preset.workloads,
+            blocks: 0,
+            count_blocks: 0,
+            layouts: self.layouts != Layouts::Off,
+            direct: &[],
+        };
+        let draw = |number| plan::single(&scope, plan::Reading::Timed, number);
+        let blocks: Vec<plan::Block> = (0..pilot::BLOCKS).map(draw).collect();
+        let setup = Setup {
+            candidates: self.candidates.clone(),
+            workloads: self.workloads.to_vec(),
+            block_seconds: BlockSeconds::fixed(preset.block_seconds),
+            release: header.release.clone(),
+            binary: ws.config.recipe(&preset.recipe)?.binary.clone(),
+            count_meters: Vec::new(),
+            servers: points.len(),
+            lanes: preset.lanes,
+        };
+        let machine = ThisMachine::new(ws, setup, progress)?;
+        let step = progress.begin("measure a pilot", None);
+        let seconds = |_: &str| preset.block_seconds;
+        let pilot = pilot::run(&machine, &blocks, &seconds, machine::share(points.len()))?;
+        step.finish(&format!("pilot: {pilot}"));
+        let text = serde_json::to_string(&pilot)
+            .map_err(|error| Error::internal(format!("cannot write a pilot: {error}")))?;
+        store.keep_pilot(&key, &text)?;
+        Ok(pilot)
+    }
 }
 
 /// Returns whether servers of `begun` missed the start timeout, and the timeout has changed since. It is the
@@ -443,6 +683,7 @@ struct Servers<'a> {
     candidates: Candidates,
     /// How earlier measurements of them are treated.
     reuse: ReusePolicy,
+    budget: Option<Budget>,
 }
 
 /// Returns the servers to measure, and maps every other point to the measured point with the same binary.
@@ -599,6 +840,7 @@ mod tests {
             min_blocks: None,
             resolution: None,
             lanes: Default::default(),
+            pilot: false,
         };
         let vary = |layouts, candidates: &mut Candidates| {
             vary_layouts(&preset(layouts), candidates, &Silent)

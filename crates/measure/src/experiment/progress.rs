@@ -8,17 +8,17 @@ use perfquilt_judge::attribution::Stopping;
 
 /// Expected durations of blocks, corrected by measured ones.
 #[derive(Debug)]
-pub(super) struct Forecast {
+pub(super) struct RemainingTime {
     expected: BTreeMap<Reading, f64>,
     measured: BTreeMap<Reading, (f64, u32)>,
 }
 
-impl Forecast {
+impl RemainingTime {
     /// Begins with estimates, which the first block of each kind replaces.
     pub(super) fn new(block_seconds: f64, workloads: usize, points: usize) -> Self {
         let workloads = workloads as f64;
         let points = points as f64;
-        Forecast {
+        RemainingTime {
             expected: BTreeMap::from([
                 (
                     Reading::Timed,
@@ -82,7 +82,7 @@ mod tests {
             layouts: Default::default(),
             copies: 1,
         };
-        let mut forecast = Forecast::new(2.0, 1, 4);
+        let mut forecast = RemainingTime::new(2.0, 1, 4);
         assert_eq!(forecast.milliseconds(&[&block, &block], None), 8400);
         forecast.learn(Reading::Timed, Duration::from_secs(2));
         forecast.learn(Reading::Timed, Duration::from_secs(3));

@@ -304,7 +304,7 @@ impl Fixture {
         };
         let collected = Collected::load(&self.store, self.id(), planned, &readings).unwrap();
         let mut driver = Driver::new(&self.store, self.id(), readings, collected, &margin).unwrap();
-        let strategy = || PlannedExperiment::new(&blocks, 1.0);
+        let strategy = || PlannedExperiment::new(&blocks, 1.0, None);
         let outcome = driver.drive(&mut strategy(), executor, &Silent);
         if outcome.1.is_ok() {
             assert!(driver.is_complete(&mut strategy(), &outcome.0).unwrap());

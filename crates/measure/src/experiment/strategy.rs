@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::collected::Collected;
 use super::plan::{Block, Reading};
-use super::progress::Forecast;
+use super::progress::RemainingTime;
 use super::recorder::Recorder;
 use super::stopping;
 use perfquilt_judge::attribution::Stopping;
@@ -73,21 +73,25 @@ pub struct PlannedExperiment<'p> {
     place: usize,
     /// Timed blocks over all points before that index.
     timed: u32,
-    forecast: Forecast,
+    forecast: RemainingTime,
     started: Instant,
+    /// No block begins that would not end before this moment.
+    deadline: Option<Instant>,
 }
 
 impl<'p> PlannedExperiment<'p> {
-    /// Begins with the first of `blocks`; a block measures `block_seconds` a workload.
-    pub fn new(blocks: &'p [Block], block_seconds: f64) -> Self {
+    /// Begins with the first of `blocks`; a block measures `block_seconds` a workload. No block begins that would not
+    /// end before the `deadline`.
+    pub fn new(blocks: &'p [Block], block_seconds: f64, deadline: Option<Instant>) -> Self {
         let first = blocks.first();
         let (workloads, points) = first.map_or((0, 0), |b| (b.workloads.len(), b.points.len()));
         PlannedExperiment {
             blocks,
             place: 0,
             timed: 0,
-            forecast: Forecast::new(block_seconds, workloads, points),
+            forecast: RemainingTime::new(block_seconds, workloads, points),
             started: Instant::now(),
+            deadline,
         }
     }
 
@@ -125,6 +129,15 @@ impl<'p> PlannedExperiment<'p> {
     /// further lane may be measuring one of these.
     fn known(&self, lanes: u32) -> u32 {
         self.timed.saturating_sub(lanes.saturating_sub(1))
+    }
+
+    /// Returns whether `block` would end after the deadline. Two blocks are measured anyway.
+    fn is_late(&self, block: &Block) -> bool {
+        let Some(deadline) = self.deadline.filter(|_| self.timed >= 2) else {
+            return false;
+        };
+        let block = Duration::from_millis(self.forecast.milliseconds(&[block], None));
+        Instant::now() + block > deadline
     }
 
     /// Returns whether a running block decides about the next one. What a block measures thus depends on the
@@ -176,6 +189,9 @@ impl Strategy for PlannedExperiment<'_> {
                 return Ok(Next::Wait);
             }
             let (block, state) = self.needed(planned, so_far)?;
+            if informative(&block) && self.is_late(&block) {
+                return Ok(Next::End);
+            }
             let announcement =
                 informative(&block).then(|| self.announcement(&block, state.as_ref(), so_far));
             self.place += 1;

@@ -1,0 +1,344 @@
+//! Forecasts of an experiment: blocks, width, memory and time, before anything is measured. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::machine::share;
+use super::pilot::{Pilot, WorkloadNoise};
+use super::plan::direct_blocks;
+use super::progress::words;
+use perfquilt_config::Preset;
+use perfquilt_judge::stats::half_width;
+
+/// The standard deviation of a value that is assumed where nothing was measured: what MariaDB's have on a shared
+/// virtual machine, in blocks of two seconds.
+const ASSUMED: WorkloadNoise = WorkloadNoise {
+    seconds: 2.0,
+    within: 0.0075 * 0.0075,
+    between: 0.0095 * 0.0095,
+};
+/// Seconds to link and start a server, where nothing was measured.
+const START_SECONDS: f64 = 0.5;
+/// Seconds to connect a client and to warm up, a workload.
+const CONNECT_SECONDS: f64 = 1.0;
+/// Seconds to start a server and to count one workload on it.
+const COUNT_SECONDS: (f64, f64) = (8.0, 6.0);
+/// The share of blocks that run layouts of their own; the others repeat those of the block before.
+const UNITS_PER_BLOCK: f64 = 0.75;
+/// The most blocks that a forecast considers.
+const FORESEEABLE: u32 = 100_000;
+
+/// The basis of a forecast's noise figures.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoiseSource {
+    /// A pilot on this machine.
+    Pilot,
+    /// The experiment of this name.
+    Experiment(String),
+    /// Typical figures of a shared virtual machine.
+    Assumed,
+}
+
+/// An experiment as it is expected to be.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Forecast {
+    /// Points to measure, the control included.
+    pub points: usize,
+    /// Windows of points; 1 where every block has all points.
+    pub windows: usize,
+    /// Servers that run at once on a lane.
+    pub servers: usize,
+    /// Lanes.
+    pub lanes: usize,
+    /// Memory that all servers need at once, in bytes; `null` before their data was prepared.
+    pub memory: Option<u64>,
+    /// Memory available for servers, in bytes.
+    pub available_memory: u64,
+    /// The expected number of timed blocks of each window.
+    pub blocks: u32,
+    /// Their maximum number.
+    pub most_blocks: u32,
+    /// Counted blocks.
+    pub count_blocks: u32,
+    /// Seconds of a block's slices, by workload, for up to six servers.
+    pub block_seconds: BTreeMap<String, f64>,
+    /// The expected half-width of a patch's 95 % interval on one workload, as a fraction of speed; the widest over
+    /// workloads.
+    pub half_width: f64,
+    /// The standard deviation of a value in a block, the largest over workloads.
+    pub noise: f64,
+    /// The basis of the noise.
+    pub noise_source: NoiseSource,
+    /// The expected duration in seconds, without builds.
+    pub seconds: f64,
+}
+
+impl Forecast {
+    /// Returns the expected duration in words.
+    pub fn duration(&self) -> String {
+        words((self.seconds * 1000.0).round().max(0.0) as u64)
+    }
+}
+
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lanes = match self.lanes {
+            1 => String::new(),
+            lanes => format!(" on each of {lanes} lanes"),
+        };
+        let windows = match self.windows {
+            1 => String::new(),
+            windows => format!(" in each of {windows} windows"),
+        };
+        if self.blocks > 0 {
+            write!(
+                f,
+                "{} blocks{windows}, ±{:.2} %, ",
+                self.blocks,
+                100.0 * self.half_width
+            )?;
+        }
+        write!(f, "{} servers at once{lanes}, ", self.servers)?;
+        if let Some(memory) = self.memory {
+            write!(f, "{:.1} GiB, ", memory as f64 / f64::from(1 << 30))?;
+        }
+        write!(f, "about {}", self.duration())
+    }
+}
+
+/// The noise of workloads, and the time of a block besides its slices.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct KnownNoise {
+    /// Seconds of a block besides its slices, where they are known.
+    pub overhead: Option<f64>,
+    /// The noise by workload.
+    pub workloads: BTreeMap<String, WorkloadNoise>,
+}
+
+impl From<Pilot> for KnownNoise {
+    fn from(pilot: Pilot) -> Self {
+        KnownNoise {
+            overhead: Some(pilot.overhead),
+            workloads: pilot.workloads,
+        }
+    }
+}
+
+/// What a forecast depends on.
+#[derive(Debug, Clone)]
+pub(super) struct ForecastBasis<'a> {
+    /// The settings.
+    pub preset: &'a Preset,
+    /// Whether times are measured.
+    pub timed: bool,
+    /// Whether counts are measured.
+    pub counted: bool,
+    /// The number of points of each window.
+    pub windows: &'a [usize],
+    /// All points.
+    pub points: usize,
+    /// Whether there is a closure check.
+    pub closure: bool,
+    /// The noise, where it is known.
+    pub noise: Option<&'a KnownNoise>,
+    /// Where it is known from.
+    pub source: NoiseSource,
+    /// Seconds of a block by workload.
+    pub block_seconds: BTreeMap<String, f64>,
+    /// The number of lanes.
+    pub lanes: usize,
+    /// The number of processors that count side by side.
+    pub processors: usize,
+    /// Seconds to use; `None` without a limit.
+    pub budget: Option<f64>,
+    /// Memory that all servers need at once, and the memory available for them.
+    pub memory: (Option<u64>, u64),
+}
+
+impl ForecastBasis<'_> {
+    /// Returns the forecast.
+    pub(super) fn forecast(&self) -> Forecast {
+        let preset = self.preset;
+        let fewest = preset.min_blocks().unwrap_or(2).max(2);
+        let most_blocks = match self.budget {
+            Some(budget) => self.within(budget),
+            None => preset.blocks,
+        };
+        let enough = |blocks: u32| {
+            let resolution = preset.resolution.unwrap_or(0.0);
+            self.width(blocks) <= resolution
+        };
+        let blocks = match preset.resolution {
+            Some(_) => first((fewest, most_blocks.max(fewest)), &enough),
+            None => most_blocks,
+        };
+        let blocks = if self.timed {
+            blocks.min(most_blocks)
+        } else {
+            0
+        };
+        Forecast {
+            points: self.points,
+            windows: self.windows.len(),
+            servers: self.windows.iter().copied().max().unwrap_or(0),
+            lanes: self.lanes,
+            memory: self.memory.0,
+            available_memory: self.memory.1,
+            blocks,
+            most_blocks: if self.timed { most_blocks } else { 0 },
+            count_blocks: if self.counted { preset.count_blocks } else { 0 },
+            block_seconds: self.block_seconds.clone(),
+            half_width: self.width(blocks),
+            noise: self.variance().sqrt(),
+            noise_source: self.source.clone(),
+            seconds: self.duration(blocks),
+        }
+    }
+
+    /// Returns the largest number of blocks that take at most `budget` seconds, at least two.
+    fn within(&self, budget: f64) -> u32 {
+        let too_long = |blocks: u32| self.duration(blocks) > budget;
+        first((3, FORESEEABLE), &too_long) - 1
+    }
+
+    /// Returns the largest variance of a value in a block over workloads.
+    fn variance(&self) -> f64 {
+        let of = |(name, &seconds): (&String, &f64)| {
+            let noise = self.noise.and_then(|noise| noise.workloads.get(name));
+            noise.unwrap_or(&ASSUMED).variance(seconds)
+        };
+        self.block_seconds.iter().map(of).fold(0.0, f64::max)
+    }
+
+    /// Returns the half-width of a comparison of two points after `blocks`.
+    fn width(&self, blocks: u32) -> f64 {
+        let units = (f64::from(blocks) * UNITS_PER_BLOCK).ceil().max(1.0);
+        let error = (2.0 * self.variance() / units).sqrt();
+        half_width(error, units as usize)
+    }
+
+    /// Returns the seconds that an experiment with `blocks` takes.
+    fn duration(&self, blocks: u32) -> f64 {
+        let mut seconds = 0.0;
+        if self.timed {
+            let lanes = self.lanes.max(1) as f64;
+            let each = self.windows.iter().map(|&servers| self.block(servers));
+            let direct = if self.closure {
+                f64::from(direct_blocks(blocks)) * self.block(self.points.min(6))
+            } else {
+                0.0
+            };
+            seconds += (f64::from(blocks) * each.sum::<f64>() + direct) / lanes;
+        }
+        if self.counted {
+            let (start, count) = COUNT_SECONDS;
+            let point = start + count * self.block_seconds.len() as f64;
+            let points = self.points as f64 / self.processors.max(1) as f64;
+            seconds += f64::from(self.preset.count_blocks) * points * point;
+        }
+        seconds
+    }
+
+    /// Returns the seconds of a block with so many servers.
+    fn block(&self, servers: usize) -> f64 {
+        let timed: f64 = self.block_seconds.values().sum();
+        let overhead = self.noise.and_then(|noise| noise.overhead);
+        let overhead = overhead.unwrap_or_else(|| {
+            let workloads = self.block_seconds.len() as f64;
+            servers as f64 * START_SECONDS + workloads * CONNECT_SECONDS
+        });
+        overhead + share(servers) * timed
+    }
+}
+
+/// Returns the first number in a range for which `fits`, which holds from some number on; the last one if it never
+/// does.
+fn first((mut low, mut high): (u32, u32), fits: &dyn Fn(u32) -> bool) -> u32 {
+    while low < high {
+        let middle = low.midpoint(high);
+        if fits(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn preset(resolution: Option<f64>) -> Preset {
+        let resolution = resolution.map_or(String::new(), |r| format!("resolution = {r}\n"));
+        let text = format!(
+            "recipe = \"r\"\nworkloads = [\"w\"]\nmeters = [\"time\"]\nblocks = 60\nblock_seconds = 2.0\n\
+             {resolution}"
+        );
+        toml::from_str(&text).unwrap()
+    }
+
+    fn basis<'a>(preset: &'a Preset, windows: &'a [usize]) -> ForecastBasis<'a> {
+        ForecastBasis {
+            preset,
+            timed: true,
+            counted: false,
+            windows,
+            points: 6,
+            closure: false,
+            noise: None,
+            source: NoiseSource::Assumed,
+            block_seconds: BTreeMap::from([("w".to_owned(), 2.0)]),
+            lanes: 1,
+            processors: 2,
+            budget: None,
+            memory: (None, 0),
+        }
+    }
+
+    #[test]
+    fn as_many_blocks_as_the_resolution_needs() {
+        let preset = preset(Some(0.008));
+        let forecast = basis(&preset, &[6]).forecast();
+        assert!((10..60).contains(&forecast.blocks), "{forecast:?}");
+        assert!(forecast.half_width <= 0.008);
+        // Six servers, a client and the slices.
+        let each = 6.0 * START_SECONDS + CONNECT_SECONDS + 2.0;
+        assert_eq!(forecast.seconds, f64::from(forecast.blocks) * each);
+        let two = ForecastBasis {
+            lanes: 2,
+            ..basis(&preset, &[6])
+        };
+        assert_eq!(two.forecast().seconds, forecast.seconds / 2.0);
+    }
+
+    #[test]
+    fn a_budget_is_used_and_not_exceeded() {
+        let preset = preset(None);
+        for budget in [60.0, 600.0, 7200.0] {
+            let basis = ForecastBasis {
+                budget: Some(budget),
+                ..basis(&preset, &[6, 6])
+            };
+            let forecast = basis.forecast();
+            assert!(forecast.seconds <= budget, "{forecast:?}");
+            assert!(basis.duration(forecast.blocks + 1) > budget);
+        }
+        let basis = ForecastBasis {
+            budget: Some(1.0),
+            ..basis(&preset, &[6])
+        };
+        assert_eq!(basis.forecast().blocks, 2);
+    }
+
+    #[test]
+    fn long_series_take_as_long_as_their_servers() {
+        let preset = preset(None);
+        let seconds = |windows: &[usize]| basis(&preset, windows).forecast().seconds;
+        let (one, many) = (seconds(&[10]), seconds(&[10; 9]));
+        assert!((many / one - 9.0).abs() < 1e-9);
+    }
+}
