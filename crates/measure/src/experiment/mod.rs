@@ -267,7 +267,7 @@ fn run_on(
         workloads: &preset.workloads,
         blocks: blocks_of(&timed, preset.blocks),
         count_blocks: blocks_of(&counted, preset.count_blocks),
-        layouts: layouts != Layouts::Off,
+        layouts,
         direct: &match reuse {
             // A release against itself has no series, hence no total to check.
             ReusePolicy::Separate => Vec::new(),
