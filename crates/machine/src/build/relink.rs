@@ -2,18 +2,21 @@
 //!
 //! The inputs of the link (objects, archives and the command) are stored in the result's folder `relink/`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rand::SeedableRng;
-use rand::rngs::StdRng;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::common_layout::{BuildInputs, LinkPlan, plan};
 use super::files::{has_stars, list};
-use super::{link_command, padding};
+use super::link_command;
+use super::object_sections::LinkInput;
+use super::padded_copy::padded_copy;
 use perfquilt_config::Layouts;
 use perfquilt_config::{RELINK_FOLDER, RELINK_RECORD};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -43,6 +46,8 @@ pub struct Relink {
     dir: PathBuf,
     record: RelinkRecord,
     layouts: Layouts,
+    /// How to pad the inputs, once [`Relink::align`] has planned it.
+    plan: Option<Arc<LinkPlan>>,
 }
 
 impl Relink {
@@ -68,8 +73,85 @@ impl Relink {
                 dir,
                 record,
                 layouts,
+                plan: None,
             }),
         }
+    }
+
+    /// Makes padded layouts common to all of `relinks`, builds of one program: linked with the same seed, code
+    /// and data that they have in common lie at the same addresses, or as near as the linker's tables allow.
+    /// A server that was not aligned with others has padded layouts of its own.
+    ///
+    /// Inputs that cannot be read are left out; linking them fails.
+    pub fn align(relinks: &mut [&mut Relink]) {
+        let mut padded: Vec<&mut Relink> = relinks
+            .iter_mut()
+            .map(|relink| &mut **relink)
+            .filter(|relink| relink.layouts == Layouts::Padded)
+            .collect();
+        let names: Vec<Vec<PathBuf>> = padded.iter().map(|relink| relink.inputs()).collect();
+        // Builds share equal files, so each file is read once.
+        let mut distinct: BTreeMap<(u64, u64), PathBuf> = BTreeMap::new();
+        let found: Vec<Vec<(PathBuf, (u64, u64))>> = padded
+            .iter()
+            .zip(names)
+            .map(|(relink, names)| {
+                let file = |name: PathBuf| {
+                    let path = relink.dir.join(&name);
+                    let meta = std::fs::metadata(&path).ok()?;
+                    let id = (meta.dev(), meta.ino());
+                    distinct.entry(id).or_insert(path);
+                    Some((name, id))
+                };
+                names.into_iter().filter_map(file).collect()
+            })
+            .collect();
+        let files: HashMap<(u64, u64), Arc<LinkInput>> = distinct
+            .into_par_iter()
+            .filter_map(|(id, path)| {
+                let file = File::open(path).ok()?;
+                Some((id, Arc::new(LinkInput::read(file))))
+            })
+            .collect();
+        let builds: Vec<BuildInputs> = padded
+            .iter()
+            .zip(found)
+            .map(|(relink, found)| {
+                let found = found.into_iter();
+                let (names, files) = found
+                    .filter_map(|(name, id)| Some((name, Arc::clone(files.get(&id)?))))
+                    .unzip();
+                BuildInputs {
+                    names,
+                    files,
+                    gathers_groups: !relink.keeps_order(),
+                }
+            })
+            .collect();
+        for (relink, plan) in padded.iter_mut().zip(plan(&builds)) {
+            relink.plan = Some(Arc::new(plan));
+        }
+    }
+
+    /// Returns the names of the inputs, in the order of the link as far as the command has it.
+    fn inputs(&self) -> Vec<PathBuf> {
+        let mut names: Vec<String> =
+            list(&self.dir).map_or_else(|_| Vec::new(), |files| files.into_keys().collect());
+        names.retain(|name| name != RELINK_RECORD);
+        let place = |name: &String| self.record.words.iter().position(|word| word == name);
+        // The order of directory entries must not matter.
+        names.sort_by_cached_key(|name| (place(name).unwrap_or(usize::MAX), name.clone()));
+        names.into_iter().map(PathBuf::from).collect()
+    }
+
+    /// Whether the linker keeps all code in the order of the input. GNU ld gathers code by prefixes of names.
+    fn keeps_order(&self) -> bool {
+        let keeps = |word: &String| {
+            ["-fuse-ld=mold", "-fuse-ld=lld"]
+                .iter()
+                .any(|l| word.contains(l))
+        };
+        self.record.words.iter().any(keeps)
     }
 
     /// Links the executable in the layout drawn from `seed` to `output`, an absolute path. The same seed
@@ -113,49 +195,48 @@ impl Relink {
 
     /// Returns the temporary space, in bytes, that [`Relink::link`] needs beside its output.
     pub fn temporary_bytes(&self) -> u64 {
+        let growth = |plan: &Arc<LinkPlan>| {
+            let growths = plan.values().map(|file| file.most_growth());
+            growths.fold(0, u64::saturating_add)
+        };
         match self.layouts {
-            Layouts::Padded => list(&self.dir).map_or(0, |files| files.values().sum()),
+            Layouts::Padded => list(&self.dir)
+                .map_or(0, |files| files.values().sum::<u64>())
+                .saturating_add(self.plan.as_ref().map_or(0, growth)),
             Layouts::Off | Layouts::Shuffled => 0,
         }
     }
 
     /// Copies the inputs of the link to a folder next to `output`, with padding between code and data sections.
     fn padded(&self, seed: u64, output: &Path) -> Result<tempfile::TempDir> {
+        let plan = match &self.plan {
+            Some(plan) => Arc::clone(plan),
+            None => {
+                let mut alone = self.clone();
+                Relink::align(&mut [&mut alone]);
+                alone.plan.unwrap_or_default()
+            }
+        };
         let beside = output.parent().unwrap_or(Path::new("/"));
         let copy = tempfile::Builder::new()
             .prefix(".link-")
             .tempdir_in(beside)
             .map_err(|e| Error::io("create a folder in", beside, &e))?;
-        let mut files: Vec<PathBuf> = list(&self.dir)?
-            .into_keys()
-            .filter(|name| name != RELINK_RECORD)
-            .map(PathBuf::from)
-            .collect();
-        // The draws follow this order, so it must not depend on the order of directory entries.
-        files.sort_unstable();
-        let mut random = StdRng::seed_from_u64(seed);
-        for name in files {
+        let names = list(&self.dir)?.into_keys();
+        for name in names.filter(|name| name != RELINK_RECORD) {
+            let name = PathBuf::from(name);
             let (from, to) = (self.dir.join(&name), copy.path().join(&name));
             let written = to
                 .parent()
                 .map_or(Ok(()), std::fs::create_dir_all)
-                .and_then(|()| copy_padded(&from, &to, &mut random));
+                .and_then(|()| match plan.get(&name) {
+                    Some(plan) => padded_copy(&from, &to, plan, seed),
+                    None => std::fs::copy(&from, &to).map(drop),
+                });
             written.map_err(|e| Error::io("write", &to, &e))?;
         }
         Ok(copy)
     }
-}
-
-fn copy_padded(from: &Path, to: &Path, random: &mut StdRng) -> std::io::Result<()> {
-    std::fs::copy(from, to)?;
-    // The stored files are read-only.
-    std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o600))?;
-    let file = File::options().write(true).open(to)?;
-    for section in padding::sections(File::open(from)?) {
-        let (at, bytes) = section.draw(random);
-        file.write_all_at(&bytes, at)?;
-    }
-    Ok(())
 }
 
 /// Removes debug information: it is never loaded, is most of the size, and takes longer to link than
@@ -176,7 +257,8 @@ fn strip(file: &Path) -> Result<()> {
 /// or data sections that can be padded.
 fn share(file: &Path, pool: &Path) -> Result<bool> {
     let bytes = std::fs::read(file).map_err(|e| Error::io("read", file, &e))?;
-    let can_pad = !padding::sections(std::io::Cursor::new(&bytes)).is_empty();
+    let input = LinkInput::read(std::io::Cursor::new(&bytes));
+    let can_pad = (input.objects.iter()).any(|object| object.sections.iter().any(|s| s.size > 0));
     let shared = pool.join(hex::encode(Sha256::digest(&bytes)));
     // Other results share the content, so nothing may write to it.
     let read_only = std::fs::Permissions::from_mode(0o444);

@@ -260,7 +260,7 @@ impl<'a> AdaptiveRunner<'a> {
                 workloads: &self.preset.workloads,
                 blocks: 0,
                 count_blocks: 0,
-                layouts: self.layouts != Layouts::Off,
+                layouts: self.layouts,
                 direct: &[],
             };
             single(&scope, reading, number)

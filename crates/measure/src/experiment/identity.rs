@@ -41,7 +41,7 @@ pub fn harness(ws: &Workspace, counter: Option<&Counter>, layouts: Layouts) -> R
     digest.update(counter.map(Counter::describe).unwrap_or_default());
     digest.update(match layouts {
         Layouts::Off => "",
-        Layouts::Padded => "padded by lines and pages",
+        Layouts::Padded => "padded by lines and pages, common to the points of a block",
         Layouts::Shuffled => "shuffled",
     });
     Ok(format!(

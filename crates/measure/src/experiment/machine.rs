@@ -14,6 +14,7 @@ use super::plan::{Block, Reading};
 use super::private::{copy, may_execute, private_copy, room};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Lanes, Workload};
+use perfquilt_machine::build::Relink;
 use perfquilt_machine::meter::{CountResult, Counter, WARM_UP};
 use perfquilt_machine::server::{
     self, Launch, Running, Scratch, ServerAdapter, ServerSpace, prepare_template, size_of_tree,
@@ -94,7 +95,8 @@ impl<'a> ThisMachine<'a> {
     /// # Errors
     /// [`Kind::Usage`] when a tool or script is missing, or for more lanes than there are cores; [`Kind::Bench`] when
     /// the base's server does not run or the data does not fit.
-    pub fn new(ws: &'a Workspace, setup: Setup<'a>, progress: &dyn Progress) -> Result<Self> {
+    pub fn new(ws: &'a Workspace, mut setup: Setup<'a>, progress: &dyn Progress) -> Result<Self> {
+        align_layouts(&mut setup.candidates);
         let adapter = server::adapter(ws)?;
         let clients = Clients::new(ws, &setup.release, &setup.workloads)?;
         let counter = if setup.count_meters.is_empty() {
@@ -580,6 +582,15 @@ impl Lane for MachineLane<'_> {
             Reading::Counted => self.counted(block, transactions, report),
         }
     }
+}
+
+/// Makes the layouts of one seed common to all servers.
+fn align_layouts(candidates: &mut BTreeMap<Point, Candidate>) {
+    let mut relinks: Vec<&mut Relink> = candidates
+        .values_mut()
+        .filter_map(|candidate| candidate.relink.as_mut())
+        .collect();
+    Relink::align(&mut relinks);
 }
 
 /// Returns the error for restarted transactions, which do more work than the same number on another server.

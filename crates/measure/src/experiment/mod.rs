@@ -436,7 +436,7 @@ fn run_on(
         workloads: &preset.workloads,
         blocks: blocks_of(&timed, timed_blocks),
         count_blocks: blocks_of(&counted, preset.count_blocks),
-        layouts: layouts != Layouts::Off,
+        layouts,
         direct: &closure_points,
     });
     let margin = |meter| ws.config.margin(meter);
@@ -560,7 +560,7 @@ impl Piloted<'_> {
             workloads: &preset.workloads,
             blocks: 0,
             count_blocks: 0,
-            layouts: self.layouts != Layouts::Off,
+            layouts: self.layouts,
             direct: &[],
         };
         let draw = |number| plan::single(&scope, plan::Reading::Timed, number);

@@ -7,6 +7,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use sha2::{Digest, Sha256};
 
+use perfquilt_config::Layouts;
 use perfquilt_model::point::Point;
 
 /// The inputs of a plan.
@@ -24,8 +25,8 @@ pub struct Scope<'a> {
     pub blocks: u32,
     /// Blocks of the counting meters; 0 without such a meter.
     pub count_blocks: u32,
-    /// Whether timed blocks run every server in a new code layout.
-    pub layouts: bool,
+    /// How timed blocks vary the servers' code layouts.
+    pub layouts: Layouts,
     /// The points of the closure check's blocks: the release and the whole series; none without one.
     pub direct: &'a [Point],
 }
@@ -63,7 +64,7 @@ pub struct Block {
     pub seed: u64,
     /// Seeds of the points' code layouts, where they vary; the others run as linked.
     pub layouts: BTreeMap<Point, u64>,
-    /// The number of servers per point, each started separately in its own layout. Each set of copies is stored
+    /// The number of servers per point, each started separately. Each set of copies has its own layouts and is stored
     /// as a separate block.
     pub copies: u32,
 }
@@ -168,7 +169,7 @@ fn direct_block(scope: &Scope<'_>, number: u32) -> Block {
 pub fn single(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
     let drawn = match reading {
         // The first of a group never repeats another.
-        Reading::Timed if scope.layouts => layouts(scope, number * REPEAT),
+        Reading::Timed => layouts(scope, number * REPEAT),
         _ => BTreeMap::new(),
     };
     Block {
@@ -215,7 +216,7 @@ fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
     // sample of transactions says nothing about other transactions.
     let seed = random.next_u64();
     let layouts = match reading {
-        Reading::Timed if scope.layouts => layouts(scope, number),
+        Reading::Timed => layouts(scope, number),
         // The number of instructions does not depend on their addresses.
         _ => BTreeMap::new(),
     };
@@ -272,10 +273,14 @@ fn balanced(scope: &Scope<'_>, reading: Reading, number: u32) -> Vec<Point> {
     places.into_iter().map(|place| labels[place]).collect()
 }
 
-/// Returns a new layout for every point. Some blocks repeat those of the block before on restarted servers: the
+/// Returns the seeds of new layouts: one seed for all points where a layout is common to them, one for each point
+/// where it cannot be; none where servers run as linked. Some blocks repeat those of the block before on restarted servers: the
 /// remaining differences are not due to layout. The seed determines which blocks repeat, so that they cannot
 /// coincide with anything periodic on the machine.
 fn layouts(scope: &Scope<'_>, number: u32) -> BTreeMap<Point, u64> {
+    if scope.layouts == Layouts::Off {
+        return BTreeMap::new();
+    }
     let random = |what: &str, number: u32| {
         let text = format!("{} {what} {number}", scope.seed);
         StdRng::from_seed(Sha256::digest(text).into())
@@ -292,10 +297,14 @@ fn layouts(scope: &Scope<'_>, number: u32) -> BTreeMap<Point, u64> {
         .points
         .iter()
         .map(|&point| {
-            // A function of the point alone, so that other points in the experiment change nothing; small
-            // enough for every linker.
-            let seed = random(&format!("layout {point}"), drawn).random_range(1..1 << 31);
-            (point, seed)
+            // Random orders of different sections have nothing in common.
+            let what = if scope.layouts == Layouts::Shuffled {
+                format!("layout {point}")
+            } else {
+                "layout".to_owned()
+            };
+            // Small enough for every linker.
+            (point, random(&what, drawn).random_range(1..1 << 31))
         })
         .collect()
 }
@@ -321,7 +330,7 @@ mod tests {
             workloads,
             blocks,
             count_blocks,
-            layouts: true,
+            layouts: Layouts::Padded,
             direct: &[],
         }
     }
@@ -403,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_are_drawn_by_block_and_point_and_some_are_repeated() {
+    fn layouts_are_drawn_by_block_and_some_are_repeated() {
         let workloads = ["a".to_owned()];
         let blocks = plan(&scope(&workloads, 400, 4));
         let (timed, counted): (Vec<&Block>, Vec<&Block>) = blocks
@@ -420,8 +429,26 @@ mod tests {
             .iter()
             .flat_map(|block| block.layouts.values().copied())
             .collect();
-        assert_eq!(seeds.len(), 300 * POINTS.len());
+        assert_eq!(seeds.len(), 300);
         assert!(!seeds.contains(&0));
+        for block in timed.iter() {
+            assert_eq!(block.layouts.len(), POINTS.len());
+            assert!(
+                block
+                    .layouts
+                    .values()
+                    .all(|&seed| seed == block.layout(POINTS[0], 0))
+            );
+        }
+        let shuffled = plan(&Scope {
+            layouts: Layouts::Shuffled,
+            ..scope(&workloads, 400, 4)
+        });
+        let seeds: BTreeSet<u64> = shuffled
+            .iter()
+            .flat_map(|block| block.layouts.values().copied())
+            .collect();
+        assert_eq!(seeds.len(), 300 * POINTS.len());
         // A repeated block restarts its servers in another order and does other transactions.
         let repeat = timed[repeats[0] as usize];
         assert_ne!(repeat.seed, timed[repeats[0] as usize - 1].seed);
@@ -475,7 +502,7 @@ mod tests {
         let workloads = ["a".to_owned()];
         let with = plan(&scope(&workloads, 8, 0));
         let without = plan(&Scope {
-            layouts: false,
+            layouts: Layouts::Off,
             ..scope(&workloads, 8, 0)
         });
         assert_eq!((with.len(), without.len()), (8, 8));
@@ -498,7 +525,7 @@ mod tests {
             .iter()
             .flat_map(|block| block.layouts.values().copied())
             .collect();
-        assert_eq!(seeds.len(), 50 * POINTS.len());
+        assert_eq!(seeds.len(), 50);
         assert!(single(&scope, Reading::Counted, 3).layouts.is_empty());
     }
 
@@ -521,14 +548,19 @@ mod tests {
             .iter()
             .map(|(p, c)| direct[1].layout(*p, *c))
             .collect();
-        assert_eq!((servers.len(), layouts.len()), (4, 4));
+        // The points of a copy share a layout, the copies do not.
+        assert_eq!((servers.len(), layouts.len()), (4, 2));
+        assert!((0..2).all(|copy| {
+            let layout = |point| direct[1].layout(point, copy);
+            layout(POINTS[1]) == layout(POINTS[2])
+        }));
         assert_eq!(servers[0].0, servers[3].0);
         assert_eq!([0, 1].map(|copy| direct[1].stored_as(copy)), [2, 3]);
         let seeds: BTreeSet<u64> = blocks
             .iter()
             .flat_map(|block| block.layouts.values().copied())
             .collect();
-        assert_eq!(seeds.len(), 18 * POINTS.len() + 4 * 2);
+        assert_eq!(seeds.len(), 18 + 4);
         assert!(blocks[0..8].iter().any(|block| block.direct) && !blocks[27].direct);
         let others: Vec<&Block> = blocks.iter().filter(|block| !block.direct).collect();
         assert_eq!(others, without.iter().collect::<Vec<_>>());
