@@ -188,6 +188,7 @@ mod tests {
             units: 5,
             identical: false,
             unpaired: false,
+            with_control: false,
             tail: None,
             provenance: None,
             basis: None,

@@ -295,6 +295,9 @@ pub struct Effect {
     /// Whether no block has both points: differences between their blocks are part of the estimate.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unpaired: bool,
+    /// Whether the release's cost in it is the geometric mean of the release's and its control's.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub with_control: bool,
     /// The mean and the tail of the same slices, if the meter is read from slices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tail: Option<Box<TailFigures>>,
@@ -346,6 +349,10 @@ pub struct TailFigure {
     pub p_adjusted: Option<f64>,
     /// Blocks behind the estimate.
     pub blocks: usize,
+    /// Whether the release's value is the mean of the release's and its control's (see
+    /// [`Effect::with_control`]); for the share of slow slices, the arithmetic mean.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub with_control: bool,
 }
 
 impl TailFigures {

@@ -10,6 +10,7 @@ mod operations;
 mod unpaired;
 mod verdicts;
 mod warned;
+mod with_control;
 
 /// Returns the header of an experiment with `patches` patches.
 pub(crate) fn header(patches: usize) -> ExperimentHeader {
@@ -424,6 +425,7 @@ fn meters_agree_only_when_one_explains_the_other() {
         units: 9,
         identical: false,
         unpaired: false,
+        with_control: false,
         tail: None,
         provenance: None,
         basis: None,
