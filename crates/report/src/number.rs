@@ -184,6 +184,7 @@ mod tests {
             equivalent: false,
             p_value: None,
             p_adjusted: None,
+            error_share: None,
             blocks: 5,
             units: 5,
             identical: false,

@@ -284,6 +284,11 @@ pub struct Effect {
     /// P-value adjusted over the family of patches, or of a patch's workloads; `null` for effects that are
     /// tested alone.
     pub p_adjusted: Option<f64>,
+    /// The share of the family's error that the typical time may use: the weight of `p_value` in the
+    /// adjustment, where the weights of all p-values of the family (those of means and tails included) add up to
+    /// 1; absent for effects that are tested alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_share: Option<f64>,
     /// Blocks behind the estimate.
     pub blocks: usize,
     /// Number of independent units among these blocks, over which the interval is taken: blocks that ran the
@@ -347,6 +352,9 @@ pub struct TailFigure {
     pub p_value: Option<f64>,
     /// Adjusted p-value (see [`Effect::p_adjusted`]).
     pub p_adjusted: Option<f64>,
+    /// The share of the family's error that this figure may use (see [`Effect::error_share`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_share: Option<f64>,
     /// Blocks behind the estimate.
     pub blocks: usize,
     /// Whether the release's value is the mean of the release's and its control's (see

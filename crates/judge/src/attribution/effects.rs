@@ -374,6 +374,7 @@ impl Effects<'_> {
             equivalent: true,
             p_value: None,
             p_adjusted: None,
+            error_share: None,
             blocks: 0,
             units: 0,
             identical: true,
@@ -497,6 +498,7 @@ impl Effects<'_> {
                     .is_finite()
                     .then(|| interval.p_value()),
                 p_adjusted: None,
+                error_share: None,
                 blocks,
                 with_control: averaged.is_some(),
             })

@@ -5,6 +5,7 @@ use perfquilt_model::observation::{PlannedBlocks, ReusedFrom, WithinBlockError};
 use perfquilt_model::point::Point;
 
 mod carried;
+mod counts;
 mod laws;
 mod operations;
 mod unpaired;
@@ -421,6 +422,7 @@ fn meters_agree_only_when_one_explains_the_other() {
         equivalent: false,
         p_value: None,
         p_adjusted: None,
+        error_share: None,
         blocks: 9,
         units: 9,
         identical: false,
