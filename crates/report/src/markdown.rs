@@ -56,7 +56,7 @@ A block starts every server afresh and gives one value a point. An effect is the
 log ratio of two points' values; its interval takes blocks as the unit. `no effect` means that the effect is \
 shown to lie within the margin and that neither mean nor tail say otherwise, `mixed` that something is faster and \
 something slower, `unclear` that nothing is shown. The control is the bare release measured a second time as if it \
-were another point. ";
+were another point; where every block has it, effects against the release are against the mean of both. ";
 
 /// Caveat of experiments with a single code layout.
 const LAYOUT: &str = "All times come from one code layout a point: a small effect on `time` with unchanged `instructions` may be \

@@ -359,7 +359,7 @@ fn one_slower() {
 #[test]
 fn unclear() {
     let mut experiment = Experiment::new(&[(0.004, 0.0), (-0.002, 0.0)]);
-    experiment.noise = 0.01;
+    experiment.noise = 0.015;
     insta::assert_snapshot!(at_80(&experiment));
     insta::assert_snapshot!(markdown(&experiment.attribution()));
 }
@@ -367,7 +367,7 @@ fn unclear() {
 #[test]
 fn nothing_changed() {
     let mut experiment = Experiment::new(&[(0.0, 0.0), (0.0, 0.0)]);
-    experiment.control = 0.004;
+    experiment.control = 0.0018;
     insta::assert_snapshot!(at_80(&experiment));
     insta::assert_snapshot!(markdown(&experiment.attribution()));
 }

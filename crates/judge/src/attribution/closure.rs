@@ -25,7 +25,10 @@ impl Effects<'_> {
         self.sources_by_staleness(false).find_map(|(_, source)| {
             let of = |tables, units: &BTreeMap<Meter, Units>| {
                 let tables = self.tables(tables, &effect.workload, effect.meter)?;
-                let by_block = mean_contrast(&tables, &weights);
+                // The direct blocks have no control.
+                let averaged = self.with_control(&tables, &weights);
+                let weights = averaged.as_deref().unwrap_or(&weights);
+                let by_block = mean_contrast(&tables, weights);
                 // The same rule determines the number of both kinds of block.
                 let stopping_rule = if self.stops.contains(&effect.meter) {
                     StoppingRule::FixedWidth
@@ -33,7 +36,7 @@ impl Effects<'_> {
                     StoppingRule::FixedSample
                 };
                 let found =
-                    over_units(units.get(&effect.meter), &weights, &by_block, stopping_rule)?;
+                    over_units(units.get(&effect.meter), weights, &by_block, stopping_rule)?;
                 Some((found.interval, by_block.len()))
             };
             let (total, blocks) = of(&source.blocks, &source.units)?;

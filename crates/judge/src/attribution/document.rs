@@ -281,6 +281,11 @@ pub struct Effect {
     /// P-value adjusted over the family of patches, or of a patch's workloads; `null` for effects that are
     /// tested alone.
     pub p_adjusted: Option<f64>,
+    /// The share of the family's error that the typical time may use: the weight of `p_value` in the
+    /// adjustment, where the weights of all p-values of the family (those of means and tails included) add up to
+    /// 1; absent for effects that are tested alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_share: Option<f64>,
     /// Blocks behind the estimate.
     pub blocks: usize,
     /// Number of independent units among these blocks, over which the interval is taken: blocks that ran the
@@ -292,6 +297,9 @@ pub struct Effect {
     /// Whether no block has both points: differences between their blocks are part of the estimate.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unpaired: bool,
+    /// Whether the release's cost in it is the geometric mean of the release's and its control's.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub with_control: bool,
     /// The mean and the tail of the same slices, if the meter is read from slices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tail: Option<Box<TailFigures>>,
@@ -341,8 +349,15 @@ pub struct TailFigure {
     pub p_value: Option<f64>,
     /// Adjusted p-value (see [`Effect::p_adjusted`]).
     pub p_adjusted: Option<f64>,
+    /// The share of the family's error that this figure may use (see [`Effect::error_share`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_share: Option<f64>,
     /// Blocks behind the estimate.
     pub blocks: usize,
+    /// Whether the release's value is the mean of the release's and its control's (see
+    /// [`Effect::with_control`]); for the share of slow slices, the arithmetic mean.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub with_control: bool,
 }
 
 impl TailFigures {

@@ -374,21 +374,25 @@ impl Effects<'_> {
             equivalent: true,
             p_value: None,
             p_adjusted: None,
+            error_share: None,
             blocks: 0,
             units: 0,
             identical: true,
             unpaired: false,
+            with_control: false,
             tail: None,
             provenance: None,
             basis: None,
         };
-        let weights = self.of_servers(of.weights);
-        if weights.is_empty() {
+        let of_pair = self.of_servers(of.weights);
+        if of_pair.is_empty() {
             return Some(effect);
         }
         self.sources_by_staleness(stale)
             .find_map(|(place, source)| {
                 let tables = self.tables(&source.blocks, workload, meter)?;
+                let averaged = self.averaged(of.compared, &tables, &of_pair);
+                let weights = averaged.as_deref().unwrap_or(&of_pair);
                 let stopping_rule = match place {
                     0 => stopping_rule,
                     // Reused experiments had ended.
@@ -400,10 +404,10 @@ impl Effects<'_> {
                     units: source.units.get(&meter),
                     stopping_rule,
                     counts: !meter.is_timed(),
-                    shared: self.shared((place, None, meter), workload, &weights),
+                    shared: self.shared((place, None, meter), workload, weights),
                 };
-                let (interval, blocks, units) = sample.compare(&weights, of.compared)?;
-                let interval = interval.rounded(self.rounding(&tables, &weights, meter));
+                let (interval, blocks, units) = sample.compare(weights, of.compared)?;
+                let interval = interval.rounded(self.rounding(&tables, weights, meter));
                 let known = interval.half_width.is_finite();
                 let margin = self.margins.get(&meter).copied().unwrap_or(0.0);
                 let mut found = Effect {
@@ -424,7 +428,8 @@ impl Effects<'_> {
                     units,
                     identical: false,
                     unpaired: of.compared == Comparison::AcrossBlocks,
-                    tail: self.tail(of, &weights, (workload, meter), place, stopping_rule),
+                    with_control: averaged.is_some(),
+                    tail: self.tail(of, &of_pair, (workload, meter), place, stopping_rule),
                     provenance: Some(self.provenance(place)),
                     basis: Some(interval),
                     ..effect.clone()
@@ -447,7 +452,7 @@ impl Effects<'_> {
     fn tail(
         &self,
         of: &Contrast<'_>,
-        weights: &[(Point, f64)],
+        of_pair: &[(Point, f64)],
         (workload, meter): (&str, Meter),
         place: usize,
         stopping_rule: StoppingRule,
@@ -459,6 +464,8 @@ impl Effects<'_> {
         let margin = self.margins.get(&meter).copied();
         let figure = |statistic: Statistic| -> Option<TailFigure> {
             let tables = self.tables(source.tails.get(&statistic)?, workload, meter)?;
+            let averaged = self.averaged(of.compared, &tables, of_pair);
+            let weights = averaged.as_deref().unwrap_or(of_pair);
             let counts = statistic == Statistic::Slow;
             let sample = ContrastSample {
                 tables: &tables,
@@ -471,7 +478,11 @@ impl Effects<'_> {
             let known = interval.half_width.is_finite();
             let shown = |value: f64| if counts { value } else { speed(value) };
             let level = |point: Point| {
-                let values = mean_contrast(&tables, &[(self.server_of(point), 1.0)]);
+                let server = self.server_of(point);
+                let single = [(server, 1.0)];
+                let both = [(server, 0.5), (Point::Control, 0.5)];
+                let is_average = averaged.is_some() && server == self.server_of(Point::BASE);
+                let values = mean_contrast(&tables, if is_average { &both } else { &single });
                 let mean = values.iter().map(|(_, v)| v).sum::<f64>() / values.len().max(1) as f64;
                 if counts { mean } else { mean.exp() }
             };
@@ -487,7 +498,9 @@ impl Effects<'_> {
                     .is_finite()
                     .then(|| interval.p_value()),
                 p_adjusted: None,
+                error_share: None,
                 blocks,
+                with_control: averaged.is_some(),
             })
         };
         let tail = TailFigures {
@@ -526,6 +539,44 @@ impl Effects<'_> {
         }
         joined.retain(|_, weight| *weight != 0.0);
         joined.into_iter().collect()
+    }
+
+    /// Returns `weights` of servers with half of the release's weight moved to its control, if every block of
+    /// `tables` that has their points has the control, too; `None` otherwise, and if they do not have the
+    /// release, or have the control already.
+    ///
+    /// The control is the release once more, so the mean of both is known better than either. A block is worth
+    /// more than the second value, so the control is left out rather than any block.
+    pub(super) fn with_control(
+        &self,
+        tables: &[&BlockTable],
+        weights: &[(Point, f64)],
+    ) -> Option<Vec<(Point, f64)>> {
+        if self.header.failed.contains_key(&Point::Control)
+            || weights.iter().any(|&(point, _)| point == Point::Control)
+        {
+            return None;
+        }
+        let release = self.server_of(Point::BASE);
+        let place = weights.iter().position(|&(point, _)| point == release)?;
+        let mut averaged = weights.to_vec();
+        averaged[place].1 /= 2.0;
+        averaged.push((Point::Control, averaged[place].1));
+        let with_both = mean_contrast(tables, &averaged).len();
+        (with_both > 0 && with_both == mean_contrast(tables, weights).len()).then_some(averaged)
+    }
+
+    /// Returns [`Effects::with_control`] where points are compared within blocks.
+    fn averaged(
+        &self,
+        compared: Comparison,
+        tables: &[&BlockTable],
+        weights: &[(Point, f64)],
+    ) -> Option<Vec<(Point, f64)>> {
+        match compared {
+            Comparison::WithinBlocks => self.with_control(tables, weights),
+            Comparison::AcrossBlocks => None,
+        }
     }
 
     /// Iterates over the stale sources, or over the others, with their indices.

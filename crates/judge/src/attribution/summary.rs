@@ -129,4 +129,9 @@ impl Attribution {
     pub fn is_unpaired(&self) -> bool {
         self.effects().any(|effect| effect.unpaired)
     }
+
+    /// Returns whether any effect is against the mean of the release and its control.
+    pub fn uses_control(&self) -> bool {
+        self.effects().any(|effect| effect.with_control)
+    }
 }

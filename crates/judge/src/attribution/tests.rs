@@ -5,11 +5,13 @@ use perfquilt_model::observation::{PlannedBlocks, ReusedFrom, WithinBlockError};
 use perfquilt_model::point::Point;
 
 mod carried;
+mod counts;
 mod laws;
 mod operations;
 mod unpaired;
 mod verdicts;
 mod warned;
+mod with_control;
 
 /// Returns the header of an experiment with `patches` patches.
 pub(crate) fn header(patches: usize) -> ExperimentHeader {
@@ -421,10 +423,12 @@ fn meters_agree_only_when_one_explains_the_other() {
         equivalent: false,
         p_value: None,
         p_adjusted: None,
+        error_share: None,
         blocks: 9,
         units: 9,
         identical: false,
         unpaired: false,
+        with_control: false,
         tail: None,
         provenance: None,
         basis: None,

@@ -105,5 +105,28 @@ mod tests {
                 }
             }
         }
+
+        #[test]
+        fn weighted_holm_is_at_least_as_good_as_weighted_bonferroni(
+            tests in prop::collection::vec((0.0f64..=1.0, 0.1f64..10.0), 1..20),
+            scale in 0.1f64..10.0,
+        ) {
+            let (p, weights): (Vec<f64>, Vec<f64>) = tests.into_iter().unzip();
+            let all: f64 = weights.iter().sum();
+            let adjusted = holm_weighted(&p, &weights);
+            for ((own, p), weight) in adjusted.iter().zip(&p).zip(&weights) {
+                prop_assert!(*own <= (p * all / weight).min(1.0) + 1e-12);
+                prop_assert!(*own >= p - 1e-12);
+            }
+            // The first test that is rejected pays for its share in full.
+            let scaled = p.iter().zip(&weights).map(|(p, weight)| p * all / weight);
+            let least = scaled.fold(f64::INFINITY, f64::min).min(1.0);
+            prop_assert!((adjusted.iter().copied().fold(1.0, f64::min) - least).abs() < 1e-12);
+            // Shares count, and not the size of weights.
+            let larger: Vec<f64> = weights.iter().map(|weight| scale * weight).collect();
+            for (one, other) in adjusted.iter().zip(holm_weighted(&p, &larger)) {
+                prop_assert!((one - other).abs() < 1e-9);
+            }
+        }
     }
 }

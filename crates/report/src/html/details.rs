@@ -142,6 +142,9 @@ pub(super) fn noise(attribution: &Attribution) -> Result<Markup> {
                 p {
                     "The bare release was measured a second time as if it were another point: its interval \
                      misses 0 in " (missed) " of " (controls.len()) " cases; one in twenty is to be expected."
+                    @if attribution.uses_control() {
+                        " Effects against the release are against the mean of both."
+                    }
                 }
             }
             @if let Some(words) = super::super::describe_conditions(&attribution.noise.conditions) {
