@@ -10,7 +10,7 @@ use super::choices;
 use super::report;
 use super::report_options::ReportOptions;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Lanes, Layouts, Preset};
+use perfquilt_config::{Lanes, Layouts, Preset, parse_duration};
 use perfquilt_machine::build::Built;
 use perfquilt_measure::experiment::{self, Budget, Data, ExperimentRequest};
 use perfquilt_measure::run::{Effects, RunRequest, Target, builder, is_separate, prepare};
@@ -62,7 +62,7 @@ pub struct MeasuringOptions {
     effects: Vec<Effects>,
     /// Time to use at most, builds included: 30m, 2h; measuring ends earlier when the resolution is reached
     /// (default: as long as the preset's blocks take)
-    #[arg(long, value_name = "TIME", value_parser = choices::duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     budget: Option<Duration>,
     /// Measure every point, even where an earlier experiment's figures could be reused
     #[arg(long)]
@@ -104,18 +104,18 @@ impl MeasuringOptions {
     }
 
     /// Returns the requested points and effects.
-    pub fn request(&self) -> RunRequest {
+    pub fn request(&self, preset: &Preset) -> RunRequest {
         RunRequest {
             points: self.points.clone(),
             effects: self.effects.clone(),
             fresh: self.fresh,
-            budget: self.budget(),
+            budget: self.budget(preset),
         }
     }
 
-    /// Returns the time that the command may take from here on.
-    fn budget(&self) -> Option<Budget> {
-        self.budget.map(|duration| Budget {
+    /// Returns the time that the command may take from here on, which `preset` limits.
+    fn budget(&self, preset: &Preset) -> Option<Budget> {
+        self.budget.or(preset.budget).map(|duration| Budget {
             begun: Instant::now(),
             duration,
         })
@@ -199,7 +199,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         points: &points,
         data: &data,
         fresh: arguments.measuring.fresh,
-        budget: arguments.measuring.budget(),
+        budget: arguments.measuring.budget(&preset),
     };
     let store = Store::open(&ws.results())?;
     let outcome = experiment::run(&ws, &preset, &request, header, &store, progress)?;
@@ -221,7 +221,7 @@ fn built_here(
     let mut points = Vec::new();
     let mut missing = BTreeMap::new();
     let mut unbuilt = Vec::new();
-    for point in measuring.request().points(&prepared)? {
+    for point in measuring.request(preset).points(&prepared)? {
         let tree = match prepared.stack.tree(point) {
             Err(error) if is_separate(point) && error.kind() == Kind::Series => {
                 progress.note(&error.to_string());

@@ -1,10 +1,8 @@
 //! Parsers of options whose values are words for variants of the library's types.
 
 use std::fmt;
-use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use jiff::SignedDuration;
 
 use perfquilt_config::Layouts;
 use perfquilt_judge::bisect::Direction;
@@ -60,20 +58,6 @@ pub fn direction() -> impl TypedValueParser<Value = Direction> {
 /// Parses the variation of code layouts.
 pub fn layouts() -> impl TypedValueParser<Value = Layouts> {
     parser(LAYOUTS)
-}
-
-/// Parses a duration such as `30m`, `1h 30m` or `90s`.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: SignedDuration = text
-        .parse()
-        .map_err(|_| "30m, 1h 30m and 90s are durations".to_owned())?;
-    Duration::try_from(parsed)
-        .ok()
-        .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| "a duration is longer than 0".to_owned())
 }
 
 /// Parses a kind of effect.

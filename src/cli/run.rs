@@ -100,7 +100,7 @@ fn dry_run(context: &Context, arguments: &Arguments) -> Result<()> {
     let preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
     let progress = context.output.progress();
     let release = measuring.release.as_deref();
-    let found = foresee(&ws, &preset, release, &measuring.request(), progress)?;
+    let found = foresee(&ws, &preset, release, &measuring.request(&preset), progress)?;
     if context.output.json() {
         let document = serde_json::json!({ "schema": 1, "forecast": found });
         return context.output.print_json(&document);
@@ -303,7 +303,7 @@ fn run_directly(
     let measuring = &arguments.measuring;
     let release = measuring.release.as_deref();
     let progress = context.output.progress();
-    let outcome = match run_job(ws, preset, release, &measuring.request(), progress) {
+    let outcome = match run_job(ws, preset, release, &measuring.request(preset), progress) {
         Ok(outcome) => outcome,
         Err(error) => {
             let written = write_failure(target, &error);

@@ -34,6 +34,7 @@ pub use recipe::{
     RELINK_FOLDER, RELINK_RECORD, Recipe, Relink,
 };
 pub use sandbox::SandboxLimits;
+pub use seconds::parse_duration;
 pub use server::Server;
 pub use upstream::{DebianSource, GitSource, ReleaseSource, SeriesFiles, TarballSource, Upstream};
 pub use workload::Workload;

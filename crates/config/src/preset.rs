@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -97,6 +98,9 @@ pub struct Preset {
     /// How many blocks are measured side by side.
     #[serde(default)]
     pub lanes: Lanes,
+    /// The time that a command may take; `None` for as long as `blocks` take.
+    #[serde(default, deserialize_with = "seconds::deserialize")]
+    pub budget: Option<Duration>,
     /// Whether a pilot chooses the length of each workload's blocks, starting from `block_seconds`.
     #[serde(default)]
     pub pilot: bool,

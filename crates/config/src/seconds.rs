@@ -1,7 +1,38 @@
 //! Settings in seconds.
 
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
 use super::document::{Document, SettingPath};
 use perfquilt_model::error::Result;
+
+/// Parses a duration such as `30m`, `1h 30m` or `90s`, above 0.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn parse_duration(text: &str) -> std::result::Result<Duration, &'static str> {
+    let parsed: SignedDuration = text
+        .parse()
+        .map_err(|_| "`30m`, `1h 30m` and `90s` are durations")?;
+    Duration::try_from(parsed)
+        .ok()
+        .filter(|duration| !duration.is_zero())
+        .ok_or("a duration is longer than 0")
+}
+
+/// Reads a duration.
+///
+/// # Errors
+/// See [`parse_duration`].
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_duration(&text).map(Some).map_err(D::Error::custom)
+}
 
 /// Maximum of settings in seconds: one day.
 const MAX_SECONDS: f64 = 86_400.0;
@@ -18,5 +49,21 @@ pub(super) fn check(
     } else {
         let fault = format!("{shown} is more than 0 and at most a day (86400)");
         Err(document.error(path, fault))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        let seconds = |text| parse_duration(text).map(|duration| duration.as_secs());
+        assert_eq!(seconds("30m"), Ok(1800));
+        assert_eq!(seconds("1h 30m"), Ok(5400));
+        assert_eq!(seconds("90s"), Ok(90));
+        for wrong in ["", "30", "-5m", "0s", "soon"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
     }
 }

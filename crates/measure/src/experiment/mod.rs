@@ -841,6 +841,7 @@ mod tests {
             resolution: None,
             lanes: Default::default(),
             pilot: false,
+            budget: None,
         };
         let vary = |layouts, candidates: &mut Candidates| {
             vary_layouts(&preset(layouts), candidates, &Silent)
