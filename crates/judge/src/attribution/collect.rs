@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{
-    Attribution, ControlEffect, Dependence, Effect, EffectKind, Noise, NoiseSpread, Operation,
-    PatchEffects, PointDependence, Progress, Stopping,
+    Attribution, ControlEffect, Dependence, Effect, EffectKind, LaneFigures, LaneNoise, Noise,
+    NoiseSpread, Operation, PatchEffects, PointDependence, Progress, Stopping,
 };
 use super::effects::{Effects, SharedSpreads};
 use super::points::Points;
@@ -102,6 +102,12 @@ impl<'a> Collector<'a> {
             observation.point,
             observation.layout,
         );
+        if let Some(lane) = observation.lane
+            && observation.meter.is_timed()
+            && !observation.direct
+        {
+            source.lanes.insert(observation.block, lane);
+        }
         let table = table_of(tables, observation);
         if table.insert(
             observation.block,
@@ -148,6 +154,7 @@ impl<'a> Collector<'a> {
                 .collect(),
             spread: self.spread(source, &workloads),
             dependence: dependence(source, &workloads),
+            lanes: lanes(source, &workloads),
             layouts: source.units.values().map(Units::layouts).max().unwrap_or(0),
             conditions: self.supplement.conditions.clone(),
         };
@@ -179,7 +186,10 @@ impl<'a> Collector<'a> {
             warnings: Vec::new(),
         };
         attribution.sources = used(header, &attribution);
-        attribution.warnings = warnings(&attribution, source);
+        let windowed = self.supplement.planned.iter();
+        let windowed = windowed.filter(|plan| plan.windows.is_some());
+        let windowed = windowed.map(|plan| plan.meter).collect();
+        attribution.warnings = warnings(&attribution, source, &windowed);
         attribution
     }
 
@@ -420,6 +430,34 @@ fn dependence(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Depen
                 lag1: found.lag1,
                 lag1_p_value: found.lag1_p_value,
                 points: points.collect(),
+            })
+        })
+        .collect()
+}
+
+/// Compares the lanes that measured whole workloads.
+fn lanes(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<LaneNoise> {
+    let whole = |meter: &Meter, workload: &String| {
+        let names = workloads.get(meter);
+        names.is_some_and(|names| names.contains(workload))
+    };
+    source
+        .each()
+        .filter(|(meter, workload, _)| meter.is_timed() && whole(meter, workload))
+        .filter_map(|(meter, workload, table)| {
+            let found = table.largest_window().compare_lanes(&source.lanes)?;
+            let lanes = found.lanes.iter().map(|of| LaneFigures {
+                lane: of.lane,
+                blocks: of.blocks,
+                block_sd: of.sd,
+                control: of.control.map(speed),
+                largest_difference: speed(of.largest_difference),
+            });
+            Some(LaneNoise {
+                workload: workload.clone(),
+                meter,
+                lanes: lanes.collect(),
+                p_value: found.p_value,
             })
         })
         .collect()

@@ -531,11 +531,44 @@ pub struct Noise {
     /// Tests of dependence between blocks, by workload and meter; empty with few blocks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dependence: Vec<Dependence>,
+    /// Comparisons of the lanes that measured blocks side by side, by workload and meter; empty with a single lane or
+    /// few blocks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lanes: Vec<LaneNoise>,
     /// The largest number of code layouts behind the figures of a point; 1 if layouts were not varied.
     pub layouts: usize,
     /// Conditions on the machine while times were measured, by workload; empty when unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Conditions>,
+}
+
+/// The lanes of one workload and meter.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LaneNoise {
+    /// The workload.
+    pub workload: String,
+    /// The meter.
+    pub meter: Meter,
+    /// The lanes.
+    pub lanes: Vec<LaneFigures>,
+    /// P-value under the hypothesis that all lanes find the same differences between points, adjusted for the number
+    /// of points and lanes.
+    pub p_value: f64,
+}
+
+/// The values that one lane measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LaneFigures {
+    /// The lane, from 0.
+    pub lane: u32,
+    /// Number of its blocks.
+    pub blocks: usize,
+    /// Standard deviation of a value around block and point, as a fraction of the value; `null` when unknown.
+    pub block_sd: Option<f64>,
+    /// The control's apparent effect on this lane, as a fraction of speed; `null` without a control.
+    pub control: Option<f64>,
+    /// The largest difference of a point from its mean on the other lanes, as a fraction of speed.
+    pub largest_difference: f64,
 }
 
 /// Dependence between consecutive blocks. Intervals assume independent blocks.

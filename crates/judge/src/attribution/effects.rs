@@ -69,9 +69,10 @@ impl SharedSpreads {
                 .chain(slow.map(|(meter, tables)| (Some(Statistic::Slow), meter, tables)));
             for (statistic, &meter, tables) in tables {
                 let of = |table: &BlockTable| {
-                    let complete = table.complete();
+                    let window = table.largest_window();
+                    let complete = window.complete();
                     let (variance, range) = complete.variance_and_range()?;
-                    let degrees_of_freedom = (complete.len() - 1) * (table.points().len() - 1);
+                    let degrees_of_freedom = (complete.len() - 1) * (window.points().len() - 1);
                     Some(ValueSpread {
                         variance,
                         degrees_of_freedom: degrees_of_freedom as f64,

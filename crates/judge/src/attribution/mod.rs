@@ -27,8 +27,9 @@ pub use change::{PatchChange, changes};
 pub use collect::{Collector, ObservationFault};
 pub use document::{
     Attribution, Closure, ClosureSide, ControlEffect, Dependence, Effect, EffectKind, Interval,
-    Noise, NoiseSpread, OpenEffect, Operation, PatchEffects, PointDependence, Progress, Provenance,
-    SUITE, Stopping, TailFigure, TailFigures, TransactionCost, Verdict,
+    LaneFigures, LaneNoise, Noise, NoiseSpread, OpenEffect, Operation, PatchEffects,
+    PointDependence, Progress, Provenance, SUITE, Stopping, TailFigure, TailFigures,
+    TransactionCost, Verdict,
 };
 pub use functions::{compared, function_changes};
 pub use within::WithinBlocks;

@@ -31,6 +31,8 @@ pub(super) struct ObservationSource {
     pub(super) direct: TablesByMeter,
     /// The independent units of the closure check's blocks.
     pub(super) direct_units: BTreeMap<Meter, Units>,
+    /// The lane that measured each timed block, where several did.
+    pub(super) lanes: BTreeMap<u32, u32>,
     /// Tables of the mean and the tail in the blocks over all points.
     pub(super) tails: BTreeMap<Statistic, TablesByMeter>,
 }

@@ -17,6 +17,8 @@ enum Warning<'a> {
     Control { missed: Vec<String>, of: usize },
     /// Blocks depend on the blocks before them.
     Dependent { row: WarningRow<'a>, lag1: f64 },
+    /// Lanes find different effects.
+    Lanes { row: WarningRow<'a>, largest: f64 },
     /// A point changed in the middle of the experiment while the others did not.
     Changed {
         row: WarningRow<'a>,
@@ -99,6 +101,12 @@ impl fmt::Display for Warning<'_> {
                 "Blocks of {row} depend on the blocks before them (correlation {lag1:+.2}): its intervals \
                  are too narrow and its verdicts too sure. Something changes slowly and not for all points \
                  alike; measure again when the machine is otherwise idle.",
+            ),
+            Warning::Lanes { row, largest } => write!(
+                f,
+                "Lanes disagree on {row}: a point differs by {} from lane to lane, more than chance explains. \
+                 Effects are the mean over lanes; `--lanes 1` measures on one.",
+                percent(*largest)
             ),
             Warning::Changed { row, point, halves } => write!(
                 f,
@@ -229,7 +237,12 @@ fn percent(share: f64) -> String {
 }
 
 /// Returns the warnings as text, one or two sentences each.
-pub(super) fn warnings(attribution: &Attribution, source: &ObservationSource) -> Vec<String> {
+/// `windowed` has the meters whose blocks have only some points each by plan.
+pub(super) fn warnings(
+    attribution: &Attribution,
+    source: &ObservationSource,
+    windowed: &BTreeSet<Meter>,
+) -> Vec<String> {
     let mut warnings = Vec::new();
     warnings.extend(control(attribution));
     warnings.extend(dependent(attribution));
@@ -244,7 +257,11 @@ pub(super) fn warnings(attribution: &Attribution, source: &ObservationSource) ->
             continue;
         }
         let row = WarningRow { workload, meter };
-        let blocks = table.incomplete_blocks();
+        let blocks = if windowed.contains(&meter) {
+            0
+        } else {
+            table.incomplete_blocks()
+        };
         let of_row = || {
             let here = |e: &&Effect| e.meter == meter && e.workload == *workload && !e.identical;
             attribution.effects().filter(here)
@@ -260,14 +277,15 @@ pub(super) fn warnings(attribution: &Attribution, source: &ObservationSource) ->
                 across,
             });
         }
-        let complete = table.complete();
+        let window = table.largest_window();
+        let complete = window.complete();
         let still = complete
             .spread()
             .is_some_and(|s| s.sd < 1e-12 && s.blocks > 2);
         if still && meter != Meter::Instructions {
             warnings.push(Warning::Still { row });
         }
-        let outliers = outlier_blocks(&complete, table.points().len());
+        let outliers = outlier_blocks(&complete, window.points().len());
         if !outliers.is_empty() {
             warnings.push(Warning::Outliers {
                 row,
@@ -373,6 +391,19 @@ fn dependent(attribution: &Attribution) -> Vec<Warning<'_>> {
                 point: point.point,
                 halves: point.halves,
             });
+        }
+    }
+    let lanes = &attribution.noise.lanes;
+    let p_values: Vec<f64> = lanes.iter().map(|of| of.p_value).collect();
+    for (of, p) in lanes.iter().zip(holm(&p_values)) {
+        if p < SIGNIFICANCE {
+            let row = WarningRow {
+                workload: &of.workload,
+                meter: of.meter,
+            };
+            let largest = of.lanes.iter().map(|lane| lane.largest_difference);
+            let largest = largest.fold(0.0, f64::max);
+            warnings.push(Warning::Lanes { row, largest });
         }
     }
     warnings

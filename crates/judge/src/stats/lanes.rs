@@ -1,0 +1,163 @@
+//! Comparison of lanes, which measure different blocks of one experiment.
+
+use std::collections::BTreeMap;
+
+use super::interval::Interval;
+use super::multiplicity::holm;
+use super::robust::deviations;
+use super::table::{BlockTable, two_way_sd};
+use perfquilt_model::point::Point;
+
+/// The values of a table by lane.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LaneComparison {
+    /// The lanes.
+    pub lanes: Vec<LaneSpread>,
+    /// P-value under the hypothesis that all lanes find the same differences between points: the smallest of Welch's
+    /// tests of each point on each lane against the other lanes, adjusted by Holm.
+    pub p_value: f64,
+}
+
+/// The values of one lane.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LaneSpread {
+    /// The lane, from 0.
+    pub lane: u32,
+    /// Number of complete blocks.
+    pub blocks: usize,
+    /// Standard deviation of a value around block and point, as a fraction of the value; `None` with fewer than two
+    /// blocks.
+    pub sd: Option<f64>,
+    /// The control's apparent effect on the log scale: how much less it cost than the release, in the mean over blocks.
+    pub control: Option<f64>,
+    /// The largest difference of a point from its mean on the other lanes, on the log scale.
+    pub largest_difference: f64,
+}
+
+/// The least number of complete blocks on each lane.
+const FEWEST: usize = 4;
+
+impl BlockTable {
+    /// Compares the lanes that measured the complete blocks of this table; `lanes` has the lane of each block. `None`
+    /// with a single lane, fewer than four blocks on some lane, or fewer than two points.
+    pub fn compare_lanes(&self, lanes: &BTreeMap<u32, u32>) -> Option<LaneComparison> {
+        let complete = self.complete();
+        let points = self.points();
+        let mut by_lane: BTreeMap<u32, Vec<Vec<f64>>> = BTreeMap::new();
+        for (block, row) in complete.rows() {
+            let lane = *lanes.get(&block)?;
+            by_lane.entry(lane).or_default().push(row.to_vec());
+        }
+        let is_short = |rows: &Vec<Vec<f64>>| rows.len() < FEWEST;
+        if by_lane.len() < 2 || points.len() < 2 || by_lane.values().any(is_short) {
+            return None;
+        }
+        let mut p_values = Vec::new();
+        let mut spreads = Vec::new();
+        for (&lane, rows) in &by_lane {
+            let others: Vec<Vec<f64>> = by_lane
+                .iter()
+                .filter(|(other, _)| **other != lane)
+                .flat_map(|(_, rows)| rows)
+                .map(|row| deviations(row))
+                .collect();
+            let own: Vec<Vec<f64>> = rows.iter().map(|row| deviations(row)).collect();
+            let mut largest_difference = 0.0f64;
+            for place in 0..points.len() {
+                let column =
+                    |rows: &[Vec<f64>]| -> Vec<f64> { rows.iter().map(|row| row[place]).collect() };
+                if let Some(found) = Interval::of_two_samples(&column(&own), &column(&others)) {
+                    p_values.push(found.p_value());
+                    largest_difference = largest_difference.max(found.estimate.abs());
+                }
+            }
+            let place = |point| points.binary_search(&point).ok();
+            let control = place(Point::BASE).zip(place(Point::Control));
+            let mean_of = |(base, control): (usize, usize)| {
+                let sum: f64 = rows.iter().map(|row| row[base] - row[control]).sum();
+                sum / rows.len() as f64
+            };
+            spreads.push(LaneSpread {
+                lane,
+                blocks: rows.len(),
+                sd: two_way_sd(&rows.concat(), points.len()),
+                control: control.map(mean_of),
+                largest_difference,
+            });
+        }
+        let p_value = holm(&p_values).into_iter().fold(1.0, f64::min);
+        Some(LaneComparison {
+            lanes: spreads,
+            p_value,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+
+    /// Simulates blocks of four points that alternate between two lanes; on the second, the last point is slower by
+    /// `shift` and values vary `spread` times as much.
+    fn table(random: &mut StdRng, shift: f64, spread: f64) -> (BlockTable, BTreeMap<u32, u32>) {
+        let points = [
+            Point::Step(0),
+            Point::Step(1),
+            Point::Step(2),
+            Point::Control,
+        ];
+        let mut table = BlockTable::default();
+        let mut lanes = BTreeMap::new();
+        for block in 0..40 {
+            let lane = block % 2;
+            lanes.insert(block, lane);
+            let common: f64 = random.random_range(-0.1..0.1);
+            for (place, point) in points.into_iter().enumerate() {
+                let sd = if lane == 1 { 0.01 * spread } else { 0.01 };
+                let noise = sd * 3f64.sqrt() * random.random_range(-1.0..1.0);
+                let own = if lane == 1 && place == 2 { shift } else { 0.0 };
+                table.insert_plain(block, point, common + noise + own, 1);
+            }
+        }
+        (table, lanes)
+    }
+
+    #[test]
+    fn equal_lanes_differ_in_five_of_a_hundred() {
+        let mut random = StdRng::seed_from_u64(1);
+        let mut found = 0;
+        for _ in 0..1000 {
+            let (table, lanes) = table(&mut random, 0.0, 1.0);
+            found += usize::from(table.compare_lanes(&lanes).unwrap().p_value < 0.05);
+        }
+        assert!(found <= 65, "{found}");
+    }
+
+    #[test]
+    fn a_point_that_is_slower_on_one_lane_is_found() {
+        let mut random = StdRng::seed_from_u64(2);
+        let (table, lanes) = table(&mut random, 0.03, 3.0);
+        let found = table.compare_lanes(&lanes).unwrap();
+        assert!(found.p_value < 0.01, "{found:?}");
+        let [one, other] = &found.lanes[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!((one.blocks, other.blocks), (20, 20));
+        assert!(other.sd.unwrap() > 2.0 * one.sd.unwrap(), "{found:?}");
+        assert!(other.largest_difference > 0.01 && one.control.unwrap().abs() < 0.01);
+    }
+
+    #[test]
+    fn few_blocks_or_one_lane_are_not_compared() {
+        let mut random = StdRng::seed_from_u64(3);
+        let (table, mut lanes) = table(&mut random, 0.0, 1.0);
+        assert!(table.compare_lanes(&BTreeMap::new()).is_none());
+        lanes.values_mut().for_each(|lane| *lane = 0);
+        assert!(table.compare_lanes(&lanes).is_none());
+        lanes.insert(0, 1);
+        assert!(table.compare_lanes(&lanes).is_none());
+    }
+}
