@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use common::{Finished, TestEnvironment};
@@ -241,17 +242,20 @@ fn every_block_runs_the_servers_in_other_layouts() {
     let tells = |part: &str| spread[part].is_number();
     assert_eq!(tells("within_sd"), tells("restart_sd"), "{spread:#}");
     let observations = environment.run(&["report", "--format", "jsonl"]).stdout;
-    let layouts: std::collections::BTreeSet<u64> = observations
-        .lines()
-        .skip(1)
-        .map(|line| {
-            serde_json::from_str::<Value>(line).unwrap()["layout"]
-                .as_u64()
-                .unwrap()
-        })
-        .collect();
-    assert_eq!(layouts.len(), 6 * 3, "base, patch, control");
-    assert!(!layouts.contains(&0));
+    let mut layouts: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
+    for line in observations.lines().skip(1) {
+        let observation: Value = serde_json::from_str(line).unwrap();
+        let layout = observation["layout"].as_u64().unwrap();
+        let point = observation["point"].as_str().unwrap().to_owned();
+        layouts.entry(layout).or_default().insert(point);
+    }
+    assert_eq!(layouts.len(), 6);
+    let shared = |points: &BTreeSet<String>| points.len() == 3;
+    assert!(
+        layouts.values().all(shared),
+        "base, patch, control: {layouts:?}"
+    );
+    assert!(!layouts.contains_key(&0));
 
     let fixed = environment.run(&["bench", "--blocks", "2", "--layouts", "off", "--json"]);
     assert_eq!(fixed.code, Some(0), "{}", fixed.stderr);

@@ -158,7 +158,7 @@ fn in_parts(fixture: &mut Fixture, name: &str, changed: bool) {
     let mut calls = String::new();
     let mut declarations = String::new();
     let mut files = vec![];
-    for part in 0..PARTS.len() {
+    for (part, file) in PARTS.into_iter().enumerate() {
         let mut text = String::from("#define KEEP __attribute__((noinline, used))\n");
         if changed && part == 1 {
             text.push_str("char new_table[300] = {7};\n");
@@ -187,7 +187,7 @@ fn in_parts(fixture: &mut Fixture, name: &str, changed: bool) {
             declarations.push_str(&format!("int f_{id}(int);\n"));
             calls.push_str(&format!("x = f_{id}(x);\n"));
         }
-        files.push((PARTS[part], text));
+        files.push((file, text));
     }
     let main = format!(
         "#include <stdio.h>\n{declarations}\

@@ -60,9 +60,10 @@ enum Place {
     /// It is the first of its kind: always begins a page, and a large padding follows it. All others thus begin
     /// anywhere in a page, at the same place in every build, whatever the linker puts before this section.
     First,
-    /// All builds have it: it may begin a page.
+    /// All builds have it in the same place: it may begin a page.
     Everywhere,
-    /// Some builds do not have it.
+    /// Some builds do not have it, or have the sections of its object in another order. It never begins a page:
+    /// how far the page before it was filled would depend on the build, and so would all that follows.
     Somewhere,
 }
 
@@ -141,12 +142,15 @@ struct Variant {
 }
 
 impl Variant {
-    /// Returns the kept sections with the keys that they have in the file `file`.
-    fn sections(&self, file: u64) -> impl Iterator<Item = (u64, &Section)> {
+    /// Returns the kept sections of the file with the key `file`.
+    fn sections(&self, file: u64) -> impl Iterator<Item = KeptSection<'_>> {
         let sections = self.input.objects.iter().flat_map(move |object| {
             let object_key = nested(file, object.key);
-            let sections = object.sections.iter();
-            sections.map(move |section| (nested(object_key, section.key), section))
+            object.sections.iter().map(move |section| KeptSection {
+                object: object_key,
+                key: nested(object_key, section.key),
+                section,
+            })
         });
         let kept = self.kept.iter();
         sections
@@ -155,12 +159,25 @@ impl Variant {
     }
 }
 
+/// A section that the linker keeps.
+#[derive(Debug, Clone, Copy)]
+struct KeptSection<'a> {
+    /// Identifies its object in the whole link.
+    object: u64,
+    /// Identifies the section in the whole link.
+    key: u64,
+    section: &'a Section,
+}
+
 /// A section in all builds.
 #[derive(Debug, Clone, Copy)]
 struct Merged {
     size: u64,
     align: u64,
+    /// The number of builds that have it.
     builds: usize,
+    /// Whether all builds have the sections of its object in the same order.
+    is_ordered: bool,
 }
 
 /// Returns a plan for each of these builds. Two builds with the same inputs have the same plan.
@@ -284,11 +301,12 @@ fn plan_file(
     let mut orders: BTreeMap<SectionKind, (Vec<u64>, HashSet<u64>)> = BTreeMap::new();
     for variant in variants {
         let mut sequences: BTreeMap<SectionKind, Vec<u64>> = BTreeMap::new();
-        for (key, section) in variant.sections(file) {
+        for KeptSection { key, section, .. } in variant.sections(file) {
             let entry = merged.entry(key).or_insert(Merged {
                 size: 0,
                 align: 1,
                 builds: 0,
+                is_ordered: true,
             });
             entry.size = entry.size.max(section.size);
             entry.align = entry.align.max(section.align);
@@ -301,6 +319,14 @@ fn plan_file(
         }
     }
     merged.retain(|_, section| section.size > 0);
+    let reordered = reordered(file, variants, kind, &|key| {
+        merged.get(&key).is_some_and(|found| found.builds == builds)
+    });
+    for key in reordered {
+        if let Some(section) = merged.get_mut(&key) {
+            section.is_ordered = false;
+        }
+    }
     let mut first = HashSet::new();
     for (&kind, (order, _)) in &orders {
         let everywhere = |key: &&u64| merged.get(key).is_some_and(|s| s.builds == builds);
@@ -322,6 +348,37 @@ fn plan_file(
         .collect()
 }
 
+/// Returns the sections of those objects that have their sections of one kind in another order in another variant,
+/// as far as all builds have them. Compilers order functions by who calls whom.
+fn reordered(
+    file: u64,
+    variants: &[Variant],
+    kind: &dyn Fn(&Section) -> SectionKind,
+    is_everywhere: &dyn Fn(u64) -> bool,
+) -> HashSet<u64> {
+    let mut reordered = HashSet::new();
+    let mut first: Option<HashMap<(u64, SectionKind), Vec<u64>>> = None;
+    for variant in variants {
+        let mut sequences: HashMap<(u64, SectionKind), Vec<u64>> = HashMap::new();
+        for kept in variant.sections(file) {
+            if is_everywhere(kept.key) {
+                let place = (kept.object, kind(kept.section));
+                sequences.entry(place).or_default().push(kept.key);
+            }
+        }
+        let Some(first) = &first else {
+            first = Some(sequences);
+            continue;
+        };
+        for (place, sequence) in sequences {
+            if first.get(&place) != Some(&sequence) {
+                reordered.extend(sequence);
+            }
+        }
+    }
+    reordered
+}
+
 /// Returns key and floor of the sections that `variant` does not have, by the section that they would follow; by
 /// the one that they would precede if none comes before.
 fn missing(
@@ -330,7 +387,7 @@ fn missing(
     merged: &HashMap<u64, Merged>,
     orders: &[&Vec<u64>],
 ) -> HashMap<u64, Vec<(u64, u64)>> {
-    let present: HashSet<u64> = variant.sections(file).map(|(key, _)| key).collect();
+    let present: HashSet<u64> = variant.sections(file).map(|kept| kept.key).collect();
     let mut missing: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
     for order in orders {
         let (mut last, mut leading) = (None, Vec::new());
@@ -383,11 +440,12 @@ fn plan_variant(
                     size: section.size,
                     align: section.align,
                     builds: 0,
+                    is_ordered: true,
                 }
             };
             let place = if first.contains(&key) {
                 Place::First
-            } else if merged.builds == builds {
+            } else if merged.builds == builds && merged.is_ordered {
                 Place::Everywhere
             } else {
                 Place::Somewhere
@@ -528,6 +586,20 @@ mod tests {
                 .map(|section| section.section.key)
                 .collect();
             assert_eq!(paged, [2]);
+        }
+    }
+
+    #[test]
+    fn another_order_in_an_object_moves_nothing_behind_it() {
+        let after: Vec<Section> = (300..400).map(|key| section(key, 40)).collect();
+        let one: Vec<Section> = (0..300).map(|key| section(key, key + 1)).collect();
+        let mut other = one.clone();
+        other[1..].reverse();
+        let plans = plan(&[build(vec![one, after.clone()]), build(vec![other, after])]);
+        for seed in 0..40 {
+            let (one, other) = (ends(&plans[0], seed), ends(&plans[1], seed));
+            assert_ne!(one[&100], other[&100]);
+            assert!((300..400).all(|key| one[&key] == other[&key]), "{seed}");
         }
     }
 
