@@ -145,9 +145,9 @@ fn forty_columns_and_no_utf_8_show_every_figure() {
     assert!(narrow.status.success());
     let narrow = String::from_utf8(narrow.stdout).unwrap();
     for figure in [
-        "+6.52 % ± 0.47",
-        "+10.409 % ± 0.042",
-        "+11.60 % ± 0.47",
+        "+6.50 % ± 0.46",
+        "+10.417 % ± 0.014",
+        "+11.58 % ± 0.34",
         "holds 0",
     ] {
         assert!(
