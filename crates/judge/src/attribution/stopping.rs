@@ -33,6 +33,7 @@ impl Stopping {
             // This experiment does not measure effects that it reuses.
             .filter(|effect| effect.from().is_none());
         let mut open = Vec::new();
+        let mut used_up_windows = 0;
         let mut widest: Option<f64> = None;
         let mut expected = Some(0);
         for effect in judged {
@@ -51,6 +52,10 @@ impl Stopping {
                         .saturating_sub(effect.blocks)
                 });
             expected = expected.zip(needed).map(|(a, b): (usize, _)| a.max(b));
+            // The blocks of its window are used up before those of all windows are.
+            if effect.blocks >= rule.blocks as usize {
+                used_up_windows += 1;
+            }
             open.push(OpenEffect {
                 workload: effect.workload.clone(),
                 kind: effect.kind,
@@ -58,11 +63,8 @@ impl Stopping {
                 against: effect.against,
             });
         }
-        open.sort();
-        open.dedup();
-        // Each window has its last block in the last round over all windows.
         let windows = rule.windows.map_or(1, NonZeroU32::get);
-        let last = rule.all_blocks().checked_sub(windows);
+        let last = rule.all_blocks().checked_sub(1);
         let used_up = |workload: &str| match workload {
             SUITE => by_workload.values().all(|table| table.last() >= last),
             workload => by_workload
@@ -75,9 +77,13 @@ impl Stopping {
             .max()
             .map_or(0, |block| block + 1);
         let ended = match widest {
-            Some(_) => open.iter().all(|open| used_up(&open.workload)),
+            Some(_) => {
+                used_up_windows == open.len() || open.iter().all(|open| used_up(&open.workload))
+            }
             None => by_workload.values().all(|table| table.last() >= last),
         };
+        open.sort();
+        open.dedup();
         Some(Stopping {
             meter: rule.meter,
             resolution,

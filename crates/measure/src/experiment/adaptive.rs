@@ -257,6 +257,7 @@ impl<'a> AdaptiveRunner<'a> {
                 seed,
                 points,
                 windows: &[],
+                lanes: 1,
                 workloads: &self.preset.workloads,
                 blocks: 0,
                 count_blocks: 0,

@@ -25,8 +25,8 @@ const START_SECONDS: f64 = 0.5;
 const CONNECT_SECONDS: f64 = 1.0;
 /// Seconds to start a server and to count one workload on it.
 const COUNT_SECONDS: (f64, f64) = (8.0, 6.0);
-/// The share of blocks that run layouts of their own; the others repeat those of the block before.
-const UNITS_PER_BLOCK: f64 = 0.75;
+/// Independent units in a block: two blocks run the same layouts.
+const UNITS_PER_BLOCK: f64 = 0.5;
 /// The most blocks that a forecast considers.
 const FORESEEABLE: u32 = 100_000;
 
@@ -216,7 +216,7 @@ impl ForecastBasis<'_> {
     /// Returns the half-width of a comparison of two points after `blocks`.
     fn width(&self, blocks: u32) -> f64 {
         let units = (f64::from(blocks) * UNITS_PER_BLOCK).ceil().max(1.0);
-        let error = (2.0 * self.variance() / units).sqrt();
+        let error = (2.0 * self.variance() / f64::from(blocks.max(1))).sqrt();
         half_width(error, units as usize)
     }
 

@@ -10,6 +10,7 @@ use super::executor::{Event, Executor, Lane, Report};
 use super::fleet::with_fleet;
 use super::lanes;
 use super::lengths::BlockSeconds;
+use super::links::Links;
 use super::plan::{Block, Reading};
 use super::private::{copy, may_execute, private_copy, room};
 use perfquilt_config::workspace::Workspace;
@@ -85,6 +86,7 @@ pub struct ThisMachine<'a> {
     shared: Vec<PathBuf>,
     /// The folder for executables if they cannot be beside the data.
     programs: Option<Scratch>,
+    links: Links,
     /// The processors of each lane.
     lanes: Vec<Vec<usize>>,
 }
@@ -155,6 +157,7 @@ impl<'a> ThisMachine<'a> {
             scratch,
             shared,
             programs,
+            links: Links::default(),
             lanes,
         })
     }
@@ -224,6 +227,13 @@ impl<'m> MachineLane<'m> {
         // Linking keeps all processors busy and would disturb another process that measures.
         let turn = self.turn()?;
         let (folders, failures) = self.private_folders(block)?;
+        if !block.again {
+            let servers = block.servers().into_iter();
+            let seeds: Vec<u64> = servers
+                .map(|(point, copy)| block.layout(point, copy))
+                .collect();
+            self.machine.links.forget(&seeds);
+        }
         let launches = folders
             .iter()
             .map(|(point, dir, server)| {
@@ -340,9 +350,16 @@ impl<'m> MachineLane<'m> {
             None => dir.join("server"),
             Some(programs) => programs.fresh()?,
         };
+        // Every server runs a copy, also the only one of its layout: how the file was written decides where its pages
+        // are in memory.
         let make = |from: &Path, to: &Path| match &candidate.relink {
             _ if layout == 0 => copy(from, to),
-            Some(relink) => relink.link(layout, to),
+            Some(relink) => {
+                let link = |path: &Path| relink.link(layout, path);
+                let key = (candidate.dir.as_path(), layout);
+                let machine = self.machine;
+                copy(&machine.links.executable(key, &machine.scratch, &link)?, to)
+            }
             None => Err(Error::internal("a layout was planned that cannot be made")),
         };
         let server = private_copy(&candidate.dir, binary, &to, &make)?;

@@ -14,6 +14,7 @@ mod identity;
 mod key;
 mod lanes;
 mod lengths;
+mod links;
 mod lock;
 mod machine;
 mod note;
@@ -433,6 +434,7 @@ fn run_on(
         seed: identity::seed(&key),
         points: &measured,
         windows: &windows,
+        lanes: forecast.lanes.try_into().unwrap_or(1),
         workloads: &preset.workloads,
         blocks: blocks_of(&timed, timed_blocks),
         count_blocks: blocks_of(&counted, preset.count_blocks),
@@ -557,6 +559,7 @@ impl Piloted<'_> {
             seed: identity::seed(&key),
             points: &points,
             windows: &[],
+            lanes: 1,
             workloads: &preset.workloads,
             blocks: 0,
             count_blocks: 0,
@@ -640,6 +643,8 @@ pub fn needed(
         workloads: workloads.to_vec(),
         seed: 0,
         layouts: BTreeMap::new(),
+        again: false,
+        round: stopping.blocks / stopping.windows.max(1),
         copies: 1,
     };
     let block = stopping::needed(block, stopping, &BTreeMap::new());

@@ -25,6 +25,9 @@ pub struct Scope<'a> {
     pub blocks: u32,
     /// Blocks of the counting meters; 0 without such a meter.
     pub count_blocks: u32,
+    /// The number of lanes: blocks with the same layouts are as far apart, so that the first has linked its servers
+    /// when the second begins.
+    pub lanes: u32,
     /// How timed blocks vary the servers' code layouts.
     pub layouts: Layouts,
     /// The points of the closure check's blocks: the release and the whole series; none without one.
@@ -44,8 +47,9 @@ impl Scope<'_> {
     }
 }
 
-/// The length of a group of timed blocks in which one repeats the layouts of the block before it.
-const REPEAT: u32 = 4;
+/// The number of blocks that run the same layouts: linking takes about as long as measuring, and what differs
+/// between the two is restart.
+const REPEATS: u32 = 2;
 
 /// One randomised round over all points: every server is started once, then each workload runs on all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +68,10 @@ pub struct Block {
     pub seed: u64,
     /// Seeds of the points' code layouts, where they vary; the others run as linked.
     pub layouts: BTreeMap<Point, u64>,
+    /// Whether a later block runs the same layouts again.
+    pub again: bool,
+    /// The block's number among those of its window.
+    pub round: u32,
     /// The number of servers per point, each started separately. Each set of copies has its own layouts and is stored
     /// as a separate block.
     pub copies: u32,
@@ -168,8 +176,7 @@ fn direct_block(scope: &Scope<'_>, number: u32) -> Block {
 /// block.
 pub fn single(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
     let drawn = match reading {
-        // The first of a group never repeats another.
-        Reading::Timed => layouts(scope, number * REPEAT),
+        Reading::Timed => layouts(scope, number),
         _ => BTreeMap::new(),
     };
     Block {
@@ -184,9 +191,14 @@ fn position(number: u32, count: u32) -> u64 {
 }
 
 /// Returns the timed block `number`, of the windows in turn.
+///
+/// Blocks come in groups: one for each lane, then these again with the same layouts on restarted servers.
 fn windowed(scope: &Scope<'_>, number: u32) -> Block {
+    let lanes = scope.lanes.max(1);
+    let (group, place) = (number / (REPEATS * lanes), number % (REPEATS * lanes));
+    let (pass, slot) = (place / lanes, group * lanes + place % lanes);
     let windows = scope.window_count();
-    let window = number % windows;
+    let (window, pair) = (slot % windows, slot / windows);
     let own = Scope {
         // Windows draw orders, layouts and transactions of their own.
         seed: scope.seed.wrapping_add(u64::from(window) << 32),
@@ -196,9 +208,12 @@ fn windowed(scope: &Scope<'_>, number: u32) -> Block {
         },
         ..*scope
     };
+    let round = pair * REPEATS + pass;
     Block {
         number,
-        ..block(&own, Reading::Timed, number / windows)
+        again: pass + 1 < REPEATS && scope.layouts != Layouts::Off,
+        layouts: layouts(&own, pair),
+        ..block(&own, Reading::Timed, round)
     }
 }
 
@@ -215,11 +230,6 @@ fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
     // All points do the same transactions. Each block draws new ones, counted blocks too: a saving in one fixed
     // sample of transactions says nothing about other transactions.
     let seed = random.next_u64();
-    let layouts = match reading {
-        Reading::Timed => layouts(scope, number),
-        // The number of instructions does not depend on their addresses.
-        _ => BTreeMap::new(),
-    };
     Block {
         number,
         direct: false,
@@ -227,7 +237,10 @@ fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
         points,
         workloads,
         seed,
-        layouts,
+        // Counted blocks run as linked: the number of instructions does not depend on their addresses.
+        layouts: BTreeMap::new(),
+        again: false,
+        round: number,
         copies: 1,
     }
 }
@@ -273,10 +286,8 @@ fn balanced(scope: &Scope<'_>, reading: Reading, number: u32) -> Vec<Point> {
     places.into_iter().map(|place| labels[place]).collect()
 }
 
-/// Returns the seeds of new layouts: one seed for all points where a layout is common to them, one for each point
-/// where it cannot be; none where servers run as linked. Some blocks repeat those of the block before on restarted servers: the
-/// remaining differences are not due to layout. The seed determines which blocks repeat, so that they cannot
-/// coincide with anything periodic on the machine.
+/// Returns the seeds of the layouts with this number: one seed for all points where a layout is common to them, one for
+/// each point where it cannot be; none where servers run as linked.
 fn layouts(scope: &Scope<'_>, number: u32) -> BTreeMap<Point, u64> {
     if scope.layouts == Layouts::Off {
         return BTreeMap::new();
@@ -284,14 +295,6 @@ fn layouts(scope: &Scope<'_>, number: u32) -> BTreeMap<Point, u64> {
     let random = |what: &str, number: u32| {
         let text = format!("{} {what} {number}", scope.seed);
         StdRng::from_seed(Sha256::digest(text).into())
-    };
-    let first = number - number % REPEAT;
-    // Never the first of its group, so that at most two blocks share layouts.
-    let repeats = first + random("repeat", first).random_range(1..REPEAT);
-    let drawn = if number == repeats {
-        number - 1
-    } else {
-        number
     };
     scope
         .points
@@ -304,7 +307,7 @@ fn layouts(scope: &Scope<'_>, number: u32) -> BTreeMap<Point, u64> {
                 "layout".to_owned()
             };
             // Small enough for every linker.
-            (point, random(&what, drawn).random_range(1..1 << 31))
+            (point, random(&what, number).random_range(1..1 << 31))
         })
         .collect()
 }
@@ -327,6 +330,7 @@ mod tests {
             seed: 7,
             points: &POINTS,
             windows: &[],
+            lanes: 1,
             workloads,
             blocks,
             count_blocks,
@@ -412,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_are_drawn_by_block_and_some_are_repeated() {
+    fn every_layout_is_run_by_two_blocks() {
         let workloads = ["a".to_owned()];
         let blocks = plan(&scope(&workloads, 400, 4));
         let (timed, counted): (Vec<&Block>, Vec<&Block>) = blocks
@@ -423,13 +427,20 @@ mod tests {
             .filter(|&i| timed[i].layouts == timed[i - 1].layouts)
             .map(|i| timed[i].number)
             .collect();
-        assert_eq!(repeats.len(), 100);
-        assert!((0..3).all(|place| repeats.iter().any(|n| n % REPEAT == place + 1)));
+        assert_eq!(
+            repeats,
+            (0..200).map(|pair| 2 * pair + 1).collect::<Vec<_>>()
+        );
+        assert!(
+            timed
+                .iter()
+                .all(|block| block.again == (block.number % 2 == 0))
+        );
         let seeds: BTreeSet<u64> = timed
             .iter()
             .flat_map(|block| block.layouts.values().copied())
             .collect();
-        assert_eq!(seeds.len(), 300);
+        assert_eq!(seeds.len(), 200);
         assert!(!seeds.contains(&0));
         for block in timed.iter() {
             assert_eq!(block.layouts.len(), POINTS.len());
@@ -448,10 +459,35 @@ mod tests {
             .iter()
             .flat_map(|block| block.layouts.values().copied())
             .collect();
-        assert_eq!(seeds.len(), 300 * POINTS.len());
+        assert_eq!(seeds.len(), 200 * POINTS.len());
         // A repeated block restarts its servers in another order and does other transactions.
         let repeat = timed[repeats[0] as usize];
         assert_ne!(repeat.seed, timed[repeats[0] as usize - 1].seed);
+    }
+
+    #[test]
+    fn blocks_with_the_same_layouts_are_as_far_apart_as_there_are_lanes() {
+        let workloads = ["a".to_owned()];
+        let of = |lanes: u32| {
+            let scope = Scope {
+                lanes,
+                ..scope(&workloads, 48, 0)
+            };
+            plan(&scope)
+        };
+        for lanes in [1, 2, 3, 4] {
+            let blocks = of(lanes);
+            for (place, block) in blocks.iter().enumerate() {
+                let other = blocks.get(place + lanes as usize);
+                let same = other.is_some_and(|other| other.layouts == block.layouts);
+                assert_eq!(same, block.again, "{lanes} lanes, block {place}");
+            }
+            let mut rounds: Vec<u32> = blocks.iter().map(|block| block.round).collect();
+            rounds.sort_unstable();
+            assert_eq!(rounds, (0..48).collect::<Vec<_>>());
+            let seeds: BTreeSet<u64> = blocks.iter().map(|block| block.seed).collect();
+            assert_eq!(seeds.len(), 48);
+        }
     }
 
     #[test]
@@ -471,7 +507,7 @@ mod tests {
         assert_eq!(numbers, (0..48).collect::<Vec<_>>());
         for block in &timed {
             let points: BTreeSet<Point> = block.points.iter().copied().collect();
-            let window = &windows[block.number as usize % 2];
+            let window = &windows[block.number as usize / 2 % 2];
             assert_eq!(points, window.iter().copied().collect());
         }
         // Layouts are repeated within a window, never in another one.
@@ -479,15 +515,14 @@ mod tests {
         for window in 0..2 {
             let own: Vec<u64> = timed
                 .iter()
-                .skip(window)
-                .step_by(2)
+                .filter(|block| block.number / 2 % 2 == window)
                 .map(|b| layouts(&b))
                 .collect();
             let distinct: BTreeSet<&u64> = own.iter().collect();
-            assert_eq!((own.len(), distinct.len()), (24, 18));
+            assert_eq!((own.len(), distinct.len()), (24, 12));
         }
         let all: BTreeSet<u64> = timed.iter().map(|b| layouts(&b)).collect();
-        assert_eq!(all.len(), 36);
+        assert_eq!(all.len(), 24);
         assert!(
             counted
                 .iter()
@@ -510,6 +545,7 @@ mod tests {
             assert!(without.layouts.is_empty());
             let mut same = with.clone();
             same.layouts.clear();
+            same.again = false;
             assert_eq!(same, *without);
         }
     }

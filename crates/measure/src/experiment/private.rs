@@ -16,8 +16,8 @@ use perfquilt_machine::build::Relink;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 
-/// Returns the bytes that the private executable `binary` of each of these servers takes, plus its share of the
-/// space to link `at_once` of them.
+/// Returns the bytes that the private executable `binary` of each of these servers takes, with those kept for a later
+/// block with the same layouts, plus its share of the space to link `at_once` of them.
 pub(super) fn room(candidates: &BTreeMap<Point, Candidate>, binary: &str, at_once: usize) -> u64 {
     let executable = |candidate: &Candidate| {
         let path = candidate.dir.join(binary);
@@ -28,7 +28,9 @@ pub(super) fn room(candidates: &BTreeMap<Point, Candidate>, binary: &str, at_onc
     let largest = candidates.values().map(executable).max().unwrap_or(0);
     let links = candidates.values().map(linking).max().unwrap_or(0);
     let links = links.saturating_mul(at_once.min(candidates.len()) as u64);
-    largest.saturating_add(links / candidates.len().max(1) as u64)
+    // Those of the block, of the next one with the same layouts, and those that are linked for it meanwhile.
+    let kept = largest.saturating_mul(3);
+    kept.saturating_add(links / candidates.len().max(1) as u64)
 }
 
 /// Makes `to` look like the folder `server` of a built server: `make` writes its file `binary` (from the path

@@ -80,6 +80,8 @@ mod tests {
             workloads: Vec::new(),
             seed: 0,
             layouts: Default::default(),
+            again: false,
+            round: 0,
             copies: 1,
         };
         let mut forecast = RemainingTime::new(2.0, 1, 4);

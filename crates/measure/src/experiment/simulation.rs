@@ -286,6 +286,7 @@ impl Fixture {
             seed: 5,
             points: &POINTS,
             windows: &[],
+            lanes: executor.lanes(),
             workloads: &names,
             blocks,
             count_blocks,

@@ -65,8 +65,7 @@ pub(super) fn needed(
     block
         .workloads
         .retain(|workload| stopping.needs_workload(workload));
-    let in_round = block.number / stopping.windows.max(1);
-    if stopping.widest.is_none() || in_round < stopping.min_blocks {
+    if stopping.widest.is_none() || block.round < stopping.min_blocks {
         // Effects without figures are not among the open ones: another window has their points.
         return block;
     }
@@ -152,6 +151,8 @@ mod tests {
             workloads: vec!["x".into(), "y".into()],
             seed: 1,
             layouts: BTreeMap::new(),
+            again: false,
+            round: 12,
             copies: 1,
         }
     }
