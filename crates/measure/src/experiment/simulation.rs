@@ -286,7 +286,7 @@ impl Fixture {
             seed: 5,
             points: &POINTS,
             windows: &[],
-            lanes: executor.lanes(),
+            lanes: 1,
             workloads: &names,
             blocks,
             count_blocks,
