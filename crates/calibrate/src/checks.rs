@@ -166,7 +166,7 @@ fn simulations() -> Vec<Simulation> {
         |noise| Ok(claims(&long_series(0.0, Some(&GAINING), noise)?)),
     ));
     for (name, layouts, most) in [
-        ("one block in four repeats layouts", Layouts::Repeated, 0.97),
+        ("two blocks have the same layouts", Layouts::Repeated, 0.97),
         (
             "eight layouts a point over 24 blocks",
             Layouts::Crossed(8),
@@ -566,7 +566,7 @@ fn laid_out(layouts: Layouts, noise: &mut Noise) -> Result<Attribution> {
         .map(|_| (0..8).map(|_| SD * noise.normal()).collect())
         .collect();
     for block in 0..24u32 {
-        let repeats = matches!(layouts, Layouts::Repeated) && block % 4 == 3;
+        let repeats = matches!(layouts, Layouts::Repeated) && block % 2 == 1;
         if !repeats {
             last = (0..points.len())
                 .map(|place| match layouts {

@@ -97,10 +97,7 @@ pub(super) fn method(page: &mut String, attribution: &Attribution) {
 pub(super) fn describe_method(attribution: &Attribution) -> String {
     let layout = match attribution.noise.layouts {
         0 | 1 => LAYOUT.to_owned(),
-        n => format!(
-            "Each point ran in {n} code layouts, a fresh one drawn for nearly every block; blocks \
-             that share layouts count as one."
-        ),
+        n => format!("Each point ran in {n} code layouts; blocks that share layouts count as one."),
     };
     let turns = if attribution.is_unpaired() { "" } else { TURNS };
     format!("{turns}{METHOD}{layout}")

@@ -162,7 +162,7 @@ impl Units {
                 units: means.len(),
             })
         };
-        // Where layouts are drawn for each block, a quarter of the blocks repeats layouts.
+        // Where layouts are drawn for the experiment, two blocks have the same ones.
         if means.len() * 2 >= values.len() {
             return over_units();
         }

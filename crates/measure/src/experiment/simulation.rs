@@ -706,7 +706,7 @@ fn blocks_go_where_the_uncertainty_is() {
     let deviation = 15.0 / 6.0 * 0.004 * (2.0f64 / 3.0).sqrt();
     let units =
         perfquilt_judge::stats::blocks_needed(deviation / 60f64.sqrt(), 60, 0.005, 60).unwrap();
-    // A quarter of the blocks repeats layouts. The factor 2 allows for a variance estimated from few blocks.
+    // Two blocks are a unit. The factor 2 allows for a variance estimated from few blocks.
     let most = 2 * units * 4 / 3;
     assert!(
         most < of("y"),
