@@ -18,6 +18,7 @@ use perfquilt_model::error::Result;
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_store::ExperimentIdentity;
+use perfquilt_system::process::may_fix_addresses;
 
 /// The version of the measuring protocol, beside the parts that [`harness`] digests: how servers are started,
 /// warmed up and ordered, and which transactions are counted. A change that may alter readings of the same
@@ -100,6 +101,12 @@ pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
             .to_owned()
         }),
     );
+    let addresses = if may_fix_addresses() {
+        "those of the block"
+    } else {
+        "drawn at each start"
+    };
+    add("addresses", Some(addresses.to_owned()));
     let scheduling = Placement::of_this_machine().scheduling();
     add("scheduling", Some(scheduling.to_owned()));
     add("counter", counter.map(Counter::describe));
