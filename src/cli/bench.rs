@@ -67,6 +67,9 @@ pub struct MeasuringOptions {
     /// Measure every point, even where an earlier experiment's figures could be reused
     #[arg(long)]
     fresh: bool,
+    /// Time each patch on all workloads, including those that do not execute the code it changes
+    #[arg(long)]
+    unexecuted: bool,
 }
 
 impl MeasuringOptions {
@@ -109,6 +112,7 @@ impl MeasuringOptions {
             points: self.points.clone(),
             effects: self.effects.clone(),
             fresh: self.fresh,
+            time_unexecuted: self.unexecuted,
             budget: self.budget(preset),
         }
     }
@@ -199,6 +203,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         points: &points,
         data: &data,
         fresh: arguments.measuring.fresh,
+        time_unexecuted: arguments.measuring.unexecuted,
         budget: arguments.measuring.budget(&preset),
     };
     let store = Store::open(&ws.results())?;

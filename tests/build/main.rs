@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod changed_code;
 mod faults;
 mod fixture;
 mod points;

@@ -336,6 +336,8 @@ pub struct RunRequest {
     pub effects: Vec<Effects>,
     /// Whether to measure every point, including those that an earlier experiment measured.
     pub fresh: bool,
+    /// Whether to time workloads that do not execute the code that a patch changes, too.
+    pub time_unexecuted: bool,
     /// The time that the command may take; `None` without a limit.
     pub budget: Option<Budget>,
 }
@@ -416,6 +418,7 @@ fn measure(
         points: &measurable,
         data: &experiment::Data::new(),
         fresh: wanted.fresh,
+        time_unexecuted: wanted.time_unexecuted,
         budget: wanted.budget,
     };
     let measured = experiment::run(ws, preset, &request, header, &store, progress);

@@ -9,7 +9,7 @@ use perfquilt_model::observation::Meter;
 fn typical(attribution: &Attribution, meter: Meter) -> Option<&Effect> {
     let effects = attribution.patches.iter().flat_map(|patch| &patch.effects);
     let mut effects = effects.chain(&attribution.total);
-    effects.find(|effect| effect.meter == meter && !effect.identical)
+    effects.find(|effect| effect.meter == meter && effect.is_measured())
 }
 
 /// Returns the confidence level of a meter's intervals in per cent; it is higher while the experiment is unfinished.

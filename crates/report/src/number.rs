@@ -12,7 +12,7 @@ pub(super) fn decimals<'a>(meter: Meter, effects: impl Iterator<Item = &'a Effec
         _ => 2,
     };
     let mut half_widths: Vec<f64> = effects
-        .filter(|effect| !effect.identical)
+        .filter(|effect| effect.is_measured())
         .filter_map(|effect| Some(100.0 * (effect.high? - effect.low?) / 2.0))
         .collect();
     let Some(typical) = median(&mut half_widths) else {
@@ -102,9 +102,15 @@ pub(super) fn margin(fraction: f64) -> String {
 /// Largest relative difference between the halves of an interval that is shown as ±.
 const LOPSIDED: f64 = 0.05;
 
+/// The words for an effect on a workload that does not execute the patch.
+pub(super) const NOT_EXECUTED: &str = "not executed";
+
 /// Formats an effect with its interval: `+0.42 % ± 0.11`, or `+37.12 % (30.01 to 45.28)` if the interval is visibly
 /// asymmetric.
 pub(super) fn effect(effect: &Effect, places: usize) -> String {
+    if !effect.executed {
+        return NOT_EXECUTED.to_owned();
+    }
     if effect.identical {
         return "0 %".to_owned();
     }
@@ -188,6 +194,7 @@ mod tests {
             blocks: 5,
             units: 5,
             identical: false,
+            executed: true,
             unpaired: false,
             with_control: false,
             tail: None,

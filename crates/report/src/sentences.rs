@@ -73,6 +73,7 @@ impl View<'_> {
         let size = number::plain(total.estimate.abs(), places);
         let sentence = match total.verdict {
             _ if total.identical => format!("{subject} leaves the binary as it is"),
+            _ if !total.executed => format!("no workload executes the code that {subject} changes"),
             _ if total.is_stale() => format!(
                 "what {subject} does is not measured here yet; before it was {} %{interval}",
                 number::signed(total.estimate, places)

@@ -226,22 +226,36 @@ impl TextPage {
 
     fn workloads(&mut self, view: &View<'_>) {
         if view.has_suite() && view.has_intervals() {
-            let rows = view.rows_with_effect();
+            let shown = view.rows_with_effect();
+            let unexecuted: Vec<&Row<'_>> = view.unexecuted_rows().collect();
+            let chosen = |row: &&Row<'_>| {
+                let mut effects = row.effects.iter().flatten();
+                effects.any(|effect| effect.is_shown() || !effect.executed)
+            };
+            let rows: Vec<&Row<'_>> = view.details.iter().filter(chosen).collect();
             let empty = |row: &&Row<'_>| row.effects.iter().all(Option::is_none);
             let without = view.details.iter().filter(empty).count();
             let others = view.details.len() - rows.len() - without;
             self.blank();
-            if rows.is_empty() {
+            if shown.is_empty() {
                 self.paragraph("No single workload shows an effect.", "");
-            } else {
-                self.paragraph("By workload, where there is an effect:", "");
+            }
+            if !rows.is_empty() {
+                let words = match (shown.is_empty(), unexecuted.is_empty()) {
+                    (_, true) => "By workload, where there is an effect:",
+                    (true, false) => "By workload, where the patch is not executed:",
+                    (false, false) => {
+                        "By workload, where there is an effect, or the patch is not executed:"
+                    }
+                };
+                self.paragraph(words, "");
                 self.of_meters(view, &rows);
-                if others > 0 {
-                    self.paragraph(
-                        &format!("{others} further pairs of patch and workload show none."),
-                        DIM,
-                    );
-                }
+            }
+            if !shown.is_empty() && others > 0 {
+                self.paragraph(
+                    &format!("{others} further pairs of patch and workload show none."),
+                    DIM,
+                );
             }
             match without {
                 0 => {}

@@ -1,5 +1,7 @@
 //! The format-independent content of a report: rows and notes of one attribution.
 
+use std::collections::BTreeMap;
+
 use perfquilt_judge::attribution::{
     Agreement, Attribution, Effect, EffectKind, Interval, PatchEffects, SUITE, Verdict,
 };
@@ -227,7 +229,7 @@ impl<'a> View<'a> {
                 .push(format!("against {against}, the last before it {why}"));
         }
         // If all effects are unpaired, one warning says so.
-        let paired = |effect: &Effect| !effect.unpaired && !effect.identical;
+        let paired = |effect: &Effect| !effect.unpaired && effect.is_measured();
         if effects.any(|effect| effect.unpaired) && self.attribution.total.iter().any(paired) {
             row.notes.push("no block has both points".to_owned());
         }
@@ -312,6 +314,40 @@ impl<'a> View<'a> {
             .collect()
     }
 
+    /// Returns the rows of single workloads that do not execute the patch.
+    pub(super) fn unexecuted_rows(&self) -> impl Iterator<Item = &Row<'a>> {
+        let unexecuted = |row: &&Row<'_>| row.effects.iter().flatten().any(|e| !e.executed);
+        self.details.iter().filter(unexecuted)
+    }
+
+    /// Returns the sentence about the workloads that do not execute a patch; `None` if there are none.
+    pub(super) fn unexecuted(&self, name: &dyn Fn(&str) -> String) -> Option<String> {
+        let mut by_patch: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+        for row in self.unexecuted_rows() {
+            if let Label::Workload {
+                index, workload, ..
+            } = row.label
+            {
+                by_patch.entry(index).or_default().push(name(workload));
+            }
+        }
+        let all = self.attribution.workloads.len();
+        let parts: Vec<String> = by_patch
+            .into_iter()
+            .map(|(index, workloads)| match workloads.len() {
+                count if count == all => format!("patch {index} on all workloads"),
+                count if count > MOST_NAMED => format!("patch {index} on {count} workloads"),
+                _ => format!("patch {index} on {}", workloads.join(", ")),
+            })
+            .collect();
+        (!parts.is_empty()).then(|| {
+            format!(
+                "Not executed, so exactly without effect and not timed: {}.",
+                parts.join("; ")
+            )
+        })
+    }
+
     /// Returns the in-order effects that are faster or slower on meters without a column, each with the number of its
     /// patch and its meter.
     pub(super) fn further(&self) -> Vec<(usize, Meter, &'a Effect)> {
@@ -349,6 +385,7 @@ impl<'a> View<'a> {
         let mut notes = Vec::new();
         let main = cells.first().copied().flatten();
         if let [Some(time), Some(instructions)] = cells[..]
+            && time.executed
             && let Some(agreement) = Agreement::of(time, instructions)
         {
             notes.push(agreement.words().to_owned());
@@ -370,6 +407,7 @@ impl<'a> View<'a> {
         }
         let (verdict, tone) = match main.map(|effect| effect.verdict) {
             _ if main.is_some_and(Effect::is_stale) => ("stale", Tone::Quiet),
+            _ if main.is_some_and(|effect| !effect.executed) => (number::NOT_EXECUTED, Tone::Quiet),
             Some(Verdict::Faster) => ("faster", Tone::Good),
             Some(Verdict::Slower) => ("slower", Tone::Bad),
             Some(Verdict::Mixed) => ("mixed", Tone::Bad),
@@ -455,6 +493,9 @@ impl<'a> View<'a> {
         })
     }
 }
+
+/// The most workloads that the sentence about unexecuted patches names for each patch.
+const MOST_NAMED: usize = 6;
 
 fn shown(attribution: &Attribution, meter: Meter) -> impl Iterator<Item = &Effect> {
     attribution

@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, params};
 
 use super::{ExperimentId, Store};
 use perfquilt_model::error::Result;
-use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks};
+use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks, UnexecutedPatch};
 use perfquilt_model::point::Point;
 
 /// The conditions under which observations of different experiments are comparable, besides the machine and
@@ -33,6 +33,8 @@ pub struct EarlierExperiment {
     /// The points with observations of its own, and their number of blocks by workload and meter, without the
     /// closure check.
     pub measured: BTreeMap<Point, BTreeMap<(String, Meter), u32>>,
+    /// The patches that its workloads do not execute, whose points it did not time.
+    pub unexecuted: Vec<UnexecutedPatch>,
 }
 
 impl Store {
@@ -179,6 +181,7 @@ impl Store {
                 },
                 planned: self.planned(id)?,
                 measured,
+                unexecuted: self.unexecuted(id)?,
             });
         }
         Ok(earlier)

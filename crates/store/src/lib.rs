@@ -21,6 +21,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, HostSample, Observation, PlannedBlocks, PointBuild, PointFunctions,
+    UnexecutedPatch,
 };
 use perfquilt_model::point::Point;
 
@@ -247,6 +248,44 @@ impl Store {
         let sql = "SELECT result FROM pilots WHERE key = ?1";
         let found = self.rows(sql, params![key], |row| row.get(0))?;
         Ok(found.into_iter().next())
+    }
+
+    /// Stores under `key` whether a workload executes the code that a patch changes.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
+    pub fn keep_execution(&self, key: &str, executed: bool) -> Result<()> {
+        let sql = "INSERT OR REPLACE INTO executions VALUES (?1, ?2)";
+        let kept = self
+            .connection
+            .execute(sql, params![key, executed.to_string()]);
+        kept.map(drop).map_err(self.failed("write"))
+    }
+
+    /// Returns whether the workload executes the code, as stored under `key`.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
+    pub fn execution(&self, key: &str) -> Result<Option<bool>> {
+        let sql = "SELECT result FROM executions WHERE key = ?1";
+        let found = self.rows(sql, params![key], |row| row.get::<_, String>(0))?;
+        Ok(found.first().and_then(|text| text.parse().ok()))
+    }
+
+    /// Stores the patches that workloads of an experiment do not execute.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be stored.
+    pub fn record_unexecuted(&self, id: ExperimentId, patches: &[UnexecutedPatch]) -> Result<()> {
+        let text = if patches.is_empty() {
+            String::new()
+        } else {
+            serde_json::to_string(patches)
+                .map_err(|error| Error::internal(format!("cannot write patches: {error}")))?
+        };
+        let sql = "UPDATE experiments SET unexecuted = ?2 WHERE id = ?1";
+        let done = self.connection.execute(sql, params![id.0, text]);
+        done.map(drop).map_err(self.failed("write"))
     }
 
     /// Stores the build times of points. The seconds of a cached build do not replace those of the original

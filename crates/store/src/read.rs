@@ -8,7 +8,7 @@ use super::{ExperimentId, ExperimentSummary, Store, blob, functions};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     Conditions, ExcludedReadings, ExperimentHeader, HostSample, Meter, Observation, PlannedBlocks,
-    PointBuild, PointFunctions, SCHEMA, Supplement,
+    PointBuild, PointFunctions, SCHEMA, Supplement, UnexecutedPatch,
 };
 use perfquilt_model::observation::{RowName, Slices};
 use perfquilt_model::point::Point;
@@ -134,9 +134,25 @@ impl Store {
             builds: self.builds(id)?,
             left_out: self.discarded(id, &planned)?,
             conditions: self.conditions(id)?,
+            unexecuted: self.unexecuted(id)?,
             planned,
             ..Supplement::default()
         })
+    }
+
+    /// Returns the patches that workloads of an experiment do not execute.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
+    pub fn unexecuted(&self, id: ExperimentId) -> Result<Vec<UnexecutedPatch>> {
+        let sql = "SELECT unexecuted FROM experiments WHERE id = ?1";
+        let text: Vec<String> = self.rows(sql, params![id.0], |row| row.get(0))?;
+        match text.first().filter(|text| !text.is_empty()) {
+            Some(text) => serde_json::from_str(text).map_err(|error| {
+                Error::internal(format!("the store has a damaged list of patches: {error}"))
+            }),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Returns the number of discarded rounds by workload, assigned to the first meter that is read from

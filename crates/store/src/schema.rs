@@ -201,6 +201,15 @@ const MIGRATIONS: &[&str] = &[
         result TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
 ",
+    "
+    -- Whether workloads execute the code that a patch changes, as JSON.
+    CREATE TABLE executions (
+        key    TEXT PRIMARY KEY,
+        result TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    -- The patches that workloads of the experiment do not execute, as JSON; empty if none is known.
+    ALTER TABLE experiments ADD COLUMN unexecuted TEXT NOT NULL DEFAULT '';
+",
 ];
 
 /// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.

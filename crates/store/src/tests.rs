@@ -318,6 +318,31 @@ fn a_block_is_stored_whole_or_not_at_all() {
 }
 
 #[test]
+fn what_is_not_executed_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("results.db")).unwrap();
+    let id = store
+        .begin(&ExperimentHeader::new("toy-1", "quick"), "k")
+        .unwrap();
+    assert!(store.unexecuted(id).unwrap().is_empty());
+    let patches = [UnexecutedPatch {
+        point: Point::Step(2),
+        against: Point::BASE,
+        workload: "w".into(),
+        functions: 3,
+    }];
+    store.record_unexecuted(id, &patches).unwrap();
+    assert_eq!(store.supplement(id).unwrap().unexecuted, patches);
+    store.record_unexecuted(id, &[]).unwrap();
+    assert!(store.unexecuted(id).unwrap().is_empty());
+    assert_eq!(store.execution("a").unwrap(), None);
+    for executed in [true, false] {
+        store.keep_execution("a", executed).unwrap();
+        assert_eq!(store.execution("a").unwrap(), Some(executed));
+    }
+}
+
+#[test]
 fn supplements_come_back() {
     let (store, _folder) = fresh();
     let id = store.begin(&header(3), "key").unwrap();

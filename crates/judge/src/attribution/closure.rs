@@ -19,10 +19,10 @@ impl Effects<'_> {
 
     fn check(&self, effect: &Effect) -> Option<Closure> {
         let weights = self.of_servers(&[(effect.against, 1.0), (effect.point, -1.0)]);
-        if weights.is_empty() {
+        if weights.is_empty() || !effect.executed {
             return None;
         }
-        self.sources_by_staleness(false).find_map(|(_, source)| {
+        self.completed_by_staleness(false).find_map(|(_, source)| {
             let of = |tables, units: &BTreeMap<Meter, Units>| {
                 let tables = self.tables(tables, &effect.workload, effect.meter)?;
                 // The direct blocks have no control.

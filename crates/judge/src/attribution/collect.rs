@@ -10,6 +10,7 @@ use super::document::{
 use super::effects::{Effects, SharedSpreads};
 use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource, table_of};
+use super::unexecuted::Unexecuted;
 use super::warnings::warnings;
 use crate::stats::{LEVEL, StoppingRule, Units, speed};
 use perfquilt_model::error::{Error, Result};
@@ -22,6 +23,7 @@ use perfquilt_model::point::Point;
 pub struct Collector<'a> {
     header: Cow<'a, ExperimentHeader>,
     supplement: Cow<'a, Supplement>,
+    unexecuted: Unexecuted,
     /// This experiment, then those it reuses values of, in the header's order.
     sources: Vec<ObservationSource>,
 }
@@ -75,6 +77,7 @@ impl<'a> Collector<'a> {
             by_workload.entry(plan.workload.clone()).or_default();
         }
         Ok(Collector {
+            unexecuted: Unexecuted::of(&header, &supplement.unexecuted),
             header,
             supplement,
             sources,
@@ -189,7 +192,7 @@ impl<'a> Collector<'a> {
         let windowed = self.supplement.planned.iter();
         let windowed = windowed.filter(|plan| plan.windows.is_some());
         let windowed = windowed.map(|plan| plan.meter).collect();
-        attribution.warnings = warnings(&attribution, source, &windowed);
+        attribution.warnings = warnings(&attribution, source, &windowed, &self.unexecuted);
         attribution
     }
 
@@ -209,8 +212,8 @@ impl<'a> Collector<'a> {
     ) -> JudgedEffects<'b> {
         let mut effects = self.effects(workloads, operations, margin);
         let (mut patches, mut total) = effects.of_patches();
-        let stopping = self.stopping_of(&patches, &total);
-        let progress = self.progress(workloads, stopping.as_ref());
+        let stopping = self.stopping_of(&effects, &patches, &total);
+        let progress = self.progress(workloads, &effects.untimed, stopping.as_ref());
         effects.stopping_rules = self.stopping_rules(&progress);
         if !effects.stopping_rules.is_empty() {
             (patches, total) = effects.of_patches();
@@ -235,12 +238,25 @@ impl<'a> Collector<'a> {
         let (workloads, operations) = self.workloads();
         let effects = self.effects(&workloads, &operations, &|_| 0.0);
         let (patches, total) = effects.of_patches();
-        self.stopping_of(&patches, &total)
+        self.stopping_of(&effects, &patches, &total)
     }
 
-    fn stopping_of(&self, patches: &[PatchEffects], total: &[Effect]) -> Option<Stopping> {
+    fn stopping_of(
+        &self,
+        effects: &Effects<'_>,
+        patches: &[PatchEffects],
+        total: &[Effect],
+    ) -> Option<Stopping> {
         let planned = &self.supplement.planned;
-        Stopping::of(planned, patches, total, &self.sources[0].blocks)
+        let tables = &effects.completed[0].blocks;
+        Stopping::of(
+            planned,
+            patches,
+            total,
+            tables,
+            &self.unexecuted,
+            &effects.untimed,
+        )
     }
 
     fn effects<'b>(
@@ -250,10 +266,14 @@ impl<'a> Collector<'a> {
         margin: &dyn Fn(Meter) -> f64,
     ) -> Effects<'b> {
         let stops = self.supplement.planned.iter();
+        let unexecuted = &self.unexecuted;
         Effects {
             header: &self.header,
             sources: &self.sources,
-            points: Points::of(&self.header, &self.sources),
+            completed: unexecuted.complete(&self.header, &self.sources),
+            unexecuted: Cow::Borrowed(unexecuted),
+            untimed: unexecuted.untimed_workloads(&self.header, &self.sources),
+            points: Points::of(&self.header, &self.sources, unexecuted),
             workloads,
             operations,
             clock: &self.supplement.clock,
@@ -337,7 +357,12 @@ impl<'a> Collector<'a> {
         (workloads, operations)
     }
 
-    fn progress(&self, workloads: &NamesByMeter, stopping: Option<&Stopping>) -> Vec<Progress> {
+    fn progress(
+        &self,
+        workloads: &NamesByMeter,
+        untimed: &BTreeSet<String>,
+        stopping: Option<&Stopping>,
+    ) -> Vec<Progress> {
         let of_meter = |(&meter, names): (&Meter, &BTreeSet<String>)| -> Vec<Progress> {
             let own = self.sources[0].blocks.get(&meter);
             names
@@ -348,12 +373,15 @@ impl<'a> Collector<'a> {
                     let plan = self.plan(workload, meter);
                     let stopped = plan.is_some_and(|plan| plan.min_blocks.is_some())
                         && stopping.is_some_and(|stopping| stopping.ended);
+                    let untimed = meter.is_timed() && untimed.contains(workload);
                     Progress {
                         workload: workload.clone(),
                         meter,
                         done,
-                        planned: plan.map(PlannedBlocks::all_blocks),
-                        ended: stopped || plan.is_none_or(|plan| done >= plan.all_blocks()),
+                        planned: plan.map(|plan| if untimed { 0 } else { plan.all_blocks() }),
+                        ended: untimed
+                            || stopped
+                            || plan.is_none_or(|plan| done >= plan.all_blocks()),
                     }
                 })
                 .collect()

@@ -121,17 +121,25 @@ pub struct OpenEffect {
     pub point: Point,
     /// The point it is compared with.
     pub against: Point,
+    /// The workloads whose effect is known to be 0 because they do not execute what distinguishes the points, if
+    /// this is an effect over all workloads.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unexecuted: Vec<String>,
+}
+
+impl OpenEffect {
+    /// Returns whether it needs values of `workload`.
+    pub fn needs(&self, workload: &str) -> bool {
+        let is_part = || self.workload == SUITE && self.unexecuted.iter().all(|of| of != workload);
+        self.workload == workload || is_part()
+    }
 }
 
 impl Stopping {
     /// Returns whether a further block needs `workload`.
     pub fn needs_workload(&self, workload: &str) -> bool {
         // Before the first figures every effect is open. The suite needs blocks that have every workload.
-        self.widest.is_none() && !self.ended
-            || self
-                .open
-                .iter()
-                .any(|open| open.workload == workload || open.workload == SUITE)
+        self.widest.is_none() && !self.ended || self.open.iter().any(|open| open.needs(workload))
     }
 }
 
@@ -294,6 +302,10 @@ pub struct Effect {
     /// Whether both points have the same binary: the effect is exactly 0 and was not measured.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub identical: bool,
+    /// Whether the workload executes code that distinguishes the points: if not, they execute the same instructions,
+    /// the effect is exactly 0 and was not measured; absent if it does, or if that is unknown.
+    #[serde(skip_serializing_if = "Clone::clone")]
+    pub executed: bool,
     /// Whether no block has both points: differences between their blocks are part of the estimate.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unpaired: bool,
@@ -442,6 +454,11 @@ pub enum Provenance {
 }
 
 impl Effect {
+    /// Returns whether the effect was measured: it is not known to be 0 without a measurement.
+    pub fn is_measured(&self) -> bool {
+        !self.identical && self.executed
+    }
+
     /// Returns whether the effect is significant.
     pub fn is_shown(&self) -> bool {
         self.verdict.is_shown()

@@ -1,5 +1,6 @@
 //! Effects of patches as contrasts of points, each from the first experiment that has the points.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
@@ -10,6 +11,7 @@ use super::document::{
 };
 use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
+use super::unexecuted::Unexecuted;
 use crate::stats::{
     BlockTable, Interval, SharedVariance, StoppingRule, UnitInterval, Units, speed,
 };
@@ -25,6 +27,12 @@ pub(super) struct Effects<'a> {
     pub(super) header: &'a ExperimentHeader,
     /// This experiment, then those it reuses values of.
     pub(super) sources: &'a [ObservationSource],
+    /// The same with values for points that are the same program for a workload.
+    pub(super) completed: Cow<'a, [ObservationSource]>,
+    /// The points that are the same program for a workload.
+    pub(super) unexecuted: Cow<'a, Unexecuted>,
+    /// The workloads that were not timed, because they execute no patch.
+    pub(super) untimed: BTreeSet<String>,
     /// The points with values in these experiments.
     pub(super) points: Points,
     /// The workloads of every meter; a source needs all of them for an effect on the suite.
@@ -379,6 +387,7 @@ impl Effects<'_> {
             blocks: 0,
             units: 0,
             identical: true,
+            executed: true,
             unpaired: false,
             with_control: false,
             tail: None,
@@ -389,7 +398,17 @@ impl Effects<'_> {
         if of_pair.is_empty() {
             return Some(effect);
         }
-        self.sources_by_staleness(stale)
+        if self.is_unexecuted(&of_pair, workload, meter) {
+            return Some(Effect {
+                identical: false,
+                executed: false,
+                ..effect
+            });
+        }
+        if self.untimed.contains(workload) && meter.is_timed() {
+            return None;
+        }
+        self.completed_by_staleness(stale)
             .find_map(|(place, source)| {
                 let tables = self.tables(&source.blocks, workload, meter)?;
                 let averaged = self.averaged(of.compared, &tables, &of_pair);
@@ -458,7 +477,7 @@ impl Effects<'_> {
         place: usize,
         stopping_rule: StoppingRule,
     ) -> Option<Box<TailFigures>> {
-        let source = &self.sources[place];
+        let source = &self.completed[place];
         if of.kind == EffectKind::Interaction || source.tails.is_empty() {
             return None;
         }
@@ -589,6 +608,40 @@ impl Effects<'_> {
             .iter()
             .enumerate()
             .filter(move |(place, _)| stale == self.is_stale(*place))
+    }
+
+    /// Returns [`Effects::sources_by_staleness`] with values for points that are the same program.
+    pub(super) fn completed_by_staleness(
+        &self,
+        stale: bool,
+    ) -> impl Iterator<Item = (usize, &ObservationSource)> {
+        self.completed
+            .iter()
+            .enumerate()
+            .filter(move |(place, _)| stale == self.is_stale(*place))
+    }
+
+    /// Returns whether the servers of a contrast are the same program for a workload, or for each of a suite: it does
+    /// not execute what distinguishes them.
+    fn is_unexecuted(&self, of_servers: &[(Point, f64)], workload: &str, meter: Meter) -> bool {
+        if !meter.is_timed() || self.unexecuted.is_empty() {
+            return false;
+        }
+        let on = |workload: &str| {
+            let mut joined: BTreeMap<Point, f64> = BTreeMap::new();
+            for &(point, weight) in of_servers {
+                let program = self.unexecuted.program(workload, point);
+                *joined.entry(program).or_default() += weight;
+            }
+            joined.values().all(|weight| *weight == 0.0)
+        };
+        match workload {
+            SUITE => {
+                let names = self.workloads.get(&meter);
+                names.is_some_and(|names| names.iter().all(|name| on(name)))
+            }
+            workload => on(workload),
+        }
     }
 
     /// Returns the bound of a contrast's error that comes from the meter's step size: half a step per side.

@@ -23,7 +23,7 @@ impl Effects<'_> {
             let sets: BTreeSet<BTreeSet<Point>> = effects
                 .clone()
                 .filter(|e| e.meter == meter && (e.workload == *workload || e.workload == SUITE))
-                .flat_map(|effect| self.points_of(effect))
+                .flat_map(|effect| self.points_of(effect, workload))
                 .collect();
             left_out.extend(self.unused(meter, workload, table, &sets));
         }
@@ -31,21 +31,29 @@ impl Effects<'_> {
             let sets: BTreeSet<BTreeSet<Point>> = effects
                 .clone()
                 .filter(|effect| effect.kind == EffectKind::Total)
-                .flat_map(|effect| self.points_of(effect))
+                .flat_map(|effect| self.points_of(effect, ""))
                 .collect();
             left_out.extend(self.unused(meter, workload, table, &sets));
         }
         left_out
     }
 
-    /// Returns the sets of points that a block must have for `effect` to use it.
-    fn points_of(&self, effect: &Effect) -> Vec<BTreeSet<Point>> {
+    /// Returns the sets of points that a block of `workload` must have for `effect` to use it.
+    fn points_of(&self, effect: &Effect, workload: &str) -> Vec<BTreeSet<Point>> {
         let mut points = vec![effect.point, effect.against];
         if let (EffectKind::Interaction, Point::Step(k)) = (effect.kind, effect.point) {
             points.push(Point::Step(k - 1));
             points.push(Point::Step(self.header.series.len()));
         }
         let servers = points.into_iter().map(|p| self.server_of(p));
+        let timed = effect.meter.is_timed();
+        let servers = servers.map(|server| {
+            if timed {
+                self.unexecuted.program(workload, server)
+            } else {
+                server
+            }
+        });
         if effect.unpaired {
             servers.map(|server| BTreeSet::from([server])).collect()
         } else {

@@ -16,6 +16,7 @@ mod summary;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod unexecuted;
 mod warnings;
 mod within;
 
@@ -32,6 +33,7 @@ pub use document::{
     TransactionCost, Verdict,
 };
 pub use functions::{compared, function_changes};
+pub use unexecuted::Unexecuted;
 pub use within::WithinBlocks;
 
 /// Attributes effects to patches. `margin` gives the equivalence margin of a meter as a fraction of

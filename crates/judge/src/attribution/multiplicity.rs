@@ -318,6 +318,7 @@ mod tests {
             blocks: 9,
             units: 9,
             identical: false,
+            executed: true,
             unpaired: false,
             with_control: false,
             tail: None,

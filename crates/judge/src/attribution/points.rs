@@ -4,6 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tables::ObservationSource;
+use super::unexecuted::Unexecuted;
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 
@@ -17,7 +18,12 @@ pub(super) struct Points {
 }
 
 impl Points {
-    pub(super) fn of(header: &ExperimentHeader, sources: &[ObservationSource]) -> Self {
+    /// Finds the points with values in `sources`, which also stand for the points that are `unexecuted`.
+    pub(super) fn of(
+        header: &ExperimentHeader,
+        sources: &[ObservationSource],
+        unexecuted: &Unexecuted,
+    ) -> Self {
         let tables = sources.iter().flat_map(ObservationSource::each);
         let measured = tables.flat_map(|(_, _, table)| table.points());
         let mut points = Points {
@@ -27,8 +33,14 @@ impl Points {
         };
         let identical = header.identical.iter();
         let linked = identical.flat_map(|(&point, &same)| [point, same]);
-        let all = points.measured.iter().copied().chain(linked).collect();
-        points.comparable = all;
+        let all = points.measured.iter().copied().chain(linked);
+        let same = unexecuted
+            .points()
+            .filter(|of| !header.failed.contains_key(of));
+        points.comparable = all.chain(same).collect();
+        if !unexecuted.is_empty() {
+            points.comparable.insert(Point::BASE);
+        }
         points
     }
 
@@ -136,7 +148,7 @@ mod tests {
         for point in [0, 300, 500] {
             assert!(table.insert(0, Point::Step(point), 1.0, 1));
         }
-        let points = Points::of(&header, &[source]);
+        let points = Points::of(&header, &[source], &Unexecuted::default());
         let before = |point| points.before(Point::Step(point)).collect::<Vec<_>>();
         assert_eq!(before(700), [500, 300, 0].map(Point::Step));
         assert!(before(701).is_empty());

@@ -1,9 +1,11 @@
 //! Evaluation of the stopping rule.
 
 use super::document::{Effect, EffectKind, OpenEffect, PatchEffects, SUITE, Stopping};
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use super::tables::TablesByMeter;
+use super::unexecuted::Unexecuted;
 use crate::stats::{BlockTable, blocks_needed, half_width};
 use perfquilt_model::observation::PlannedBlocks;
 
@@ -12,12 +14,14 @@ const FORESEEABLE: usize = 1_000_000;
 
 impl Stopping {
     /// Evaluates the stopping rule in `planned`; `None` without one. `effects` are those of all patches and
-    /// the total, `tables` the observations.
+    /// the total, `tables` the observations; `untimed` are the workloads that execute no patch.
     pub(super) fn of(
         planned: &[PlannedBlocks],
         patches: &[PatchEffects],
         total: &[Effect],
         tables: &TablesByMeter,
+        unexecuted: &Unexecuted,
+        untimed: &BTreeSet<String>,
     ) -> Option<Self> {
         let (rule, resolution) = planned
             .iter()
@@ -28,7 +32,7 @@ impl Stopping {
             .iter()
             .flat_map(|patch| &patch.effects)
             .chain(total)
-            .filter(|effect| effect.meter == rule.meter && !effect.identical)
+            .filter(|effect| effect.meter == rule.meter && effect.is_measured())
             .filter(|effect| effect.kind != EffectKind::Interaction)
             // This experiment does not measure effects that it reuses.
             .filter(|effect| effect.from().is_none());
@@ -61,6 +65,15 @@ impl Stopping {
                 kind: effect.kind,
                 point: effect.point,
                 against: effect.against,
+                unexecuted: if effect.workload == SUITE {
+                    let same = |workload: &&String| {
+                        let program = |point| unexecuted.program(workload, point);
+                        program(effect.point) == program(effect.against)
+                    };
+                    by_workload.keys().filter(same).cloned().collect()
+                } else {
+                    Vec::new()
+                },
             });
         }
         let windows = rule.windows.map_or(1, NonZeroU32::get);
@@ -80,7 +93,11 @@ impl Stopping {
             Some(_) => {
                 used_up_windows == open.len() || open.iter().all(|open| used_up(&open.workload))
             }
-            None => by_workload.values().all(|table| table.last() >= last),
+            None => {
+                // Without anything to measure, no block will come.
+                let nothing = by_workload.keys().all(|name| untimed.contains(name));
+                nothing || by_workload.values().all(|table| table.last() >= last)
+            }
         };
         open.sort();
         open.dedup();

@@ -21,7 +21,7 @@ pub(super) fn each(tables: &TablesByMeter) -> impl Iterator<Item = (Meter, &Stri
 pub(super) type NamesByMeter = BTreeMap<Meter, BTreeSet<String>>;
 
 /// The observations of one experiment.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct ObservationSource {
     /// Tables of the blocks over all points.
     pub(super) blocks: TablesByMeter,

@@ -8,6 +8,7 @@ mod carried;
 mod counts;
 mod laws;
 mod operations;
+mod unexecuted;
 mod unpaired;
 mod verdicts;
 mod warned;
@@ -427,6 +428,7 @@ fn meters_agree_only_when_one_explains_the_other() {
         blocks: 9,
         units: 9,
         identical: false,
+        executed: true,
         unpaired: false,
         with_control: false,
         tail: None,

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::document::{Attribution, Effect, SUITE};
 use super::tables::ObservationSource;
+use super::unexecuted::Unexecuted;
 use crate::stats::{BlockTable, CompleteBlocks, holm, median};
 use perfquilt_model::observation::{Conditions, Meter};
 use perfquilt_model::point::Point;
@@ -242,16 +243,17 @@ pub(super) fn warnings(
     attribution: &Attribution,
     source: &ObservationSource,
     windowed: &BTreeSet<Meter>,
+    unexecuted: &Unexecuted,
 ) -> Vec<String> {
     let mut warnings = Vec::new();
     warnings.extend(control(attribution));
     warnings.extend(dependent(attribution));
     warnings.extend(closure(attribution));
-    let mut judged = attribution.effects().filter(|effect| !effect.identical);
+    let mut judged = attribution.effects().filter(|effect| effect.is_measured());
     let all = judged.all(|effect| effect.unpaired);
     let unpaired = attribution.is_unpaired();
     warnings.extend(unpaired.then_some(Warning::Unpaired { all }));
-    warnings.extend(lacking(attribution, source));
+    warnings.extend(lacking(attribution, source, unexecuted));
     for (meter, workload, table) in source.each() {
         if !attribution.workloads.contains(workload) {
             continue;
@@ -263,7 +265,7 @@ pub(super) fn warnings(
             table.incomplete_blocks()
         };
         let of_row = || {
-            let here = |e: &&Effect| e.meter == meter && e.workload == *workload && !e.identical;
+            let here = |e: &&Effect| e.meter == meter && e.workload == *workload && e.is_measured();
             attribution.effects().filter(here)
         };
         let across = of_row().any(|effect| effect.unpaired);
@@ -299,7 +301,11 @@ pub(super) fn warnings(
 }
 
 /// Finds the tables of a meter that lack points which other tables have.
-fn lacking<'a>(attribution: &Attribution, source: &'a ObservationSource) -> Vec<Warning<'a>> {
+fn lacking<'a>(
+    attribution: &Attribution,
+    source: &'a ObservationSource,
+    unexecuted: &Unexecuted,
+) -> Vec<Warning<'a>> {
     let mut warnings = Vec::new();
     for (&meter, tables) in &source.blocks {
         // The progress section reports workloads that have not begun.
@@ -316,7 +322,9 @@ fn lacking<'a>(attribution: &Attribution, source: &'a ObservationSource) -> Vec<
             .collect();
         for (workload, table) in tables {
             let lacks = |point: &Point| table.points().binary_search(point).is_err();
-            let points: Vec<Point> = all.iter().copied().filter(lacks).collect();
+            let left_out = unexecuted.left_out(workload, &all);
+            let planned = |point: &Point| !meter.is_timed() || !left_out.contains_key(point);
+            let points: Vec<Point> = all.iter().copied().filter(lacks).filter(planned).collect();
             if !points.is_empty() {
                 let row = WarningRow { workload, meter };
                 warnings.push(Warning::Lacking { row, points });

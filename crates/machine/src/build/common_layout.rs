@@ -258,7 +258,7 @@ fn kept(input: &LinkInput, seen: &mut HashSet<u64>) -> Vec<bool> {
 }
 
 /// Returns the name of a file without its number in the link command, which changes with the number of files.
-fn stable_name(name: &std::path::Path) -> String {
+pub(super) fn stable_name(name: &std::path::Path) -> String {
     let name = name.to_string_lossy();
     match name.split_once('-') {
         Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => rest.to_owned(),

@@ -255,7 +255,7 @@ impl Keys {
 }
 
 /// Returns 64 bits of the SHA-256 digest of `parts`.
-fn digest(parts: &[&[u8]]) -> u64 {
+pub(super) fn digest(parts: &[&[u8]]) -> u64 {
     let mut digest = Sha256::new();
     for part in parts {
         digest.update(part);

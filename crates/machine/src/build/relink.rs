@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::common_layout::{BuildInputs, LinkPlan, plan};
+use super::common_layout::{BuildInputs, LinkPlan, plan, stable_name};
 use super::files::{has_stars, list};
 use super::link_command;
 use super::object_sections::LinkInput;
@@ -133,8 +133,53 @@ impl Relink {
         }
     }
 
+    /// Returns the folder of the inputs.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns the command and its environment, with the names that inputs have in every build.
+    pub(super) fn stable_command(&self) -> (Vec<String>, BTreeMap<String, String>) {
+        let inputs: Vec<String> = (self.inputs().iter())
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect();
+        let stable = |word: &String| {
+            let parts = word.split_inclusive([',', '=']).map(|part| {
+                let bare = part.trim_end_matches([',', '=']);
+                if inputs.iter().any(|name| name == bare) {
+                    part.replacen(bare, &stable_name(Path::new(bare)), 1)
+                } else {
+                    part.to_owned()
+                }
+            });
+            parts.collect()
+        };
+        let words = self.record.words.iter().map(stable).collect();
+        (words, self.record.env.clone())
+    }
+
+    /// Links the executable to `output`, an absolute path, from copies of the inputs that `edit` may change. It gets
+    /// the name of each input and the path of the copy.
+    ///
+    /// # Errors
+    /// The errors of [`Relink::link`].
+    pub(super) fn link_edited(
+        &self,
+        output: &Path,
+        edit: &dyn Fn(&Path, &Path) -> std::io::Result<()>,
+    ) -> Result<()> {
+        let copy = self.copied(output, &|name, from, to| {
+            std::fs::copy(from, to)?;
+            edit(name, to)
+        })?;
+        let words: Vec<String> = (self.record.words.iter())
+            .map(|word| word.replace("{output}", &output.display().to_string()))
+            .collect();
+        self.run(&words, copy.path(), output)
+    }
+
     /// Returns the names of the inputs, in the order of the link as far as the command has it.
-    fn inputs(&self) -> Vec<PathBuf> {
+    pub(super) fn inputs(&self) -> Vec<PathBuf> {
         let mut names: Vec<String> =
             list(&self.dir).map_or_else(|_| Vec::new(), |files| files.into_keys().collect());
         names.retain(|name| name != RELINK_RECORD);
@@ -174,7 +219,12 @@ impl Relink {
             Layouts::Padded => Some(self.padded(seed, output)?),
         };
         let dir = padded.as_ref().map_or(&*self.dir, tempfile::TempDir::path);
-        let mut command = Command::from_words(&words)?.directory(dir);
+        self.run(&words, dir, output)
+    }
+
+    /// Runs a link that writes `output` in the folder `dir`.
+    fn run(&self, words: &[String], dir: &Path, output: &Path) -> Result<()> {
+        let mut command = Command::from_words(words)?.directory(dir);
         for (name, value) in &self.record.env {
             command = command.env(name, value);
         }
@@ -217,6 +267,18 @@ impl Relink {
                 alone.plan.unwrap_or_default()
             }
         };
+        self.copied(output, &|name, from, to| match plan.get(name) {
+            Some(plan) => padded_copy(from, to, plan, seed),
+            None => std::fs::copy(from, to).map(drop),
+        })
+    }
+
+    /// Copies the inputs to a folder next to `output`; `copy_file` gets the name of each, its path and that of the copy.
+    fn copied(
+        &self,
+        output: &Path,
+        copy_file: &dyn Fn(&Path, &Path, &Path) -> std::io::Result<()>,
+    ) -> Result<tempfile::TempDir> {
         let beside = output.parent().unwrap_or(Path::new("/"));
         let copy = tempfile::Builder::new()
             .prefix(".link-")
@@ -229,10 +291,7 @@ impl Relink {
             let written = to
                 .parent()
                 .map_or(Ok(()), std::fs::create_dir_all)
-                .and_then(|()| match plan.get(&name) {
-                    Some(plan) => padded_copy(&from, &to, plan, seed),
-                    None => std::fs::copy(&from, &to).map(drop),
-                });
+                .and_then(|()| copy_file(&name, &from, &to));
             written.map_err(|e| Error::io("write", &to, &e))?;
         }
         Ok(copy)

@@ -230,6 +230,7 @@ impl<'a> AdaptiveRunner<'a> {
             (Vec::new(), vec![self.metric.meter])
         };
         let setup = Setup {
+            unexecuted: Default::default(),
             candidates,
             workloads: vec![&self.workload],
             block_seconds: self.block_seconds(),

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use super::note;
 use super::recorder::Readings;
 use perfquilt_config::Workload;
-use perfquilt_judge::attribution::{Collector, Stopping};
+use perfquilt_judge::attribution::{Collector, Stopping, Unexecuted};
 use perfquilt_judge::stats;
 use perfquilt_machine::workload;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
-    ExperimentHeader, Meter, Observation, PlannedBlocks, Supplement,
+    ExperimentHeader, Meter, Observation, PlannedBlocks, Supplement, UnexecutedPatch,
 };
 use perfquilt_model::point::Point;
 use perfquilt_store::{ExperimentId, Store};
@@ -30,6 +30,8 @@ const COUNTED_BY_DEFAULT: u64 = 200;
 pub struct Collected {
     header: ExperimentHeader,
     planned: Vec<PlannedBlocks>,
+    /// The patches that workloads do not execute.
+    unexecuted: Vec<UnexecutedPatch>,
     /// Observations of blocks over all points, by the block's number: the input of the stopping rule.
     by_block: BTreeMap<u32, Vec<Observation>>,
     rule: Option<Rule>,
@@ -64,6 +66,7 @@ impl Collected {
         let mut collected = Collected {
             header,
             planned,
+            unexecuted: store.unexecuted(id)?,
             by_block: BTreeMap::new(),
             rule: None,
             notes: BTreeMap::new(),
@@ -85,9 +88,17 @@ impl Collected {
         Ok(collected)
     }
 
-    /// Returns the points measured through another one with the same binary.
-    pub fn identical(&self) -> &BTreeMap<Point, Point> {
-        &self.header.identical
+    /// Returns the one of `points` that is measured for `point` on a workload: the one with the same binary, and the
+    /// earliest that is the same program for the workload.
+    pub fn measured_for(&self, points: &[Point], workload: &str, point: Point) -> Point {
+        let server = self.header.identical.get(&point).copied().unwrap_or(point);
+        let left_out = self.unexecuted().left_out(workload, points);
+        left_out.get(&server).copied().unwrap_or(server)
+    }
+
+    /// Returns the points that are the same program for a workload.
+    pub fn unexecuted(&self) -> Unexecuted {
+        Unexecuted::of(&self.header, &self.unexecuted)
     }
 
     /// Returns whether a stopping rule ends the experiment.
@@ -106,6 +117,7 @@ impl Collected {
         }
         let supplement = Supplement {
             planned,
+            unexecuted: self.unexecuted.clone(),
             ..Supplement::default()
         };
         Collector::owned(header, supplement)

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::identity::LENGTH;
+use super::lengths::LENGTH;
 use super::plan::Reading;
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_store::ExperimentIdentity;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use super::fingerprint;
-use super::lengths::BlockSeconds;
+use super::lengths::{BlockSeconds, LENGTH};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Workload};
 use perfquilt_judge::stats::REDUCTION;
@@ -24,9 +24,6 @@ use perfquilt_system::process::may_fix_addresses;
 /// warmed up and ordered, and which transactions are counted. A change that may alter readings of the same
 /// servers increments it.
 pub const PROTOCOL: u32 = 3;
-
-/// Separates a workload's identity from the seconds of its blocks.
-pub(super) const LENGTH: &str = " seconds ";
 
 /// Returns the identity of the harness: the measuring protocol, the reduction of slices, the drivers, how
 /// servers run, the source of counts, and how code layouts vary. Observations of different harnesses do not

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+/// Separates a workload's identity from the seconds of its blocks.
+pub(super) const LENGTH: &str = " seconds ";
+
 /// Seconds of a block's measuring by workload, for up to six servers together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BlockSeconds {

@@ -15,7 +15,8 @@ use super::plan::{Block, Reading};
 use super::private::{copy, may_execute, private_copy, room};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Lanes, Workload};
-use perfquilt_machine::build::Relink;
+use perfquilt_judge::attribution::Unexecuted;
+use perfquilt_machine::build::{ChangedCode, Relink};
 use perfquilt_machine::meter::{CountResult, Counter, WARM_UP};
 use perfquilt_machine::server::{
     self, Launch, Running, Scratch, ServerAdapter, ServerSpace, prepare_template, size_of_tree,
@@ -64,6 +65,8 @@ pub struct Setup<'a> {
     pub servers: usize,
     /// The requested number of lanes.
     pub lanes: Lanes,
+    /// The points that workloads need not be timed on.
+    pub unexecuted: Unexecuted,
 }
 
 /// A point, the folder of one start of its server, and the folder with its private executable.
@@ -160,6 +163,44 @@ impl<'a> ThisMachine<'a> {
             links: Links::default(),
             lanes,
         })
+    }
+
+    /// Returns whether `workload`, run for some seconds, executes any of `code` on the server of `point`: in any
+    /// thread, from the start of the process on. Also returns `true` where this cannot be found out.
+    ///
+    /// # Errors
+    /// [`Kind::Interrupted`].
+    pub fn executes(
+        &self,
+        point: Point,
+        code: &ChangedCode,
+        workload: &Workload,
+        seconds: f64,
+    ) -> Result<bool> {
+        // The thread of a lane stays on the lane's processors.
+        let outcome = std::thread::scope(|scope| {
+            let run = || {
+                let clients = Clients::new(self.ws, &self.setup.release, &self.setup.workloads)?;
+                pin_this_thread(&self.lanes[0]);
+                let lane = MachineLane {
+                    machine: self,
+                    clients,
+                    locks: lanes::locks(&self.lanes[0], &self.shared),
+                };
+                lane.survives(point, code, workload, seconds)
+            };
+            let thread = scope.spawn(run);
+            let panicked = || Err(Error::internal("a check panicked"));
+            thread.join().unwrap_or_else(|_| panicked())
+        });
+        match outcome {
+            Ok(()) => Ok(false),
+            Err(error) if error.kind() == Kind::Interrupted => Err(error),
+            Err(_) => {
+                check_interrupted()?;
+                Ok(true)
+            }
+        }
     }
 
     /// Describes the lanes for the record of an experiment; `None` for a single one.
@@ -262,6 +303,16 @@ impl<'m> MachineLane<'m> {
             for (place, name) in block.workloads.iter().enumerate() {
                 check_interrupted()?;
                 let workload = self.workload(name)?;
+                // The points that are the same program for the workload rest.
+                let mut resting = Vec::new();
+                if !block.direct {
+                    let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
+                    let left_out = self.machine.setup.unexecuted.left_out(name, &points);
+                    let (left, timed): (Vec<_>, Vec<_>) = std::mem::take(&mut servers)
+                        .into_iter()
+                        .partition(|(point, _)| left_out.contains_key(point));
+                    (resting, servers) = (left, timed);
+                }
                 self.prepare(&mut servers, workload, report)?;
                 let share = share(servers.len());
                 let item = TimedBlock {
@@ -278,6 +329,8 @@ impl<'m> MachineLane<'m> {
                         sample: Some(sample),
                     })?;
                 }
+                servers.append(&mut resting);
+                servers.sort_by_key(|(point, _)| block.points.iter().position(|of| of == point));
             }
             Ok(())
         });
@@ -456,6 +509,55 @@ impl<'m> MachineLane<'m> {
             Ok(_) => Ok((point, failure.error)),
             Err(failure) => Err(failure.error),
         }
+    }
+
+    /// Runs a workload for some seconds on the server of `point` with traps in place of `code`.
+    ///
+    /// # Errors
+    /// The server ended, or anything else failed.
+    fn survives(
+        &self,
+        point: Point,
+        code: &ChangedCode,
+        workload: &Workload,
+        seconds: f64,
+    ) -> Result<()> {
+        let _turn = self.turn()?;
+        let candidate = self.candidate(point)?;
+        let dir = self.machine.scratch.fresh()?;
+        let to = match &self.machine.programs {
+            None => dir.join("server"),
+            Some(programs) => programs.fresh()?,
+        };
+        let outcome = (|| {
+            let binary = self.machine.setup.binary.as_deref().unwrap_or_default();
+            let make = |_: &Path, to: &Path| code.link_with_traps(&candidate.dir, to);
+            let server = private_copy(&candidate.dir, binary, &to, &make)?;
+            let mut launch = Launch::new(&candidate.label, &server, &dir);
+            launch.template = Some(self.template(point));
+            let mut running = self.machine.adapter.start(&launch)?;
+            self.clients.after_start(workload, &running)?;
+            // With the requests of timed blocks, and as many.
+            let item = TimedBlock {
+                workload,
+                seconds,
+                warm_up_seconds: WARM_UP_SECONDS,
+                seed: 1,
+                monitor: None,
+            };
+            let mut servers = vec![(point, running)];
+            let done = self.clients.interleave(&mut servers, &item);
+            done.map_err(|failure| failure.error)?;
+            let Some((_, last)) = servers.pop() else {
+                return Err(Error::internal("the server is gone"));
+            };
+            running = last;
+            running.check()?;
+            running.stop()
+        })();
+        let _ = std::fs::remove_dir_all(&dir);
+        let _ = std::fs::remove_dir_all(&to);
+        outcome
     }
 
     fn counted(

@@ -28,6 +28,7 @@ mod reuse;
 mod simulation;
 mod stopping;
 mod strategy;
+mod unexecuted;
 mod values;
 mod windows;
 
@@ -38,7 +39,7 @@ use std::time::{Duration, Instant};
 
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload};
-use perfquilt_judge::attribution::Stopping;
+use perfquilt_judge::attribution::{Stopping, Unexecuted};
 use perfquilt_machine::build::{Built, Relink};
 use perfquilt_machine::meter::Counter;
 use perfquilt_machine::server::may_start_with;
@@ -63,6 +64,7 @@ use plan::{Scope, plan};
 use recorder::Readings;
 use reuse::ReuseQuery;
 use strategy::PlannedExperiment;
+use unexecuted::ExecutionCheck;
 
 /// What to measure.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +75,8 @@ pub struct ExperimentRequest<'a> {
     pub data: &'a Data,
     /// Whether to measure every point, including those that an earlier experiment measured.
     pub fresh: bool,
+    /// Whether to time workloads that do not execute the code that a patch changes, too.
+    pub time_unexecuted: bool,
     /// The time that the command may take; `None` without a limit.
     pub budget: Option<Budget>,
 }
@@ -144,6 +148,7 @@ pub fn run(
         } else {
             ReusePolicy::Reuse
         },
+        time_unexecuted: request.time_unexecuted,
         budget: request.budget,
     };
     run_on(ws, preset, servers, header, store, progress)
@@ -262,6 +267,7 @@ pub fn against_itself(
         points: &points,
         candidates,
         reuse: ReusePolicy::Separate,
+        time_unexecuted: true,
         budget: None,
     };
     run_on(ws, preset, servers, header, store, progress)
@@ -274,6 +280,7 @@ fn run_on(
         points,
         mut candidates,
         reuse,
+        time_unexecuted,
         budget,
     }: Servers<'_>,
     header: ExperimentHeader,
@@ -331,13 +338,34 @@ fn run_on(
     };
     let mut requested = planned(preset, &timed, &counted);
     let identity = identity::of(ws, &header, &seconds, &workloads, points)?;
+    if time_unexecuted && reuse != ReusePolicy::Separate {
+        key.identity = unexecuted::timed_anyway(key.identity);
+    }
+    let unexecuted = if time_unexecuted || timed.is_empty() {
+        Vec::new()
+    } else {
+        let check = ExecutionCheck {
+            ws,
+            preset,
+            workloads: &workloads,
+            header: &header,
+            identity: &identity,
+            points,
+            candidates: &candidates,
+            seconds: &seconds,
+        };
+        check.unexecuted(store, progress)?
+    };
     if reuse == ReusePolicy::Reuse {
         let query = ReuseQuery {
             header: &header,
             identity: &identity,
             planned: &requested,
         };
-        let earlier = store.earlier(&header.release)?;
+        let mut earlier = store.earlier(&header.release)?;
+        if !time_unexecuted {
+            earlier.iter_mut().for_each(unexecuted::count_as_measured);
+        }
         // An experiment keeps the reused observations it began with, as long as they answer the request.
         key = key.first(|key| {
             let key = key.to_string();
@@ -378,6 +406,7 @@ fn run_on(
         .collect();
     let id = store.begin(&header, &key)?;
     store.identify(id, &identity)?;
+    store.record_unexecuted(id, &unexecuted)?;
     if candidates.is_empty() {
         store.plan(id, &without_blocks(&requested))?;
         return Ok(Outcome {
@@ -479,6 +508,7 @@ fn run_on(
         count_meters: counted,
         servers: windows.iter().map(Vec::len).max().unwrap_or(0),
         lanes: preset.lanes,
+        unexecuted: Unexecuted::of(&header, &unexecuted),
     };
     let machine = ThisMachine::new(ws, setup, progress)?;
     if let Some(lanes) = machine.describe_lanes() {
@@ -577,6 +607,7 @@ impl Piloted<'_> {
             count_meters: Vec::new(),
             servers: points.len(),
             lanes: preset.lanes,
+            unexecuted: Unexecuted::default(),
         };
         let machine = ThisMachine::new(ws, setup, progress)?;
         let step = progress.begin("measure a pilot", None);
@@ -647,7 +678,7 @@ pub fn needed(
         round: stopping.blocks / stopping.windows.max(1),
         copies: 1,
     };
-    let block = stopping::needed(block, stopping, &BTreeMap::new());
+    let block = stopping::needed(block, stopping, &|_, point| point);
     (block.points, block.workloads)
 }
 
@@ -688,6 +719,7 @@ struct Servers<'a> {
     candidates: Candidates,
     /// How earlier measurements of them are treated.
     reuse: ReusePolicy,
+    time_unexecuted: bool,
     budget: Option<Budget>,
 }
 

@@ -282,6 +282,7 @@ mod tests {
             header,
             identity: identity(binaries),
             planned: planned(12),
+            unexecuted: Vec::new(),
         }
     }
 

@@ -23,9 +23,11 @@ pub(super) fn plan(
         return Ok(planned);
     }
     let (header, observations) = store.load(id)?;
+    let unexecuted = store.unexecuted(id)?;
     let ended = |planned: &[PlannedBlocks]| -> Result<BTreeMap<_, bool>> {
         let supplement = Supplement {
             planned: planned.to_vec(),
+            unexecuted: unexecuted.clone(),
             ..Supplement::default()
         };
         let margin = Meter::default_margin;
@@ -56,11 +58,12 @@ pub(super) fn needs_direct(number: u32, stopping: &Stopping) -> bool {
 }
 
 /// Returns the part of `block` that is needed: workloads with an undecided effect, and the points of these
-/// effects, beside the release and its control. `identical` names the points measured through another.
+/// effects, beside the release and its control. `measured` returns the point that a workload is measured on for
+/// another point.
 pub(super) fn needed(
     mut block: Block,
     stopping: &Stopping,
-    identical: &BTreeMap<Point, Point>,
+    measured: &dyn Fn(&str, Point) -> Point,
 ) -> Block {
     block
         .workloads
@@ -69,9 +72,17 @@ pub(super) fn needed(
         // Effects without figures are not among the open ones: another window has their points.
         return block;
     }
-    let measured = |point: Point| identical.get(&point).copied().unwrap_or(point);
-    let open = stopping.open.iter();
-    let pairs = open.map(|open| [measured(open.point), measured(open.against)]);
+    let open = stopping.open.iter().flat_map(|open| {
+        let workloads = block.workloads.iter();
+        let workloads = workloads.filter(|workload| open.needs(workload));
+        workloads.map(move |workload| (workload, open))
+    });
+    let pairs = open.map(|(workload, open)| {
+        [
+            measured(workload, open.point),
+            measured(workload, open.against),
+        ]
+    });
     let here: BTreeSet<Point> = pairs
         .filter(|pair| pair.iter().all(|point| block.points.contains(point)))
         .flatten()
@@ -131,6 +142,7 @@ mod tests {
                     kind: EffectKind::InOrder,
                     point: Point::Step(patch),
                     against: Point::Step(patch - 1),
+                    unexecuted: Vec::new(),
                 })
                 .collect(),
             expected: Some(7),
@@ -159,7 +171,7 @@ mod tests {
 
     #[test]
     fn only_open_questions_are_measured() {
-        let none = BTreeMap::new();
+        let none = |_: &str, point: Point| point;
         let left = needed(block(), &stopping(&[("x", 3)]), &none);
         assert_eq!(left.workloads, ["x"]);
         // The points keep the order of the block.
@@ -174,7 +186,10 @@ mod tests {
 
     #[test]
     fn a_point_measured_through_another_keeps_that_one() {
-        let identical = BTreeMap::from([(Point::Step(2), Point::Step(1))]);
+        let identical = |_: &str, point: Point| match point {
+            Point::Step(2) => Point::Step(1),
+            point => point,
+        };
         let left = needed(block(), &stopping(&[("x", 3)]), &identical);
         assert!(left.points.contains(&Point::Step(1)));
         assert!(!left.points.contains(&Point::Step(2)));

@@ -1,6 +1,6 @@
 //! Strategies that choose the next block.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::collected::Collected;
@@ -69,6 +69,8 @@ pub trait Strategy {
 /// The blocks of an experiment in the order of its plan, until its stopping rule ends it.
 pub struct PlannedExperiment<'p> {
     blocks: &'p [Block],
+    /// All points of these blocks.
+    points: BTreeSet<Point>,
     /// The index of the next block.
     place: usize,
     /// Timed blocks over all points before that index.
@@ -87,6 +89,11 @@ impl<'p> PlannedExperiment<'p> {
         let (workloads, points) = first.map_or((0, 0), |b| (b.workloads.len(), b.points.len()));
         PlannedExperiment {
             blocks,
+            points: blocks
+                .iter()
+                .flat_map(|block| &block.points)
+                .copied()
+                .collect(),
             place: 0,
             timed: 0,
             forecast: RemainingTime::new(block_seconds, workloads, points),
@@ -101,7 +108,13 @@ impl<'p> PlannedExperiment<'p> {
         block: &Block,
         so_far: &mut SoFar<'_, '_>,
     ) -> Result<(Block, Option<Stopping>)> {
-        let rest = so_far.recorder.rest(block, so_far.failed);
+        let mut rest = so_far.recorder.rest(block, so_far.failed);
+        if block.reading == Reading::Timed {
+            let unexecuted = so_far.collected.unexecuted();
+            let points = &self.points;
+            rest.workloads
+                .retain(|workload| !unexecuted.is_untimed(workload, points));
+        }
         if rest.workloads.is_empty() || !so_far.collected.has_stopping_rule() {
             return Ok((rest, None));
         }
@@ -112,7 +125,11 @@ impl<'p> PlannedExperiment<'p> {
         let state = so_far.collected.stopping_before(number, so_far.failed)?;
         let rest = match (&state, block.reading) {
             (Some(state), Reading::Timed) if !block.direct => {
-                stopping::needed(rest, state, so_far.collected.identical())
+                let points = rest.points.clone();
+                let collected = &*so_far.collected;
+                stopping::needed(rest, state, &|workload, point| {
+                    collected.measured_for(&points, workload, point)
+                })
             }
             (Some(state), Reading::Timed) if !stopping::needs_direct(block.number, state) => {
                 Block {

@@ -161,6 +161,18 @@ impl Supplement {
                 ));
             }
         }
+        for of in &self.unexecuted {
+            let in_order = match (of.against, of.point) {
+                (Point::Step(before), Point::Step(after)) => before < after,
+                _ => false,
+            };
+            if !in_order {
+                return Err(format!(
+                    "`unexecuted` compares point `{}` with `{}`, which is no earlier one of the series",
+                    of.point, of.against
+                ));
+            }
+        }
         Ok(())
     }
 }

@@ -34,6 +34,24 @@ pub struct Supplement {
     /// Functions whose instructions the patches changed; empty if instructions were not counted by function.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<FunctionChange>,
+    /// Patches whose code workloads do not execute, so that they were not timed; empty if there are none or this
+    /// is unknown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unexecuted: Vec<UnexecutedPatch>,
+}
+
+/// A patch whose code a workload does not execute: what it does at `point` it does at `against`, instruction by
+/// instruction.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct UnexecutedPatch {
+    /// The point with the patch.
+    pub point: Point,
+    /// An earlier point, without the patch.
+    pub against: Point,
+    /// The workload.
+    pub workload: String,
+    /// Number of functions (sections of code) at `against` that the patch changes or removes.
+    pub functions: u64,
 }
 
 /// Instructions of each function itself, without its callees, in one counted block at one point.

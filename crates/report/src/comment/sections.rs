@@ -305,6 +305,9 @@ fn workloads(text: &mut String, view: &View<'_>) {
     } else if view.has_suite() && view.has_intervals() {
         text.push_str("\nNo single workload shows an effect.\n");
     }
+    if let Some(words) = view.unexecuted(&|name| code(name)) {
+        let _ = write!(text, "\n{words}\n");
+    }
     page::further(text, view);
 }
 

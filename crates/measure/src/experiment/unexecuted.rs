@@ -1,0 +1,189 @@
+//! Finds the patches whose code a workload does not execute: it runs on a server in which this code is a trap.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use super::Candidates;
+use super::lengths::BlockSeconds;
+use super::machine::{Setup, ThisMachine};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Preset, Workload};
+use perfquilt_judge::attribution::Unexecuted;
+use perfquilt_machine::build::{Built, ChangedCode, CodeComparison};
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::{ExperimentHeader, UnexecutedPatch};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use perfquilt_store::{EarlierExperiment, ExperimentIdentity, Store};
+
+/// Version of the check, part of the key of its results.
+const CHECK: &str = "traps 1";
+
+/// What the check needs to know about an experiment.
+pub(super) struct ExecutionCheck<'a> {
+    pub(super) ws: &'a Workspace,
+    pub(super) preset: &'a Preset,
+    pub(super) workloads: &'a [&'a Workload],
+    pub(super) header: &'a ExperimentHeader,
+    pub(super) identity: &'a ExperimentIdentity,
+    pub(super) points: &'a [(Point, Built)],
+    /// All servers.
+    pub(super) candidates: &'a Candidates,
+    pub(super) seconds: &'a BlockSeconds,
+}
+
+/// A patch of which it is unknown whether workloads execute it.
+struct OpenQuestion<'a> {
+    against: Point,
+    code: ChangedCode,
+    /// The workloads, each with the key of its answer.
+    workloads: Vec<(&'a Workload, String)>,
+}
+
+impl ExecutionCheck<'_> {
+    /// Returns the patches that workloads do not execute: the stored answers, and those of servers that are started
+    /// for it.
+    ///
+    /// # Errors
+    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted), and failures of the store. Whatever else
+    /// fails leaves the patch among those that are executed.
+    pub(super) fn unexecuted(
+        &self,
+        store: &Store,
+        progress: &dyn Progress,
+    ) -> Result<Vec<UnexecutedPatch>> {
+        let Some(binary) = &self.ws.config.recipe(&self.preset.recipe)?.binary else {
+            return Ok(Vec::new());
+        };
+        let steps: Vec<Point> = self
+            .candidates
+            .iter()
+            .filter(|(point, of)| matches!(point, Point::Step(_)) && of.data.is_none())
+            .map(|(&point, _)| point)
+            .collect();
+        let comparison = CodeComparison::default();
+        let mut found = Vec::new();
+        let mut machine = None;
+        for pair in steps.windows(2) {
+            let (against, point) = (pair[0], pair[1]);
+            let (before, after) = (&self.candidates[&against], &self.candidates[&point]);
+            let Ok(code) = comparison.changed(&before.dir, &after.dir, binary) else {
+                continue;
+            };
+            let functions = code.functions.len() as u64;
+            let record = |workload: &Workload| UnexecutedPatch {
+                point,
+                against,
+                workload: workload.name.clone(),
+                functions,
+            };
+            let mut open = OpenQuestion {
+                against,
+                code,
+                workloads: Vec::new(),
+            };
+            for &workload in self.workloads {
+                let key = self.key(against, point, workload);
+                match store.execution(&key)? {
+                    _ if open.code.is_empty() => found.push(record(workload)),
+                    Some(true) => {}
+                    Some(false) => found.push(record(workload)),
+                    None => open.workloads.push((workload, key)),
+                }
+            }
+            if open.workloads.is_empty() {
+                continue;
+            }
+            let machine = match &mut machine {
+                Some(machine) => machine,
+                none => none.insert(self.machine(progress)?),
+            };
+            let step = progress.begin("check which code runs", None);
+            let mut unexecuted = 0;
+            for (workload, key) in &open.workloads {
+                let seconds = self.seconds.of(&workload.name);
+                let executed = machine.executes(open.against, &open.code, workload, seconds)?;
+                store.keep_execution(key, executed)?;
+                if !executed {
+                    unexecuted += 1;
+                    found.push(record(workload));
+                }
+            }
+            let label = &after.label;
+            let all = open.workloads.len();
+            step.finish(&format!(
+                "{label}: {unexecuted} of {all} workloads do not execute its {functions} changed functions"
+            ));
+        }
+        Ok(found)
+    }
+
+    fn machine(&self, progress: &dyn Progress) -> Result<ThisMachine<'_>> {
+        let setup = Setup {
+            candidates: self.candidates.clone(),
+            workloads: self.workloads.to_vec(),
+            block_seconds: BlockSeconds::fixed(self.preset.block_seconds),
+            release: self.header.release.clone(),
+            binary: self.ws.config.recipe(&self.preset.recipe)?.binary.clone(),
+            count_meters: Vec::new(),
+            servers: 1,
+            lanes: self.preset.lanes,
+            unexecuted: Unexecuted::default(),
+        };
+        ThisMachine::new(self.ws, setup, progress)
+    }
+
+    /// Returns the key of the answer for one workload.
+    fn key(&self, against: Point, point: Point, workload: &Workload) -> String {
+        let mut digest = Sha256::new();
+        let mut add = |text: &str| {
+            digest.update((text.len() as u64).to_le_bytes());
+            digest.update(text);
+        };
+        add(CHECK);
+        add(&self.header.release);
+        add(&self.header.harness);
+        for point in [against, point] {
+            let built = self.points.iter().find(|(other, _)| *other == point);
+            if let Some((_, built)) = built {
+                add(&built.identity);
+                add(&built.key);
+            }
+        }
+        add(&workload.name);
+        let identity = self.identity.workloads.get(&workload.name);
+        add(identity.map_or("", String::as_str));
+        hex::encode(digest.finalize())
+    }
+}
+
+/// Counts the points that an experiment left out on a workload as measured there.
+pub(super) fn count_as_measured(earlier: &mut EarlierExperiment) {
+    let timed = earlier.planned.iter().filter(|plan| plan.meter.is_timed());
+    let mut all: BTreeMap<Point, Vec<_>> = BTreeMap::new();
+    for plan in timed {
+        for of in &earlier.unexecuted {
+            if of.workload == plan.workload {
+                let cell = ((plan.workload.clone(), plan.meter), plan.blocks);
+                for point in [of.point, of.against, Point::BASE, Point::Control] {
+                    all.entry(point).or_default().push(cell.clone());
+                }
+            }
+        }
+    }
+    for (point, cells) in all {
+        let known = earlier.identity.points.contains_key(&point) || point == Point::Control;
+        if known {
+            let measured = earlier.measured.entry(point).or_default();
+            for (cell, blocks) in cells {
+                measured.entry(cell).or_insert(blocks);
+            }
+        }
+    }
+}
+
+/// Returns the identity in the key of an experiment that times unexecuted patches, too.
+pub(super) fn timed_anyway(identity: String) -> String {
+    format!("{identity} unexecuted")
+}
