@@ -599,7 +599,8 @@ fn lanes_share_the_blocks_of_one_experiment() {
     assert!(attribution.is_complete());
     assert!(attribution.stopping.unwrap().ended);
     // A block is the same on every lane. From the minimum of eight on, what is left out is decided later.
-    let values = |fixture: &Fixture| -> BTreeMap<(String, Meter, u32, Point), (f64, Option<u32>)> {
+    type Key = (String, Meter, u32, Point);
+    let values = |fixture: &Fixture| -> BTreeMap<Key, (f64, Option<u32>)> {
         let (_, observations) = fixture.store.load(fixture.id()).unwrap();
         let timed = observations.into_iter().filter(|o| o.meter.is_timed());
         timed
