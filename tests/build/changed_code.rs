@@ -62,7 +62,7 @@ fn point(fixture: &mut Fixture, name: &str, changes: &[(&str, &str)]) {
 }
 
 fn changed(before: &Built, after: &Built) -> Result<ChangedCode, String> {
-    CodeComparison::default().changed(&before.dir, &after.dir, "bin/app")
+    CodeComparison::default().changed(&before.dir, &after.dir, "bin/app", true)
 }
 
 /// The functions of the first point that these replacements change.

@@ -8,6 +8,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use object::Endianness;
+use object::elf::{FileHeader64, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader};
 use rayon::prelude::*;
 
 use super::common_layout::stable_name;
@@ -64,7 +67,7 @@ type Nodes<'f> = BTreeMap<u64, Node<'f>>;
 
 impl CodeComparison {
     /// Returns the code of the built server in the folder `before` that the one in `after` changes or lacks.
-    /// `binary` is the executable inside these folders.
+    /// `binary` is the executable inside these folders; other programs in them may differ if nothing `runs_programs`.
     ///
     /// # Errors
     /// The reason why the servers cannot be compared, in words.
@@ -73,9 +76,11 @@ impl CodeComparison {
         before: &Path,
         after: &Path,
         binary: &str,
+        runs_programs: bool,
     ) -> std::result::Result<ChangedCode, String> {
         let unreadable = |error: Error| error.to_string();
-        if rest(before, binary).map_err(unreadable)? != rest(after, binary).map_err(unreadable)? {
+        let rest = |server| rest(server, binary, runs_programs).map_err(unreadable);
+        if rest(before)? != rest(after)? {
             return Err("they differ in files other than the executable".to_owned());
         }
         let [one, other] = [before, after].map(|dir| Relink::of(dir, Layouts::Padded));
@@ -131,13 +136,33 @@ impl CodeComparison {
     }
 }
 
-/// Returns the identity of a built server's files other than the executable and the inputs of its link.
-fn rest(server: &Path, binary: &str) -> Result<String> {
+/// Returns the identity of a built server's files other than the executable, the inputs of its link, and, unless
+/// something `runs_programs`, other programs.
+fn rest(server: &Path, binary: &str, runs_programs: bool) -> Result<String> {
     let mut files = list(server)?;
     files.retain(|name, _| {
-        name != binary && name != BUILD_RECORD && !Path::new(name).starts_with(RELINK_FOLDER)
+        name != binary
+            && name != BUILD_RECORD
+            && !Path::new(name).starts_with(RELINK_FOLDER)
+            && (runs_programs || !is_program(&server.join(name)))
     });
     identity_of_files(server, &files)
+}
+
+/// Returns whether `path` is a program, which no server loads into its own process: an ELF file that names the loader
+/// that starts it. Libraries and plugins name none.
+fn is_program(path: &Path) -> bool {
+    let Ok(bytes) = std::fs::read(path) else {
+        return false;
+    };
+    let Ok(header) = FileHeader64::<Endianness>::parse(&*bytes) else {
+        return false;
+    };
+    let Ok(endian) = header.endian() else {
+        return false;
+    };
+    let segments = header.program_headers(endian, &*bytes);
+    segments.is_ok_and(|all| all.iter().any(|one| one.p_type(endian) == PT_INTERP))
 }
 
 fn nodes(files: &[(PathBuf, Arc<LinkedFile>)]) -> Nodes<'_> {
@@ -291,4 +316,34 @@ fn overwrite(path: &Path, ranges: &[Overwrite]) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_programs_matter_only_where_something_runs_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = |name: &str, tool: &[u8], message: &str| {
+            let dir = folder.path().join(name);
+            std::fs::create_dir_all(dir.join("bin")).unwrap();
+            std::fs::write(dir.join("bin/server"), name).unwrap();
+            std::fs::write(dir.join("bin/tool"), tool).unwrap();
+            std::fs::write(dir.join("message"), message).unwrap();
+            dir
+        };
+        let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let other = std::fs::read("/bin/sh").unwrap();
+        let one = server("one", &program, "x");
+        let two = server("two", &other, "x");
+        let three = server("three", &program, "y");
+        let rest = |dir: &Path, runs| rest(dir, "bin/server", runs).unwrap();
+        assert_eq!(rest(&one, false), rest(&two, false));
+        assert_ne!(rest(&one, true), rest(&two, true));
+        assert_ne!(rest(&one, false), rest(&three, false));
+        // What names no loader may be loaded.
+        let library = server("four", b"\x7fELF", "x");
+        assert_ne!(rest(&one, false), rest(&library, false));
+    }
 }

@@ -359,14 +359,19 @@ impl<'d> ObjectFile<'d> {
                 digest.update(data);
                 return Some(());
             }
-            let text = data.get(usize::try_from(value).ok()?..)?;
-            let length = if flags.contains(SHF_STRINGS) {
-                let mut units = text.chunks_exact(each);
-                let end = units.position(|unit| unit.iter().all(|&byte| byte == 0))?;
-                end * each
-            } else {
-                each
-            };
+            let place = usize::try_from(value).ok()?;
+            if !flags.contains(SHF_STRINGS) {
+                // A short constant may be the end of a longer one.
+                let begin = place - place % each;
+                digest.update(((place - begin) as u64).to_le_bytes());
+                digest.update(data.get(begin..begin.checked_add(each)?)?);
+                return Some(());
+            }
+            let text = data.get(place..)?;
+            let mut units = text.chunks_exact(each);
+            let end = units.position(|unit| unit.iter().all(|&byte| byte == 0));
+            // Without an end, everything behind it counts.
+            let length = end.map_or(text.len(), |end| end * each);
             digest.update(text.get(..length)?);
             return Some(());
         }

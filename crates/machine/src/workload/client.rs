@@ -48,6 +48,11 @@ pub trait Client: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// Returns whether the client runs programs of the built server besides the server itself.
+    fn runs_server_programs(&self) -> bool {
+        true
+    }
+
     /// Checks that the client can run, and writes the files it needs, before anything is built or started for it.
     ///
     /// # Errors

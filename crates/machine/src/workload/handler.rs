@@ -102,6 +102,10 @@ impl Client for HandlerClient {
         self.settings.threads
     }
 
+    fn runs_server_programs(&self) -> bool {
+        false
+    }
+
     fn identity(&self, _bench_config: &Path) -> Result<Vec<Vec<u8>>> {
         Ok(vec![format!("{:?} {VERSION}", self.settings).into_bytes()])
     }

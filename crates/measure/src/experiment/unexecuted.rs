@@ -11,6 +11,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Preset, Workload};
 use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_machine::build::{Built, ChangedCode, CodeComparison};
+use perfquilt_machine::workload;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, UnexecutedPatch};
 use perfquilt_model::point::Point;
@@ -62,13 +63,18 @@ impl ExecutionCheck<'_> {
             .filter(|(point, of)| matches!(point, Point::Step(_)) && of.data.is_none())
             .map(|(&point, _)| point)
             .collect();
+        // Settings were checked when the workspace was opened.
+        let runs_programs = self.workloads.iter().any(|workload| {
+            workload::client(workload).map_or(true, |client| client.runs_server_programs())
+        });
         let comparison = CodeComparison::default();
         let mut found = Vec::new();
         let mut machine = None;
         for pair in steps.windows(2) {
             let (against, point) = (pair[0], pair[1]);
             let (before, after) = (&self.candidates[&against], &self.candidates[&point]);
-            let Ok(code) = comparison.changed(&before.dir, &after.dir, binary) else {
+            let Ok(code) = comparison.changed(&before.dir, &after.dir, binary, runs_programs)
+            else {
                 continue;
             };
             let functions = code.functions.len() as u64;

@@ -96,6 +96,10 @@ impl Client for Sysbench {
         self.settings.threads
     }
 
+    fn runs_server_programs(&self) -> bool {
+        false
+    }
+
     fn counted_transactions(&self) -> Option<u64> {
         let configured = self.settings.count_transactions;
         (configured > 0).then_some(configured.into())
