@@ -225,14 +225,14 @@ fn every_block_runs_the_servers_in_other_layouts() {
     let environment = environment();
     relinked(&environment, r#"["cc", "-o", "{output}", "toyd.o"]"#);
     build(&environment);
-    let bench = environment.run(&["bench", "--blocks", "8", "--json"]);
+    let bench = environment.run(&["bench", "--blocks", "16", "--json"]);
     assert_eq!(bench.code, Some(0), "{}", bench.stderr);
     let bench: Value = serde_json::from_str(&bench.stdout).unwrap();
-    // Two of eight blocks repeat the layouts of the block before them.
-    assert_eq!(bench["noise"]["layouts"], 6, "{:#}", bench["noise"]);
+    // Two blocks have the same layouts.
+    assert_eq!(bench["noise"]["layouts"], 8, "{:#}", bench["noise"]);
     let effect = &bench["patches"][0]["effects"][0];
-    assert_eq!(effect["units"], 6, "{effect:#}");
-    assert_eq!(effect["blocks"], 8, "{effect:#}");
+    assert_eq!(effect["units"], 8, "{effect:#}");
+    assert_eq!(effect["blocks"], 16, "{effect:#}");
     assert!(effect["low"].is_number(), "{effect:#}");
     let spread = &bench["noise"]["spread"][0];
     for part in ["block_sd", "layout_sd"] {
@@ -249,7 +249,7 @@ fn every_block_runs_the_servers_in_other_layouts() {
         let point = observation["point"].as_str().unwrap().to_owned();
         layouts.entry(layout).or_default().insert(point);
     }
-    assert_eq!(layouts.len(), 6);
+    assert_eq!(layouts.len(), 8);
     let shared = |points: &BTreeSet<String>| points.len() == 3;
     assert!(
         layouts.values().all(shared),

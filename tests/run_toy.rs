@@ -341,7 +341,7 @@ fn measuring_ends_when_the_intervals_are_narrow_enough() {
     environment.replace(
         config,
         "blocks = 5",
-        "blocks = 9\nmin_blocks = 4\nresolution = 0.9\nlanes = 1",
+        "blocks = 9\nmin_blocks = 4\nresolution = 0.9",
     );
     let ended = document(&environment, &["run", "--json"]);
     let progress = &ended["progress"][0];

@@ -25,7 +25,7 @@ const START_SECONDS: f64 = 0.5;
 const CONNECT_SECONDS: f64 = 1.0;
 /// Seconds to start a server and to count one workload on it.
 const COUNT_SECONDS: (f64, f64) = (8.0, 6.0);
-/// Independent units in a block: two blocks run the same layouts.
+/// Independent units in a block: two blocks run the same layouts in all but short experiments.
 const UNITS_PER_BLOCK: f64 = 0.5;
 /// The most blocks that a forecast considers.
 const FORESEEABLE: u32 = 100_000;

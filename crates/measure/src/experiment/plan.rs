@@ -50,6 +50,9 @@ impl Scope<'_> {
 /// The number of blocks that run the same layouts: linking takes about as long as measuring, and what differs
 /// between the two is restart.
 const REPEATS: u32 = 2;
+/// The least number of planned blocks for repeated layouts. Intervals over half as many units would be wider, in fewer
+/// blocks, than repeating saves.
+const FEWEST_FOR_REPEATS: u32 = 16;
 
 /// One randomised round over all points: every server is started once, then each workload runs on all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,7 +198,12 @@ fn position(number: u32, count: u32) -> u64 {
 /// Blocks come in groups: one for each lane, then these again with the same layouts on restarted servers.
 fn windowed(scope: &Scope<'_>, number: u32) -> Block {
     let lanes = scope.lanes.max(1);
-    let (group, place) = (number / (REPEATS * lanes), number % (REPEATS * lanes));
+    let repeats = if scope.blocks < FEWEST_FOR_REPEATS {
+        1
+    } else {
+        REPEATS
+    };
+    let (group, place) = (number / (repeats * lanes), number % (repeats * lanes));
     let (pass, slot) = (place / lanes, group * lanes + place % lanes);
     let windows = scope.window_count();
     let (window, pair) = (slot % windows, slot / windows);
@@ -208,10 +216,10 @@ fn windowed(scope: &Scope<'_>, number: u32) -> Block {
         },
         ..*scope
     };
-    let round = pair * REPEATS + pass;
+    let round = pair * repeats + pass;
     Block {
         number,
-        again: pass + 1 < REPEATS && scope.layouts != Layouts::Off,
+        again: pass + 1 < repeats && scope.layouts != Layouts::Off,
         layouts: layouts(&own, pair),
         ..block(&own, Reading::Timed, round)
     }

@@ -502,16 +502,16 @@ fn values_are_stored_with_the_layout_they_were_measured_in() {
         of(Meter::Time, Point::BASE),
         of(Meter::Time, Point::Control),
     );
-    assert_eq!(base.len(), 6);
+    assert_eq!(base.len(), 8);
     assert!(!base.contains(&0));
     assert_eq!(control, base, "a block's layout is common to its points");
     let attribution = fixture.attribution();
-    assert_eq!(attribution.noise.layouts, 6);
+    assert_eq!(attribution.noise.layouts, 8);
     let total = &attribution.total;
     let time = total
         .iter()
         .find(|e| e.meter == Meter::Time && e.workload == "x");
-    assert_eq!(time.map(|e| (e.blocks, e.units)), Some((8, 6)));
+    assert_eq!(time.map(|e| (e.blocks, e.units)), Some((8, 8)));
 }
 
 /// Returns an experiment that ends when every interval is at most ±0.5 %, after some ten to twenty blocks.
