@@ -130,12 +130,14 @@ impl<'a> Driver<'a> {
         strategy: &mut dyn Strategy,
         failed: &BTreeMap<Point, Error>,
     ) -> Result<bool> {
+        let state = self.collected.stopping_before(u32::MAX, failed)?;
         let mut so_far = SoFar {
             recorder: &self.recorder,
             collected: &mut self.collected,
             failed,
             lanes: 1,
             running: &[],
+            ended: state.as_ref().filter(|state| state.ended),
         };
         Ok(matches!(strategy.next(&mut so_far)?, Next::End))
     }
@@ -232,6 +234,7 @@ impl<'a> Driver<'a> {
             failed: &run.failed,
             lanes: run.lanes,
             running: &running,
+            ended: None,
         })
     }
 

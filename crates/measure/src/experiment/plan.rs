@@ -365,7 +365,8 @@ mod tests {
         let workloads = ["a".to_owned()];
         let timed =
             |blocks| -> Vec<Block> { plan(&scope(&workloads, blocks, 0)).into_iter().collect() };
-        assert_eq!(timed(30)[..12], timed(12)[..]);
+        assert_eq!(timed(30)[..18], timed(18)[..]);
+        assert_eq!(timed(12)[..6], timed(6)[..]);
     }
 
     #[test]
@@ -604,7 +605,7 @@ mod tests {
             .iter()
             .flat_map(|block| block.layouts.values().copied())
             .collect();
-        assert_eq!(seeds.len(), 18 + 4);
+        assert_eq!(seeds.len(), 12 + 4);
         assert!(blocks[0..8].iter().any(|block| block.direct) && !blocks[27].direct);
         let others: Vec<&Block> = blocks.iter().filter(|block| !block.direct).collect();
         assert_eq!(others, without.iter().collect::<Vec<_>>());

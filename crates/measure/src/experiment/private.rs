@@ -29,7 +29,10 @@ pub(super) fn room(candidates: &BTreeMap<Point, Candidate>, binary: &str, at_onc
     let links = candidates.values().map(linking).max().unwrap_or(0);
     let links = links.saturating_mul(at_once.min(candidates.len()) as u64);
     // Those of the block, of the next one with the same layouts, and those that are linked for it meanwhile.
-    let kept = largest.saturating_mul(3);
+    let linked = candidates
+        .values()
+        .any(|candidate| candidate.relink.is_some());
+    let kept = largest.saturating_mul(if linked { 3 } else { 1 });
     kept.saturating_add(links / candidates.len().max(1) as u64)
 }
 

@@ -24,6 +24,9 @@ pub struct SoFar<'s, 'a> {
     pub lanes: u32,
     /// The blocks that other lanes are measuring.
     pub running: &'s [Block],
+    /// The state of the stopping rule after all stored blocks, if it ended the experiment. Another number of lanes
+    /// decides from other blocks, and must not continue it.
+    pub ended: Option<&'s Stopping>,
 }
 
 /// The next step of an experiment.
@@ -122,7 +125,14 @@ impl<'p> PlannedExperiment<'p> {
             Reading::Timed => self.known(so_far.lanes),
             Reading::Counted => u32::MAX,
         };
-        let state = so_far.collected.stopping_before(number, so_far.failed)?;
+        let state = match so_far.ended {
+            Some(ended) => Some(ended.clone()),
+            None => so_far.collected.stopping_before(number, so_far.failed)?,
+        };
+        if so_far.ended.is_some() && block.reading == Reading::Timed && !block.direct {
+            let workloads = Vec::new();
+            return Ok((Block { workloads, ..rest }, state));
+        }
         let rest = match (&state, block.reading) {
             (Some(state), Reading::Timed) if !block.direct => {
                 let points = rest.points.clone();
