@@ -129,7 +129,7 @@ fn earlier_noise(
     Ok(None)
 }
 
-/// Returns the key of a pilot with so many servers: its result holds for every series with the same release, recipe,
+/// Returns the key of a pilot: its result holds for every series with the same release, recipe,
 /// workloads, harness and machine.
 ///
 /// # Errors
@@ -139,13 +139,12 @@ pub(super) fn pilot_key(
     preset: &Preset,
     header: &ExperimentHeader,
     workloads: &[&Workload],
-    servers: usize,
 ) -> Result<String> {
     let seconds = BlockSeconds::fixed(preset.block_seconds);
     let identity = identity::of(ws, header, &seconds, workloads, &[])?;
     let facts: Vec<_> = machine_facts(&header.machine).collect();
     Ok(format!(
-        "{} {} {facts:?} {:?} {servers} servers, {:?} lanes",
+        "{} {} {facts:?} {:?} {:?} lanes",
         identity.protocol, header.harness, identity.workloads, preset.lanes
     ))
 }

@@ -183,7 +183,8 @@ pub fn foresee(
     let counter = (!counted.is_empty()).then(Counter::detect).transpose()?;
     let layouts = preset.layouts.unwrap_or(Layouts::Padded);
     header.machine = identity::machine_facts(counter.as_ref());
-    header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
+    let harness = |layouts| identity::harness(ws, counter.as_ref(), layouts);
+    header.harness = harness(layouts)?;
     let mut measured = points.to_vec();
     measured.push(Point::Control);
     let named = |point: &Point| (*point, point.to_string());
@@ -208,15 +209,26 @@ pub fn foresee(
     let results = ws.results();
     let store = results.exists().then(|| Store::open_existing(&results));
     let store = store.transpose()?;
-    let first = sizes.first().copied().unwrap_or(0);
-    let pilot = match &store {
-        Some(store) if preset.pilot => {
-            let key = basis::pilot_key(ws, preset, &header, &workloads, first)?;
-            let known = store.pilot(&key)?;
-            known.and_then(|text| serde_json::from_str::<Pilot>(&text).ok())
+    let mut pilot = None;
+    if let Some(store) = &store {
+        // Whether layouts can be varied is not known before servers are built.
+        for layouts in [layouts, Layouts::Off] {
+            let like = ExperimentHeader {
+                harness: harness(layouts)?,
+                ..header.clone()
+            };
+            if preset.pilot {
+                let key = basis::pilot_key(ws, preset, &like, &workloads)?;
+                let known = store.pilot(&key)?;
+                pilot = known.and_then(|text| serde_json::from_str::<Pilot>(&text).ok());
+            }
+            let mut earlier = store.earlier(&like.release)?.into_iter();
+            if pilot.is_some() || earlier.any(|of| of.header.harness == like.harness) {
+                header = like;
+                break;
+            }
         }
-        _ => None,
-    };
+    }
     let seconds = match &pilot {
         Some(pilot) => BlockSeconds::chosen(preset.block_seconds, pilot.seconds()),
         None => BlockSeconds::fixed(preset.block_seconds),
@@ -579,7 +591,7 @@ impl Piloted<'_> {
         let windows = windows::windows(&measured, &neighbours);
         let points = windows.into_iter().next().unwrap_or_default();
         let Piloted { ws, preset, .. } = *self;
-        let key = basis::pilot_key(ws, preset, header, self.workloads, points.len())?;
+        let key = basis::pilot_key(ws, preset, header, self.workloads)?;
         let known = store.pilot(&key)?;
         if let Some(pilot) = known.and_then(|text| serde_json::from_str(&text).ok()) {
             return Ok(pilot);

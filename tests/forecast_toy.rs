@@ -1,0 +1,142 @@
+//! Forecasts, budgets, pilots and lanes on the toy server.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::TestEnvironment;
+use serde_json::Value;
+
+const CONFIG: &str = "bench-config/perfquilt.toml";
+
+fn document(environment: &TestEnvironment, arguments: &[&str]) -> Value {
+    let finished = environment.run(arguments);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    serde_json::from_str(&finished.stdout).unwrap()
+}
+
+#[test]
+fn a_dry_run_forecasts_and_measures_nothing() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let shown = environment.run(&["run", "--dry-run"]);
+    assert_eq!(shown.code, Some(0), "{}", shown.stderr);
+    for words in ["to build", "servers", "memory", "blocks", "assumed", "time"] {
+        assert!(shown.stdout.contains(words), "{words}: {}", shown.stdout);
+    }
+    assert!(
+        shown.stdout.lines().all(|line| line.chars().count() <= 80),
+        "{}",
+        shown.stdout
+    );
+    assert!(
+        !environment
+            .workspace()
+            .join(".perfquilt/results.db")
+            .exists()
+    );
+    let forecast = document(
+        &environment,
+        &["run", "--dry-run", "--json", "--budget", "1h"],
+    );
+    let forecast = &forecast["forecast"];
+    assert_eq!(forecast["lanes"], 1);
+    let seconds = forecast["seconds"].as_f64().unwrap();
+    assert!(seconds > 1800.0 && seconds <= 3600.0, "{forecast:#}");
+    let before = forecast["blocks"].as_u64().unwrap();
+    let half = document(
+        &environment,
+        &["run", "--dry-run", "--json", "--budget", "30m"],
+    );
+    assert!(half["forecast"]["blocks"].as_u64().unwrap() < before);
+    // With an experiment of the same harness, its noise is the basis.
+    let ran = environment.run(&["run"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("forecast: "), "{}", ran.stderr);
+    let known = document(&environment, &["run", "--dry-run", "--json"]);
+    assert_eq!(known["forecast"]["unbuilt"], serde_json::json!([]));
+    assert!(
+        known["forecast"]["noise_source"]["experiment"].is_string(),
+        "{known:#}"
+    );
+    assert!(known["forecast"]["memory"].is_number(), "{known:#}");
+}
+
+#[test]
+fn a_budget_ends_the_experiment_and_is_not_used_twice() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let built = environment.run(&["build"]);
+    assert_eq!(built.code, Some(0), "{}", built.stderr);
+    let arguments = ["run", "--json", "--budget", "8s"];
+    let first = document(&environment, &arguments);
+    let progress = &first["progress"][0];
+    assert_eq!(progress["ended"], true, "{progress}");
+    assert_eq!(progress["done"], progress["planned"], "{progress}");
+    assert!(progress["done"].as_u64().unwrap() >= 2, "{progress}");
+    let interval = &first["patches"][0]["effects"][0]["interval"];
+    assert_eq!(interval, "fixed", "{first:#}");
+    let again = environment.run(&arguments);
+    assert!(!again.stderr.contains("block "), "{}", again.stderr);
+    let refused = environment.run(&["run", "--budget", "soon"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("durations"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_pilot_runs_once_and_chooses_lengths() {
+    let environment = TestEnvironment::with_fixture("toy");
+    environment.replace(
+        CONFIG,
+        "block_seconds = 0.3",
+        "block_seconds = 0.3\npilot = true",
+    );
+    let first = environment.run(&["run"]);
+    assert_eq!(first.code, Some(0), "{}", first.stderr);
+    assert!(first.stderr.contains("pilot: requests"), "{}", first.stderr);
+    let forecast = document(&environment, &["run", "--dry-run", "--json"]);
+    assert_eq!(
+        forecast["forecast"]["noise_source"], "pilot",
+        "{forecast:#}"
+    );
+    let seconds = forecast["forecast"]["block_seconds"]["requests"]
+        .as_f64()
+        .unwrap();
+    assert!((0.25..=1.2).contains(&seconds), "{seconds}");
+    let again = environment.run(&["run", "--fresh", "--blocks", "2"]);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    assert!(!again.stderr.contains("pilot: "), "{}", again.stderr);
+}
+
+#[test]
+fn lanes_are_checked_and_recorded() {
+    let environment = TestEnvironment::with_fixture("toy");
+    for (value, words) in [("0", "number from 1"), ("many", "`auto`")] {
+        let refused = environment.run(&["run", "--lanes", value]);
+        assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+        assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    }
+    let built = environment.run(&["build"]);
+    assert_eq!(built.code, Some(0), "{}", built.stderr);
+    let refused = environment.run(&["run", "--lanes", "4000"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("more cores"), "{}", refused.stderr);
+    if perfquilt_machine::workload::lanes(1).len() < 2 {
+        return;
+    }
+    let ran = document(
+        &environment,
+        &["run", "--json", "--lanes", "2", "--blocks", "4"],
+    );
+    assert!(
+        ran["machine"]["lanes"].as_str().unwrap().starts_with("2 "),
+        "{ran:#}"
+    );
+    let lines = environment.run(&["report", "--format", "jsonl"]).stdout;
+    let lane =
+        |line: &str| -> Value { serde_json::from_str::<Value>(line).unwrap()["lane"].clone() };
+    let lanes: Vec<Value> = lines.lines().skip(1).map(lane).collect();
+    assert!(
+        lanes.contains(&0.into()) && lanes.contains(&1.into()),
+        "{lanes:?}"
+    );
+    environment.wait_until_no_process_is_left();
+}
