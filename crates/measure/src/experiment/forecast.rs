@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::machine::share;
 use super::pilot::{Pilot, WorkloadNoise};
-use super::plan::direct_blocks;
+use super::plan::{FEWEST_FOR_REPEATS, direct_blocks};
 use super::progress::words;
 use perfquilt_config::Preset;
 use perfquilt_judge::stats::half_width;
@@ -25,8 +25,6 @@ const START_SECONDS: f64 = 0.5;
 const CONNECT_SECONDS: f64 = 1.0;
 /// Seconds to start a server and to count one workload on it.
 const COUNT_SECONDS: (f64, f64) = (8.0, 6.0);
-/// Independent units in a block: two blocks run the same layouts in all but short experiments.
-const UNITS_PER_BLOCK: f64 = 0.5;
 /// The most blocks that a forecast considers.
 const FORESEEABLE: u32 = 100_000;
 
@@ -215,7 +213,9 @@ impl ForecastBasis<'_> {
 
     /// Returns the half-width of a comparison of two points after `blocks`.
     fn width(&self, blocks: u32) -> f64 {
-        let units = (f64::from(blocks) * UNITS_PER_BLOCK).ceil().max(1.0);
+        // Two blocks run the same layouts in all but short experiments.
+        let short = blocks < FEWEST_FOR_REPEATS && self.preset.resolution.is_none();
+        let units = if short { blocks } else { blocks.div_ceil(2) };
         let error = (2.0 * self.variance() / f64::from(blocks.max(1))).sqrt();
         half_width(error, units as usize)
     }

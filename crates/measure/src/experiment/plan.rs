@@ -52,7 +52,7 @@ impl Scope<'_> {
 const REPEATS: u32 = 2;
 /// The least number of planned blocks for repeated layouts. Intervals over half as many units would be wider, in fewer
 /// blocks, than repeating saves.
-const FEWEST_FOR_REPEATS: u32 = 16;
+pub(super) const FEWEST_FOR_REPEATS: u32 = 16;
 
 /// One randomised round over all points: every server is started once, then each workload runs on all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
