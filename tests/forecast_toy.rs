@@ -1,6 +1,6 @@
 //! Forecasts, budgets, pilots and lanes on the toy server.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
 
 mod common;
 
