@@ -390,14 +390,9 @@ impl<'a> Collector<'a> {
     }
 
     fn spread(&self, source: &ObservationSource, workloads: &NamesByMeter) -> Vec<NoiseSpread> {
-        let whole = |meter: &Meter, workload: &String| {
-            workloads
-                .get(meter)
-                .is_some_and(|names| names.contains(workload))
-        };
         source
             .each()
-            .filter(|(meter, workload, _)| whole(meter, workload))
+            .filter(|(meter, workload, _)| is_whole(workloads, *meter, workload))
             .map(|(meter, workload, table)| {
                 let units = source.units.get(&meter);
                 let window = table.largest_window();
@@ -432,16 +427,18 @@ impl<'a> Collector<'a> {
     }
 }
 
+/// Returns whether `name` is a whole workload of `meter`, not an operation of one.
+fn is_whole(workloads: &NamesByMeter, meter: Meter, name: &String) -> bool {
+    let names = workloads.get(&meter);
+    names.is_some_and(|names| names.contains(name))
+}
+
 /// Tests whether blocks depend on each other, for whole workloads.
 fn dependence(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Dependence> {
-    let whole = |meter: &Meter, workload: &String| {
-        let names = workloads.get(meter);
-        names.is_some_and(|names| names.contains(workload))
-    };
     let none = Units::default();
     source
         .each()
-        .filter(|(meter, workload, _)| meter.is_timed() && whole(meter, workload))
+        .filter(|(meter, workload, _)| meter.is_timed() && is_whole(workloads, *meter, workload))
         .filter_map(|(meter, workload, table)| {
             let units = source.units.get(&meter).unwrap_or(&none);
             let found = table.largest_window().dependence(units)?;
@@ -465,13 +462,9 @@ fn dependence(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Depen
 
 /// Compares the lanes that measured whole workloads.
 fn lanes(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<LaneNoise> {
-    let whole = |meter: &Meter, workload: &String| {
-        let names = workloads.get(meter);
-        names.is_some_and(|names| names.contains(workload))
-    };
     source
         .each()
-        .filter(|(meter, workload, _)| meter.is_timed() && whole(meter, workload))
+        .filter(|(meter, workload, _)| meter.is_timed() && is_whole(workloads, *meter, workload))
         .filter_map(|(meter, workload, table)| {
             let found = table.largest_window().compare_lanes(&source.lanes)?;
             let lanes = found.lanes.iter().map(|of| LaneFigures {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::fingerprint::machine_facts;
 use super::forecast::{Forecast, ForecastBasis, KnownNoise, NoiseSource};
 use super::identity;
+use super::lanes::automatic;
 use super::lengths::BlockSeconds;
 use super::pilot::{Pilot, WorkloadNoise};
 use perfquilt_config::workspace::Workspace;
@@ -16,7 +17,7 @@ use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, Meter};
 use perfquilt_store::Store;
 
-/// What is to be measured.
+/// The experiment to forecast.
 pub(super) struct Work<'a> {
     pub(super) ws: &'a Workspace,
     pub(super) preset: &'a Preset,
@@ -27,7 +28,7 @@ pub(super) struct Work<'a> {
     pub(super) points: usize,
     pub(super) closure: bool,
     pub(super) seconds: &'a BlockSeconds,
-    pub(super) pilot: Option<Pilot>,
+    pub(super) pilot: Option<&'a Pilot>,
     /// Seconds to use; `None` without a limit.
     pub(super) budget: Option<f64>,
 }
@@ -59,7 +60,7 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast
     };
     let lanes = match (preset.lanes, space) {
         (Lanes::Count(count), _) => (count.get() as usize).min(possible),
-        (Lanes::Auto, Some(space)) => possible.min(space.sets_in_memory()).max(1),
+        (Lanes::Auto, Some(space)) => automatic(possible, &space),
         (Lanes::Auto, None) => possible,
     };
     let is_read = |timed: bool| preset.meters.iter().any(|meter| meter.is_timed() == timed);

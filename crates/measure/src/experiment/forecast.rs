@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::machine::share;
+use super::lengths::share;
 use super::pilot::{Pilot, WorkloadNoise};
 use super::plan::{FEWEST_FOR_REPEATS, direct_blocks};
 use super::progress::words;
@@ -116,11 +116,11 @@ pub(super) struct KnownNoise {
     pub workloads: BTreeMap<String, WorkloadNoise>,
 }
 
-impl From<Pilot> for KnownNoise {
-    fn from(pilot: Pilot) -> Self {
+impl From<&Pilot> for KnownNoise {
+    fn from(pilot: &Pilot) -> Self {
         KnownNoise {
             overhead: Some(pilot.overhead),
-            workloads: pilot.workloads,
+            workloads: pilot.workloads.clone(),
         }
     }
 }

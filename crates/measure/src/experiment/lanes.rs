@@ -17,12 +17,11 @@ pub(super) fn choose(
     possible: Vec<Vec<usize>>,
     servers: &ServerSpace,
 ) -> Result<Vec<Vec<usize>>> {
-    let fitting = servers.sets_in_memory();
     let count = match requested {
-        Lanes::Auto => possible.len().min(fitting).max(1),
+        Lanes::Auto => automatic(possible.len(), servers),
         Lanes::Count(count) => {
             let count = usize::try_from(count.get()).unwrap_or(usize::MAX);
-            check(count, possible.len(), fitting, servers)?;
+            check(count, possible.len(), servers)?;
             count
         }
     };
@@ -35,13 +34,19 @@ pub(super) fn choose(
     Ok(possible.into_iter().skip(spare).collect())
 }
 
-fn check(count: usize, possible: usize, fitting: usize, servers: &ServerSpace) -> Result<()> {
+/// Returns how many of the `possible` lanes there is memory for, at least one.
+pub(super) fn automatic(possible: usize, servers: &ServerSpace) -> usize {
+    possible.min(servers.sets_in_memory()).max(1)
+}
+
+fn check(count: usize, possible: usize, servers: &ServerSpace) -> Result<()> {
     if count > possible {
         return Err(Error::usage(format!(
             "{count} lanes need more cores than this machine has: {possible} at most"
         ))
         .hint("a lane has a physical core for each client thread of the workloads; `--lanes auto` takes as many lanes as possible"));
     }
+    let fitting = servers.sets_in_memory();
     // A single lane may use the disk.
     if count > 1 && count > fitting {
         return Err(Error::bench(format!(

@@ -9,7 +9,7 @@ use super::candidate::Candidate;
 use super::executor::{Event, Executor, Lane, Report};
 use super::fleet::with_fleet;
 use super::lanes;
-use super::lengths::BlockSeconds;
+use super::lengths::{BlockSeconds, share};
 use super::links::Links;
 use super::plan::{Block, Reading};
 use super::private::{copy, may_execute, private_copy, room};
@@ -32,19 +32,11 @@ use perfquilt_model::progress::Progress;
 use perfquilt_system::locks::{self, Lock};
 use perfquilt_system::process::{Addresses, check_interrupted};
 
-/// Seconds of uncounted load before a timed workload, for as many servers: caches, branch predictors and the server's own memory
-/// pools settle well within that time.
+/// Seconds of uncounted load before a timed workload, for up to six servers: caches, branch predictors and the servers'
+/// own memory pools settle well within that time.
 const WARM_UP_SECONDS: f64 = 0.3;
-/// The number of servers that share the configured seconds of a block. More servers take longer in proportion, so that
-/// each is measured as long.
-const SERVERS_IN_BLOCK_SECONDS: f64 = 6.0;
 /// The number of starts that one count may take until no counted transaction has to be restarted.
 const COUNT_TRIES: u32 = 3;
-
-/// Returns how much longer a block of so many servers takes than the configured seconds.
-pub(super) fn share(servers: usize) -> f64 {
-    (servers as f64 / SERVERS_IN_BLOCK_SECONDS).max(1.0)
-}
 
 /// The settings of an experiment on this machine.
 #[derive(Debug)]
@@ -75,7 +67,7 @@ type Private = (Point, PathBuf, PathBuf);
 /// The points whose server could not be prepared, with the error.
 type Failures = Vec<(Point, Error)>;
 
-/// This machine: what all lanes share.
+/// This machine: the settings and folders that all lanes share.
 pub struct ThisMachine<'a> {
     ws: &'a Workspace,
     setup: Setup<'a>,
@@ -398,16 +390,21 @@ impl<'m> MachineLane<'m> {
         Ok((folders, failures))
     }
 
+    /// Returns the folder for the program of a server whose data is in `dir`.
+    fn program_folder(&self, dir: &Path) -> Result<PathBuf> {
+        match &self.machine.programs {
+            None => Ok(dir.join("server")),
+            Some(programs) => programs.fresh(),
+        }
+    }
+
     fn private_folder(&self, point: Point, layout: u64) -> Result<Private> {
         let candidate = self.candidate(point)?;
         let dir = self.machine.scratch.fresh()?;
         let Some(binary) = &self.machine.setup.binary else {
             return Ok((point, dir, candidate.dir.clone()));
         };
-        let to = match &self.machine.programs {
-            None => dir.join("server"),
-            Some(programs) => programs.fresh()?,
-        };
+        let to = self.program_folder(&dir)?;
         // Every server runs a copy, also the only one of its layout: how the file was written decides where its pages
         // are in memory.
         let make = |from: &Path, to: &Path| match &candidate.relink {
@@ -525,10 +522,7 @@ impl<'m> MachineLane<'m> {
         let _turn = self.turn()?;
         let candidate = self.candidate(point)?;
         let dir = self.machine.scratch.fresh()?;
-        let to = match &self.machine.programs {
-            None => dir.join("server"),
-            Some(programs) => programs.fresh()?,
-        };
+        let to = self.program_folder(&dir)?;
         let outcome = (|| {
             let binary = self.machine.setup.binary.as_deref().unwrap_or_default();
             let make = |_: &Path, to: &Path| code.link_with_traps(&candidate.dir, to);

@@ -53,6 +53,7 @@ use basis::Work;
 use candidate::Candidate;
 use collected::Collected;
 use driver::Driver;
+use executor::Executor;
 pub use forecast::{Forecast, NoiseSource};
 use key::ExperimentKey;
 pub(crate) use key::{ComparisonKey, FreshQuestion};
@@ -198,13 +199,7 @@ pub fn foresee(
             &[],
         )?
     };
-    let pairs = ReuseQuery {
-        header: &header,
-        identity: &identity,
-        planned: &[],
-    }
-    .together();
-    let windows = windows::windows(&measured, &pairs);
+    let windows = windows_of(&measured, &header, &identity);
     let sizes: Vec<usize> = windows.iter().map(Vec::len).collect();
     let results = ws.results();
     let store = results.exists().then(|| Store::open_existing(&results));
@@ -219,8 +214,7 @@ pub fn foresee(
             };
             if preset.pilot {
                 let key = basis::pilot_key(ws, preset, &like, &workloads)?;
-                let known = store.pilot(&key)?;
-                pilot = known.and_then(|text| serde_json::from_str::<Pilot>(&text).ok());
+                pilot = stored_pilot(store, &key)?;
             }
             let mut earlier = store.earlier(&like.release)?.into_iter();
             if pilot.is_some() || earlier.any(|of| of.header.harness == like.harness) {
@@ -229,10 +223,7 @@ pub fn foresee(
             }
         }
     }
-    let seconds = match &pilot {
-        Some(pilot) => BlockSeconds::chosen(preset.block_seconds, pilot.seconds()),
-        None => BlockSeconds::fixed(preset.block_seconds),
-    };
+    let seconds = block_seconds(preset, pilot.as_ref());
     let work = Work {
         ws,
         preset,
@@ -242,10 +233,38 @@ pub fn foresee(
         points: measured.len(),
         closure: points.len() > 2,
         seconds: &seconds,
-        pilot,
+        pilot: pilot.as_ref(),
         budget: budget.map(|budget| budget.as_secs_f64()),
     };
     basis::forecast(work, store.as_ref())
+}
+
+/// Returns the windows of the `measured` points in which every effect has its points together.
+fn windows_of(
+    measured: &[Point],
+    header: &ExperimentHeader,
+    identity: &ExperimentIdentity,
+) -> Vec<Vec<Point>> {
+    let query = ReuseQuery {
+        header,
+        identity,
+        planned: &[],
+    };
+    windows::windows(measured, &query.together())
+}
+
+/// Returns the seconds of blocks: those that the pilot chose, or the configured ones.
+fn block_seconds(preset: &Preset, pilot: Option<&Pilot>) -> BlockSeconds {
+    match pilot {
+        Some(pilot) => BlockSeconds::chosen(preset.block_seconds, pilot.seconds()),
+        None => BlockSeconds::fixed(preset.block_seconds),
+    }
+}
+
+/// Returns the stored result of the pilot with this key.
+fn stored_pilot(store: &Store, key: &str) -> Result<Option<Pilot>> {
+    let text = store.pilot(key)?;
+    Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
 }
 
 fn resolved(ws: &Workspace, preset: &Preset) -> Result<Vec<Workload>> {
@@ -339,10 +358,7 @@ fn run_on(
     } else {
         None
     };
-    let seconds = match &pilot {
-        Some(pilot) => BlockSeconds::chosen(preset.block_seconds, pilot.seconds()),
-        None => BlockSeconds::fixed(preset.block_seconds),
-    };
+    let seconds = block_seconds(preset, pilot.as_ref());
     let mut key = ExperimentKey {
         identity: identity::key(ws, &header, &seconds, &workloads, points)?,
         fresh: reuse != ReusePolicy::Reuse,
@@ -426,62 +442,60 @@ fn run_on(
             failed: BTreeMap::new(),
         });
     }
-    let pairs = ReuseQuery {
-        header: &header,
-        identity: &identity,
-        planned: &requested,
-    }
-    .together();
-    let windows = windows::windows(&measured, &pairs);
+    let windows = windows_of(&measured, &header, &identity);
     let sizes: Vec<usize> = windows.iter().map(Vec::len).collect();
     let closure_points = match reuse {
         // A release against itself has no series, hence no total to check.
         ReusePolicy::Separate => Vec::new(),
         _ => direct(points, &header, &measured),
     };
-    let forecast = basis::forecast(
-        Work {
+    let forecast = |header: &ExperimentHeader| {
+        let work = Work {
             ws,
             preset,
             workloads: &workloads,
-            header: &header,
+            header,
             windows: &sizes,
             points: measured.len(),
             closure: !closure_points.is_empty(),
             seconds: &seconds,
-            pilot,
+            pilot: pilot.as_ref(),
             budget: budget.map(Budget::seconds_left),
-        },
-        Some(store),
-    )?;
+        };
+        basis::forecast(work, Some(store))
+    };
     // A finished experiment is not continued because there is time.
     let timed_blocks = match budget {
         Some(_) if store.is_finished(&key)? => stored_blocks(store, id)?.unwrap_or(preset.blocks),
-        Some(_) => forecast.most_blocks,
+        Some(_) => forecast(&header)?.most_blocks,
         None => preset.blocks,
     };
+    let window_count = u32::try_from(windows.len()).ok().and_then(NonZeroU32::new);
     for plan in requested.iter_mut().filter(|plan| plan.meter.is_timed()) {
         plan.blocks = timed_blocks;
         plan.min_blocks = plan.min_blocks.map(|least| least.min(timed_blocks));
-    }
-    for plan in requested.iter_mut().filter(|plan| plan.meter.is_timed()) {
-        let count = u32::try_from(windows.len()).ok().and_then(NonZeroU32::new);
-        plan.windows = count.filter(|count| count.get() > 1);
+        plan.windows = window_count.filter(|count| count.get() > 1);
     }
     let planned = stopping::plan(store, id, requested)?;
 
     let blocks_of = |meters: &[Meter], blocks| if meters.is_empty() { 0 } else { blocks };
-    let blocks = plan(&Scope {
-        seed: identity::seed(&key),
-        points: &measured,
-        windows: &windows,
-        lanes: forecast.lanes.try_into().unwrap_or(1),
-        workloads: &preset.workloads,
-        blocks: blocks_of(&timed, timed_blocks),
-        count_blocks: blocks_of(&counted, preset.count_blocks),
-        layouts,
-        direct: &closure_points,
-    });
+    let (all_timed, all_counted) = (
+        blocks_of(&timed, timed_blocks),
+        blocks_of(&counted, preset.count_blocks),
+    );
+    let planned_blocks = |lanes: u32| {
+        plan(&Scope {
+            seed: identity::seed(&key),
+            points: &measured,
+            windows: &windows,
+            lanes,
+            workloads: &preset.workloads,
+            blocks: all_timed,
+            count_blocks: all_counted,
+            layouts,
+            direct: &closure_points,
+        })
+    };
     let margin = |meter| ws.config.margin(meter);
     let readings = Readings {
         timed,
@@ -493,10 +507,12 @@ fn run_on(
         Driver::new(store, id, readings.clone(), collected, &margin)
     };
     let deadline = budget.map(Budget::deadline);
-    let strategy = || PlannedExperiment::new(&blocks, preset.block_seconds, deadline);
+    let strategy = |blocks| PlannedExperiment::new(blocks, preset.block_seconds, deadline);
+    // On how many lanes blocks are measured does not decide whether any are left.
+    let blocks = planned_blocks(1);
     let mut driving = driver()?;
     // Only the base and its control are left: every other point is the same binary or was not built.
-    if measured.len() < 3 || driving.is_complete(&mut strategy(), &failed_before)? {
+    if measured.len() < 3 || driving.is_complete(&mut strategy(&blocks), &failed_before)? {
         store.finish(id)?;
         return Ok(Outcome {
             id,
@@ -513,8 +529,8 @@ fn run_on(
     }
     let setup = Setup {
         candidates,
-        workloads,
-        block_seconds: seconds,
+        workloads: workloads.clone(),
+        block_seconds: seconds.clone(),
         release: header.release.clone(),
         binary: ws.config.recipe(&preset.recipe)?.binary.clone(),
         count_meters: counted,
@@ -527,8 +543,9 @@ fn run_on(
         header.machine.insert("lanes".to_owned(), lanes);
         store.begin(&header, &key)?;
     }
-    progress.note(&format!("forecast: {forecast}"));
-    let (failed, end) = driving.drive(&mut strategy(), &machine, progress);
+    progress.note(&format!("forecast: {}", forecast(&header)?));
+    let blocks = planned_blocks(machine.lanes());
+    let (failed, end) = driving.drive(&mut strategy(&blocks), &machine, progress);
     if !failed.is_empty() {
         for (point, error) in &failed {
             header.failed.insert(*point, error.to_string());
@@ -592,8 +609,7 @@ impl Piloted<'_> {
         let points = windows.into_iter().next().unwrap_or_default();
         let Piloted { ws, preset, .. } = *self;
         let key = basis::pilot_key(ws, preset, header, self.workloads)?;
-        let known = store.pilot(&key)?;
-        if let Some(pilot) = known.and_then(|text| serde_json::from_str(&text).ok()) {
+        if let Some(pilot) = stored_pilot(store, &key)? {
             return Ok(pilot);
         }
         let _lock = ExperimentLock::of(&ws.state(), "pilot")?;
@@ -624,7 +640,7 @@ impl Piloted<'_> {
         let machine = ThisMachine::new(ws, setup, progress)?;
         let step = progress.begin("measure a pilot", None);
         let seconds = |_: &str| preset.block_seconds;
-        let pilot = pilot::run(&machine, &blocks, &seconds, machine::share(points.len()))?;
+        let pilot = pilot::run(&machine, &blocks, &seconds, lengths::share(points.len()))?;
         step.finish(&format!("pilot: {pilot}"));
         let text = serde_json::to_string(&pilot)
             .map_err(|error| Error::internal(format!("cannot write a pilot: {error}")))?;

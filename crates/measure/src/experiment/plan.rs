@@ -25,8 +25,8 @@ pub struct Scope<'a> {
     pub blocks: u32,
     /// Blocks of the counting meters; 0 without such a meter.
     pub count_blocks: u32,
-    /// The number of lanes: blocks with the same layouts are as far apart, so that the first has linked its servers
-    /// when the second begins.
+    /// The number of lanes. Two blocks with the same layouts are this far apart, so that the first has linked the servers
+    /// before the second starts.
     pub lanes: u32,
     /// How timed blocks vary the servers' code layouts.
     pub layouts: Layouts,

@@ -598,7 +598,7 @@ fn lanes_share_the_blocks_of_one_experiment() {
     let attribution = three.attribution();
     assert!(attribution.is_complete());
     assert!(attribution.stopping.unwrap().ended);
-    // A block is the same on every lane. From the minimum of eight on, what is left out is decided later.
+    // A block is the same on every lane. From the eighth on, several lanes decide later which workloads it needs.
     type Key = (String, Meter, u32, Point);
     let values = |fixture: &Fixture| -> BTreeMap<Key, (f64, Option<u32>)> {
         let (_, observations) = fixture.store.load(fixture.id()).unwrap();

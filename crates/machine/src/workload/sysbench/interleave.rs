@@ -13,7 +13,7 @@ use perfquilt_system::process::{Command, Sink};
 /// Seconds allowed beyond warm-up and measuring: for connecting, reading all tables, a slow machine.
 const EXTRA_SECONDS: f64 = 120.0;
 
-/// Interval at which the driver's begin of measuring is looked for.
+/// Interval between checks for the start of the timed slices.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Returns the command that runs sysbench with the driver, which writes its results to `folder`.
