@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::escape::{SENTENCE, code, fenced, is_commit, markdown as escape, shell};
+use super::origin::GROUPS;
 use super::text::clean;
 use super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View, point_name};
 use super::{functions, number, tail};
@@ -62,13 +63,18 @@ were another point; where every block has it, effects against the release are ag
 const LAYOUT: &str = "All times come from one code layout a point: a small effect on `time` with unchanged `instructions` may be \
 code that happened to move.";
 
-/// Appends the sources of reused figures, the closure check and the unused observations.
+/// Appends the sources of reused figures, the closure check, groups and the unused observations.
 pub(super) fn provenance(page: &mut String, view: &View<'_>) {
     for line in view.origins(&escape) {
         let _ = writeln!(page, "\n{line}");
     }
     if let Some(line) = view.closure() {
         let _ = writeln!(page, "\n{line}.");
+    }
+    let groups = view.groups();
+    if !groups.is_empty() {
+        let lines: String = groups.iter().map(|line| format!("- {line}\n")).collect();
+        details(page, "Groups of patches", &format!("{GROUPS}\n\n{lines}"));
     }
     let left_out = view.left_out(&escape);
     if !left_out.is_empty() {

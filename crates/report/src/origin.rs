@@ -1,8 +1,11 @@
-//! The sources of reused figures, the unused observations and the closure check, in words.
+//! The sources of reused figures, groups of patches, the unused observations and the closure check, in words.
 
 use super::number;
 use super::view::View;
 use perfquilt_judge::attribution::{Effect, Provenance};
+
+/// The words before the groups of patches.
+pub(super) const GROUPS: &str = "Groups of patches together, from a first look at the series (a group may have opposite effects inside):";
 
 impl View<'_> {
     /// Describes the source of a reused figure; `None` for a figure of this experiment.
@@ -62,6 +65,31 @@ impl View<'_> {
                 None => "too few blocks to tell",
             }
         ))
+    }
+
+    /// Returns a line for each group of patches that the first look at a long series measured.
+    pub(super) fn groups(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let meter = self.columns.first();
+        for group in &self.attribution.groups {
+            let on_meter = |effect: &&Effect| meter.is_some_and(|column| column.0 == effect.meter);
+            // The effect over all workloads is before those on each.
+            let Some(effect) = group.effects.iter().find(on_meter) else {
+                continue;
+            };
+            let places = number::decimals(effect.meter, [effect].into_iter());
+            let patches = match (group.first, group.last) {
+                (first, last) if first == last => format!("patch {first}"),
+                (first, last) => format!("patches {first} to {last}"),
+            };
+            let verdict = match effect.is_measured() {
+                true => format!(", {}", effect.verdict),
+                false => String::new(),
+            };
+            let figure = number::effect(effect, places);
+            lines.push(format!("{patches}: {figure}{verdict}"));
+        }
+        lines
     }
 
     /// Returns a line for each kind of observation that no figure uses.

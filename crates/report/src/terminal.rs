@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::origin::GROUPS;
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, long, width};
 use super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View, point_name};
@@ -189,7 +190,7 @@ impl TextPage {
         }
     }
 
-    /// Appends the sources of reused figures, the closure check and the unused observations.
+    /// Appends the sources of reused figures, the closure check, groups and the unused observations.
     fn provenance(&mut self, view: &View<'_>) {
         let name = |text: &str| long(text);
         for line in view.origins(&name) {
@@ -197,6 +198,14 @@ impl TextPage {
         }
         if let Some(line) = view.closure() {
             self.paragraph(&line, "");
+        }
+        let groups = view.groups();
+        if !groups.is_empty() {
+            self.blank();
+            self.paragraph(GROUPS, "");
+            for line in groups {
+                self.indented(&line, 2, "");
+            }
         }
         let left_out = view.left_out(&name);
         if !left_out.is_empty() {

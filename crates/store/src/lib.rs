@@ -212,8 +212,9 @@ impl Store {
             transaction
                 .execute(
                     "INSERT OR REPLACE INTO plans
-                         (experiment, workload, meter, blocks, min_blocks, resolution, extended, windows)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                         (experiment, workload, meter, blocks, min_blocks, resolution, extended, windows,
+                          first_look)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
                     params![
                         id.0,
                         plan.workload,
@@ -222,7 +223,8 @@ impl Store {
                         plan.min_blocks,
                         plan.resolution,
                         plan.extended,
-                        plan.windows
+                        plan.windows,
+                        plan.first_look
                     ],
                 )
                 .map_err(self.failed("write"))?;

@@ -219,7 +219,7 @@ impl Store {
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn planned(&self, id: ExperimentId) -> Result<Vec<PlannedBlocks>> {
         self.rows(
-            "SELECT workload, meter, blocks, min_blocks, resolution, extended, windows FROM plans
+            "SELECT workload, meter, blocks, min_blocks, resolution, extended, windows, first_look FROM plans
              WHERE experiment = ?1",
             params![id.0],
             |row| {
@@ -231,6 +231,7 @@ impl Store {
                     resolution: row.get(4)?,
                     extended: row.get(5)?,
                     windows: row.get(6)?,
+                    first_look: row.get(7)?,
                 };
                 Ok((row.get::<_, String>(1)?, plan))
             },

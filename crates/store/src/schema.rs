@@ -210,6 +210,10 @@ const MIGRATIONS: &[&str] = &[
     -- The patches that workloads of the experiment do not execute, as JSON; empty if none is known.
     ALTER TABLE experiments ADD COLUMN unexecuted TEXT NOT NULL DEFAULT '';
 ",
+    "
+    -- The blocks before those of the windows, which measure the last points of all of them.
+    ALTER TABLE plans ADD COLUMN first_look INTEGER;
+",
 ];
 
 /// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.

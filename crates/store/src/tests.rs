@@ -353,6 +353,7 @@ fn supplements_come_back() {
             resolution: Some(0.005),
             extended: true,
             windows: None,
+            first_look: None,
             ..PlannedBlocks::fixed("oltp", Meter::Time, 12)
         },
     ];

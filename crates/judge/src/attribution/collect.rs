@@ -4,15 +4,15 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{
-    Attribution, ControlEffect, Dependence, Effect, EffectKind, LaneFigures, LaneNoise, Noise,
-    NoiseSpread, Operation, PatchEffects, PointDependence, Progress, Stopping,
+    Attribution, ControlEffect, Dependence, Effect, EffectKind, Group, LaneFigures, LaneNoise,
+    Noise, NoiseSpread, Operation, PatchEffects, PointDependence, Progress, Stopping,
 };
 use super::effects::{Effects, SharedSpreads};
 use super::points::Points;
-use super::tables::{NamesByMeter, ObservationSource, table_of};
+use super::tables::{NamesByMeter, ObservationSource};
 use super::unexecuted::Unexecuted;
 use super::warnings::warnings;
-use crate::stats::{LEVEL, StoppingRule, Units, speed};
+use crate::stats::{BlockTable, LEVEL, StoppingRule, Units, speed};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, Meter, ObservationRef, PlannedBlocks, RowName, Supplement,
@@ -26,6 +26,8 @@ pub struct Collector<'a> {
     unexecuted: Unexecuted,
     /// This experiment, then those it reuses values of, in the header's order.
     sources: Vec<ObservationSource>,
+    /// The observations of the first look, and all counts; empty without one.
+    first_look: ObservationSource,
 }
 
 /// The reason why an observation cannot be used.
@@ -81,6 +83,7 @@ impl<'a> Collector<'a> {
             header,
             supplement,
             sources,
+            first_look: ObservationSource::default(),
         })
     }
 
@@ -94,31 +97,10 @@ impl<'a> Collector<'a> {
             .check_observation(observation)
             .map_err(|message| fault(message, false))?;
         let place = self.header.source_of(&observation.experiment).unwrap_or(0);
-        let source = &mut self.sources[place];
-        let (tables, units) = if observation.direct {
-            (&mut source.direct, &mut source.direct_units)
-        } else {
-            (&mut source.blocks, &mut source.units)
-        };
-        units.entry(observation.meter).or_default().note(
-            observation.block,
-            observation.point,
-            observation.layout,
-        );
-        if let Some(lane) = observation.lane
-            && observation.meter.is_timed()
-            && !observation.direct
-        {
-            source.lanes.insert(observation.block, lane);
-        }
-        let table = table_of(tables, observation);
-        if table.insert(
-            observation.block,
-            observation.point,
-            observation.value,
-            observation.n,
-        ) {
-            source.add_tail(observation);
+        if self.sources[place].add(observation) {
+            if place == 0 && self.is_first_look(observation) {
+                self.first_look.add(observation);
+            }
             return Ok(());
         }
         let message = format!(
@@ -126,6 +108,16 @@ impl<'a> Collector<'a> {
             observation.block, observation.workload, observation.meter, observation.point
         );
         Err(fault(message, true))
+    }
+
+    /// Returns whether the effects of groups are estimated from an observation of this experiment.
+    fn is_first_look(&self, observation: &ObservationRef<'_>) -> bool {
+        let plan = self.plan(&observation.workload, observation.meter);
+        let Some(first_look) = plan.and_then(|plan| plan.first_look) else {
+            return false;
+        };
+        let early = observation.block < first_look.get();
+        !observation.direct && (early || !observation.meter.is_timed())
     }
 
     /// Makes the attribution of all added observations. `margin` gives the equivalence margin of a meter as a
@@ -136,6 +128,7 @@ impl<'a> Collector<'a> {
         let JudgedEffects {
             effects,
             patches,
+            groups,
             operations,
             total,
             stopping,
@@ -180,6 +173,7 @@ impl<'a> Collector<'a> {
             costs: effects.costs(),
             total,
             patches,
+            groups,
             operations,
             noise,
             left_out,
@@ -219,11 +213,19 @@ impl<'a> Collector<'a> {
             (patches, total) = effects.of_patches();
         }
         effects.add_cumulative(&mut patches, &total);
+        let mut groups = self.groups(workloads, operations, margin);
         let mut operations = effects.of_operations();
-        super::multiplicity::adjust(&mut patches, &mut operations, &mut total, &effects.margins);
+        super::multiplicity::adjust(
+            &mut patches,
+            &mut groups,
+            &mut operations,
+            &mut total,
+            &effects.margins,
+        );
         JudgedEffects {
             effects,
             patches,
+            groups,
             operations,
             total,
             stopping,
@@ -259,8 +261,42 @@ impl<'a> Collector<'a> {
         )
     }
 
+    /// Computes the effects of groups from the first look alone: how many blocks it has was fixed beforehand.
+    fn groups(
+        &self,
+        workloads: &NamesByMeter,
+        operations: &NamesByMeter,
+        margin: &dyn Fn(Meter) -> f64,
+    ) -> Vec<Group> {
+        let sources = std::slice::from_ref(&self.first_look);
+        let mut effects = self.effects_of(sources, workloads, operations, margin);
+        for plan in &self.supplement.planned {
+            let Some(planned) = plan.first_look else {
+                continue;
+            };
+            let table = self.first_look.blocks.get(&plan.meter);
+            let table = table.and_then(|tables| tables.get(&plan.workload));
+            let last = table.and_then(BlockTable::last).unwrap_or(0);
+            if plan.meter.is_timed() && last + 1 < planned.get() {
+                let rules = &mut effects.stopping_rules;
+                rules.insert(plan.meter, StoppingRule::Anytime);
+            }
+        }
+        effects.of_groups()
+    }
+
     fn effects<'b>(
         &'b self,
+        workloads: &'b NamesByMeter,
+        operations: &'b NamesByMeter,
+        margin: &dyn Fn(Meter) -> f64,
+    ) -> Effects<'b> {
+        self.effects_of(&self.sources, workloads, operations, margin)
+    }
+
+    fn effects_of<'b>(
+        &'b self,
+        sources: &'b [ObservationSource],
         workloads: &'b NamesByMeter,
         operations: &'b NamesByMeter,
         margin: &dyn Fn(Meter) -> f64,
@@ -269,11 +305,11 @@ impl<'a> Collector<'a> {
         let unexecuted = &self.unexecuted;
         Effects {
             header: &self.header,
-            sources: &self.sources,
-            completed: unexecuted.complete(&self.header, &self.sources),
+            sources,
+            completed: unexecuted.complete(&self.header, sources),
             unexecuted: Cow::Borrowed(unexecuted),
-            untimed: unexecuted.untimed_workloads(&self.header, &self.sources),
-            points: Points::of(&self.header, &self.sources, unexecuted),
+            untimed: unexecuted.untimed_workloads(&self.header, sources),
+            points: Points::of(&self.header, sources, unexecuted),
             workloads,
             operations,
             clock: &self.supplement.clock,
@@ -283,7 +319,7 @@ impl<'a> Collector<'a> {
                 .filter(|plan| plan.min_blocks.is_some())
                 .map(|plan| plan.meter)
                 .collect(),
-            spreads: SharedSpreads::of(&self.sources),
+            spreads: SharedSpreads::of(sources),
         }
     }
 
@@ -488,6 +524,7 @@ fn lanes(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<LaneNoise>
 struct JudgedEffects<'a> {
     effects: Effects<'a>,
     patches: Vec<PatchEffects>,
+    groups: Vec<Group>,
     operations: Vec<Operation>,
     total: Vec<Effect>,
     stopping: Option<Stopping>,

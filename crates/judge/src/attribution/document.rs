@@ -48,6 +48,9 @@ pub struct Attribution {
     pub total: Vec<Effect>,
     /// The patches in the series' order.
     pub patches: Vec<PatchEffects>,
+    /// The groups of patches between the points of the first look; empty without one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Group>,
     /// The effects of the series on parts of workloads that the client times separately, such as the
     /// operations of a sql-bench program; empty if no client does.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -191,6 +194,19 @@ pub struct PatchEffects {
     pub effects: Vec<Effect>,
 }
 
+/// The effects of neighbouring patches together, in an experiment that measures windows of points.
+///
+/// Patches of a group without effect may have opposite effects: each patch has its own effects beside these.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Group {
+    /// The position of its first patch in the series, from 1.
+    pub first: usize,
+    /// The position of its last patch.
+    pub last: usize,
+    /// Its effects, by meter and workload.
+    pub effects: Vec<Effect>,
+}
+
 /// The points that an effect compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -210,6 +226,8 @@ pub enum EffectKind {
     Total,
     /// The release measured twice.
     Control,
+    /// The last patch of a group of neighbouring patches against the point before the group.
+    Group,
 }
 
 /// The verdict on an effect.

@@ -8,6 +8,7 @@ mod costs;
 mod document;
 mod effects;
 mod functions;
+mod groups;
 mod left_out;
 mod multiplicity;
 mod points;
@@ -27,8 +28,8 @@ pub use agreement::Agreement;
 pub use change::{PatchChange, changes};
 pub use collect::{Collector, ObservationFault};
 pub use document::{
-    Attribution, Closure, ClosureSide, ControlEffect, Dependence, Effect, EffectKind, Interval,
-    LaneFigures, LaneNoise, Noise, NoiseSpread, OpenEffect, Operation, PatchEffects,
+    Attribution, Closure, ClosureSide, ControlEffect, Dependence, Effect, EffectKind, Group,
+    Interval, LaneFigures, LaneNoise, Noise, NoiseSpread, OpenEffect, Operation, PatchEffects,
     PointDependence, Progress, Provenance, SUITE, Stopping, TailFigure, TailFigures,
     TransactionCost, Verdict,
 };

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::document::{Effect, EffectKind, Operation, PatchEffects, SUITE, Verdict};
+use super::document::{Effect, EffectKind, Group, Operation, PatchEffects, SUITE, Verdict};
 use crate::stats::{benjamini_hochberg_weighted, holm_weighted, speed};
 use perfquilt_model::observation::Meter;
 
@@ -37,29 +37,35 @@ type Families<'a> = BTreeMap<(EffectKind, Meter), Vec<FamilyRow<'a>>>;
 ///
 /// The families of tests are: patches, for each meter and kind, by Holm (in 95 % of experiments no patch of
 /// the table is called faster or slower wrongly, and no patch whose effect is the margin or more is called
-/// without effect); all patches and workloads beside the suite, by Benjamini and Hochberg (of the cells
+/// without effect), and groups likewise; all patches and workloads beside the suite, by Benjamini and Hochberg (of the cells
 /// called changed, at most one in twenty is unchanged on average, and likewise of those called unchanged);
 /// all operations, for each meter and kind, by Benjamini and Hochberg. A total is judged by itself. `margins`
 /// are fractions of speed. On timed meters, rows of patches that changed the instructions have a larger share
 /// of the error ([`row_weights`]).
 pub(super) fn adjust(
     patches: &mut [PatchEffects],
+    groups: &mut [Group],
     operations: &mut [Operation],
     total: &mut [Effect],
     margins: &BTreeMap<Meter, f64>,
 ) {
     let mut over_patches = Families::new();
     let mut over_cells = Families::new();
-    for patch in patches {
+    let patches = patches
+        .iter_mut()
+        .map(|patch| (patch.index, &mut patch.effects));
+    let groups = groups
+        .iter_mut()
+        .map(|group| (group.last, &mut group.effects));
+    for (index, effects) in patches.chain(groups) {
         // A meter that was read on a single workload has no suite, even if other meters have one.
-        let suites: BTreeSet<(EffectKind, Meter)> = patch
-            .effects
+        let suites: BTreeSet<(EffectKind, Meter)> = effects
             .iter()
             .filter(|effect| effect.workload == SUITE)
             .map(|effect| (effect.kind, effect.meter))
             .collect();
-        let changed = changed_instructions(&patch.effects);
-        for (effect, changed) in patch.effects.iter_mut().zip(changed) {
+        let changed = changed_instructions(effects);
+        for (effect, changed) in effects.iter_mut().zip(changed) {
             if effect.p_value.is_none() {
                 continue;
             }
@@ -70,7 +76,7 @@ pub(super) fn adjust(
                 &mut over_patches
             };
             families.entry(family).or_default().push(FamilyRow {
-                patch: patch.index,
+                patch: index,
                 changed,
                 effect,
             });

@@ -38,13 +38,43 @@ pub(super) struct ObservationSource {
 }
 
 impl ObservationSource {
+    /// Adds an observation. Returns `false`, without a value, if its block already has its point.
+    pub(super) fn add(&mut self, observation: &ObservationRef<'_>) -> bool {
+        let (tables, units) = if observation.direct {
+            (&mut self.direct, &mut self.direct_units)
+        } else {
+            (&mut self.blocks, &mut self.units)
+        };
+        let ObservationRef {
+            block,
+            point,
+            layout,
+            value,
+            n,
+            ..
+        } = *observation;
+        let units = units.entry(observation.meter).or_default();
+        units.note(block, point, layout);
+        if let Some(lane) = observation.lane
+            && observation.meter.is_timed()
+            && !observation.direct
+        {
+            self.lanes.insert(block, lane);
+        }
+        let is_new = table_of(tables, observation).insert(block, point, value, n);
+        if is_new {
+            self.add_tail(observation);
+        }
+        is_new
+    }
+
     /// Iterates over the tables of the blocks over all points.
     pub(super) fn each(&self) -> impl Iterator<Item = (Meter, &String, &BlockTable)> {
         each(&self.blocks)
     }
 
     /// Adds an observation's mean and tail, unless it belongs to the closure check.
-    pub(super) fn add_tail(&mut self, observation: &ObservationRef<'_>) {
+    fn add_tail(&mut self, observation: &ObservationRef<'_>) {
         if observation.direct {
             return;
         }
@@ -73,7 +103,7 @@ impl ObservationSource {
 
 /// Returns the table of an observation's meter and workload. The name is copied for the first observation
 /// only.
-pub(super) fn table_of<'t>(
+fn table_of<'t>(
     tables: &'t mut TablesByMeter,
     observation: &ObservationRef<'_>,
 ) -> &'t mut BlockTable {

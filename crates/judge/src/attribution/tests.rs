@@ -6,6 +6,7 @@ use perfquilt_model::point::Point;
 
 mod carried;
 mod counts;
+mod groups;
 mod laws;
 mod operations;
 mod unexecuted;

@@ -258,6 +258,7 @@ impl<'a> AdaptiveRunner<'a> {
                 seed,
                 points,
                 windows: &[],
+                first_look: &[],
                 lanes: 1,
                 workloads: &self.preset.workloads,
                 blocks: 0,

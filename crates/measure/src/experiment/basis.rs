@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::fingerprint::machine_facts;
-use super::forecast::{Forecast, ForecastBasis, KnownNoise, NoiseSource};
+use super::forecast::{Forecast, ForecastBasis, KnownNoise, NoiseSource, WindowSizes};
 use super::identity;
 use super::lanes::automatic;
 use super::lengths::BlockSeconds;
@@ -24,7 +24,7 @@ pub(super) struct Work<'a> {
     pub(super) workloads: &'a [&'a Workload],
     /// With release, machine and harness.
     pub(super) header: &'a ExperimentHeader,
-    pub(super) windows: &'a [usize],
+    pub(super) windows: &'a WindowSizes,
     pub(super) points: usize,
     pub(super) closure: bool,
     pub(super) seconds: &'a BlockSeconds,
@@ -50,7 +50,7 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast
     };
     let threads = work.workloads.iter().map(|of| clients.threads(of)).max();
     let possible = lanes(threads.unwrap_or(1)).len();
-    let servers = work.windows.iter().copied().max().unwrap_or(0);
+    let servers = work.windows.most_servers();
     let adapter = server::adapter(ws)?;
     let key = clients.template_key(&work.header.release, adapter.as_ref(), work.workloads)?;
     let template = ws.cache().join("data").join(key);

@@ -9,8 +9,10 @@ use super::lengths::share;
 use super::pilot::{Pilot, WorkloadNoise};
 use super::plan::{FEWEST_FOR_REPEATS, direct_blocks};
 use super::progress::words;
+use super::windows::FIRST_LOOK_BLOCKS;
 use perfquilt_config::Preset;
 use perfquilt_judge::stats::half_width;
+use perfquilt_model::point::Point;
 
 /// The standard deviation of a value that is assumed where nothing was measured: what MariaDB's have on a shared
 /// virtual machine, in blocks of two seconds.
@@ -125,6 +127,32 @@ impl From<&Pilot> for KnownNoise {
     }
 }
 
+/// The number of points of each window.
+#[derive(Debug, Clone, Default)]
+pub(super) struct WindowSizes {
+    /// Of the windows; one if all points are measured at once.
+    pub windows: Vec<usize>,
+    /// Of the first look's windows.
+    pub first_look: Vec<usize>,
+}
+
+impl WindowSizes {
+    /// Returns the sizes of `windows` and those of the first look.
+    pub(super) fn of(windows: &[Vec<Point>], first_look: &[Vec<Point>]) -> Self {
+        let sizes = |windows: &[Vec<Point>]| windows.iter().map(Vec::len).collect();
+        WindowSizes {
+            windows: sizes(windows),
+            first_look: sizes(first_look),
+        }
+    }
+
+    /// Returns the largest number of servers that run at once on a lane.
+    pub(super) fn most_servers(&self) -> usize {
+        let all = self.windows.iter().chain(&self.first_look);
+        all.copied().max().unwrap_or(0)
+    }
+}
+
 /// What a forecast depends on.
 #[derive(Debug, Clone)]
 pub(super) struct ForecastBasis<'a> {
@@ -134,8 +162,8 @@ pub(super) struct ForecastBasis<'a> {
     pub timed: bool,
     /// Whether counts are measured.
     pub counted: bool,
-    /// The number of points of each window.
-    pub windows: &'a [usize],
+    /// The sizes of windows.
+    pub windows: &'a WindowSizes,
     /// All points.
     pub points: usize,
     /// Whether there is a closure check.
@@ -180,8 +208,8 @@ impl ForecastBasis<'_> {
         };
         Forecast {
             points: self.points,
-            windows: self.windows.len(),
-            servers: self.windows.iter().copied().max().unwrap_or(0),
+            windows: self.windows.windows.len(),
+            servers: self.windows.most_servers(),
             lanes: self.lanes,
             memory: self.memory.0,
             available_memory: self.memory.1,
@@ -225,13 +253,18 @@ impl ForecastBasis<'_> {
         let mut seconds = 0.0;
         if self.timed {
             let lanes = self.lanes.max(1) as f64;
-            let each = self.windows.iter().map(|&servers| self.block(servers));
+            let each = |sizes: &[usize]| -> f64 {
+                let blocks = sizes.iter().map(|&servers| self.block(servers));
+                blocks.sum()
+            };
+            let first_look = f64::from(FIRST_LOOK_BLOCKS) * each(&self.windows.first_look);
             let direct = if self.closure {
                 f64::from(direct_blocks(blocks)) * self.block(self.points.min(6))
             } else {
                 0.0
             };
-            seconds += (f64::from(blocks) * each.sum::<f64>() + direct) / lanes;
+            let windows = f64::from(blocks) * each(&self.windows.windows);
+            seconds += (first_look + windows + direct) / lanes;
         }
         if self.counted {
             let (start, count) = COUNT_SECONDS;
@@ -281,7 +314,14 @@ mod tests {
         toml::from_str(&text).unwrap()
     }
 
-    fn basis<'a>(preset: &'a Preset, windows: &'a [usize]) -> ForecastBasis<'a> {
+    fn sizes(windows: &[usize], first_look: &[usize]) -> WindowSizes {
+        WindowSizes {
+            windows: windows.to_vec(),
+            first_look: first_look.to_vec(),
+        }
+    }
+
+    fn basis<'a>(preset: &'a Preset, windows: &'a WindowSizes) -> ForecastBasis<'a> {
         ForecastBasis {
             preset,
             timed: true,
@@ -302,7 +342,8 @@ mod tests {
     #[test]
     fn as_many_blocks_as_the_resolution_needs() {
         let preset = preset(Some(0.008));
-        let forecast = basis(&preset, &[6]).forecast();
+        let six = sizes(&[6], &[]);
+        let forecast = basis(&preset, &six).forecast();
         assert!((10..60).contains(&forecast.blocks), "{forecast:?}");
         assert!(forecast.half_width <= 0.008);
         // Six servers, a client and the slices.
@@ -310,7 +351,7 @@ mod tests {
         assert_eq!(forecast.seconds, f64::from(forecast.blocks) * each);
         let two = ForecastBasis {
             lanes: 2,
-            ..basis(&preset, &[6])
+            ..basis(&preset, &six)
         };
         assert_eq!(two.forecast().seconds, forecast.seconds / 2.0);
     }
@@ -318,10 +359,11 @@ mod tests {
     #[test]
     fn a_budget_is_used_and_not_exceeded() {
         let preset = preset(None);
+        let (one, two) = (sizes(&[6], &[]), sizes(&[6, 6], &[]));
         for budget in [60.0, 600.0, 7200.0] {
             let basis = ForecastBasis {
                 budget: Some(budget),
-                ..basis(&preset, &[6, 6])
+                ..basis(&preset, &two)
             };
             let forecast = basis.forecast();
             assert!(forecast.seconds <= budget, "{forecast:?}");
@@ -329,7 +371,7 @@ mod tests {
         }
         let basis = ForecastBasis {
             budget: Some(1.0),
-            ..basis(&preset, &[6])
+            ..basis(&preset, &one)
         };
         assert_eq!(basis.forecast().blocks, 2);
     }
@@ -337,8 +379,14 @@ mod tests {
     #[test]
     fn long_series_take_as_long_as_their_servers() {
         let preset = preset(None);
-        let seconds = |windows: &[usize]| basis(&preset, windows).forecast().seconds;
-        let (one, many) = (seconds(&[10]), seconds(&[10; 9]));
+        let seconds = |windows: &[usize], first_look: &[usize]| {
+            let sizes = sizes(windows, first_look);
+            basis(&preset, &sizes).forecast().seconds
+        };
+        let (one, many) = (seconds(&[10], &[]), seconds(&[10; 9], &[]));
         assert!((many / one - 9.0).abs() < 1e-9);
+        // Sixty blocks in each of nine windows, and twelve in each of two.
+        let looked = seconds(&[10; 9], &[10, 5]);
+        assert!(looked > 1.02 * many && looked < 1.05 * many);
     }
 }

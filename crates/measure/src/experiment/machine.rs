@@ -38,6 +38,19 @@ const WARM_UP_SECONDS: f64 = 0.3;
 /// The number of starts that one count may take until no counted transaction has to be restarted.
 const COUNT_TRIES: u32 = 3;
 
+/// The question whether a workload executes some code.
+#[derive(Debug, Clone, Copy)]
+pub struct ExecutionQuestion<'a> {
+    /// The point whose server has the code.
+    pub point: Point,
+    /// The code.
+    pub code: &'a ChangedCode,
+    /// The workload.
+    pub workload: &'a Workload,
+    /// How long it runs.
+    pub seconds: f64,
+}
+
 /// The settings of an experiment on this machine.
 #[derive(Debug)]
 pub struct Setup<'a> {
@@ -157,35 +170,52 @@ impl<'a> ThisMachine<'a> {
         })
     }
 
-    /// Returns whether `workload`, run for some seconds, executes any of `code` on the server of `point`: in any
-    /// thread, from the start of the process on. Also returns `true` where this cannot be found out.
+    /// Returns whether workloads execute code, for each of `questions` in their order; all lanes answer side by side.
     ///
     /// # Errors
     /// [`Kind::Interrupted`].
-    pub fn executes(
-        &self,
-        point: Point,
-        code: &ChangedCode,
-        workload: &Workload,
-        seconds: f64,
-    ) -> Result<bool> {
-        // The thread of a lane stays on the lane's processors.
-        let outcome = std::thread::scope(|scope| {
-            let run = || {
-                let clients = Clients::new(self.ws, &self.setup.release, &self.setup.workloads)?;
-                pin_this_thread(&self.lanes[0]);
-                let lane = MachineLane {
-                    machine: self,
-                    clients,
-                    locks: lanes::locks(&self.lanes[0], &self.shared),
+    pub fn executes(&self, questions: &[ExecutionQuestion<'_>]) -> Result<Vec<bool>> {
+        let next = AtomicUsize::new(0);
+        let answer = |lane: &Vec<usize>| -> Vec<(usize, Result<bool>)> {
+            // The thread of a lane stays on the lane's processors.
+            pin_this_thread(lane);
+            let mut answers = Vec::new();
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(question) = questions.get(index) else {
+                    return answers;
                 };
-                lane.survives(point, code, workload, seconds)
-            };
-            let thread = scope.spawn(run);
-            let panicked = || Err(Error::internal("a check panicked"));
-            thread.join().unwrap_or_else(|_| panicked())
+                answers.push((index, self.executes_on(lane, question)));
+            }
+        };
+        let mut answers: Vec<(usize, Result<bool>)> = std::thread::scope(|scope| {
+            let lanes: Vec<_> = self
+                .lanes
+                .iter()
+                .map(|lane| scope.spawn(|| answer(lane)))
+                .collect();
+            let lanes = lanes.into_iter();
+            let panicked = |_| vec![(0, Err(Error::internal("a check panicked")))];
+            lanes
+                .flat_map(|lane| lane.join().unwrap_or_else(panicked))
+                .collect()
         });
-        match outcome {
+        answers.sort_by_key(|(index, _)| *index);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// Returns whether a workload, run on a lane for some seconds, executes any of the code: in any thread, from the
+    /// start of the server on. Also returns `true` where this cannot be found out.
+    fn executes_on(&self, cpus: &[usize], question: &ExecutionQuestion<'_>) -> Result<bool> {
+        let survives = || {
+            let lane = MachineLane {
+                machine: self,
+                clients: Clients::new(self.ws, &self.setup.release, &self.setup.workloads)?,
+                locks: lanes::locks(cpus, &self.shared),
+            };
+            lane.survives(question)
+        };
+        match survives() {
             Ok(()) => Ok(false),
             Err(error) if error.kind() == Kind::Interrupted => Err(error),
             Err(_) => {
@@ -508,17 +538,17 @@ impl<'m> MachineLane<'m> {
         }
     }
 
-    /// Runs a workload for some seconds on the server of `point` with traps in place of `code`.
+    /// Runs a question's workload on its server with traps in place of the code.
     ///
     /// # Errors
     /// The server ended, or anything else failed.
-    fn survives(
-        &self,
-        point: Point,
-        code: &ChangedCode,
-        workload: &Workload,
-        seconds: f64,
-    ) -> Result<()> {
+    fn survives(&self, question: &ExecutionQuestion<'_>) -> Result<()> {
+        let &ExecutionQuestion {
+            point,
+            code,
+            workload,
+            seconds,
+        } = question;
         let _turn = self.turn()?;
         let candidate = self.candidate(point)?;
         let dir = self.machine.scratch.fresh()?;

@@ -54,6 +54,7 @@ use candidate::Candidate;
 use collected::Collected;
 use driver::Driver;
 use executor::Executor;
+use forecast::WindowSizes;
 pub use forecast::{Forecast, NoiseSource};
 use key::ExperimentKey;
 pub(crate) use key::{ComparisonKey, FreshQuestion};
@@ -200,7 +201,7 @@ pub fn foresee(
         )?
     };
     let windows = windows_of(&measured, &header, &identity);
-    let sizes: Vec<usize> = windows.iter().map(Vec::len).collect();
+    let sizes = WindowSizes::of(&windows, &windows::first_look(&windows));
     let results = ws.results();
     let store = results.exists().then(|| Store::open_existing(&results));
     let store = store.transpose()?;
@@ -443,7 +444,8 @@ fn run_on(
         });
     }
     let windows = windows_of(&measured, &header, &identity);
-    let sizes: Vec<usize> = windows.iter().map(Vec::len).collect();
+    let first_look = windows::first_look(&windows);
+    let sizes = WindowSizes::of(&windows, &first_look);
     let closure_points = match reuse {
         // A release against itself has no series, hence no total to check.
         ReusePolicy::Separate => Vec::new(),
@@ -475,6 +477,7 @@ fn run_on(
         plan.blocks = timed_blocks;
         plan.min_blocks = plan.min_blocks.map(|least| least.min(timed_blocks));
         plan.windows = window_count.filter(|count| count.get() > 1);
+        plan.first_look = NonZeroU32::new(windows::first_look_blocks(&first_look));
     }
     let planned = stopping::plan(store, id, requested)?;
 
@@ -488,6 +491,7 @@ fn run_on(
             seed: identity::seed(&key),
             points: &measured,
             windows: &windows,
+            first_look: &first_look,
             lanes,
             workloads: &preset.workloads,
             blocks: all_timed,
@@ -576,7 +580,12 @@ fn shorten(store: &Store, id: ExperimentId, mut planned: Vec<PlannedBlocks>) -> 
     for plan in planned.iter_mut().filter(|plan| plan.meter.is_timed()) {
         let done = store.blocks_done(id, &plan.workload, plan.meter, false)?;
         let windows = plan.windows.map_or(1, NonZeroU32::get);
-        let rounds = done.iter().max().map_or(0, |last| last / windows + 1);
+        let first_look = plan.first_look.map_or(0, NonZeroU32::get);
+        let last = done
+            .iter()
+            .filter_map(|last| last.checked_sub(first_look))
+            .max();
+        let rounds = last.map_or(0, |last| last / windows + 1);
         plan.blocks = plan.blocks.min(rounds);
         plan.min_blocks = plan.min_blocks.map(|least| least.min(rounds));
     }
@@ -617,6 +626,7 @@ impl Piloted<'_> {
             seed: identity::seed(&key),
             points: &points,
             windows: &[],
+            first_look: &[],
             lanes: 1,
             workloads: &preset.workloads,
             blocks: 0,
@@ -704,6 +714,7 @@ pub fn needed(
         layouts: BTreeMap::new(),
         again: false,
         round: stopping.blocks / stopping.windows.max(1),
+        first_look: false,
         copies: 1,
     };
     let block = stopping::needed(block, stopping, &|_, point| point);

@@ -82,6 +82,7 @@ mod tests {
             layouts: Default::default(),
             again: false,
             round: 0,
+            first_look: false,
             copies: 1,
         };
         let mut forecast = RemainingTime::new(2.0, 1, 4);

@@ -286,6 +286,7 @@ impl Fixture {
             seed: 5,
             points: &POINTS,
             windows: &[],
+            first_look: &[],
             lanes: 1,
             workloads: &names,
             blocks,

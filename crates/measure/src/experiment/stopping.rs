@@ -165,6 +165,7 @@ mod tests {
             layouts: BTreeMap::new(),
             again: false,
             round: 12,
+            first_look: false,
             copies: 1,
         }
     }

@@ -121,6 +121,9 @@ impl<'p> PlannedExperiment<'p> {
         if rest.workloads.is_empty() || !so_far.collected.has_stopping_rule() {
             return Ok((rest, None));
         }
+        if block.first_look {
+            return Ok((rest, None));
+        }
         let number = match block.reading {
             Reading::Timed => self.known(so_far.lanes),
             Reading::Counted => u32::MAX,
@@ -174,7 +177,10 @@ impl<'p> PlannedExperiment<'p> {
         let decides = |block: &Block| {
             block.reading == Reading::Timed && !block.direct && block.number < known
         };
-        so_far.collected.has_stopping_rule() && so_far.running.iter().any(decides)
+        let stops = so_far.collected.has_stopping_rule();
+        let is_free = |block: &Block| block.first_look;
+        let next = self.blocks.get(self.place);
+        stops && !next.is_some_and(is_free) && so_far.running.iter().any(decides)
     }
 
     fn announcement(
@@ -190,6 +196,7 @@ impl<'p> PlannedExperiment<'p> {
         let coming = self.forecast.milliseconds(&left, state) / u64::from(so_far.lanes.max(1));
         let kind = match block.reading {
             Reading::Timed if block.direct => "direct block",
+            Reading::Timed if block.first_look => "first look, block",
             Reading::Timed => "block",
             Reading::Counted => "counted block",
         };
@@ -197,9 +204,11 @@ impl<'p> PlannedExperiment<'p> {
             (Reading::Timed, Some(_)) => "at most ",
             _ => "",
         };
-        let same = |b: &&Block| (b.reading, b.direct) == (block.reading, block.direct);
-        let total = self.blocks.iter().filter(same).count();
-        let name = format!("{kind} {} of {most}{total}", block.number + 1);
+        let key = |of: &Block| (of.reading, of.direct, of.first_look);
+        let same = self.blocks.iter().filter(|of| key(of) == key(block));
+        let (total, first) = (same.clone().count(), same.map(|of| of.number).min());
+        let number = block.number - first.unwrap_or(0) + 1;
+        let name = format!("{kind} {number} of {most}{total}");
         let past = self.started.elapsed().as_secs_f64() * 1000.0;
         Announcement {
             line: stopping::message(&name, state, coming),

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::Candidates;
 use super::lengths::BlockSeconds;
-use super::machine::{Setup, ThisMachine};
+use super::machine::{ExecutionQuestion, Setup, ThisMachine};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Preset, Workload};
 use perfquilt_judge::attribution::Unexecuted;
@@ -35,11 +35,24 @@ pub(super) struct ExecutionCheck<'a> {
 }
 
 /// A patch of which it is unknown whether workloads execute it.
-struct OpenQuestion<'a> {
+struct OpenPatch<'a> {
+    point: Point,
     against: Point,
     code: ChangedCode,
     /// The workloads, each with the key of its answer.
     workloads: Vec<(&'a Workload, String)>,
+}
+
+impl OpenPatch<'_> {
+    /// Returns the record that `workload` does not execute the patch.
+    fn unexecuted(&self, workload: &Workload) -> UnexecutedPatch {
+        UnexecutedPatch {
+            point: self.point,
+            against: self.against,
+            workload: workload.name.clone(),
+            functions: self.code.functions.len() as u64,
+        }
+    }
 }
 
 impl ExecutionCheck<'_> {
@@ -69,7 +82,7 @@ impl ExecutionCheck<'_> {
         });
         let comparison = CodeComparison::default();
         let mut found = Vec::new();
-        let mut machine = None;
+        let mut open = Vec::new();
         for pair in steps.windows(2) {
             let (against, point) = (pair[0], pair[1]);
             let (before, after) = (&self.candidates[&against], &self.candidates[&point]);
@@ -77,14 +90,8 @@ impl ExecutionCheck<'_> {
             else {
                 continue;
             };
-            let functions = code.functions.len() as u64;
-            let record = |workload: &Workload| UnexecutedPatch {
+            let mut patch = OpenPatch {
                 point,
-                against,
-                workload: workload.name.clone(),
-                functions,
-            };
-            let mut open = OpenQuestion {
                 against,
                 code,
                 workloads: Vec::new(),
@@ -92,37 +99,59 @@ impl ExecutionCheck<'_> {
             for &workload in self.workloads {
                 let key = self.key(against, point, workload);
                 match store.execution(&key)? {
-                    _ if open.code.is_empty() => found.push(record(workload)),
+                    _ if patch.code.is_empty() => found.push(patch.unexecuted(workload)),
                     Some(true) => {}
-                    Some(false) => found.push(record(workload)),
-                    None => open.workloads.push((workload, key)),
+                    Some(false) => found.push(patch.unexecuted(workload)),
+                    None => patch.workloads.push((workload, key)),
                 }
             }
-            if open.workloads.is_empty() {
-                continue;
+            if !patch.workloads.is_empty() {
+                open.push(patch);
             }
-            let machine = match &mut machine {
-                Some(machine) => machine,
-                none => none.insert(self.machine(progress)?),
-            };
-            let step = progress.begin("check which code runs", None);
-            let mut unexecuted = 0;
-            for (workload, key) in &open.workloads {
-                let seconds = self.seconds.of(&workload.name);
-                let executed = machine.executes(open.against, &open.code, workload, seconds)?;
+        }
+        if !open.is_empty() {
+            self.answer(&open, store, progress, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    /// Finds out which workloads execute the `open` patches, stores the answers, and adds the patches that they do not
+    /// execute to `found`.
+    fn answer(
+        &self,
+        open: &[OpenPatch<'_>],
+        store: &Store,
+        progress: &dyn Progress,
+        found: &mut Vec<UnexecutedPatch>,
+    ) -> Result<()> {
+        let mut questions = Vec::new();
+        for patch in open {
+            let each = patch.workloads.iter();
+            questions.extend(each.map(|&(workload, _)| ExecutionQuestion {
+                point: patch.against,
+                code: &patch.code,
+                workload,
+                seconds: self.seconds.of(&workload.name),
+            }));
+        }
+        let step = progress.begin("check which code runs", None);
+        let mut answers = self.machine(progress)?.executes(&questions)?.into_iter();
+        let mut unexecuted = 0;
+        for patch in open {
+            for (workload, key) in &patch.workloads {
+                let executed = answers.next().unwrap_or(true);
                 store.keep_execution(key, executed)?;
                 if !executed {
                     unexecuted += 1;
-                    found.push(record(workload));
+                    found.push(patch.unexecuted(workload));
                 }
             }
-            let label = &after.label;
-            let all = open.workloads.len();
-            step.finish(&format!(
-                "{label}: {unexecuted} of {all} workloads do not execute its {functions} changed functions"
-            ));
         }
-        Ok(found)
+        let (patches, pairs) = (open.len(), questions.len());
+        step.finish(&format!(
+            "{patches} patches checked: in {unexecuted} of {pairs} cases the workload does not execute the patch"
+        ));
+        Ok(())
     }
 
     fn machine(&self, progress: &dyn Progress) -> Result<ThisMachine<'_>> {

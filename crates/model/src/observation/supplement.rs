@@ -122,6 +122,10 @@ pub struct PlannedBlocks {
     /// points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<NonZeroU32>,
+    /// The number of blocks of the first look, which are the first ones: they measure the last points of all windows,
+    /// and beside these only the release and its control. `None` without a first look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_look: Option<NonZeroU32>,
 }
 
 impl PlannedBlocks {
@@ -135,13 +139,17 @@ impl PlannedBlocks {
             resolution: None,
             extended: false,
             windows: None,
+            first_look: None,
         }
     }
 
-    /// Returns the number of blocks of all windows together.
+    /// Returns the number of blocks of the first look and all windows together.
     pub fn all_blocks(&self) -> u32 {
         let windows = self.windows.map_or(1, NonZeroU32::get);
-        self.blocks.saturating_mul(windows)
+        let first_look = self.first_look.map_or(0, NonZeroU32::get);
+        self.blocks
+            .saturating_mul(windows)
+            .saturating_add(first_look)
     }
 }
 

@@ -18,6 +18,7 @@ use maud::{Markup, html};
 
 use super::markdown::{commands, describe_method};
 use super::number;
+use super::origin::GROUPS;
 use super::text::clean;
 use super::view::{View, point_name};
 use frame::{Name, Sentence};
@@ -145,6 +146,7 @@ fn alerts(attribution: &Attribution, stored: bool) -> Markup {
 fn patches(view: &View<'_>) -> Markup {
     let rows: Vec<_> = view.rows.iter().collect();
     let left_out = view.left_out(&clean);
+    let groups = view.groups();
     html! {
         section aria-labelledby="patches" {
             h2 #patches { "Patches" }
@@ -152,6 +154,10 @@ fn patches(view: &View<'_>) -> Markup {
             p.soft { (view.legend()) }
             @for line in view.origins(&clean) { p.soft { (line) } }
             @if let Some(line) = view.closure() { p { (line) "." } }
+            @if !groups.is_empty() {
+                p { (GROUPS) }
+                ul { @for line in groups { li { (line) } } }
+            }
             @for warning in &view.attribution.warnings { p.note { (Sentence(warning)) } }
             @if !left_out.is_empty() {
                 p { "Observations that no figure uses:" }

@@ -1,0 +1,36 @@
+//! Effects of groups of neighbouring patches.
+
+use std::collections::BTreeSet;
+
+use super::document::{EffectKind, Group};
+use super::effects::Effects;
+use perfquilt_model::point::Point;
+
+impl Effects<'_> {
+    /// Computes the effects of the patches between two points of the first look together, whose timed observations are
+    /// all that there are.
+    pub(super) fn of_groups(&self) -> Vec<Group> {
+        let timed = self.sources[0]
+            .each()
+            .filter(|(meter, ..)| meter.is_timed());
+        let steps = timed.flat_map(|(_, _, table)| table.points());
+        let ends: BTreeSet<usize> = steps
+            .filter_map(|point| match *point {
+                Point::Step(step) if *point != Point::BASE => Some(step),
+                _ => None,
+            })
+            .collect();
+        let mut before = 0;
+        let group = |last: usize| {
+            let against = [Point::Step(before)];
+            let group = Group {
+                first: before + 1,
+                last,
+                effects: self.of_kind(EffectKind::Group, Point::Step(last), &against),
+            };
+            before = last;
+            group
+        };
+        ends.into_iter().map(group).collect()
+    }
+}

@@ -1,0 +1,101 @@
+//! Effects of groups of patches.
+
+use std::num::NonZeroU32;
+
+use super::*;
+
+/// Twelve blocks of a first look over points 0, 8 and 15, then blocks of windows, with costs that are `cost` times the
+/// release's.
+fn observations(cost: &dyn Fn(usize) -> f64) -> Vec<Observation> {
+    let windows: [&[usize]; 3] = [
+        &[0, 8, 15],
+        &[0, 1, 2, 3, 4, 5, 6, 7, 8],
+        &[0, 8, 9, 10, 11, 12, 13, 14, 15],
+    ];
+    let mut made = Vec::new();
+    for block in 0..44u32 {
+        let window = match block {
+            0..12 => windows[0],
+            block => windows[1 + (block as usize / 2) % 2],
+        };
+        for (place, &step) in window.iter().enumerate() {
+            // A deterministic scatter that differs between the blocks' points.
+            let scatter = ((block as f64 * 7.1 + place as f64 * 3.7).sin()) * 0.002;
+            let value = 100.0 * cost(step) * (1.0 + scatter);
+            made.push(observation(
+                "w",
+                Meter::Time,
+                block,
+                Point::Step(step),
+                value,
+            ));
+        }
+    }
+    made
+}
+
+fn attributed(observations: &[Observation], resolution: Option<f64>) -> Attribution {
+    let plan = PlannedBlocks {
+        windows: NonZeroU32::new(2),
+        first_look: NonZeroU32::new(12),
+        resolution,
+        min_blocks: resolution.map(|_| 10),
+        ..PlannedBlocks::fixed("w", Meter::Time, 16)
+    };
+    let supplement = Supplement {
+        planned: vec![plan],
+        ..Supplement::default()
+    };
+    attribute_with(&header(15), observations, &supplement, &margin).unwrap()
+}
+
+#[test]
+fn opposite_effects_in_a_group_are_in_their_own_rows() {
+    // Patch 3 is 3 % faster and patch 4 takes it back; patch 12 stays.
+    let cost = |step: usize| match step {
+        3 => 0.97,
+        12.. => 0.98,
+        _ => 1.0,
+    };
+    let result = attributed(&observations(&cost), None);
+    let groups: Vec<(usize, usize)> = result.groups.iter().map(|g| (g.first, g.last)).collect();
+    assert_eq!(groups, [(1, 8), (9, 15)]);
+    let [quiet, faster] = [0, 1].map(|group| &result.groups[group].effects[0]);
+    assert_eq!(quiet.verdict, Verdict::NoEffect);
+    assert_eq!(faster.verdict, Verdict::Faster);
+    assert!((faster.estimate - 0.0204).abs() < 0.003, "{faster:?}");
+    for (effect, against) in [(quiet, 0), (faster, 8)] {
+        assert_eq!((effect.kind, effect.blocks), (EffectKind::Group, 12));
+        assert_eq!(effect.against, Point::Step(against));
+    }
+    assert_eq!(in_order(&result, 3).verdict, Verdict::Faster);
+    assert_eq!(in_order(&result, 4).verdict, Verdict::Slower);
+    assert_eq!(in_order(&result, 12).verdict, Verdict::Faster);
+    // The first look is part of the total.
+    assert_eq!(result.total[0].blocks, 12 + 16);
+}
+
+#[test]
+fn the_first_look_has_a_fixed_number_of_blocks() {
+    let all = observations(&|_| 1.0);
+    let early: Vec<Observation> = all.iter().filter(|of| of.block < 20).cloned().collect();
+    let result = attributed(&early, Some(0.000_01));
+    assert_eq!(in_order(&result, 1).interval, Interval::Anytime);
+    assert_eq!(result.groups[0].effects[0].interval, Interval::Fixed);
+    // Later blocks change nothing about it.
+    assert_eq!(result.groups, attributed(&all, Some(0.000_01)).groups);
+    let half: Vec<Observation> = all.iter().filter(|of| of.block < 9).cloned().collect();
+    let result = attributed(&half, Some(0.000_01));
+    assert_eq!(result.groups[0].effects[0].interval, Interval::Anytime);
+}
+
+#[test]
+fn experiments_without_a_first_look_have_no_groups() {
+    let all = observations(&|_| 1.0);
+    assert!(
+        attribute(&header(15), &all, &margin)
+            .unwrap()
+            .groups
+            .is_empty()
+    );
+}
