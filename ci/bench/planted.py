@@ -40,6 +40,10 @@ class Workspace:
         if objects.exists() and not ours.exists():
             ours.parent.mkdir(exist_ok=True)
             ours.symlink_to(objects)
+        sources = original / "upstream"
+        if sources.is_dir():
+            shutil.rmtree(self.dir / "upstream", ignore_errors=True)
+            shutil.copytree(sources, self.dir / "upstream")
         self.series([])
         self.run("upstream", "fetch")
 
@@ -144,6 +148,14 @@ SERVERS = {
         file="src/server.c",
         function=r"^int processCommand\(client \*c\) \{\n",
         call=None,
+    ),
+    # The server of the tests: it answers each byte after some arithmetic.
+    "toy": dict(
+        original=ROOT / "tests/fixtures/toy", recipe="make", workload="requests", licence="MIT",
+        count_blocks=3,
+        file="toyd.c",
+        function=r"^int main\(",
+        call=r"^    while \(client >= 0 && read\(client, &byte, 1\) == 1\)\n    \{\n",
     ),
 }
 

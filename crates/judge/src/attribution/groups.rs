@@ -8,18 +8,21 @@ use perfquilt_model::point::Point;
 
 impl Effects<'_> {
     /// Computes the effects of the patches between two points of the first look together, whose timed observations are
-    /// all that there are.
+    /// all that there are. The last group ends with the series, whose binary may be that of an earlier point.
     pub(super) fn of_groups(&self) -> Vec<Group> {
         let timed = self.sources[0]
             .each()
             .filter(|(meter, ..)| meter.is_timed());
         let steps = timed.flat_map(|(_, _, table)| table.points());
-        let ends: BTreeSet<usize> = steps
+        let mut ends: BTreeSet<usize> = steps
             .filter_map(|point| match *point {
                 Point::Step(step) if *point != Point::BASE => Some(step),
                 _ => None,
             })
             .collect();
+        if !ends.is_empty() {
+            ends.insert(self.header.series.len());
+        }
         let mut before = 0;
         let group = |last: usize| {
             let against = [Point::Step(before)];
@@ -31,6 +34,7 @@ impl Effects<'_> {
             before = last;
             group
         };
-        ends.into_iter().map(group).collect()
+        let groups = ends.into_iter().map(group);
+        groups.filter(|group| !group.effects.is_empty()).collect()
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::note;
+use super::plan::Block;
 use super::recorder::Readings;
 use perfquilt_config::Workload;
 use perfquilt_judge::attribution::{Collector, Stopping, Unexecuted};
@@ -188,22 +189,23 @@ impl Collected {
         Ok(state)
     }
 
-    /// Formats the effects of one workload and meter so far, or the closure check's for a direct block.
+    /// Formats the effects of one workload and meter after `block`, or the closure check's after a direct one.
     pub fn note(
         &self,
         workload: &str,
         meter: Meter,
-        direct: bool,
+        block: &Block,
         margin: &dyn Fn(Meter) -> f64,
     ) -> String {
         let Some(collector) = self.notes.get(&(workload.to_owned(), meter)) else {
             return String::new();
         };
         let attribution = collector.finish(margin);
-        if direct {
+        if block.direct {
             note::closure(&attribution, workload, meter)
         } else {
-            note::effects(&attribution, workload, meter)
+            let row = (workload, meter);
+            note::effects(&attribution, row, &block.points, block.first_look)
         }
     }
 

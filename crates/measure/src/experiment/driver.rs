@@ -306,9 +306,7 @@ impl<'a> Driver<'a> {
     fn note(&self, name: &str, workload: &str, block: &Block, progress: &dyn Progress) {
         let readings = self.recorder.readings();
         if let Some(&meter) = readings.meters(block.reading).first() {
-            let effects = self
-                .collected
-                .note(workload, meter, block.direct, self.margin);
+            let effects = self.collected.note(workload, meter, block, self.margin);
             progress.note(&format!("{name} · {workload} · {meter}: {effects}"));
         }
     }

@@ -2,19 +2,51 @@
 
 use perfquilt_judge::attribution::{Attribution, Closure, ClosureSide, Effect, EffectKind};
 use perfquilt_model::observation::Meter;
+use perfquilt_model::point::Point;
+
+/// The most patches whose effects are all on one line.
+const FEW_PATCHES: usize = 8;
 
 /// Formats the effects of one workload and meter: `1 +0.45 ± 0.30 %, 2 −1.20 ± 0.33 %, A/A +0.02 ± 0.28 %`;
-/// empty when there is none yet.
-pub(super) fn effects(attribution: &Attribution, workload: &str, meter: Meter) -> String {
-    let wanted = |effect: &&Effect| effect.workload == workload && effect.meter == meter;
+/// empty when there is none yet. After a block of a long series they are those between the block's `points`, and after a
+/// block of the first look those of groups.
+pub(super) fn effects(
+    attribution: &Attribution,
+    (workload, meter): (&str, Meter),
+    points: &[Point],
+    first_look: bool,
+) -> String {
+    let wanted = |effect: &&Effect| {
+        effect.workload == workload && effect.meter == meter && effect.is_measured()
+    };
+    let steps = points.iter().filter_map(|point| match *point {
+        Point::Step(step) if *point != Point::BASE => Some(step),
+        _ => None,
+    });
+    let (low, high) = (steps.clone().min(), steps.max());
+    let is_near = |index: usize| {
+        // The first point of a window is the last one of the window before.
+        let behind = low.is_some_and(|low| index > low || index == 1);
+        let all = attribution.patches.len() <= FEW_PATCHES;
+        all || behind && high.is_some_and(|high| index <= high)
+    };
     let patches = attribution.patches.iter().filter_map(|patch| {
         let effect = patch
             .effects
             .iter()
             .filter(wanted)
             .find(|effect| effect.kind == EffectKind::InOrder)?;
-        Some(format!("{} {}", patch.index, value(effect)))
+        is_near(patch.index).then(|| format!("{} {}", patch.index, value(effect)))
     });
+    let groups = attribution.groups.iter().filter_map(|group| {
+        let effect = group.effects.iter().find(wanted)?;
+        Some(format!("{}–{} {}", group.first, group.last, value(effect)))
+    });
+    let rows: Vec<String> = if first_look {
+        groups.collect()
+    } else {
+        patches.collect()
+    };
     let control = attribution
         .noise
         .control
@@ -22,7 +54,10 @@ pub(super) fn effects(attribution: &Attribution, workload: &str, meter: Meter) -
         .map(|control| &control.effect)
         .filter(wanted)
         .map(|effect| format!("A/A {}", value(effect)));
-    patches.chain(control).collect::<Vec<_>>().join(", ")
+    rows.into_iter()
+        .chain(control)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Formats the closure check of one workload and meter: `total +1.84 ± 0.21 %, directly +1.79 ± 0.25 %`; empty
