@@ -22,7 +22,8 @@ pub(super) fn markdown_uncut(text: &str) -> String {
 /// Escapes cleaned text for Markdown.
 fn escaped(text: &str) -> String {
     let mut result = String::new();
-    let mut rest = text;
+    // Four spaces at the beginning of a line or list item are a code block.
+    let mut rest = text.trim_start();
     let mut before = ' ';
     while let Some(c) = rest.chars().next() {
         let digits = commit_digits(rest);
