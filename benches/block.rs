@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::Parser;
 use perfquilt_config::Workload;
 use perfquilt_judge::attribution::attribute_with;
-use perfquilt_measure::experiment::collected::Collected;
+use perfquilt_measure::experiment::collected::{Collected, NoteOn};
 use perfquilt_measure::experiment::recorder::Readings;
 use perfquilt_model::observation::{
     ExperimentHeader, Meter, Observation, PlannedBlocks, SCHEMA, Supplement,
@@ -152,7 +152,12 @@ impl Case {
             collected.add(observation).unwrap();
         }
         for workload in &self.workloads {
-            let note = collected.note(&workload.name, Meter::Time, false, &Meter::default_margin);
+            let note = collected.note(
+                &workload.name,
+                Meter::Time,
+                NoteOn::Patches(&self.points),
+                &Meter::default_margin,
+            );
             assert!(note.contains("A/A"), "{note}");
         }
         let state = collected.stopping_before(self.blocks + round + 1, &failed);

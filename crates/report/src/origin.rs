@@ -82,9 +82,10 @@ impl View<'_> {
                 (first, last) if first == last => format!("patch {first}"),
                 (first, last) => format!("patches {first} to {last}"),
             };
-            let verdict = match effect.is_measured() {
-                true => format!(", {}", effect.verdict),
-                false => String::new(),
+            let verdict = if effect.is_measured() {
+                format!(", {}", effect.verdict)
+            } else {
+                String::new()
             };
             let figure = number::effect(effect, places);
             lines.push(format!("{patches}: {figure}{verdict}"));

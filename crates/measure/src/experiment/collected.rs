@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 
 use super::note;
-use super::plan::Block;
 use super::recorder::Readings;
 use perfquilt_config::Workload;
 use perfquilt_judge::attribution::{Collector, Stopping, Unexecuted};
@@ -26,6 +25,17 @@ use super::values::round_number;
 const COUNTED_NANOSECONDS: f64 = 4e7;
 /// Transactions counted where their time is unknown.
 const COUNTED_BY_DEFAULT: u64 = 200;
+
+/// What the line after a block is about.
+#[derive(Debug, Clone, Copy)]
+pub enum NoteOn<'a> {
+    /// The patches between these points.
+    Patches(&'a [Point]),
+    /// Groups of patches.
+    Groups,
+    /// The closure check.
+    Closure,
+}
 
 /// The observations so far, and the state derived from them.
 pub struct Collected {
@@ -189,23 +199,23 @@ impl Collected {
         Ok(state)
     }
 
-    /// Formats the effects of one workload and meter after `block`, or the closure check's after a direct one.
+    /// Formats the effects of one workload and meter so far.
     pub fn note(
         &self,
         workload: &str,
         meter: Meter,
-        block: &Block,
+        on: NoteOn<'_>,
         margin: &dyn Fn(Meter) -> f64,
     ) -> String {
         let Some(collector) = self.notes.get(&(workload.to_owned(), meter)) else {
             return String::new();
         };
         let attribution = collector.finish(margin);
-        if block.direct {
-            note::closure(&attribution, workload, meter)
-        } else {
-            let row = (workload, meter);
-            note::effects(&attribution, row, &block.points, block.first_look)
+        let row = (workload, meter);
+        match on {
+            NoteOn::Patches(points) => note::patches(&attribution, row, points),
+            NoteOn::Groups => note::groups(&attribution, row),
+            NoteOn::Closure => note::closure(&attribution, workload, meter),
         }
     }
 

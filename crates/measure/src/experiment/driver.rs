@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Instant;
 
-use super::collected::Collected;
+use super::collected::{Collected, NoteOn};
 use super::executor::{Event, Executor};
 use super::plan::{Block, Reading};
 use super::progress::words;
@@ -306,7 +306,14 @@ impl<'a> Driver<'a> {
     fn note(&self, name: &str, workload: &str, block: &Block, progress: &dyn Progress) {
         let readings = self.recorder.readings();
         if let Some(&meter) = readings.meters(block.reading).first() {
-            let effects = self.collected.note(workload, meter, block, self.margin);
+            let on = match block {
+                Block { direct: true, .. } => NoteOn::Closure,
+                Block {
+                    first_look: true, ..
+                } => NoteOn::Groups,
+                Block { points, .. } => NoteOn::Patches(points),
+            };
+            let effects = self.collected.note(workload, meter, on, self.margin);
             progress.note(&format!("{name} · {workload} · {meter}: {effects}"));
         }
     }

@@ -7,18 +7,9 @@ use perfquilt_model::point::Point;
 /// The most patches whose effects are all on one line.
 const FEW_PATCHES: usize = 8;
 
-/// Formats the effects of one workload and meter: `1 +0.45 ± 0.30 %, 2 −1.20 ± 0.33 %, A/A +0.02 ± 0.28 %`;
-/// empty when there is none yet. After a block of a long series they are those between the block's `points`, and after a
-/// block of the first look those of groups.
-pub(super) fn effects(
-    attribution: &Attribution,
-    (workload, meter): (&str, Meter),
-    points: &[Point],
-    first_look: bool,
-) -> String {
-    let wanted = |effect: &&Effect| {
-        effect.workload == workload && effect.meter == meter && effect.is_measured()
-    };
+/// Formats the effects of patches on one workload and meter: `1 +0.45 ± 0.30 %, 2 −1.20 ± 0.33 %, A/A +0.02 ± 0.28 %`;
+/// empty when there is none yet. Of a long series, they are those between `points`.
+pub(super) fn patches(attribution: &Attribution, row: (&str, Meter), points: &[Point]) -> String {
     let steps = points.iter().filter_map(|point| match *point {
         Point::Step(step) if *point != Point::BASE => Some(step),
         _ => None,
@@ -31,33 +22,33 @@ pub(super) fn effects(
         all || behind && high.is_some_and(|high| index <= high)
     };
     let patches = attribution.patches.iter().filter_map(|patch| {
-        let effect = patch
-            .effects
-            .iter()
-            .filter(wanted)
-            .find(|effect| effect.kind == EffectKind::InOrder)?;
+        let in_order = |effect: &&Effect| effect.kind == EffectKind::InOrder;
+        let mut effects = patch.effects.iter().filter(in_order);
+        let effect = effects.find(|effect| is_wanted(effect, row))?;
         is_near(patch.index).then(|| format!("{} {}", patch.index, value(effect)))
     });
+    with_control(patches.collect(), attribution, row)
+}
+
+/// Formats the effects of groups of patches on one workload and meter: `1–8 +0.45 ± 0.30 %, A/A +0.02 ± 0.28 %`.
+pub(super) fn groups(attribution: &Attribution, row: (&str, Meter)) -> String {
     let groups = attribution.groups.iter().filter_map(|group| {
-        let effect = group.effects.iter().find(wanted)?;
+        let effect = group.effects.iter().find(|effect| is_wanted(effect, row))?;
         Some(format!("{}–{} {}", group.first, group.last, value(effect)))
     });
-    let rows: Vec<String> = if first_look {
-        groups.collect()
-    } else {
-        patches.collect()
-    };
-    let control = attribution
-        .noise
-        .control
-        .iter()
-        .map(|control| &control.effect)
-        .filter(wanted)
-        .map(|effect| format!("A/A {}", value(effect)));
-    rows.into_iter()
-        .chain(control)
-        .collect::<Vec<_>>()
-        .join(", ")
+    with_control(groups.collect(), attribution, row)
+}
+
+fn is_wanted(effect: &Effect, (workload, meter): (&str, Meter)) -> bool {
+    effect.workload == workload && effect.meter == meter && effect.is_measured()
+}
+
+fn with_control(mut rows: Vec<String>, attribution: &Attribution, row: (&str, Meter)) -> String {
+    let control = attribution.noise.control.iter();
+    let control = control.map(|control| &control.effect);
+    let control = control.filter(|effect| is_wanted(effect, row));
+    rows.extend(control.map(|effect| format!("A/A {}", value(effect))));
+    rows.join(", ")
 }
 
 /// Formats the closure check of one workload and meter: `total +1.84 ± 0.21 %, directly +1.79 ± 0.25 %`; empty

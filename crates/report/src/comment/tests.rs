@@ -534,7 +534,11 @@ fn nothing_strangers_write_is_active() {
 
 #[test]
 fn spaces_at_the_beginning_are_no_code_block() {
-    for text in ["      indented", "\t\t\t\t\tindented", "\n\n\n\n\n\nindented"] {
+    for text in [
+        "      indented",
+        "\t\t\t\t\tindented",
+        "\n\n\n\n\n\nindented",
+    ] {
         let comment = hostile(&[text]);
         let active = super::inert::active(&comment.body);
         assert_eq!(active, [""; 0], "{}", comment.body);
