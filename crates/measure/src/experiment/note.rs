@@ -17,7 +17,7 @@ pub(super) fn patches(attribution: &Attribution, row: (&str, Meter), points: &[P
     let (low, high) = (steps.clone().min(), steps.max());
     let is_near = |index: usize| {
         // The first point of a window is the last one of the window before.
-        let behind = low.is_some_and(|low| index > low || index == 1);
+        let behind = low.is_some_and(|low| index > low || low == 1 && index == 1);
         let all = attribution.patches.len() <= FEW_PATCHES;
         all || behind && high.is_some_and(|high| index <= high)
     };
