@@ -91,12 +91,14 @@ fn commits_on_the_real_server_are_measured_for_who_may_and_for_a_stranger() {
         let ours = world.github.ours(7);
         assert_eq!(ours.len(), 1);
         println!("{}", ours[0]);
-        // No noise hides what the first commit does to statements that build JSON.
+        // No noise hides what the first commit does to statements that build JSON. The symbol of the title is left
+        // open: in one experiment of twenty, another commit is called something by chance.
         let row = |text: &str| {
             let found = ours[0].lines().find(|line| line.contains(text));
             found.unwrap_or_else(|| panic!("no {text}")).to_owned()
         };
-        assert!(ours[0].contains("## ✅ The series is "), "{}", ours[0]);
+        assert!(ours[0].contains(" The series is "), "{}", ours[0]);
+        assert!(row("| **total** |").contains("| faster ("));
         assert!(row("0001-String-append").contains("faster"));
         assert!(ours[0].contains("0002-Do-not-call"));
         assert_eq!(ours[0].contains("0003-"), jobs == 2);

@@ -26,6 +26,20 @@ pub enum Point {
 impl Point {
     /// The bare release.
     pub const BASE: Point = Point::Step(0);
+
+    /// Returns whether this is the bare release or its control, which are the same program.
+    pub fn is_unpatched(&self) -> bool {
+        matches!(self, Point::Step(0) | Point::Control)
+    }
+
+    /// Returns the number of patches applied if these are the first ones of the series; `None` for the bare release
+    /// and for all other points.
+    pub fn step(&self) -> Option<usize> {
+        match *self {
+            Point::Step(step) if step > 0 => Some(step),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Point {

@@ -268,6 +268,9 @@ impl<'a> Collector<'a> {
         operations: &NamesByMeter,
         margin: &dyn Fn(Meter) -> f64,
     ) -> Vec<Group> {
+        if self.first_look.each().next().is_none() {
+            return Vec::new();
+        }
         let sources = std::slice::from_ref(&self.first_look);
         let mut effects = self.effects_of(sources, workloads, operations, margin);
         for plan in &self.supplement.planned {

@@ -13,13 +13,8 @@ impl Effects<'_> {
         let timed = self.sources[0]
             .each()
             .filter(|(meter, ..)| meter.is_timed());
-        let steps = timed.flat_map(|(_, _, table)| table.points());
-        let mut ends: BTreeSet<usize> = steps
-            .filter_map(|point| match *point {
-                Point::Step(step) if *point != Point::BASE => Some(step),
-                _ => None,
-            })
-            .collect();
+        let points = timed.flat_map(|(_, _, table)| table.points());
+        let mut ends: BTreeSet<usize> = points.filter_map(Point::step).collect();
         if !ends.is_empty() {
             ends.insert(self.header.series.len());
         }

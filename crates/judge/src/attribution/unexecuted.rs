@@ -76,7 +76,7 @@ impl Unexecuted {
     ) -> bool {
         let mut patched = points
             .into_iter()
-            .filter(|point| !matches!(**point, Point::BASE | Point::Control))
+            .filter(|point| !point.is_unpatched())
             .peekable();
         patched.peek().is_some()
             && patched.all(|&point| self.program(workload, point) == Point::BASE)

@@ -22,7 +22,6 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Config, Server};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
-use perfquilt_system::process::Addresses;
 
 pub use command::placeholder_values;
 pub use copy::{copy_tree, size_of_tree};
@@ -66,8 +65,6 @@ pub struct Launch<'a> {
     /// Whether this start fills a template. The server must then finish its background work (purging, merging)
     /// before it stops, because the next start would otherwise continue it during a measurement.
     pub filling: bool,
-    /// Its virtual addresses; `None` if the kernel draws them.
-    pub addresses: Option<Addresses>,
     /// Extra environment.
     pub env: Vec<(String, String)>,
 }
@@ -83,7 +80,6 @@ impl<'a> Launch<'a> {
             instrumentation: Instrumentation::Plain,
             cpus: None,
             filling: false,
-            addresses: None,
             env: Vec::new(),
         }
     }

@@ -150,9 +150,6 @@ impl Running {
         {
             command = command.env(name, value);
         }
-        if let Some(addresses) = launch.addresses {
-            command = command.addresses(addresses);
-        }
         if let Some(cpus) = launch.cpus {
             command = command.cpus(cpus);
         }

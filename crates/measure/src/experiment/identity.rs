@@ -18,12 +18,11 @@ use perfquilt_model::error::Result;
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_store::ExperimentIdentity;
-use perfquilt_system::process::may_fix_addresses;
 
 /// The version of the measuring protocol, beside the parts that [`harness`] digests: how servers are started,
 /// warmed up and ordered, and which transactions are counted. A change that may alter readings of the same
 /// servers increments it.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Returns the identity of the harness: the measuring protocol, the reduction of slices, the drivers, how
 /// servers run, the source of counts, and how code layouts vary. Observations of different harnesses do not
@@ -98,12 +97,6 @@ pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
             .to_owned()
         }),
     );
-    let addresses = if may_fix_addresses() {
-        "those of the block"
-    } else {
-        "drawn at each start"
-    };
-    add("addresses", Some(addresses.to_owned()));
     let scheduling = Placement::of_this_machine().scheduling();
     add("scheduling", Some(scheduling.to_owned()));
     add("counter", counter.map(Counter::describe));

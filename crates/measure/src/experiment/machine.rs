@@ -30,7 +30,7 @@ use perfquilt_model::observation::{HostSample, Meter};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_system::locks::{self, Lock};
-use perfquilt_system::process::{Addresses, check_interrupted};
+use perfquilt_system::process::check_interrupted;
 
 /// Seconds of uncounted load before a timed workload, for up to six servers: caches, branch predictors and the servers'
 /// own memory pools settle well within that time.
@@ -297,17 +297,12 @@ impl<'m> MachineLane<'m> {
                 .collect();
             self.machine.links.forget(&seeds);
         }
-        let mut copies: BTreeMap<Point, u64> = BTreeMap::new();
         let launches = folders
             .iter()
             .map(|(point, dir, server)| {
                 let candidate = self.candidate(*point)?;
                 let mut launch = Launch::new(&candidate.label, server, dir);
                 launch.template = Some(self.template(*point));
-                // All points have the addresses of the block, and every copy of a point has others.
-                let copy = copies.entry(*point).or_insert(0u64);
-                launch.addresses = Some(Addresses::of(block.seed.wrapping_add(*copy)));
-                *copy += 1;
                 Ok((*point, launch))
             })
             .collect::<Result<Vec<_>>>()?;

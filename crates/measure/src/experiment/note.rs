@@ -10,10 +10,7 @@ const FEW_PATCHES: usize = 8;
 /// Formats the effects of patches on one workload and meter: `1 +0.45 ± 0.30 %, 2 −1.20 ± 0.33 %, A/A +0.02 ± 0.28 %`;
 /// empty when there is none yet. Of a long series, they are those between `points`.
 pub(super) fn patches(attribution: &Attribution, row: (&str, Meter), points: &[Point]) -> String {
-    let steps = points.iter().filter_map(|point| match *point {
-        Point::Step(step) if *point != Point::BASE => Some(step),
-        _ => None,
-    });
+    let steps = points.iter().filter_map(Point::step);
     let (low, high) = (steps.clone().min(), steps.max());
     let is_near = |index: usize| {
         // The first point of a window is the last one of the window before.

@@ -28,8 +28,8 @@ pub struct Scope<'a> {
     pub blocks: u32,
     /// Blocks of the counting meters; 0 without such a meter.
     pub count_blocks: u32,
-    /// The number of lanes. Two blocks with the same layouts are this far apart, so that the first has linked the servers
-    /// before the second starts.
+    /// The number of lanes, which is also the distance between two blocks with the same layouts: the servers that the
+    /// first has linked are there when the second begins.
     pub lanes: u32,
     /// How timed blocks vary the servers' code layouts.
     pub layouts: Layouts,

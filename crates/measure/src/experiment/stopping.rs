@@ -87,10 +87,9 @@ pub(super) fn needed(
         .filter(|pair| pair.iter().all(|point| block.points.contains(point)))
         .flatten()
         .collect();
-    let is_base = |point: &Point| matches!(*point, Point::BASE | Point::Control);
     block
         .points
-        .retain(|point| is_base(point) || here.contains(point));
+        .retain(|point| point.is_unpatched() || here.contains(point));
     block
 }
 

@@ -287,6 +287,5 @@ impl<F: Fn(u32, &[Point]) -> Block> Strategy for RequestedBlocks<F> {
 
 /// Returns whether a block can contribute to an effect.
 fn informative(block: &Block) -> bool {
-    let is_base = |point: &Point| matches!(*point, Point::BASE | Point::Control);
-    !block.workloads.is_empty() && !block.points.iter().all(is_base)
+    !block.workloads.is_empty() && !block.points.iter().all(Point::is_unpatched)
 }

@@ -13,15 +13,14 @@ const MOST_POINTS: usize = 8;
 ///
 /// A pair with the release meets in every window that has its other point.
 pub(super) fn windows(points: &[Point], pairs: &[BTreeSet<Point>]) -> Vec<Vec<Point>> {
-    let is_base = |point: &Point| matches!(*point, Point::BASE | Point::Control);
-    let others = points.iter().filter(|point| !is_base(point)).count();
+    let others = points.iter().filter(|point| !point.is_unpatched()).count();
     if others <= MOST_POINTS {
         return vec![points.to_vec()];
     }
     let measured: BTreeSet<Point> = points.iter().copied().collect();
     let mut windows: Vec<BTreeSet<Point>> = Vec::new();
     for pair in pairs {
-        let pair: BTreeSet<Point> = pair.iter().copied().filter(|p| !is_base(p)).collect();
+        let pair: BTreeSet<Point> = pair.iter().copied().filter(|p| !p.is_unpatched()).collect();
         if pair.is_empty() || !pair.is_subset(&measured) {
             continue;
         }
@@ -52,8 +51,8 @@ pub(super) fn first_look(windows: &[Vec<Point>]) -> Vec<Vec<Point>> {
     if windows.len() < FEWEST_WINDOWS {
         return Vec::new();
     }
-    let is_step = |point: &Point| matches!(point, Point::Step(_)) && *point != Point::BASE;
-    let last = |window: &Vec<Point>| window.iter().copied().filter(is_step).max();
+    let steps = |window: &Vec<Point>| window.iter().filter_map(Point::step).max();
+    let last = |window| steps(window).map(Point::Step);
     let ends: BTreeSet<Point> = windows.iter().filter_map(last).collect();
     let pairs: Vec<BTreeSet<Point>> = std::iter::once(Point::BASE)
         .chain(ends.iter().copied())

@@ -4,7 +4,6 @@
 //! without our secrets, and is stopped when its handle is dropped. Only uninterruptible children
 //! ([`Command::uninterruptible`]) outlive this program.
 
-mod addresses;
 mod child;
 mod exit_status;
 mod scheduling;
@@ -24,7 +23,6 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use addresses::{Addresses, may_fix_addresses};
 pub use child::Child;
 pub use exit_status::describe_exit;
 pub use scheduling::cpu_set;
@@ -90,7 +88,6 @@ pub struct Command {
     death_signal: DeathSignal,
     cpus: Option<Vec<usize>>,
     real_time: bool,
-    addresses: Option<Addresses>,
     open_file: Option<Arc<File>>,
     uninterruptible: bool,
 }
@@ -206,7 +203,6 @@ impl Command {
             death_signal: DeathSignal::Kill,
             cpus: None,
             real_time: false,
-            addresses: None,
             open_file: None,
             uninterruptible: false,
         }
@@ -294,14 +290,6 @@ impl Command {
     pub fn real_time(mut self, real_time: bool) -> Self {
         self.real_time = real_time;
         self
-    }
-
-    /// Decides its virtual addresses (ignored when the kernel refuses).
-    #[must_use]
-    pub fn addresses(mut self, addresses: Addresses) -> Self {
-        let (name, value) = addresses.variable();
-        self.addresses = Some(addresses);
-        self.env(name, value)
     }
 
     /// Restricts it to these processors (ignored when the kernel refuses).
@@ -424,9 +412,8 @@ impl Command {
         let cpus = self.cpus.as_deref().map(scheduling::cpu_set);
         let open_file = self.open_file.clone();
         let real_time = self.real_time;
-        let addresses = self.addresses;
         // SAFETY: between fork and exec only async-signal-safe system calls are made (prctl,
-        // getppid, sched_setaffinity, sched_setscheduler, personality, setrlimit, fcntl); nothing allocates or locks.
+        // getppid, sched_setaffinity, sched_setscheduler, fcntl); nothing allocates or locks.
         unsafe {
             command.pre_exec(move || {
                 rustix::process::set_parent_process_death_signal(signal)?;
@@ -436,9 +423,6 @@ impl Command {
                 }
                 if let Some(set) = &cpus {
                     let _ = rustix::thread::sched_setaffinity(None, set);
-                }
-                if let Some(addresses) = addresses {
-                    let _ = addresses.settle();
                 }
                 if real_time {
                     let _ = scheduling::set_real_time(0);
