@@ -67,7 +67,7 @@ fn what_may_be_absent_fits_too() {
                         "minor_faults": 4.5, "mhz": null}]
     });
     let mut lines = vec![header.to_string()];
-    for block in 0..5 {
+    for block in 0..10 {
         for (order, point) in ["0", "1", "alone:1", "without:1", "control"]
             .iter()
             .enumerate()
@@ -77,7 +77,7 @@ fn what_may_be_absent_fits_too() {
                     serde_json::json!({
                         "schema": 1, "experiment": "x", "block": block, "order": order, "point": point,
                         "layout": 0, "workload": workload, "meter": "time", "unit": "ns/txn",
-                        "value": 1000.0 + f64::from(block * 7 % 3), "n": 9
+                        "value": 1000.0 + f64::from(block * 7 % 3), "n": 9, "lane": block % 2
                     })
                     .to_string(),
                 );
@@ -91,6 +91,10 @@ fn what_may_be_absent_fits_too() {
     assert_eq!(faults(&document), Vec::<String>::new());
     for field in ["stopping", "operations", "functions"] {
         assert!(document.get(field).is_some(), "{field}");
+    }
+
+    for part in ["dependence", "lanes"] {
+        assert!(document["noise"].get(part).is_some(), "{part}");
     }
 
     // The schema can say no.
