@@ -110,14 +110,15 @@ fn the_toy_server_against_itself() {
         let finished = environment.run(&args);
         let found: Value = serde_json::from_str(&finished.stdout).unwrap();
         // Which code it is depends on what was found, and on nothing else.
-        let claims: u64 = found["repeats"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .flat_map(|repeat| ["faster", "slower", "counted_claims"].map(|of| &repeat[of]))
-            .map(|count| count.as_u64().unwrap())
-            .sum();
-        let expected = if claims == 0 { 0 } else { 7 };
+        let claiming = |names: &[&str]| {
+            let repeats = found["repeats"].as_array().unwrap().iter();
+            repeats
+                .filter(|repeat| names.iter().any(|of| repeat[of].as_u64() > Some(0)))
+                .count()
+        };
+        let claiming = claiming(&["faster", "slower"]).max(claiming(&["counted_claims"]));
+        // One of one is chance, two of two are not.
+        let expected = if claiming < 2 { 0 } else { 7 };
         assert_eq!(finished.code, Some(expected), "{}", finished.stderr);
         (found, finished.stderr)
     };

@@ -157,13 +157,14 @@ fn real(context: &Context, arguments: &Arguments) -> Result<()> {
     } else {
         context.output.print(&found.markdown())?
     }
-    match found.claims() + found.counted_claims() {
-        0 => Ok(()),
-        claims => Err(Error::new(
-            Kind::Inconclusive,
-            format!("{claims} verdicts claim a difference between copies of the same server"),
-        )),
+    if found.breaks_promise() {
+        let (claims, of) = (found.false_experiments(), found.repeats.len());
+        let fault = format!(
+            "{claims} of {of} experiments claim a difference between copies of the same server, more than chance explains"
+        );
+        return Err(Error::new(Kind::Inconclusive, fault));
     }
+    Ok(())
 }
 
 /// Replaces a part of the page in `file`.

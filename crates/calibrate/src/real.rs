@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use statrs::distribution::{Binomial, DiscreteCDF};
 
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
@@ -50,7 +51,7 @@ pub struct Repeat {
     pub blocks: u32,
     /// Copies called faster.
     pub faster: u32,
-    /// Copies called slower.
+    /// Copies called slower, or faster by one statistic and slower by another.
     pub slower: u32,
     /// Copies shown to have no effect.
     pub no_effect: u32,
@@ -71,10 +72,29 @@ pub struct Repeat {
     pub exchangeable: f64,
 }
 
+/// The share of experiments that may claim an effect where there is none: the error rate of a family of rows.
+const FALSE_CLAIMS: f64 = 0.05;
+/// The probability of a chance that is not believed.
+const UNLIKELY: f64 = 0.01;
+
 impl Real {
     /// Returns the number of verdicts on time that claim an effect.
     pub fn claims(&self) -> u32 {
         self.sum(|repeat| repeat.faster + repeat.slower)
+    }
+
+    /// Returns the number of experiments that claim an effect, on time or on instructions, whichever are more.
+    pub fn false_experiments(&self) -> u32 {
+        let timed = self.sum(|repeat| u32::from(repeat.faster + repeat.slower > 0));
+        timed.max(self.sum(|repeat| u32::from(repeat.counted_claims > 0)))
+    }
+
+    /// Returns whether more experiments claim an effect than chance explains (1 %, binomial distribution) where one in
+    /// twenty may.
+    pub fn breaks_promise(&self) -> bool {
+        let silent = |found: u32| self.repeats.len() as u64 - u64::from(found);
+        Binomial::new(1.0 - FALSE_CLAIMS, self.repeats.len() as u64)
+            .is_ok_and(|chance| chance.cdf(silent(self.false_experiments())) < UNLIKELY)
     }
 
     /// Returns the number of verdicts on time.
@@ -288,7 +308,7 @@ fn judged(attribution: &Attribution) -> Repeat {
             .max()
             .unwrap_or(0),
         faster: with(&effects, &[Verdict::Faster]),
-        slower: with(&effects, &[Verdict::Slower]),
+        slower: with(&effects, &[Verdict::Slower, Verdict::Mixed]),
         no_effect: with(&effects, &[Verdict::NoEffect]),
         unclear: with(&effects, &[Verdict::Unclear]),
         held: intervals - u32::try_from(missed.count()).unwrap_or(0),
@@ -297,5 +317,55 @@ fn judged(attribution: &Attribution) -> Repeat {
         counted: u32::try_from(counted.len()).unwrap_or(u32::MAX),
         counted_claims: with(&counted, &[Verdict::Faster, Verdict::Slower]),
         exchangeable: 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The results of `repeats` experiments, of which the first `claiming` claim an effect.
+    fn real(repeats: usize, claiming: usize) -> Real {
+        let repeat = |index: usize| Repeat {
+            blocks: 24,
+            faster: 2 * u32::from(index < claiming),
+            slower: 0,
+            no_effect: 2,
+            unclear: 0,
+            held: 4,
+            intervals: 4,
+            half_widths: vec![0.005; 4],
+            counted: 0,
+            counted_claims: 0,
+            exchangeable: 0.5,
+        };
+        Real {
+            schema: 1,
+            release: String::new(),
+            preset: String::new(),
+            machine: String::new(),
+            harness: String::new(),
+            copies: 4,
+            wanted: 20,
+            repeats: (0..repeats).map(repeat).collect(),
+            exchangeable: 0.5,
+            places: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn one_experiment_in_twenty_may_claim_an_effect() {
+        for (repeats, most) in [(0, 0), (1, 1), (2, 1), (20, 4), (40, 6)] {
+            let allowed = real(repeats, most);
+            assert!(!allowed.breaks_promise(), "{most} of {repeats}");
+            assert_eq!(allowed.false_experiments(), most as u32);
+            if most < repeats {
+                assert!(
+                    real(repeats, most + 1).breaks_promise(),
+                    "{} of {repeats}",
+                    most + 1
+                );
+            }
+        }
     }
 }
