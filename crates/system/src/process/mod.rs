@@ -92,6 +92,28 @@ pub struct Command {
     uninterruptible: bool,
 }
 
+/// How long a program may be open for writing before it cannot be started.
+const BUSY: Duration = Duration::from_secs(5);
+/// Time between two attempts to start such a program.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
+/// Starts a program that this process may just have written: a child that another thread has forked meanwhile holds the
+/// file open for writing until it executes its own program, and the kernel refuses to start it as long.
+fn unless_busy<T>(mut start: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    let until = Instant::now() + BUSY;
+    loop {
+        match start() {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::ExecutableFileBusy
+                    && Instant::now() < until =>
+            {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            done => return done,
+        }
+    }
+}
+
 /// The signal that the kernel sends a child when this program dies for any reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeathSignal {
@@ -364,7 +386,8 @@ impl Command {
         };
         self.before_exec(&mut command);
         tracing::debug!("starting {}", self.shown());
-        let mut child = command.spawn().map_err(|error| self.not_started(&error))?;
+        let mut child =
+            unless_busy(|| command.spawn()).map_err(|error| self.not_started(&error))?;
         if let Some(reader) = merged {
             child.stdout = Some(OwnedFd::from(reader).into());
         }

@@ -16,6 +16,24 @@ fn captures_and_reports() {
 }
 
 #[test]
+fn a_program_that_another_child_still_holds_open_is_started_when_it_lets_go() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("true");
+    std::fs::copy("/bin/true", &program).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let held = File::options().write(true).open(&program).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            drop(held);
+        });
+        let output = Command::new(&program).run().unwrap();
+        assert!(output.success() && output.elapsed > Duration::from_millis(100));
+    });
+}
+
+#[test]
 fn merged_streams_keep_their_order() {
     use std::io::Read;
     let script = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; echo $i >&2; done";
