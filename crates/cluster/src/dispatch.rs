@@ -1,0 +1,502 @@
+//! Keeps rows submitted until each has its results or is lost.
+//!
+//! Results are the truth. What an engine says only decides when a row is submitted again, and a row that ran twice
+//! has published once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use super::engine::{Engine, JobArray, JobState, Listing};
+use perfquilt_model::error::{Kind, Result};
+
+/// How often a row is submitted at most.
+const MOST_ATTEMPTS: u32 = 3;
+/// Consecutive looks that find no job of a row without results before it is submitted again: a job that has just ended
+/// may have published what a network file system does not show yet.
+const LOOKS: u32 = 2;
+
+/// What became of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// It is submitted for the second time or the third, for this reason.
+    Again {
+        /// The row.
+        row: u32,
+        /// The attempt, from 1.
+        attempt: u32,
+        /// Why.
+        reason: String,
+    },
+    /// It has no results after all attempts.
+    Lost {
+        /// The row.
+        row: u32,
+    },
+    /// It waits for something that does not happen by itself.
+    Held {
+        /// The row.
+        row: u32,
+        /// The engine's reason.
+        reason: String,
+    },
+    /// The engine did not answer.
+    Unknown(String),
+}
+
+impl std::fmt::Display for Notice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Notice::Again {
+                row,
+                attempt,
+                reason,
+            } => write!(f, "row {row}: {reason}; attempt {attempt}"),
+            Notice::Lost { row } => {
+                write!(f, "row {row} is lost: none of its jobs had all results")
+            }
+            Notice::Held { row, reason } => write!(
+                f,
+                "row {row} is held by the cluster and will not start by itself: {reason}"
+            ),
+            Notice::Unknown(reason) => write!(f, "the cluster does not answer: {reason}"),
+        }
+    }
+}
+
+/// Whether an engine is silent, which is told once and not at every look.
+#[derive(Debug, Default)]
+pub struct Silence(bool);
+
+impl Silence {
+    /// Returns the notices of a look without those that tell of a silence which an earlier look has told of.
+    pub fn new_only(&mut self, notices: Vec<Notice>) -> Vec<Notice> {
+        let is_unknown = |notice: &Notice| matches!(notice, Notice::Unknown(_));
+        let is_silent = notices.iter().any(is_unknown);
+        let was_silent = std::mem::replace(&mut self.0, is_silent);
+        let kept = notices
+            .into_iter()
+            .filter(|notice| !(was_silent && is_unknown(notice)));
+        kept.collect()
+    }
+}
+
+/// A row without results.
+#[derive(Debug, Clone, Default)]
+struct Open {
+    attempts: u32,
+    /// Consecutive looks without a job of it.
+    missed: u32,
+    held: bool,
+    /// Attempts up to this one count no longer: their results said that they failed.
+    given_up: u32,
+    /// The machine that runs it, as the engine calls it.
+    machine: Option<String>,
+    /// Machines on which it failed, which are not to run it again.
+    failed_on: Vec<String>,
+}
+
+/// The numbers of rows by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Rows whose results are there.
+    pub done: usize,
+    /// Rows that run, as far as the engine's last answer tells.
+    pub running: usize,
+    /// Rows that wait.
+    pub queued: usize,
+    /// Rows without results after all attempts.
+    pub lost: usize,
+}
+
+/// Rows that are submitted, and what became of them.
+pub struct Dispatch<'e> {
+    engine: &'e dyn Engine,
+    /// What the arrays of all attempts have in common; their names have the attempt's number at the end.
+    array: JobArray,
+    open: BTreeMap<u32, Open>,
+    running: BTreeSet<u32>,
+    lost: BTreeSet<u32>,
+    done: usize,
+}
+
+impl<'e> Dispatch<'e> {
+    /// Begins with the rows of `array`. Rows whose jobs an earlier head has submitted are found again at the first look.
+    pub fn new(engine: &'e dyn Engine, array: JobArray) -> Self {
+        let rows = array.rows.iter();
+        let open = rows.map(|&row| (row, Open::default())).collect();
+        Dispatch {
+            engine,
+            array,
+            open,
+            running: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            done: 0,
+        }
+    }
+
+    /// Returns the name of the array of an attempt, from 1.
+    fn name(&self, attempt: u32) -> String {
+        format!("{}-{attempt}", self.array.name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        (1..=MOST_ATTEMPTS)
+            .map(|attempt| self.name(attempt))
+            .collect()
+    }
+
+    /// Adds a row, whose file is there.
+    pub fn add(&mut self, row: u32) {
+        if !self.lost.contains(&row) {
+            self.open.entry(row).or_default();
+        }
+    }
+
+    /// Returns the path of the file with a row's task.
+    pub fn task_file(&self, row: u32) -> PathBuf {
+        self.array.task_file(row)
+    }
+
+    /// Records that all results of `row` are there. Returns whether that is new.
+    pub fn finish(&mut self, row: u32) -> bool {
+        let was_open = self.open.remove(&row).is_some();
+        // A job that was given up may have published after all.
+        let was_lost = self.lost.remove(&row);
+        self.running.remove(&row);
+        self.done += usize::from(was_open || was_lost);
+        was_open || was_lost
+    }
+
+    /// Records that the results of `row` say that it failed, so that it is submitted again, if possible for another
+    /// machine.
+    pub fn retry(&mut self, row: u32) {
+        if let Some(open) = self.open.get_mut(&row) {
+            open.given_up = open.attempts;
+            open.missed = LOOKS;
+            // Only the engine names machines here: a result is anybody's text.
+            open.failed_on.extend(open.machine.take());
+        }
+    }
+
+    /// Returns the machines that run rows, as the engine calls them.
+    pub fn machines(&self) -> BTreeSet<&str> {
+        let running = self.running.iter().filter_map(|row| self.open.get(row));
+        running.filter_map(|open| open.machine.as_deref()).collect()
+    }
+
+    /// Returns whether every row has its results or is lost.
+    pub fn is_over(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Returns the numbers of rows by state.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            done: self.done,
+            running: self.running.len(),
+            queued: self.open.len() - self.running.len(),
+            lost: self.lost.len(),
+        }
+    }
+
+    /// Asks the engine, and submits what has no job and no results. Results must have been read after the engine was
+    /// asked last ([`Dispatch::finish`]).
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when the engine refuses the jobs; [`Kind::Interrupted`].
+    pub fn look(&mut self) -> Result<Vec<Notice>> {
+        let jobs = match self.engine.list(&self.names()) {
+            Listing::Known(jobs) => jobs,
+            Listing::Unknown(reason) => return Ok(vec![Notice::Unknown(reason)]),
+        };
+        let mut notices = Vec::new();
+        let mut due: BTreeMap<(u32, Vec<String>), Vec<u32>> = BTreeMap::new();
+        self.running.clear();
+        let rows: Vec<u32> = self.open.keys().copied().collect();
+        for row in rows {
+            let names = self.names();
+            let name = |attempt: u32| names[attempt as usize - 1].clone();
+            let of = |attempt| Some((attempt, jobs.get(&(name(attempt), row))?));
+            let Some(open) = self.open.get_mut(&row) else {
+                continue;
+            };
+            let counting = open.given_up + 1..=MOST_ATTEMPTS;
+            let states: Vec<(u32, &JobState)> = counting.filter_map(of).collect();
+            // An earlier head, or a submission that seemed to fail, may have got further.
+            let submitted = states
+                .iter()
+                .map(|(attempt, _)| *attempt)
+                .max()
+                .unwrap_or(0);
+            open.attempts = open.attempts.max(submitted);
+            let running = states.iter().find_map(|(_, state)| match state {
+                JobState::Running(machine) => Some(machine.clone()),
+                _ => None,
+            });
+            if running.is_some() {
+                open.machine = running;
+                self.running.insert(row);
+                open.missed = 0;
+                continue;
+            }
+            if states.iter().any(|(_, state)| **state == JobState::Queued) {
+                open.missed = 0;
+                continue;
+            }
+            let held = states.iter().find_map(|(_, state)| match state {
+                JobState::Held(reason) => Some(reason.clone()),
+                _ => None,
+            });
+            if let Some(reason) = held {
+                if !std::mem::replace(&mut open.held, true) {
+                    notices.push(Notice::Held { row, reason });
+                }
+                continue;
+            }
+            open.missed += u32::from(open.attempts > 0);
+            if open.attempts > 0 && open.missed < LOOKS {
+                continue;
+            }
+            open.missed = 0;
+            if open.attempts == MOST_ATTEMPTS {
+                self.open.remove(&row);
+                self.lost.insert(row);
+                notices.push(Notice::Lost { row });
+                continue;
+            }
+            open.attempts += 1;
+            if open.attempts > 1 {
+                let attempt = open.attempts;
+                let reason = match open.failed_on.last() {
+                    Some(machine) if open.given_up + 1 == attempt => {
+                        format!("it failed on {machine}")
+                    }
+                    _ => "its job ended without results".to_owned(),
+                };
+                notices.push(Notice::Again {
+                    row,
+                    attempt,
+                    reason,
+                });
+            }
+            let key = (open.attempts, open.failed_on.clone());
+            due.entry(key).or_default().push(row);
+        }
+        for ((attempt, not_on), rows) in due {
+            let array = JobArray {
+                name: self.name(attempt),
+                rows,
+                not_on,
+                ..self.array.clone()
+            };
+            match self.engine.submit(&array) {
+                Ok(()) => {}
+                // It may have been accepted all the same, which the next looks show.
+                Err(error) if error.kind() == Kind::Bench => {
+                    notices.push(Notice::Unknown(error.message().to_owned()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(notices)
+    }
+
+    /// Cancels all jobs.
+    ///
+    /// # Errors
+    /// The errors of [`Engine::cancel`].
+    pub fn cancel(&self) -> Result<()> {
+        self.engine.cancel(&self.names())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use perfquilt_model::error::Error;
+
+    use super::*;
+
+    /// Name, rows and excluded machines of a submitted array.
+    type Submission = (String, Vec<u32>, Vec<String>);
+
+    /// An engine that does what a test says.
+    #[derive(Default)]
+    struct Scripted {
+        jobs: Mutex<BTreeMap<(String, u32), JobState>>,
+        silent: Mutex<bool>,
+        loses_answers: Mutex<bool>,
+        submitted: Mutex<Vec<Submission>>,
+    }
+
+    impl Engine for Scripted {
+        fn submit(&self, array: &JobArray) -> Result<()> {
+            let mut submitted = self.submitted.lock().unwrap();
+            submitted.push((array.name.clone(), array.rows.clone(), array.not_on.clone()));
+            let mut jobs = self.jobs.lock().unwrap();
+            for &row in &array.rows {
+                jobs.insert((array.name.clone(), row), JobState::Queued);
+            }
+            if *self.loses_answers.lock().unwrap() {
+                return Err(Error::bench("no answer"));
+            }
+            Ok(())
+        }
+
+        fn list(&self, names: &[String]) -> Listing {
+            if *self.silent.lock().unwrap() {
+                return Listing::Unknown("it hangs".into());
+            }
+            let jobs = self.jobs.lock().unwrap().clone().into_iter();
+            Listing::Known(jobs.filter(|((name, _), _)| names.contains(name)).collect())
+        }
+
+        fn cancel(&self, _: &[String]) -> Result<()> {
+            self.jobs.lock().unwrap().clear();
+            Ok(())
+        }
+    }
+
+    impl Scripted {
+        fn set(&self, name: &str, row: u32, state: JobState) {
+            self.jobs
+                .lock()
+                .unwrap()
+                .insert((name.to_owned(), row), state);
+        }
+
+        fn submissions(&self) -> usize {
+            self.submitted.lock().unwrap().len()
+        }
+    }
+
+    fn array(rows: &[u32]) -> JobArray {
+        JobArray {
+            name: "w".into(),
+            rows: rows.to_vec(),
+            class: String::new(),
+            folder: "/x".into(),
+            program: "/p".into(),
+            minutes: 5,
+            not_on: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_row_without_results_is_submitted_again_after_two_looks_three_times_in_all() {
+        let engine = Scripted::default();
+        let mut dispatch = Dispatch::new(&engine, array(&[0, 1]));
+        assert_eq!(dispatch.look().unwrap(), []);
+        assert_eq!(
+            *engine.submitted.lock().unwrap(),
+            [("w-1".to_owned(), vec![0, 1], Vec::new())]
+        );
+        engine.set("w-1", 1, JobState::Ended);
+        assert_eq!(dispatch.look().unwrap(), []);
+        let again = |attempt| Notice::Again {
+            row: 1,
+            attempt,
+            reason: "its job ended without results".into(),
+        };
+        assert_eq!(dispatch.look().unwrap(), [again(2)]);
+        engine.set("w-2", 1, JobState::Ended);
+        dispatch.look().unwrap();
+        assert_eq!(dispatch.look().unwrap(), [again(3)]);
+        engine.set("w-3", 1, JobState::Running("n".into()));
+        dispatch.look().unwrap();
+        assert_eq!(dispatch.counts().running, 1);
+        engine.set("w-3", 1, JobState::Ended);
+        dispatch.look().unwrap();
+        assert_eq!(dispatch.look().unwrap(), [Notice::Lost { row: 1 }]);
+        // It published late.
+        assert!(dispatch.finish(1) && !dispatch.finish(1));
+        assert!(dispatch.finish(0) && dispatch.is_over());
+        assert_eq!(
+            dispatch.counts(),
+            Counts {
+                done: 2,
+                ..Counts::default()
+            }
+        );
+    }
+
+    #[test]
+    fn a_row_that_failed_is_submitted_at_once_for_another_machine() {
+        let engine = Scripted::default();
+        let mut dispatch = Dispatch::new(&engine, array(&[0]));
+        dispatch.look().unwrap();
+        engine.set("w-1", 0, JobState::Running("n1".into()));
+        dispatch.look().unwrap();
+        assert_eq!(dispatch.machines(), BTreeSet::from(["n1"]));
+        // Its job is still ending.
+        dispatch.retry(0);
+        let again = Notice::Again {
+            row: 0,
+            attempt: 2,
+            reason: "it failed on n1".into(),
+        };
+        assert_eq!(dispatch.look().unwrap(), [again]);
+        let submitted = engine.submitted.lock().unwrap();
+        assert_eq!(
+            submitted[1],
+            ("w-2".to_owned(), vec![0], vec!["n1".to_owned()])
+        );
+    }
+
+    #[test]
+    fn silence_means_nothing() {
+        let engine = Scripted::default();
+        let mut dispatch = Dispatch::new(&engine, array(&[0]));
+        dispatch.look().unwrap();
+        *engine.silent.lock().unwrap() = true;
+        for _ in 0..9 {
+            assert!(matches!(dispatch.look().unwrap()[..], [Notice::Unknown(_)]));
+        }
+        assert_eq!(engine.submissions(), 1);
+    }
+
+    #[test]
+    fn a_submission_whose_answer_is_lost_is_found() {
+        let engine = Scripted::default();
+        *engine.loses_answers.lock().unwrap() = true;
+        let mut dispatch = Dispatch::new(&engine, array(&[0]));
+        assert!(matches!(dispatch.look().unwrap()[..], [Notice::Unknown(_)]));
+        for _ in 0..5 {
+            assert_eq!(dispatch.look().unwrap(), []);
+        }
+        assert_eq!(engine.submissions(), 1);
+    }
+
+    #[test]
+    fn a_new_head_adopts_the_jobs_of_another() {
+        let engine = Scripted::default();
+        Dispatch::new(&engine, array(&[0, 1])).look().unwrap();
+        engine.set("w-1", 0, JobState::Running("n".into()));
+        let mut dispatch = Dispatch::new(&engine, array(&[0, 1]));
+        dispatch.look().unwrap();
+        assert_eq!(engine.submissions(), 1);
+        assert_eq!(
+            dispatch.counts(),
+            Counts {
+                running: 1,
+                queued: 1,
+                ..Counts::default()
+            }
+        );
+    }
+
+    #[test]
+    fn a_held_job_is_told_once_and_not_repeated() {
+        let engine = Scripted::default();
+        let mut dispatch = Dispatch::new(&engine, array(&[0]));
+        dispatch.look().unwrap();
+        engine.set("w-1", 0, JobState::Held("BadConstraints".into()));
+        assert!(matches!(
+            dispatch.look().unwrap()[..],
+            [Notice::Held { row: 0, .. }]
+        ));
+        assert_eq!(dispatch.look().unwrap(), []);
+        assert_eq!(engine.submissions(), 1);
+    }
+}

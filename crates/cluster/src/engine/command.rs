@@ -1,0 +1,163 @@
+//! An engine of commands from the configuration, for queueing systems without an adapter.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{CALL_TIMEOUT, Engine, JobArray, JobState, Listing};
+use perfquilt_config::{Section, expand};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::{Command, Output};
+
+/// `[cluster.command]`: commands with placeholders. `submit` runs once for each row and knows `{name}` (of the row's
+/// job), `{class}`, `{minutes}`, `{folder}` (of its files), `{program}`, `{file}` (of its task) and `{not_on}` (machines on which
+/// the task failed before, separated by commas): the job is to run `PROGRAM worker FILE`. `cancel` knows `{name}`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CommandEngine {
+    /// Queues a job.
+    submit: Vec<String>,
+    /// Prints the state of each job, a line each: its name, then `queued`, `held REASON`, `running MACHINE` or `ended`.
+    /// Jobs of others may be among them.
+    list: Vec<String>,
+    /// Cancels a job.
+    cancel: Vec<String>,
+}
+
+impl CommandEngine {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) without such a section, or for unknown placeholders.
+    pub fn read(section: &Section) -> Result<Self> {
+        let commands: CommandEngine = section.parse()?.ok_or_else(|| {
+            section.error(&[], "engine `command` needs a [cluster.command] section")
+        })?;
+        let known = |names: &[&str]| -> BTreeMap<String, String> {
+            let named = names.iter().map(|name| ((*name).to_owned(), String::new()));
+            named.collect()
+        };
+        let job = [
+            "name", "class", "minutes", "folder", "program", "file", "not_on",
+        ];
+        for (key, words, names) in [
+            ("submit", &commands.submit, &job[..]),
+            ("list", &commands.list, &[]),
+            ("cancel", &commands.cancel, &["name"]),
+        ] {
+            if words.first().is_none_or(String::is_empty) {
+                return Err(section.error(&[key], format!("`{key}` is an empty command")));
+            }
+            expand(words, &known(names)).map_err(|error| section.locate(&[key], error))?;
+        }
+        Ok(commands)
+    }
+}
+
+/// Returns the name of a row's job.
+fn job_name(array: &str, row: u32) -> String {
+    format!("{array}.{row}")
+}
+
+fn call(words: &[String]) -> Result<Output> {
+    Command::from_words(words)?
+        .network()
+        .uninterruptible()
+        .run_within(CALL_TIMEOUT)
+}
+
+/// Parses the lines of `list`.
+fn parse(text: &str, names: &[String]) -> BTreeMap<(String, u32), JobState> {
+    let job = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (name, state) = (words.next()?, words.next()?);
+        let rest = words.collect::<Vec<&str>>().join(" ");
+        let (array, row) = name.rsplit_once('.')?;
+        if !names.iter().any(|name| name == array) {
+            return None;
+        }
+        let state = match state {
+            "queued" => JobState::Queued,
+            "held" => JobState::Held(rest),
+            "running" => JobState::Running(rest),
+            "ended" => JobState::Ended,
+            _ => return None,
+        };
+        Some(((array.to_owned(), row.parse().ok()?), state))
+    };
+    text.lines().filter_map(job).collect()
+}
+
+impl Engine for CommandEngine {
+    fn submit(&self, array: &JobArray) -> Result<()> {
+        for &row in &array.rows {
+            let values = BTreeMap::from([
+                ("name".to_owned(), job_name(&array.name, row)),
+                ("class".to_owned(), array.class.clone()),
+                ("minutes".to_owned(), array.minutes.to_string()),
+                ("folder".to_owned(), array.folder.display().to_string()),
+                ("program".to_owned(), array.program.display().to_string()),
+                (
+                    "file".to_owned(),
+                    array.task_file(row).display().to_string(),
+                ),
+                ("not_on".to_owned(), array.not_on.join(",")),
+            ]);
+            let output = call(&expand(&self.submit, &values)?)?;
+            if !output.success() {
+                let fault = format!("`submit` of [cluster.command] {}", output.describe_exit());
+                return Err(Error::bench(fault).details(output.tail(5)));
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&self, names: &[String]) -> Listing {
+        match call(&self.list) {
+            Ok(output) if output.success() => Listing::Known(parse(&output.stdout_text(), names)),
+            Ok(output) => Listing::Unknown(output.tail(1).join("")),
+            Err(error) => Listing::Unknown(error.message().to_owned()),
+        }
+    }
+
+    fn cancel(&self, names: &[String]) -> Result<()> {
+        let Listing::Known(jobs) = self.list(names) else {
+            return Err(Error::bench(
+                "`list` of [cluster.command] failed, so nothing was cancelled",
+            ));
+        };
+        let mut failed = Vec::new();
+        for ((array, row), state) in jobs {
+            if state == JobState::Ended {
+                continue;
+            }
+            let values = BTreeMap::from([("name".to_owned(), job_name(&array, row))]);
+            let output = call(&expand(&self.cancel, &values)?)?;
+            if !output.success() {
+                failed.extend(output.tail(1));
+            }
+        }
+        if failed.is_empty() {
+            return Ok(());
+        }
+        Err(Error::bench("`cancel` of [cluster.command] failed").details(failed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_others_are_ignored() {
+        let text = "p-1.0 queued\np-1.3  held  no such class\np-1.4 running node 7\nother.1 running x\n\
+                    p-1.x queued\np-1.5 ended\np-1.6 sleeping\n\n";
+        let found = parse(text, &["p-1".to_owned()]);
+        let state = |row: u32| found.get(&("p-1".to_owned(), row));
+        assert_eq!(state(0), Some(&JobState::Queued));
+        assert_eq!(state(3), Some(&JobState::Held("no such class".into())));
+        assert_eq!(state(4), Some(&JobState::Running("node 7".into())));
+        assert_eq!(state(5), Some(&JobState::Ended));
+        assert_eq!(found.len(), 4);
+    }
+}
