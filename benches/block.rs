@@ -127,6 +127,7 @@ impl Case {
                     slow: Some(0.01 + noise / 10.0),
                     p99: Some(1.5e6 * (1.0 + noise)),
                     lane: None,
+                    machine: None,
                 });
             }
         }

@@ -57,6 +57,7 @@ fn main() {
                         slow: None,
                         p99: None,
                         lane: None,
+                        machine: None,
                     });
                 }
             }

@@ -134,6 +134,7 @@ fn fill(store: &Store, wanted: &Arguments, name: &str, blocks: usize, slices: us
                     slow: None,
                     p99: None,
                     lane: None,
+                    machine: None,
                 });
                 let noise = |_| (value * random.random_range(0.9..1.3)) as f32;
                 blobs.push(SliceBlob {

@@ -75,7 +75,8 @@ impl<'a> Bench<'a> {
         let workload = ws.config.workload(name).unwrap();
         let recipe = &ws.config.preset("quick").unwrap().recipe;
         let prepared = run::prepare(ws, None, &Silent).unwrap();
-        let built = run::build_points(ws, &prepared, recipe, &[Point::BASE], &Silent).unwrap();
+        let built =
+            run::build_points(ws, &prepared, (recipe, None), &[Point::BASE], &Silent).unwrap();
         let server = built[0].built.as_ref().unwrap().dir.clone();
         let adapter = server::adapter(ws).unwrap();
         let clients = Clients::new(ws, &prepared.release.name, &[workload]).unwrap();

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::Figure;
+use super::machines::Fleet;
 use super::random::Noise;
 use super::scenario::{EXPERIMENT, header, no_slices, points};
 use super::simulation::parallel;
@@ -86,8 +87,100 @@ fn simulation(
     }
 }
 
-fn simulations() -> Vec<Simulation> {
+/// Five hundred machines, some of which are unhealthy, slow or die.
+const LARGE: Fleet = Fleet {
+    machines: 500,
+    rows: 2,
+    between: 0.002,
+    noisy: 10,
+    shifted: 10,
+    slow: 20,
+    dying: 10,
+};
+/// Ten healthy machines.
+const TEN: Fleet = Fleet {
+    machines: 10,
+    rows: 4,
+    between: 0.003,
+    noisy: 0,
+    shifted: 0,
+    slow: 0,
+    dying: 0,
+};
+
+/// Simulations of machines that share an experiment.
+fn fleets() -> Vec<Simulation> {
     let mut all = Vec::new();
+    let large = "500 machines, ten noisy and ten shifted";
+    let few = [
+        ("ten machines on which a patch is worth ±0.3 %", TEN),
+        (
+            "six machines on which a patch is worth ±0.3 %",
+            Fleet { machines: 6, ..TEN },
+        ),
+        (
+            "three machines, effects on these",
+            Fleet { machines: 3, ..TEN },
+        ),
+    ];
+    for (name, fleet) in few {
+        let one = move |noise: &mut Noise| Ok(fleet.measure(noise)?.covered());
+        // On these machines alone, what differs between them only widens the intervals.
+        let most = if fleet.machines < 6 { 0.985 } else { 0.97 };
+        all.push(simulation(name, COVER, (0.94, most), 2, one));
+    }
+    let healthy = move |noise: &mut Noise| Ok(TEN.measure(noise)?.wrongly_left_out());
+    all.push(simulation(
+        "ten healthy machines",
+        LEAVES_OUT,
+        (0.0, 0.01),
+        2,
+        healthy,
+    ));
+    let covered = |noise: &mut Noise| Ok(LARGE.measure(noise)?.covered());
+    all.push(simulation(
+        large,
+        COVER,
+        (0.94, 0.97),
+        FLEET_ONE_IN,
+        covered,
+    ));
+    let noisy = |noise: &mut Noise| {
+        let found = LARGE.measure(noise)?;
+        Ok(found.left_out(&found.noisy))
+    };
+    all.push(simulation(
+        large,
+        "noisy ones that are left out",
+        (0.9, 1.0),
+        FLEET_ONE_IN,
+        noisy,
+    ));
+    let shifted = |noise: &mut Noise| {
+        let found = LARGE.measure(noise)?;
+        Ok(found.left_out(&found.shifted))
+    };
+    // The release and its control are far enough from each other on about half of them.
+    let what = "shifted ones that are left out";
+    all.push(simulation(large, what, (0.4, 0.75), FLEET_ONE_IN, shifted));
+    let wrongly = |noise: &mut Noise| Ok(LARGE.measure(noise)?.wrongly_left_out());
+    all.push(simulation(
+        large,
+        LEAVES_OUT,
+        (0.0, 0.01),
+        FLEET_ONE_IN,
+        wrongly,
+    ));
+    all
+}
+
+/// Divides the number of experiments of hundreds of machines.
+const FLEET_ONE_IN: usize = 40;
+
+const LEAVES_OUT: &str = "experiments that leave out a healthy machine";
+
+fn simulations() -> Vec<Simulation> {
+    let mut all = fleets();
     for patches in [1, 4, 20, 60] {
         let one_in = if patches > 10 { 10 } else { 2 };
         all.push(simulation(
@@ -375,6 +468,7 @@ fn observation(workload: &str, meter: Meter, block: u32, point: Point, log: f64)
         slow: None,
         p99: None,
         lane: None,
+        machine: None,
     }
 }
 
@@ -801,6 +895,7 @@ fn sliced(
                 slow: value.tail.map(|tail| tail.slow),
                 p99: value.tail.and_then(|tail| tail.p99),
                 lane: None,
+                machine: None,
                 ..observation("work", Meter::Time, block, value.point, 0.0)
             });
         }

@@ -5,6 +5,7 @@ pub mod bisection;
 mod checks;
 mod document;
 mod family;
+mod machines;
 mod page;
 mod plot;
 pub mod random;

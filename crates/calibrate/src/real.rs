@@ -171,7 +171,13 @@ pub fn real(
         repeats,
     } = request;
     let prepared = prepare(ws, None, progress)?;
-    let mut built = build_points(ws, &prepared, &preset.recipe, &[Point::BASE], progress)?;
+    let mut built = build_points(
+        ws,
+        &prepared,
+        (&preset.recipe, preset.on.as_deref()),
+        &[Point::BASE],
+        progress,
+    )?;
     let base = match built.pop() {
         Some(point) => point.built?,
         None => return Err(Error::internal("the release was not built")),

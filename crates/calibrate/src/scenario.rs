@@ -150,6 +150,7 @@ impl Scenario {
                 slow: None,
                 p99: None,
                 lane: None,
+                machine: None,
             });
         };
         match self {

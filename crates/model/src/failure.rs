@@ -31,6 +31,18 @@ pub struct Failure {
     pub hint: Option<String>,
 }
 
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let place = failure.place.map(|place| format!("in {place}"));
+        let error = Error::new(failure.kind, failure.message)
+            .details(place.into_iter().chain(failure.details));
+        match failure.hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    }
+}
+
 impl Failure {
     /// Creates a failure from `error`, for `point` if only one point is affected.
     pub fn new(error: &Error, point: Option<Point>) -> Self {

@@ -80,6 +80,9 @@ pub struct Observation {
     /// The lane that measured it, from 0, where several measured blocks side by side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<u32>,
+    /// The machine that measured it, where several did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
 }
 
 /// The first line of an observation file: the experiment that the observations belong to.

@@ -27,7 +27,7 @@ mod text;
 pub mod two_way;
 mod view;
 
-use perfquilt_judge::attribution::SUITE;
+use perfquilt_judge::attribution::{MachineNoise, SUITE};
 use perfquilt_model::observation::Conditions;
 
 pub use comment::{Notice, PendingApproval, comment};
@@ -45,6 +45,34 @@ fn workload_name(workload: &str) -> &str {
         SUITE => "all workloads",
         name => name,
     }
+}
+
+/// Says which machines the intervals hold for, and by how much machines differ at most; `None` for a single machine.
+fn describe_machines(machines: &[MachineNoise]) -> Option<String> {
+    let first = machines.first()?;
+    let count = first.machines.len();
+    let whom = if first.units {
+        format!(
+            "{count} machines measured, and each counts as one value: intervals hold for machines of this class."
+        )
+    } else {
+        let names: Vec<String> = first
+            .machines
+            .iter()
+            .map(|of| text::clean(&of.machine))
+            .collect();
+        format!(
+            "Intervals hold on these machines only ({}), with blocks as units; from six machines on they hold for the class.",
+            names.join(", ")
+        )
+    };
+    let widest = machines.iter().map(|of| of.between_sd).fold(0.0, f64::max);
+    let smallest = machines.iter().map(|of| of.p_value).fold(1.0, f64::min);
+    Some(format!(
+        "{whom} From machine to machine a point varies by {}{} (p = {smallest:.2}).",
+        if machines.len() > 1 { "at most " } else { "" },
+        number::spread(widest),
+    ))
 }
 
 /// Describes the conditions on the machine in a sentence; of several workloads, the worst values.

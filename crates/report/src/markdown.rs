@@ -353,7 +353,13 @@ pub(super) fn noise(page: &mut String, attribution: &Attribution) {
             show(spread.within_sd)
         );
     }
-    if let Some(words) = super::describe_conditions(&attribution.noise.conditions) {
+    let noise = &attribution.noise;
+    let words = super::describe_machines(&noise.machines);
+    let words = words.map(|words| sentence(&words).to_string());
+    for words in words
+        .into_iter()
+        .chain(super::describe_conditions(&noise.conditions))
+    {
         let _ = writeln!(body, "\n{words}");
     }
     let controls = &attribution.noise.control;

@@ -337,7 +337,12 @@ impl TextPage {
         for line in lines {
             self.indented(&line, 2, "");
         }
-        if let Some(words) = super::describe_conditions(&attribution.noise.conditions) {
+        let noise = &attribution.noise;
+        let words = super::describe_machines(&noise.machines);
+        for words in words
+            .into_iter()
+            .chain(super::describe_conditions(&noise.conditions))
+        {
             self.paragraph(&words, "");
         }
         let timed = attribution

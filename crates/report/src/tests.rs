@@ -131,6 +131,7 @@ impl Experiment {
                             slow: None,
                             p99: None,
                             lane: None,
+                            machine: None,
                         });
                         if let (Some(from), Meter::Time) = (self.stalled, meter)
                             && let Some(last) = observations.last_mut()

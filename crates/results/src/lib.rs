@@ -2,5 +2,6 @@
 //! effects of patches before and after a rebase.
 
 pub mod analyse;
+pub mod merge;
 pub mod outcome;
 pub mod worth;

@@ -3,11 +3,8 @@
 //! again (docs/json.md). Neither file is trusted, because code of untrusted patches ran on the machine that
 //! wrote them.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::analyse;
@@ -18,7 +15,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Meter;
 use perfquilt_store::{ExperimentId, Store};
-use perfquilt_system::files::write_file;
+use perfquilt_system::files::{open_untrusted, read_untrusted, write_file};
 use perfquilt_system::git::Git;
 
 /// The file with the failures.
@@ -77,8 +74,7 @@ impl RunOutcome {
             Error::usage(format!("there is no {}", path.display()))
                 .hint("`perfquilt run --outcome FOLDER` writes it")
         };
-        let file = plain(path)?.ok_or_else(missing)?;
-        let text = whole(file, path, LARGEST)?;
+        let text = read_untrusted(path, LARGEST)?.ok_or_else(missing)?;
         let mut outcome: RunOutcome =
             serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
         if outcome.schema != 1 {
@@ -113,38 +109,6 @@ pub const MOST: u64 = 1 << 30;
 /// The largest size of untrusted observations, packed, in bytes.
 const MOST_PACKED: u64 = 256 << 20;
 
-/// Opens an untrusted file. It must be a plain file, because a link could point to a file that its author may
-/// not read, and a pipe might never end. Returns `None` if it does not exist.
-fn plain(path: &Path) -> Result<Option<File>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let refused = |why: &str| Error::usage(format!("{why}, so it was not read")).at(path, None);
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
-        Err(rustix::io::Errno::NOENT) => return Ok(None),
-        Err(rustix::io::Errno::LOOP) => return Err(refused("it is a link")),
-        Err(error) => return Err(Error::io("read", path, &error.into())),
-    };
-    let kind = file.metadata().map_err(|e| Error::io("read", path, &e))?;
-    if kind.is_file() {
-        Ok(Some(file))
-    } else {
-        Err(refused("it is not a plain file"))
-    }
-}
-
-/// Reads at most `most` bytes of `file`; a larger file is an error.
-fn whole(file: File, path: &Path, most: u64) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.take(most + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| Error::io("read", path, &e))?;
-    if bytes.len() as u64 <= most {
-        Ok(bytes)
-    } else {
-        Err(Error::usage(format!("it is larger than {most} bytes")).at(path, None))
-    }
-}
-
 /// Refuses an outcome folder that is a link.
 fn folder(dir: &Path) -> Result<()> {
     match std::fs::symlink_metadata(dir) {
@@ -166,7 +130,7 @@ pub fn read(
     folder(dir)?;
     let outcome = RunOutcome::read(&dir.join(OUTCOME_FILE))?;
     let observations = dir.join(OBSERVATIONS_FILE);
-    let attribution = match plain(&observations)? {
+    let attribution = match open_untrusted(&observations)? {
         Some(file) => Some(analyse::opened(file, &observations, MOST, margin)?),
         None => None,
     };
@@ -177,10 +141,7 @@ pub fn read(
 fn packed(dir: &Path) -> Result<Option<Vec<u8>>> {
     folder(dir)?;
     let path = dir.join(OBSERVATIONS_FILE);
-    match plain(&path)? {
-        Some(file) => whole(file, &path, MOST_PACKED).map(Some),
-        None => Ok(None),
-    }
+    read_untrusted(&path, MOST_PACKED)
 }
 
 /// Reads the bisection's session in the folder `dir`, if there is one; its decisions follow from its
@@ -191,10 +152,9 @@ fn packed(dir: &Path) -> Result<Option<Vec<u8>>> {
 pub fn bisection(dir: &Path) -> Result<Option<bisect::Session>> {
     folder(dir)?;
     let path = dir.join(BISECTION_FILE);
-    let Some(file) = plain(&path)? else {
+    let Some(bytes) = read_untrusted(&path, LARGEST_SESSION)? else {
         return Ok(None);
     };
-    let bytes = whole(file, &path, LARGEST_SESSION)?;
     let text =
         std::str::from_utf8(&bytes).map_err(|_| Error::usage("it is not UTF-8").at(&path, None))?;
     bisect::Session::parse(text)
@@ -384,7 +344,7 @@ mod tests {
         std::os::unix::fs::symlink(&secret, &observations).unwrap();
         refused();
         std::fs::remove_file(&observations).unwrap();
-        let (mode, kind) = (Mode::RUSR, rustix::fs::FileType::Fifo);
+        let (mode, kind) = (rustix::fs::Mode::RUSR, rustix::fs::FileType::Fifo);
         rustix::fs::mknodat(rustix::fs::CWD, &observations, kind, mode, 0).unwrap();
         refused();
         std::fs::remove_file(&observations).unwrap();

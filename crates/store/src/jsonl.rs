@@ -273,7 +273,7 @@ fn faulty_field(error: &serde_json::Error, text: &[u8]) -> Option<String> {
 
 /// The name of an observation's field, and a check of its values.
 type Field = (&'static str, fn(&serde_json::Value) -> bool);
-const FIELDS: [Field; 16] = [
+const FIELDS: [Field; 17] = [
     ("schema", fits::<u32>),
     ("experiment", fits::<String>),
     ("block", fits::<u32>),
@@ -290,6 +290,7 @@ const FIELDS: [Field; 16] = [
     ("slow", fits::<Option<f64>>),
     ("p99", fits::<Option<f64>>),
     ("lane", fits::<Option<u32>>),
+    ("machine", fits::<Option<String>>),
 ];
 
 fn fits<T: serde::de::DeserializeOwned>(value: &serde_json::Value) -> bool {

@@ -213,8 +213,8 @@ impl Store {
                 .execute(
                     "INSERT OR REPLACE INTO plans
                          (experiment, workload, meter, blocks, min_blocks, resolution, extended, windows,
-                          first_look)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                          first_look, wave)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
                     params![
                         id.0,
                         plan.workload,
@@ -224,7 +224,8 @@ impl Store {
                         plan.resolution,
                         plan.extended,
                         plan.windows,
-                        plan.first_look
+                        plan.first_look,
+                        plan.wave
                     ],
                 )
                 .map_err(self.failed("write"))?;
@@ -442,7 +443,7 @@ impl Store {
         let mut insert = transaction
             .prepare_cached(
                 "INSERT INTO observations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-                     ?11, ?12, ?13, ?14)",
+                     ?11, ?12, ?13, ?14, ?15)",
             )
             .map_err(self.failed("write"))?;
         for observation in observations {
@@ -472,6 +473,7 @@ impl Store {
                     checked.slow,
                     checked.p99,
                     checked.lane,
+                    checked.machine,
                 ])
                 .map_err(|error| match error.sqlite_error_code() {
                     Some(rusqlite::ErrorCode::ConstraintViolation) => Error::internal(format!(

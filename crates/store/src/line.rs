@@ -47,6 +47,7 @@ struct Fields<'a> {
     slow: Option<f64>,
     p99: Option<f64>,
     lane: Option<u32>,
+    machine: Option<&'a str>,
 }
 
 impl<'a> Fields<'a> {
@@ -70,6 +71,7 @@ impl<'a> Fields<'a> {
             "slow" => once(&mut self.slow, cursor.float()?),
             "p99" => once(&mut self.p99, cursor.float()?),
             "lane" => once(&mut self.lane, cursor.small()?),
+            "machine" => once(&mut self.machine, cursor.string()?),
             _ => None,
         }
     }
@@ -93,6 +95,7 @@ impl<'a> Fields<'a> {
             slow: self.slow,
             p99: self.p99,
             lane: self.lane,
+            machine: self.machine.map(Cow::Borrowed),
         })
     }
 }
@@ -205,7 +208,7 @@ impl<'a> Cursor<'a> {
 mod tests {
     use super::*;
 
-    const LINE: &str = r#"{"schema":1,"experiment":"quick-1","block":3,"order":2,"point":"alone:2","layout":18446744073709551615,"workload":"oltp – größer","meter":"l1i_misses","unit":"misses/txn","value":91823.4e-3,"n":400,"direct":true,"mean":92000.5,"slow":0.01,"p99":1e5,"lane":1}"#;
+    const LINE: &str = r#"{"schema":1,"experiment":"quick-1","block":3,"order":2,"point":"alone:2","layout":18446744073709551615,"workload":"oltp – größer","meter":"l1i_misses","unit":"misses/txn","value":91823.4e-3,"n":400,"direct":true,"mean":92000.5,"slow":0.01,"p99":1e5,"lane":1,"machine":"node-7"}"#;
 
     fn slow(text: &[u8]) -> Option<ObservationRef<'_>> {
         serde_json::from_slice(text).ok()

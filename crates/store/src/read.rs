@@ -100,7 +100,7 @@ impl Store {
         let mut damaged = Ok(());
         self.rows(
             "SELECT workload, meter, block, point, position, layout, value, n, direct,
-                    mean, slow, p99, lane
+                    mean, slow, p99, lane, machine
              FROM observations
              WHERE experiment = ?1 ORDER BY workload, meter, direct, block, point",
             params![id.0],
@@ -219,7 +219,8 @@ impl Store {
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn planned(&self, id: ExperimentId) -> Result<Vec<PlannedBlocks>> {
         self.rows(
-            "SELECT workload, meter, blocks, min_blocks, resolution, extended, windows, first_look FROM plans
+            "SELECT workload, meter, blocks, min_blocks, resolution, extended, windows, first_look, wave
+             FROM plans
              WHERE experiment = ?1",
             params![id.0],
             |row| {
@@ -232,6 +233,7 @@ impl Store {
                     extended: row.get(5)?,
                     windows: row.get(6)?,
                     first_look: row.get(7)?,
+                    wave: row.get(8)?,
                 };
                 Ok((row.get::<_, String>(1)?, plan))
             },
@@ -458,6 +460,7 @@ fn observation(row: &rusqlite::Row<'_>, name: &str) -> rusqlite::Result<Result<O
         slow: row.get(10)?,
         p99: row.get(11)?,
         lane: row.get(12)?,
+        machine: row.get(13)?,
     }))
 }
 

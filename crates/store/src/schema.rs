@@ -214,6 +214,12 @@ const MIGRATIONS: &[&str] = &[
     -- The blocks before those of the windows, which measure the last points of all of them.
     ALTER TABLE plans ADD COLUMN first_look INTEGER;
 ",
+    "
+    -- The machine that measured a block, where several did.
+    ALTER TABLE observations ADD COLUMN machine TEXT;
+    -- The number of blocks of a wave, after which an experiment on several machines may end.
+    ALTER TABLE plans ADD COLUMN wave INTEGER;
+",
 ];
 
 /// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.

@@ -157,6 +157,7 @@ fn file(name: &str, rows: &[RecordedRow]) -> ObservationFile {
                 slow: None,
                 p99: None,
                 lane: None,
+                machine: None,
             });
         }
         if untimed > 0 {

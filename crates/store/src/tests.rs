@@ -46,6 +46,7 @@ fn observation(block: u32, point: usize) -> Observation {
         slow: None,
         p99: None,
         lane: None,
+        machine: None,
     }
 }
 
@@ -354,6 +355,7 @@ fn supplements_come_back() {
             extended: true,
             windows: None,
             first_look: None,
+            wave: None,
             ..PlannedBlocks::fixed("oltp", Meter::Time, 12)
         },
     ];

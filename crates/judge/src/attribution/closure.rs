@@ -1,11 +1,8 @@
 //! The closure check: compares the total with an independent measurement of the whole series.
 
-use std::collections::BTreeMap;
-
 use super::document::{Closure, ClosureSide, Effect};
 use super::effects::{Effects, mean_contrast, over_units};
-use crate::stats::{Interval, StoppingRule, Units, speed};
-use perfquilt_model::observation::Meter;
+use crate::stats::{Interval, StoppingRule, speed};
 
 impl Effects<'_> {
     /// Compares each effect of `total` with the direct comparison of its points, from the first experiment
@@ -23,7 +20,7 @@ impl Effects<'_> {
             return None;
         }
         self.completed_by_staleness(false).find_map(|(_, source)| {
-            let of = |tables, units: &BTreeMap<Meter, Units>| {
+            let of = |tables, direct: bool| {
                 let tables = self.tables(tables, &effect.workload, effect.meter)?;
                 // The direct blocks have no control.
                 let averaged = self.with_control(&tables, &weights);
@@ -35,12 +32,16 @@ impl Effects<'_> {
                 } else {
                     StoppingRule::FixedSample
                 };
-                let found =
-                    over_units(units.get(&effect.meter), weights, &by_block, stopping_rule)?;
+                let found = over_units(
+                    source.independent(effect.meter, direct),
+                    weights,
+                    &by_block,
+                    stopping_rule,
+                )?;
                 Some((found.interval, by_block.len()))
             };
-            let (total, blocks) = of(&source.blocks, &source.units)?;
-            let (direct, directs) = of(&source.direct, &source.direct_units)?;
+            let (total, blocks) = of(&source.blocks, false)?;
+            let (direct, directs) = of(&source.direct, true)?;
             let difference = total.minus(&direct);
             let known = difference.half_width.is_finite();
             // An interval as wide as the effect itself contains 0 whatever the direct blocks measured.

@@ -4,15 +4,17 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{
-    Attribution, ControlEffect, Dependence, Effect, EffectKind, Group, LaneFigures, LaneNoise,
-    Noise, NoiseSpread, Operation, PatchEffects, PointDependence, Progress, Stopping,
+    Attribution, ControlEffect, Dependence, Effect, EffectKind, ExcludedMachine, Group,
+    LaneFigures, LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, Operation,
+    PatchEffects, PlaceFigures, PointDependence, Progress, Stopping,
 };
 use super::effects::{Effects, SharedSpreads};
 use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource};
 use super::unexecuted::Unexecuted;
+use super::unhealthy::unhealthy;
 use super::warnings::warnings;
-use crate::stats::{BlockTable, LEVEL, StoppingRule, Units, speed};
+use crate::stats::{BlockTable, LEVEL, PlaceSpread, StoppingRule, Units, speed};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, Meter, ObservationRef, PlannedBlocks, RowName, Supplement,
@@ -28,6 +30,8 @@ pub struct Collector<'a> {
     sources: Vec<ObservationSource>,
     /// The observations of the first look, and all counts; empty without one.
     first_look: ObservationSource,
+    /// The number of blocks by meter and workload before machines were left out; `None` if none was.
+    all_blocks: Option<BTreeMap<(Meter, String), u32>>,
 }
 
 /// The reason why an observation cannot be used.
@@ -84,6 +88,7 @@ impl<'a> Collector<'a> {
             supplement,
             sources,
             first_look: ObservationSource::default(),
+            all_blocks: None,
         })
     }
 
@@ -123,6 +128,42 @@ impl<'a> Collector<'a> {
     /// Makes the attribution of all added observations. `margin` gives the equivalence margin of a meter as a
     /// fraction of speed.
     pub fn finish(&self, margin: &dyn Fn(Meter) -> f64) -> Attribution {
+        let (workloads, _) = self.workloads();
+        let (numbers, excluded) = unhealthy(&self.sources[0], &workloads);
+        if numbers.is_empty() {
+            return self.attribution(margin, Vec::new(), Vec::new());
+        }
+        let with_all = self.judge(&workloads, &self.workloads().1, margin).total;
+        self.without_machines(&numbers)
+            .attribution(margin, excluded, with_all)
+    }
+
+    /// Returns this collector without the timed blocks that the machines with these numbers measured.
+    fn without_machines(&self, numbers: &BTreeSet<u32>) -> Collector<'_> {
+        let mut sources = self.sources.clone();
+        let all = self.sources[0].each();
+        let all_blocks = all.map(|(meter, workload, table)| {
+            let blocks = u32::try_from(table.blocks()).unwrap_or(u32::MAX);
+            ((meter, workload.clone()), blocks)
+        });
+        let all_blocks = all_blocks.collect();
+        sources[0] = self.sources[0].without_machines(numbers);
+        Collector {
+            header: Cow::Borrowed(&self.header),
+            supplement: Cow::Borrowed(&self.supplement),
+            unexecuted: self.unexecuted.clone(),
+            sources,
+            first_look: self.first_look.clone(),
+            all_blocks: Some(all_blocks),
+        }
+    }
+
+    fn attribution(
+        &self,
+        margin: &dyn Fn(Meter) -> f64,
+        excluded_machines: Vec<ExcludedMachine>,
+        total_with_excluded: Vec<Effect>,
+    ) -> Attribution {
         let header = &*self.header;
         let (workloads, operations) = self.workloads();
         let JudgedEffects {
@@ -151,6 +192,9 @@ impl<'a> Collector<'a> {
             spread: self.spread(source, &workloads),
             dependence: dependence(source, &workloads),
             lanes: lanes(source, &workloads),
+            machines: machines(source, &workloads),
+            excluded_machines,
+            total_with_excluded,
             layouts: source.units.values().map(Units::layouts).max().unwrap_or(0),
             conditions: self.supplement.conditions.clone(),
         };
@@ -408,7 +452,10 @@ impl<'a> Collector<'a> {
                 .iter()
                 .map(|workload| {
                     let table = own.and_then(|tables| tables.get(workload));
-                    let done = table.map_or(0, |t| u32::try_from(t.blocks()).unwrap_or(u32::MAX));
+                    let kept = table.map_or(0, |t| u32::try_from(t.blocks()).unwrap_or(u32::MAX));
+                    let all = self.all_blocks.as_ref();
+                    let all = all.and_then(|all| all.get(&(meter, workload.clone())));
+                    let done = all.copied().unwrap_or(kept);
                     let plan = self.plan(workload, meter);
                     let stopped = plan.is_some_and(|plan| plan.min_blocks.is_some())
                         && stopping.is_some_and(|stopping| stopping.ended);
@@ -505,13 +552,10 @@ fn lanes(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<LaneNoise>
         .each()
         .filter(|(meter, workload, _)| meter.is_timed() && is_whole(workloads, *meter, workload))
         .filter_map(|(meter, workload, table)| {
-            let found = table.largest_window().compare_lanes(&source.lanes)?;
-            let lanes = found.lanes.iter().map(|of| LaneFigures {
-                lane: of.lane,
-                blocks: of.blocks,
-                block_sd: of.sd,
-                control: of.control.map(speed),
-                largest_difference: speed(of.largest_difference),
+            let found = table.largest_window().compare_places(&source.lanes)?;
+            let lanes = found.places.iter().map(|of| LaneFigures {
+                lane: of.place,
+                figures: figures(of),
             });
             Some(LaneNoise {
                 workload: workload.clone(),
@@ -521,6 +565,45 @@ fn lanes(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<LaneNoise>
             })
         })
         .collect()
+}
+
+/// Compares the machines that measured whole workloads.
+fn machines(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<MachineNoise> {
+    let names = source.machines.names();
+    source
+        .each()
+        .filter(|(meter, workload, _)| meter.is_timed() && is_whole(workloads, *meter, workload))
+        .filter_map(|(meter, workload, table)| {
+            let by_block = source.machines.by_block();
+            let found = table.largest_window().compare_places(by_block)?;
+            let mut machines: Vec<MachineFigures> = found
+                .places
+                .iter()
+                .map(|of| MachineFigures {
+                    machine: names.get(&of.place).copied().unwrap_or_default().to_owned(),
+                    figures: figures(of),
+                })
+                .collect();
+            machines.sort_by(|a, b| a.machine.cmp(&b.machine));
+            Some(MachineNoise {
+                workload: workload.clone(),
+                meter,
+                machines,
+                between_sd: found.between_sd,
+                p_value: found.p_value,
+                units: source.machines.units(false).is_some(),
+            })
+        })
+        .collect()
+}
+
+fn figures(of: &PlaceSpread) -> PlaceFigures {
+    PlaceFigures {
+        blocks: of.blocks,
+        block_sd: of.sd,
+        control: of.control.map(speed),
+        largest_difference: speed(of.largest_difference),
+    }
 }
 
 /// Effects with their adjusted verdicts.

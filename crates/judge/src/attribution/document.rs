@@ -570,6 +570,17 @@ pub struct Noise {
     /// few blocks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lanes: Vec<LaneNoise>,
+    /// Comparisons of the machines that measured blocks, by workload and meter; empty with a single machine or few
+    /// blocks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<MachineNoise>,
+    /// Machines whose timed values are left out of all other figures: their control or the spread of their values is
+    /// unlike the other machines'. What patches are worth there does not matter.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub excluded_machines: Vec<ExcludedMachine>,
+    /// The effects of the whole series with the values of the excluded machines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub total_with_excluded: Vec<Effect>,
     /// The largest number of code layouts behind the figures of a point; 1 if layouts were not varied.
     pub layouts: usize,
     /// Conditions on the machine while times were measured, by workload; empty when unknown.
@@ -596,13 +607,77 @@ pub struct LaneNoise {
 pub struct LaneFigures {
     /// The lane, from 0.
     pub lane: u32,
+    /// Its values.
+    #[serde(flatten)]
+    pub figures: PlaceFigures,
+}
+
+/// The machines of one workload and meter.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MachineNoise {
+    /// The workload.
+    pub workload: String,
+    /// The meter.
+    pub meter: Meter,
+    /// The machines, by name.
+    pub machines: Vec<MachineFigures>,
+    /// Standard deviation of a point's true cost between machines, as a fraction of the value.
+    pub between_sd: f64,
+    /// P-value under the hypothesis that all machines find the same differences between points, adjusted for the number
+    /// of points and machines.
+    pub p_value: f64,
+    /// Whether a machine is the unit of intervals, which then hold for all machines of the class; else they hold for
+    /// these machines alone.
+    pub units: bool,
+}
+
+/// A machine whose values are left out.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ExcludedMachine {
+    /// The machine's name.
+    pub machine: String,
+    /// The workload that showed it.
+    pub workload: String,
+    /// The meter that showed it.
+    pub meter: Meter,
+    /// Number of its blocks.
+    pub blocks: usize,
+    /// What is wrong.
+    pub reason: ExclusionReason,
+    /// P-value under the hypothesis that it is as the others, adjusted for the number of machines and tests.
+    pub p_value: f64,
+}
+
+/// Why a machine is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExclusionReason {
+    /// The control differs from the release by this, as a fraction of speed.
+    Control(f64),
+    /// Values vary by this factor of those of the other machines.
+    Spread(f64),
+}
+
+/// The values that one machine measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MachineFigures {
+    /// The machine's name.
+    pub machine: String,
+    /// Its values.
+    #[serde(flatten)]
+    pub figures: PlaceFigures,
+}
+
+/// The values that one lane or machine measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PlaceFigures {
     /// Number of its blocks.
     pub blocks: usize,
     /// Standard deviation of a value around block and point, as a fraction of the value; `null` when unknown.
     pub block_sd: Option<f64>,
-    /// The control's apparent effect on this lane, as a fraction of speed; `null` without a control.
+    /// The control's apparent effect there, as a fraction of speed; `null` without a control.
     pub control: Option<f64>,
-    /// The largest difference of a point from its mean on the other lanes, as a fraction of speed.
+    /// The largest difference of a point from its mean at the other places, as a fraction of speed.
     pub largest_difference: f64,
 }
 

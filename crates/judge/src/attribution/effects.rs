@@ -421,7 +421,7 @@ impl Effects<'_> {
                 };
                 let sample = ContrastSample {
                     tables: &tables,
-                    units: source.units.get(&meter),
+                    units: source.independent(meter, false),
                     stopping_rule,
                     counts: !meter.is_timed(),
                     shared: self.shared((place, None, meter), workload, weights),
@@ -489,7 +489,7 @@ impl Effects<'_> {
             let counts = statistic == Statistic::Slow;
             let sample = ContrastSample {
                 tables: &tables,
-                units: source.units.get(&meter),
+                units: source.independent(meter, false),
                 stopping_rule,
                 counts,
                 shared: self.shared((place, Some(statistic), meter), workload, weights),

@@ -10,6 +10,7 @@ mod effects;
 mod functions;
 mod groups;
 mod left_out;
+mod machines;
 mod multiplicity;
 mod points;
 mod stopping;
@@ -18,6 +19,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod unexecuted;
+mod unhealthy;
 mod warnings;
 mod within;
 
@@ -28,8 +30,9 @@ pub use agreement::Agreement;
 pub use change::{PatchChange, changes};
 pub use collect::{Collector, ObservationFault};
 pub use document::{
-    Attribution, Closure, ClosureSide, ControlEffect, Dependence, Effect, EffectKind, Group,
-    Interval, LaneFigures, LaneNoise, Noise, NoiseSpread, OpenEffect, Operation, PatchEffects,
+    Attribution, Closure, ClosureSide, ControlEffect, Dependence, Effect, EffectKind,
+    ExcludedMachine, ExclusionReason, Group, Interval, LaneFigures, LaneNoise, MachineFigures,
+    MachineNoise, Noise, NoiseSpread, OpenEffect, Operation, PatchEffects, PlaceFigures,
     PointDependence, Progress, Provenance, SUITE, Stopping, TailFigure, TailFigures,
     TransactionCost, Verdict,
 };

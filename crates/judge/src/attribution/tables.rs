@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::machines::Machines;
 use crate::stats::{BlockTable, Units};
 use perfquilt_model::observation::{Meter, ObservationRef, Statistic};
 
@@ -33,6 +34,8 @@ pub(super) struct ObservationSource {
     pub(super) direct_units: BTreeMap<Meter, Units>,
     /// The lane that measured each timed block, where several did.
     pub(super) lanes: BTreeMap<u32, u32>,
+    /// The machines that measured blocks, where several did.
+    pub(super) machines: Machines,
     /// Tables of the mean and the tail in the blocks over all points.
     pub(super) tails: BTreeMap<Statistic, TablesByMeter>,
 }
@@ -61,11 +64,28 @@ impl ObservationSource {
         {
             self.lanes.insert(block, lane);
         }
+        if let Some(machine) = &observation.machine
+            && observation.meter.is_timed()
+        {
+            self.machines.add(machine, block, observation.direct);
+        }
         let is_new = table_of(tables, observation).insert(block, point, value, n);
         if is_new {
             self.add_tail(observation);
         }
         is_new
+    }
+
+    /// Returns the independent units of the blocks over all points, or of the closure check's if `direct`: machines, if
+    /// there are enough of them.
+    pub(super) fn independent(&self, meter: Meter, direct: bool) -> Option<&Units> {
+        let machines = self.machines.units(direct).filter(|_| meter.is_timed());
+        let by_meter = if direct {
+            &self.direct_units
+        } else {
+            &self.units
+        };
+        machines.or_else(|| by_meter.get(&meter))
     }
 
     /// Iterates over the tables of the blocks over all points.
@@ -93,6 +113,44 @@ impl ObservationSource {
                 // The insertion of the value has already ruled out a duplicate point.
                 table.insert_plain(block, point, value, n);
             }
+        }
+    }
+
+    /// Returns this source without the timed blocks that the machines with these numbers measured.
+    pub(super) fn without_machines(&self, excluded: &BTreeSet<u32>) -> Self {
+        let filtered = |tables: &TablesByMeter, of: &BTreeMap<u32, u32>| -> TablesByMeter {
+            let keeps = |block: u32| {
+                of.get(&block)
+                    .is_none_or(|machine| !excluded.contains(machine))
+            };
+            tables
+                .iter()
+                .map(|(&meter, by_workload)| {
+                    let each = by_workload.iter().map(|(workload, table)| {
+                        let table = if meter.is_timed() {
+                            table.filtered(&keeps)
+                        } else {
+                            table.clone()
+                        };
+                        (workload.clone(), table)
+                    });
+                    (meter, each.collect())
+                })
+                .collect()
+        };
+        let blocks = self.machines.by_block();
+        ObservationSource {
+            blocks: filtered(&self.blocks, blocks),
+            direct: filtered(&self.direct, self.machines.by_direct_block()),
+            tails: self
+                .tails
+                .iter()
+                .map(|(&statistic, tables)| (statistic, filtered(tables, blocks)))
+                .collect(),
+            machines: self.machines.without(excluded),
+            units: self.units.clone(),
+            direct_units: self.direct_units.clone(),
+            lanes: self.lanes.clone(),
         }
     }
 

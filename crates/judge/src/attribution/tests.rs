@@ -8,6 +8,7 @@ mod carried;
 mod counts;
 mod groups;
 mod laws;
+mod machines;
 mod operations;
 mod unexecuted;
 mod unpaired;
@@ -60,6 +61,7 @@ pub(crate) fn observation(
         slow: None,
         p99: None,
         lane: None,
+        machine: None,
     }
 }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::document::{Attribution, Effect, SUITE};
+use super::document::{Attribution, Effect, ExcludedMachine, ExclusionReason, SUITE};
 use super::tables::ObservationSource;
 use super::unexecuted::Unexecuted;
-use crate::stats::{BlockTable, CompleteBlocks, holm, median};
+use crate::stats::{BlockTable, CompleteBlocks, blocks_needed, holm, median};
 use perfquilt_model::observation::{Conditions, Meter};
 use perfquilt_model::point::Point;
 
@@ -20,6 +20,17 @@ enum Warning<'a> {
     Dependent { row: WarningRow<'a>, lag1: f64 },
     /// Lanes find different effects.
     Lanes { row: WarningRow<'a>, largest: f64 },
+    /// A machine is left out; the total over all workloads with and without the excluded machines.
+    Excluded {
+        machine: &'a ExcludedMachine,
+        with: Option<&'a Effect>,
+    },
+    /// More machines are needed for the resolution.
+    Machines {
+        row: WarningRow<'a>,
+        needed: usize,
+        of: usize,
+    },
     /// A point changed in the middle of the experiment while the others did not.
     Changed {
         row: WarningRow<'a>,
@@ -108,6 +119,45 @@ impl fmt::Display for Warning<'_> {
                 "Lanes disagree on {row}: a point differs by {} from lane to lane, more than chance explains. \
                  Effects are the mean over lanes; `--lanes 1` measures on one.",
                 percent(*largest)
+            ),
+            Warning::Excluded { machine, with } => {
+                write!(
+                    f,
+                    "Machine {} is left out ({} blocks): ",
+                    machine.machine.escape_debug(),
+                    machine.blocks
+                )?;
+                match machine.reason {
+                    ExclusionReason::Control(difference) => write!(
+                        f,
+                        "its control, the same binary measured twice, differs from itself by {}",
+                        percent(difference)
+                    )?,
+                    ExclusionReason::Spread(factor) => {
+                        write!(
+                            f,
+                            "its values vary {factor:.1} times as much as those of the others"
+                        )?;
+                    }
+                }
+                write!(
+                    f,
+                    " on {} ({}), more than chance explains.",
+                    machine.workload, machine.meter
+                )?;
+                match with {
+                    Some(total) => write!(
+                        f,
+                        " With all machines, the total would be {}.",
+                        percent(total.estimate)
+                    ),
+                    None => Ok(()),
+                }
+            }
+            Warning::Machines { row, needed, of } => write!(
+                f,
+                "Machines differ on {row}, so that more blocks on these {of} do not reach the resolution asked for: \
+                 it needs {needed} machines."
             ),
             Warning::Changed { row, point, halves } => write!(
                 f,
@@ -249,6 +299,8 @@ pub(super) fn warnings(
     warnings.extend(control(attribution));
     warnings.extend(dependent(attribution));
     warnings.extend(closure(attribution));
+    warnings.extend(excluded(attribution));
+    warnings.extend(few_machines(attribution));
     let mut judged = attribution.effects().filter(|effect| effect.is_measured());
     let all = judged.all(|effect| effect.unpaired);
     let unpaired = attribution.is_unpaired();
@@ -409,12 +461,61 @@ fn dependent(attribution: &Attribution) -> Vec<Warning<'_>> {
                 workload: &of.workload,
                 meter: of.meter,
             };
-            let largest = of.lanes.iter().map(|lane| lane.largest_difference);
+            let largest = of.lanes.iter().map(|lane| lane.figures.largest_difference);
             let largest = largest.fold(0.0, f64::max);
             warnings.push(Warning::Lanes { row, largest });
         }
     }
     warnings
+}
+
+/// The excluded machines.
+fn excluded(attribution: &Attribution) -> Vec<Warning<'_>> {
+    let noise = &attribution.noise;
+    let meter = attribution.main_meter();
+    let suite = |effect: &&Effect| Some(effect.meter) == meter && effect.workload == SUITE;
+    let total = &noise.total_with_excluded;
+    let with = total
+        .iter()
+        .find(suite)
+        .or_else(|| total.iter().find(|effect| Some(effect.meter) == meter));
+    let each = noise.excluded_machines.iter();
+    each.map(|machine| Warning::Excluded { machine, with })
+        .collect()
+}
+
+/// The most machines that a warning asks for.
+const MOST_MACHINES: usize = 100_000;
+
+/// Where machines are the units of intervals that have stayed too wide, tells how many would do.
+fn few_machines(attribution: &Attribution) -> Option<Warning<'_>> {
+    let rule = attribution.stopping.as_ref().filter(|rule| rule.ended)?;
+    attribution.noise.machines.iter().find(|of| of.units)?;
+    let is_open = |effect: &&Effect| {
+        let mut open = rule.open.iter();
+        effect.meter == rule.meter
+            && open.any(|of| {
+                (&of.workload, of.kind, of.point, of.against)
+                    == (&effect.workload, effect.kind, effect.point, effect.against)
+            })
+    };
+    let wider = |a: &&Effect, b: &&Effect| {
+        let error = |of: &Effect| of.standard_error.unwrap_or(0.0);
+        error(a).total_cmp(&error(b))
+    };
+    let widest = attribution.effects().filter(is_open).max_by(wider)?;
+    let needed = blocks_needed(
+        widest.standard_error?,
+        widest.units,
+        rule.resolution,
+        MOST_MACHINES,
+    )?;
+    let row = WarningRow {
+        workload: &widest.workload,
+        meter: widest.meter,
+    };
+    let of = widest.units;
+    (needed > of).then_some(Warning::Machines { row, needed, of })
 }
 
 fn closure(attribution: &Attribution) -> Option<Warning<'_>> {

@@ -292,7 +292,7 @@ fn mean_of_deviation(degrees_of_freedom: f64) -> f64 {
 }
 
 /// Returns the probability that Student's t statistic exceeds `statistic`.
-fn upper_tail(statistic: f64, degrees_of_freedom: f64) -> f64 {
+pub(super) fn upper_tail(statistic: f64, degrees_of_freedom: f64) -> f64 {
     StudentsT::new(0.0, 1.0, degrees_of_freedom).map_or(1.0, |t| t.sf(statistic))
 }
 

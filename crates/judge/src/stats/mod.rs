@@ -5,10 +5,11 @@
 mod components;
 mod dependence;
 mod exchangeability;
+mod health;
 mod interval;
-mod lanes;
 mod loss;
 mod multiplicity;
+mod places;
 mod quantile;
 mod robust;
 mod sequential;
@@ -22,10 +23,11 @@ mod simulation;
 pub use components::Components;
 pub use dependence::{Dependence, PointDependence};
 pub use exchangeability::{Exchangeability, exchangeability};
+pub use health::{HealthTest, Symptom};
 pub use interval::{Interval, SharedVariance, speed};
-pub use lanes::{LaneComparison, LaneSpread};
 pub use loss::Loss;
 pub use multiplicity::{benjamini_hochberg, benjamini_hochberg_weighted, holm, holm_weighted};
+pub use places::{PlaceComparison, PlaceSpread};
 pub use quantile::{LEVEL, POWER, normal_quantile};
 pub use robust::{median, trimmed_mean};
 pub use sequential::{

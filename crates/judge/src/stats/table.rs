@@ -257,6 +257,30 @@ impl BlockTable {
         Cow::Owned(window)
     }
 
+    /// Returns the table of the blocks for which `keeps` is true.
+    #[must_use]
+    pub fn filtered(&self, keeps: &dyn Fn(u32) -> bool) -> BlockTable {
+        let mut kept = BlockTable::default();
+        // All points stay known, even those that no block has left.
+        kept.points.clone_from(&self.points);
+        kept.columns.resize_with(self.points.len(), Vec::new);
+        let transactions = self.transactions_a_value().unwrap_or(0.0);
+        for (row, &block) in self
+            .rows
+            .iter()
+            .enumerate()
+            .filter(|(_, block)| keeps(**block))
+        {
+            for (&point, column) in self.points.iter().zip(&self.columns) {
+                if !is_missing(column, row) {
+                    kept.insert_plain(block, point, column[row], 0);
+                }
+            }
+        }
+        kept.transactions = (transactions * kept.values as f64).round() as u64;
+        kept
+    }
+
     /// Returns the blocks that have all points.
     pub fn complete(&self) -> CompleteBlocks {
         let points = self.points.len();

@@ -24,6 +24,8 @@ pub struct Units {
     repeats: HashMap<(Point, u32), u32>,
     /// By block, an earlier block of its unit; absent for the first.
     earlier: BTreeMap<u32, u32>,
+    /// Whether the units are given, rather than found by layouts.
+    given: bool,
     /// The units of the blocks in `earlier`, by block in order; computed on first use.
     joined: OnceLock<Vec<(u32, u32)>>,
 }
@@ -44,6 +46,22 @@ impl Units {
             self.earlier.insert(a.max(b), a.min(b));
             self.joined.take();
         }
+    }
+
+    /// Returns the units in which all blocks of one place are together; `places` has the place of each block.
+    pub fn of_places(places: &BTreeMap<u32, u32>) -> Self {
+        let mut first: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut units = Units {
+            given: true,
+            ..Units::default()
+        };
+        for (&block, &place) in places {
+            let unit = *first.entry(place).or_insert(block);
+            if unit != block {
+                units.earlier.insert(block, unit);
+            }
+        }
+        units
     }
 
     /// Finds the unit of `block` so far, compressing the path: if each block shares a layout with the next,
@@ -163,7 +181,7 @@ impl Units {
             })
         };
         // Where layouts are drawn for the experiment, two blocks have the same ones.
-        if means.len() * 2 >= values.len() {
+        if self.given || means.len() * 2 >= values.len() {
             return over_units();
         }
         let of_points: Vec<Vec<u32>> = points

@@ -50,6 +50,9 @@ pub struct ObservationRef<'a> {
     /// The lane.
     #[serde(default)]
     pub lane: Option<u32>,
+    /// The machine.
+    #[serde(default, borrow)]
+    pub machine: Option<Cow<'a, str>>,
 }
 
 impl Observation {
@@ -72,6 +75,7 @@ impl Observation {
             slow: self.slow,
             p99: self.p99,
             lane: self.lane,
+            machine: self.machine.as_deref().map(Cow::Borrowed),
         }
     }
 }
@@ -95,6 +99,7 @@ impl From<ObservationRef<'_>> for Observation {
             slow: borrowed.slow,
             p99: borrowed.p99,
             lane: borrowed.lane,
+            machine: borrowed.machine.map(Cow::into_owned),
         }
     }
 }

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 /// Conditions on the host while one workload was measured in one block.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct HostSample {
     /// Duration in seconds.
     pub seconds: f64,

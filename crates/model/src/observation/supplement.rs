@@ -126,6 +126,10 @@ pub struct PlannedBlocks {
     /// and beside these only the release and its control. `None` without a first look.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_look: Option<NonZeroU32>,
+    /// The number of blocks of a wave: the experiment may end after complete waves only. `None` where blocks are measured
+    /// by one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wave: Option<NonZeroU32>,
 }
 
 impl PlannedBlocks {
@@ -140,6 +144,7 @@ impl PlannedBlocks {
             extended: false,
             windows: None,
             first_look: None,
+            wave: None,
         }
     }
 

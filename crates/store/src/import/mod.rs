@@ -197,6 +197,7 @@ fn file(name: &str, servers: Vec<ImportedServer>) -> Result<ObservationFile> {
                 slow: None,
                 p99: None,
                 lane: None,
+                machine: None,
             };
             *count += 1;
             header

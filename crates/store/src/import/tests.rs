@@ -159,6 +159,7 @@ fn what_was_carried_over_is_not_compared_with_the_rest() {
                         slow: None,
                         p99: None,
                         lane: None,
+                        machine: None,
                     });
                 }
             }

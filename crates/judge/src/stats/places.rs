@@ -1,4 +1,4 @@
-//! Comparison of lanes, which measure different blocks of one experiment.
+//! Comparison of the places that measured different blocks of one experiment: lanes of a machine, or machines.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,25 @@ use super::robust::deviations;
 use super::table::{BlockTable, two_way_sd};
 use perfquilt_model::point::Point;
 
-/// The values of a table by lane.
+/// The values of a table by place.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LaneComparison {
-    /// The lanes.
-    pub lanes: Vec<LaneSpread>,
-    /// P-value under the hypothesis that all lanes find the same differences between points: the smallest of Welch's
-    /// tests of each point on each lane against the other lanes, adjusted by Holm.
+pub struct PlaceComparison {
+    /// The places.
+    pub places: Vec<PlaceSpread>,
+    /// Standard deviation of a point's true cost between places, against the mean of a block's points; 0 where places
+    /// differ by no more than blocks of one place explain. By the method of moments (one-way random model, Searle,
+    /// Casella and McCulloch, *Variance Components*, 1992), averaged over points.
+    pub between_sd: f64,
+    /// P-value under the hypothesis that all places find the same differences between points: the smallest of Welch's
+    /// tests of each point at each place against the other places, adjusted by Holm.
     pub p_value: f64,
 }
 
-/// The values of one lane.
+/// The values of one place.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LaneSpread {
-    /// The lane, from 0.
-    pub lane: u32,
+pub struct PlaceSpread {
+    /// The place's number.
+    pub place: u32,
     /// Number of complete blocks.
     pub blocks: usize,
     /// Standard deviation of a value around block and point, as a fraction of the value; `None` with fewer than two
@@ -30,34 +34,34 @@ pub struct LaneSpread {
     pub sd: Option<f64>,
     /// The control's apparent effect on the log scale: how much less it cost than the release, in the mean over blocks.
     pub control: Option<f64>,
-    /// The largest difference of a point from its mean on the other lanes, on the log scale.
+    /// The largest difference of a point from its mean at the other places, on the log scale.
     pub largest_difference: f64,
 }
 
-/// The least number of complete blocks on each lane.
+/// The least number of complete blocks at each place.
 const FEWEST: usize = 4;
 
 impl BlockTable {
-    /// Compares the lanes that measured the complete blocks of this table; `lanes` has the lane of each block. `None`
-    /// with a single lane, fewer than four blocks on some lane, or fewer than two points.
-    pub fn compare_lanes(&self, lanes: &BTreeMap<u32, u32>) -> Option<LaneComparison> {
+    /// Compares the places that measured the complete blocks of this table; `places` has the place of each block. `None`
+    /// with a single place, fewer than four blocks at some place, or fewer than two points.
+    pub fn compare_places(&self, places: &BTreeMap<u32, u32>) -> Option<PlaceComparison> {
         let complete = self.complete();
         let points = self.points();
-        let mut by_lane: BTreeMap<u32, Vec<Vec<f64>>> = BTreeMap::new();
+        let mut by_place: BTreeMap<u32, Vec<Vec<f64>>> = BTreeMap::new();
         for (block, row) in complete.rows() {
-            let lane = *lanes.get(&block)?;
-            by_lane.entry(lane).or_default().push(row.to_vec());
+            let place = *places.get(&block)?;
+            by_place.entry(place).or_default().push(row.to_vec());
         }
         let is_short = |rows: &Vec<Vec<f64>>| rows.len() < FEWEST;
-        if by_lane.len() < 2 || points.len() < 2 || by_lane.values().any(is_short) {
+        if by_place.len() < 2 || points.len() < 2 || by_place.values().any(is_short) {
             return None;
         }
         let mut p_values = Vec::new();
         let mut spreads = Vec::new();
-        for (&lane, rows) in &by_lane {
-            let others: Vec<Vec<f64>> = by_lane
+        for (&own_place, rows) in &by_place {
+            let others: Vec<Vec<f64>> = by_place
                 .iter()
-                .filter(|(other, _)| **other != lane)
+                .filter(|(other, _)| **other != own_place)
                 .flat_map(|(_, rows)| rows)
                 .map(|row| deviations(row))
                 .collect();
@@ -77,8 +81,8 @@ impl BlockTable {
                 let sum: f64 = rows.iter().map(|row| row[base] - row[control]).sum();
                 sum / rows.len() as f64
             };
-            spreads.push(LaneSpread {
-                lane,
+            spreads.push(PlaceSpread {
+                place: own_place,
                 blocks: rows.len(),
                 sd: two_way_sd(&rows.concat(), points.len()),
                 control: control.map(mean_of),
@@ -86,11 +90,50 @@ impl BlockTable {
             });
         }
         let p_value = holm(&p_values).into_iter().fold(1.0, f64::min);
-        Some(LaneComparison {
-            lanes: spreads,
+        Some(PlaceComparison {
+            places: spreads,
+            between_sd: between_sd(&by_place, points.len()),
             p_value,
         })
     }
+}
+
+/// Estimates the standard deviation of a point's cost between places from the rows of each.
+fn between_sd(by_place: &BTreeMap<u32, Vec<Vec<f64>>>, points: usize) -> f64 {
+    let places = by_place.len() as f64;
+    let blocks: f64 = by_place.values().map(|rows| rows.len() as f64).sum();
+    let squares: f64 = by_place
+        .values()
+        .map(|rows| (rows.len() as f64).powi(2))
+        .sum();
+    let n0 = (blocks - squares / blocks) / (places - 1.0);
+    let centred: Vec<Vec<Vec<f64>>> = by_place
+        .values()
+        .map(|rows| rows.iter().map(|row| centred(row)).collect())
+        .collect();
+    let mean = |values: &mut dyn Iterator<Item = f64>, count: f64| values.sum::<f64>() / count;
+    let variance = |point: usize| {
+        let all = mean(&mut centred.iter().flatten().map(|row| row[point]), blocks);
+        let (mut between, mut within) = (0.0, 0.0);
+        for rows in &centred {
+            let count = rows.len() as f64;
+            let own = mean(&mut rows.iter().map(|row| row[point]), count);
+            between += count * (own - all).powi(2);
+            within += rows
+                .iter()
+                .map(|row| (row[point] - own).powi(2))
+                .sum::<f64>();
+        }
+        (between / (places - 1.0) - within / (blocks - places)) / n0
+    };
+    let sum: f64 = (0..points).map(variance).sum();
+    (sum / points as f64).max(0.0).sqrt()
+}
+
+/// Returns the values minus their mean.
+fn centred(row: &[f64]) -> Vec<f64> {
+    let mean = row.iter().sum::<f64>() / row.len() as f64;
+    row.iter().map(|value| value - mean).collect()
 }
 
 #[cfg(test)]
@@ -131,7 +174,7 @@ mod tests {
         let mut found = 0;
         for _ in 0..1000 {
             let (table, lanes) = table(&mut random, 0.0, 1.0);
-            found += usize::from(table.compare_lanes(&lanes).unwrap().p_value < 0.05);
+            found += usize::from(table.compare_places(&lanes).unwrap().p_value < 0.05);
         }
         assert!(found <= 65, "{found}");
     }
@@ -140,18 +183,19 @@ mod tests {
     fn a_point_that_is_slower_on_one_lane_is_found() {
         let mut random = StdRng::seed_from_u64(2);
         let (shifted, lanes) = table(&mut random, 0.03, 1.0);
-        let found = shifted.compare_lanes(&lanes).unwrap();
+        let found = shifted.compare_places(&lanes).unwrap();
         assert!(found.p_value < 0.01, "{found:?}");
-        for lane in &found.lanes {
+        for lane in &found.places {
             assert!(
                 lane.blocks == 20 && lane.largest_difference > 0.01,
                 "{found:?}"
             );
             assert!(lane.control.unwrap().abs() < 0.01, "{found:?}");
         }
+        assert!((0.005..0.02).contains(&found.between_sd), "{found:?}");
         let (restless, lanes) = table(&mut random, 0.0, 3.0);
-        let found = restless.compare_lanes(&lanes).unwrap();
-        let sd = |lane: usize| found.lanes[lane].sd.unwrap();
+        let found = restless.compare_places(&lanes).unwrap();
+        let sd = |lane: usize| found.places[lane].sd.unwrap();
         assert!(sd(1) > 2.0 * sd(0), "{found:?}");
     }
 
@@ -159,10 +203,10 @@ mod tests {
     fn few_blocks_or_one_lane_are_not_compared() {
         let mut random = StdRng::seed_from_u64(3);
         let (table, mut lanes) = table(&mut random, 0.0, 1.0);
-        assert!(table.compare_lanes(&BTreeMap::new()).is_none());
+        assert!(table.compare_places(&BTreeMap::new()).is_none());
         lanes.values_mut().for_each(|lane| *lane = 0);
-        assert!(table.compare_lanes(&lanes).is_none());
+        assert!(table.compare_places(&lanes).is_none());
         lanes.insert(0, 1);
-        assert!(table.compare_lanes(&lanes).is_none());
+        assert!(table.compare_places(&lanes).is_none());
     }
 }

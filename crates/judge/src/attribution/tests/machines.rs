@@ -1,0 +1,141 @@
+//! Experiments that several machines measured.
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::*;
+
+/// Sixteen blocks of the release, its control and a patch without effect on each of so many machines. Restarts vary by
+/// 0.8 %, and what the patch is worth by `tau` from machine to machine.
+fn observations(random: &mut StdRng, machines: u32, tau: f64, named: bool) -> Vec<Observation> {
+    let mut normal = || -> f64 { (0..12).map(|_| random.random_range(-0.5..0.5)).sum() };
+    let mut made = Vec::new();
+    for machine in 0..machines {
+        let own = tau * normal();
+        for block in machine * 16..machine * 16 + 16 {
+            for (point, worth) in [
+                (Point::BASE, 0.0),
+                (Point::Control, 0.0),
+                (Point::Step(1), own),
+            ] {
+                let value = 1000.0 * (worth + 0.008 * normal()).exp();
+                made.push(Observation {
+                    machine: named.then(|| format!("n{machine}")),
+                    ..observation("w", Meter::Time, block, point, value)
+                });
+            }
+        }
+    }
+    made
+}
+
+fn covered(machines: u32, tau: f64, named: bool) -> f64 {
+    let mut random = StdRng::seed_from_u64(u64::from(machines));
+    let experiments = 150;
+    let mut held = 0;
+    for _ in 0..experiments {
+        let observations = observations(&mut random, machines, tau, named);
+        let result = attribute(&header(1), &observations, &margin).unwrap();
+        let effect = in_order(&result, 1);
+        held += u32::from(effect.low.unwrap() <= 0.0 && effect.high.unwrap() >= 0.0);
+    }
+    f64::from(held) / f64::from(experiments)
+}
+
+#[test]
+fn from_six_machines_on_intervals_hold_for_other_machines_too() {
+    for machines in [6, 10] {
+        let share = covered(machines, 0.003, true);
+        assert!(
+            (0.91..0.99).contains(&share),
+            "{machines} machines: {share}"
+        );
+    }
+    // Blocks as units would promise too much.
+    let pooled = covered(10, 0.003, false);
+    assert!(pooled < 0.89, "{pooled}");
+}
+
+#[test]
+fn an_unhealthy_machine_is_left_out_and_reported() {
+    let mut random = StdRng::seed_from_u64(11);
+    let mut all = observations(&mut random, 8, 0.0, true);
+    // One machine is noisy, and finds the patch worth a tenth.
+    for (number, of) in all
+        .iter_mut()
+        .filter(|of| of.machine.as_deref() == Some("n3"))
+        .enumerate()
+    {
+        let noise = if number % 2 == 0 { 1.1 } else { 0.9 };
+        of.value *= noise * if of.point == Point::Step(1) { 0.9 } else { 1.0 };
+    }
+    let found = attribute(&header(1), &all, &margin).unwrap();
+    let [excluded] = &found.noise.excluded_machines[..] else {
+        panic!("{:?}", found.noise.excluded_machines);
+    };
+    assert_eq!((excluded.machine.as_str(), excluded.blocks), ("n3", 16));
+    assert!(
+        matches!(excluded.reason, ExclusionReason::Spread(factor) if factor > 3.0),
+        "{excluded:?}"
+    );
+    let effect = in_order(&found, 1);
+    assert!(
+        effect.units == 7 && effect.estimate.abs() < 0.005,
+        "{effect:?}"
+    );
+    assert!(!found.noise.total_with_excluded.is_empty());
+    let named = found
+        .warnings
+        .iter()
+        .any(|words| words.contains("Machine n3 is left out (16 blocks)"));
+    assert!(named, "{:?}", found.warnings);
+    // Blocks that were measured count as done.
+    assert!(
+        found.progress.iter().all(|of| of.done == 128),
+        "{:?}",
+        found.progress
+    );
+}
+
+#[test]
+fn a_machine_on_which_a_patch_is_worth_more_stays() {
+    let mut random = StdRng::seed_from_u64(12);
+    let mut all = observations(&mut random, 8, 0.0, true);
+    for of in all
+        .iter_mut()
+        .filter(|of| of.machine.as_deref() == Some("n3") && of.point == Point::Step(1))
+    {
+        of.value *= 0.8;
+    }
+    let found = attribute(&header(1), &all, &margin).unwrap();
+    assert!(
+        found.noise.excluded_machines.is_empty(),
+        "{:?}",
+        found.noise.excluded_machines
+    );
+    assert_eq!(in_order(&found, 1).units, 8);
+}
+
+#[test]
+fn a_report_says_which_machines_its_intervals_hold_for() {
+    let mut random = StdRng::seed_from_u64(7);
+    let of = |random: &mut StdRng, machines, tau| {
+        let observations = observations(random, machines, tau, true);
+        attribute(&header(1), &observations, &margin).unwrap()
+    };
+    let few = of(&mut random, 3, 0.0);
+    let [noise] = &few.noise.machines[..] else {
+        panic!("{:?}", few.noise.machines);
+    };
+    assert_eq!((noise.machines.len(), noise.units), (3, false));
+    assert!(noise.p_value > 0.01, "{noise:?}");
+    assert_eq!(in_order(&few, 1).units, 48);
+    let unlike = of(&mut random, 8, 0.03);
+    let noise = &unlike.noise.machines[0];
+    assert!(
+        noise.units && noise.p_value < 0.001 && noise.between_sd > 0.006,
+        "{noise:?}"
+    );
+    assert_eq!(in_order(&unlike, 1).units, 8);
+    assert!(of(&mut random, 1, 0.0).noise.machines.is_empty());
+}

@@ -1,0 +1,72 @@
+//! Machines whose values are left out, because their control or the spread of their values is unlike the others'.
+
+use std::collections::BTreeSet;
+
+use super::document::{ExcludedMachine, ExclusionReason};
+use super::tables::{NamesByMeter, ObservationSource};
+use crate::stats::{HealthTest, Symptom, holm, speed};
+use perfquilt_model::observation::Meter;
+
+/// The probability that a healthy machine is excluded, over all machines, workloads and meters.
+const ERROR: f64 = 0.005;
+/// How much more values must vary than those of the other machines.
+const LARGEST_SPREAD: f64 = 1.5;
+
+/// The machines of `source` to leave out, with their numbers. Blocks of some machine must be left.
+pub(super) fn unhealthy(
+    source: &ObservationSource,
+    workloads: &NamesByMeter,
+) -> (BTreeSet<u32>, Vec<ExcludedMachine>) {
+    let mut tests: Vec<(Meter, &String, HealthTest)> = Vec::new();
+    let by_block = source.machines.by_block();
+    let whole = |meter: &Meter, name: &String| {
+        workloads
+            .get(meter)
+            .is_some_and(|names| names.contains(name))
+    };
+    let timed = source
+        .each()
+        .filter(|(meter, name, _)| meter.is_timed() && whole(meter, name));
+    for (meter, workload, table) in timed {
+        let found = table.largest_window().test_health(by_block);
+        tests.extend(found.into_iter().map(|test| (meter, workload, test)));
+    }
+    let p_values: Vec<f64> = tests.iter().map(|(_, _, test)| test.p_value).collect();
+    let names = source.machines.names();
+    let mut numbers = BTreeSet::new();
+    let mut excluded: Vec<ExcludedMachine> = Vec::new();
+    for ((meter, workload, test), p_value) in tests.iter().zip(holm(&p_values)) {
+        let is_large = match test.symptom {
+            Symptom::Control(_) => true,
+            Symptom::Spread(factor) => factor >= LARGEST_SPREAD,
+        };
+        // One reason a machine is enough.
+        if p_value >= ERROR || !is_large || !numbers.insert(test.place) {
+            continue;
+        }
+        excluded.push(ExcludedMachine {
+            machine: names
+                .get(&test.place)
+                .copied()
+                .unwrap_or_default()
+                .to_owned(),
+            workload: (*workload).clone(),
+            meter: *meter,
+            blocks: by_block
+                .values()
+                .filter(|place| **place == test.place)
+                .count(),
+            reason: match test.symptom {
+                Symptom::Control(difference) => ExclusionReason::Control(speed(difference)),
+                Symptom::Spread(factor) => ExclusionReason::Spread(factor),
+            },
+            p_value,
+        });
+    }
+    if 2 * numbers.len() > source.machines.count() {
+        // Where most machines are unlike the others, nobody can tell which ones are right.
+        return (BTreeSet::new(), Vec::new());
+    }
+    excluded.sort_by(|a, b| a.machine.cmp(&b.machine));
+    (numbers, excluded)
+}

@@ -1,0 +1,313 @@
+//! Observations of one series from several machines as one experiment.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::Path;
+
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{
+    ExperimentHeader, ObservationFile, PlannedBlocks, Supplement, UnexecutedPatch,
+};
+
+/// What separates the facts of unlike machines.
+const SEPARATOR: &str = " / ";
+
+/// Merges experiments on the same series, release and recipe, each from a machine of its own, as if a cluster had
+/// measured their blocks: blocks are numbered one after another, and each observation has a machine.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the file, when an experiment cannot be compared with the
+/// first, has the observations of a file before it, reuses observations of others, or measured a long series in windows.
+pub fn merge(files: Vec<(&Path, ObservationFile)>) -> Result<ObservationFile> {
+    let mut names = Names::default();
+    let mut files = files.into_iter();
+    let Some((path, first)) = files.next() else {
+        return Err(Error::usage("there is no file to merge"));
+    };
+    check_alone(&first).map_err(|error| error.at(path, None))?;
+    let mut next = 0;
+    let mut merged = numbered(first, &mut names, &mut next)?;
+    let mut seen: HashSet<u64> = timed_values(&merged).collect();
+    for (path, file) in files {
+        let located = |error: Error| error.at(path, None);
+        check_alone(&file)
+            .and_then(|()| check_same(&merged.header, &file.header))
+            .and_then(|()| check_new(&seen, &file))
+            .map_err(located)?;
+        seen.extend(timed_values(&file));
+        let file = numbered(file, &mut names, &mut next).map_err(located)?;
+        merged = joined(merged, file);
+    }
+    Ok(merged)
+}
+
+/// Refuses experiments whose blocks are not all their own, or do not all have the same points.
+fn check_alone(file: &ObservationFile) -> Result<()> {
+    if !file.header.reused.is_empty() {
+        return Err(Error::usage(
+            "it reuses observations of earlier experiments, which are of one machine alone",
+        )
+        .hint("`perfquilt run --fresh` measures everything"));
+    }
+    let mut plans = file.supplement.planned.iter();
+    if plans.any(|plan| plan.windows.is_some() || plan.first_look.is_some()) {
+        return Err(
+            Error::usage("a series that was measured in windows cannot be merged")
+                .hint("`--point` measures fewer points at once"),
+        );
+    }
+    Ok(())
+}
+
+fn check_same(first: &ExperimentHeader, other: &ExperimentHeader) -> Result<()> {
+    let fields = [
+        ("release", &first.release, &other.release),
+        ("recipe", &first.recipe, &other.recipe),
+        ("harness", &first.harness, &other.harness),
+    ];
+    for (name, ours, theirs) in fields {
+        if ours != theirs {
+            return Err(Error::usage(format!(
+                "its {name} is {theirs}, not {ours} as in the first file"
+            )));
+        }
+    }
+    if first.series != other.series {
+        return Err(Error::usage(
+            "its series is another one than in the first file",
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the bits of all timed values.
+fn timed_values(file: &ObservationFile) -> impl Iterator<Item = u64> {
+    let timed = file.observations.iter().filter(|of| of.meter.is_timed());
+    timed.map(|of| of.value.to_bits())
+}
+
+/// Refuses observations that are `seen` already: intervals over the same blocks twice would be too narrow. Two
+/// measurements hardly ever agree in all digits of a time.
+fn check_new(seen: &HashSet<u64>, file: &ObservationFile) -> Result<()> {
+    let all = timed_values(file).count();
+    let known = timed_values(file)
+        .filter(|value| seen.contains(value))
+        .count();
+    if 2 * known > all {
+        let fault = format!("{known} of its {all} times are those of a file before it");
+        return Err(Error::usage(fault).hint("name each experiment once"));
+    }
+    Ok(())
+}
+
+/// Names of machines, which are unique among all files.
+#[derive(Default)]
+struct Names(BTreeSet<String>);
+
+impl Names {
+    /// Returns `name`, with a number if another file has it.
+    fn of(&mut self, name: &str) -> String {
+        let numbered = |number: usize| match number {
+            1 => name.to_owned(),
+            number => format!("{name} #{number}"),
+        };
+        let free = (1..).map(numbered).find(|name| !self.0.contains(name));
+        let free = free.unwrap_or_default();
+        self.0.insert(free.clone());
+        free
+    }
+}
+
+/// Numbers the blocks of `file` from `next` on, and names the machine of each observation.
+fn numbered(
+    mut file: ObservationFile,
+    names: &mut Names,
+    next: &mut u32,
+) -> Result<ObservationFile> {
+    let processor = file.header.machine.get("processor").cloned();
+    let default = processor.unwrap_or_else(|| file.header.experiment.clone());
+    let mut own: BTreeMap<Option<String>, String> = BTreeMap::new();
+    let first = *next;
+    for observation in &mut file.observations {
+        let block = observation.block.checked_add(first);
+        observation.block =
+            block.ok_or_else(|| Error::usage("its blocks have too high numbers"))?;
+        *next = (*next).max(observation.block.saturating_add(1));
+        let machine = observation.machine.take();
+        let name = own
+            .entry(machine)
+            .or_insert_with_key(|machine| names.of(machine.as_deref().unwrap_or(&default)));
+        observation.machine = Some(name.clone());
+    }
+    Ok(file)
+}
+
+fn joined(mut first: ObservationFile, other: ObservationFile) -> ObservationFile {
+    let experiment = first.header.experiment.clone();
+    first
+        .observations
+        .extend(other.observations.into_iter().map(|mut observation| {
+            observation.experiment.clone_from(&experiment);
+            observation
+        }));
+    let (header, theirs) = (&mut first.header, other.header);
+    for (name, fact) in theirs.machine {
+        let ours = header.machine.entry(name).or_insert_with(|| fact.clone());
+        if !ours.split(SEPARATOR).any(|part| part == fact) {
+            *ours += SEPARATOR;
+            *ours += &fact;
+        }
+    }
+    // Points with the same binary on one machine only are compared by the values of the others.
+    header
+        .identical
+        .retain(|point, same| theirs.identical.get(point) == Some(same));
+    header
+        .failed
+        .retain(|point, _| theirs.failed.contains_key(point));
+    header
+        .start_timeouts
+        .retain(|point, _| theirs.start_timeouts.contains_key(point));
+    let (ours, theirs) = (&mut first.supplement, other.supplement);
+    join(ours, theirs);
+    first
+}
+
+fn join(ours: &mut Supplement, theirs: Supplement) {
+    for plan in theirs.planned {
+        let same =
+            |own: &&mut PlannedBlocks| (&own.workload, own.meter) == (&plan.workload, plan.meter);
+        match ours.planned.iter_mut().find(same) {
+            Some(own) => {
+                own.blocks = own.blocks.saturating_add(plan.blocks);
+                own.min_blocks = own
+                    .min_blocks
+                    .zip(plan.min_blocks)
+                    .map(|(a, b)| a.saturating_add(b));
+                own.extended |= plan.extended;
+                own.wave = None;
+            }
+            None => ours.planned.push(plan),
+        }
+    }
+    ours.left_out.extend(theirs.left_out);
+    ours.conditions.extend(theirs.conditions);
+    for (meter, step) in theirs.clock {
+        let own = ours.clock.entry(meter).or_insert(step);
+        *own = own.max(step);
+    }
+    let known = theirs.unexecuted;
+    ours.unexecuted.retain(|patch: &UnexecutedPatch| {
+        let same = |other: &UnexecutedPatch| {
+            (other.point, other.against, &other.workload)
+                == (patch.point, patch.against, &patch.workload)
+        };
+        known.iter().any(same)
+    });
+    // These are of one machine, and would pass for those of all.
+    ours.functions.clear();
+    ours.within.clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perfquilt_judge::attribution::attribute_with;
+    use perfquilt_model::observation::{Meter, Observation};
+    use perfquilt_model::point::Point;
+    use perfquilt_store::jsonl;
+
+    fn file(processor: &str, worth: f64) -> ObservationFile {
+        scaled(processor, worth, 1.0)
+    }
+
+    /// An experiment on a machine on which everything costs `scale` times as much.
+    fn scaled(processor: &str, worth: f64, scale: f64) -> ObservationFile {
+        let header = format!(
+            r#"{{"schema":1,"experiment":"{processor}","series":["a.patch"],"release":"r","machine":{{"processor":"{processor}"}},"harness":"h"}}"#
+        );
+        let mut text = header;
+        for block in 0..8 {
+            for (order, (point, cost)) in [("0", 1.0), ("1", 1.0 - worth), ("control", 1.0)]
+                .iter()
+                .enumerate()
+            {
+                let noise = 0.001 * f64::from((block * 7 + order as i32 * 5) % 11);
+                let value = scale * 1000.0 * cost * (1.0 + noise);
+                text += &format!(
+                    "\n{{\"schema\":1,\"experiment\":\"{processor}\",\"block\":{block},\"order\":{order},\"point\":\"{point}\",\
+                     \"layout\":0,\"workload\":\"w\",\"meter\":\"time\",\"unit\":\"ns/txn\",\"value\":{value},\"n\":10}}"
+                );
+            }
+        }
+        jsonl::read(text.as_bytes(), Path::new("x")).unwrap()
+    }
+
+    fn merged(files: Vec<ObservationFile>) -> Result<ObservationFile> {
+        merge(
+            files
+                .into_iter()
+                .map(|file| (Path::new("f"), file))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn machines_are_merged_as_a_cluster() {
+        let files = [
+            scaled("x86", 0.02, 1.0),
+            scaled("arm", 0.04, 1.7),
+            scaled("x86", 0.02, 1.3),
+        ];
+        let both = merged(files.into()).unwrap();
+        let blocks: BTreeSet<u32> = both
+            .observations
+            .iter()
+            .map(|of: &Observation| of.block)
+            .collect();
+        assert_eq!(blocks, (0..24).collect());
+        let machines: BTreeSet<&str> = both
+            .observations
+            .iter()
+            .filter_map(|of| of.machine.as_deref())
+            .collect();
+        assert_eq!(machines, BTreeSet::from(["x86", "arm", "x86 #2"]));
+        assert_eq!(both.header.machine["processor"], "x86 / arm");
+        let found = attribute_with(&both.header, &both.observations, &both.supplement, &|_| {
+            0.01
+        })
+        .unwrap();
+        let [noise] = &found.noise.machines[..] else {
+            panic!("{:?}", found.noise.machines);
+        };
+        assert!(
+            noise.machines.len() == 3 && noise.p_value < 0.001,
+            "{noise:?}"
+        );
+        let effect = found.patches[0]
+            .effects
+            .iter()
+            .find(|of| of.meter == Meter::Time && of.point == Point::Step(1));
+        assert!(
+            (0.02..0.04).contains(&effect.unwrap().estimate),
+            "{effect:?}"
+        );
+    }
+
+    #[test]
+    fn an_experiment_counts_once() {
+        let error = merged(vec![file("x86", 0.02), file("x86", 0.02)]).unwrap_err();
+        assert!(error.message().contains("24 of its 24 times"), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_refused() {
+        let mut other = scaled("arm", 0.0, 1.7);
+        other.header.series = vec!["b.patch".into()];
+        let error = merged(vec![file("x86", 0.0), other]).unwrap_err();
+        assert!(error.message().contains("another one"), "{error}");
+        let mut other = scaled("arm", 0.0, 1.7);
+        other.header.harness = "h2".into();
+        let error = merged(vec![file("x86", 0.0), other]).unwrap_err();
+        assert!(error.message().contains("harness is h2, not h"), "{error}");
+    }
+}
