@@ -468,6 +468,7 @@ fn measure(space: &Space, release: &str, patches: &[&str], costs: &[f64]) {
                 slow: None,
                 p99: None,
                 lane: None,
+                machine: None,
             }
         });
         store.append(id, &points.collect::<Vec<_>>(), &[]).unwrap();

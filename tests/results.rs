@@ -165,6 +165,7 @@ fn observations(gains: &[f64], noise: f64) -> Vec<Observation> {
                 slow: None,
                 p99: None,
                 lane: None,
+                machine: None,
             });
         }
     }

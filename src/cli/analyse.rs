@@ -10,6 +10,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_report::RequiredInput;
 use perfquilt_results::analyse;
+use perfquilt_results::merge::merge;
 use perfquilt_store::{import, jsonl, sql_bench};
 
 /// Arguments of `perfquilt analyse`.
@@ -19,13 +20,15 @@ use perfquilt_store::{import, jsonl, sql_bench};
   perfquilt analyse base.log patched.log               sysbench logs, one per server, several runs in each
   perfquilt analyse hyperfine.json                     hyperfine --export-json: the first command against the others
   perfquilt analyse old.txt new.txt                    go test -bench . -count 10
+  perfquilt analyse x86.jsonl.gz aarch64.jsonl.gz      one series on two machines
   perfquilt analyse observations.jsonl --format html --output report.html")]
 pub struct Arguments {
     /// Observation file (docs/json.md), table of sql-bench results (docs/sql-bench.md), or output of sysbench,
     /// hyperfine or Go benchmarks (docs/formats.md), optionally compressed with gzip; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Files of further servers, one each, compared with the first
+    /// Files of further servers, one each, compared with the first; or observation files of the same series from
+    /// further machines
     #[arg(value_name = "FURTHER")]
     further: Vec<PathBuf>,
     /// Equivalence margin of a meter in per cent of speed, such as time=0.5
@@ -55,11 +58,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     };
     let (head, input) = analyse::head(input, &arguments.file)?;
     let foreign = import::detect(&head);
-    if foreign.is_none() && !arguments.further.is_empty() {
-        return Err(Error::usage(
-            "only sysbench, hyperfine and Go results may come in several files",
-        )
-        .hint("an observation file holds all points"));
+    if foreign.is_none() && !arguments.further.is_empty() && sql_bench::is_table(&head) {
+        return Err(Error::usage("tables of sql-bench results come in one file"));
     }
     let (file, recorded) = if let Some(foreign) = foreign {
         let mut inputs = vec![(arguments.file.clone(), input)];
@@ -70,6 +70,15 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     } else if sql_bench::is_table(&head) {
         let table = sql_bench::read(input, &arguments.file)?;
         (table.file, Some(table.rows))
+    } else if !arguments.further.is_empty() {
+        let mut files = vec![(
+            arguments.file.as_path(),
+            jsonl::read(input, &arguments.file)?,
+        )];
+        for path in &arguments.further {
+            files.push((path, jsonl::read(analyse::open(path)?, path)?));
+        }
+        (merge(files)?, None)
     } else if required >= RequiredInput::Observations {
         (jsonl::read(input, &arguments.file)?, None)
     } else {

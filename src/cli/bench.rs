@@ -40,6 +40,10 @@ pub struct MeasuringOptions {
     /// (default: the preset's, else auto)
     #[arg(long, value_name = "N")]
     lanes: Option<Lanes>,
+    /// Measure on the machines of a cluster, with the settings of [cluster]: slurm or command (default: the
+    /// preset's, else on this machine)
+    #[arg(long, value_name = "ENGINE")]
+    on: Option<String>,
     /// Half-width of every patch's interval, as a fraction of speed, at which measuring ends: 0.003 is 0.3 %;
     /// 0 measures all blocks
     #[arg(long, value_name = "FRACTION")]
@@ -103,6 +107,7 @@ impl MeasuringOptions {
         }
         preset.layouts = self.layouts.or(preset.layouts);
         preset.lanes = self.lanes.unwrap_or(preset.lanes);
+        preset.on = self.on.clone().or(preset.on);
         Ok(preset)
     }
 

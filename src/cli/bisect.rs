@@ -94,6 +94,10 @@ struct ComparisonOptions {
     /// Recipe instead of the preset's
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
+    /// Build and measure on the machines of a cluster, with the settings of [cluster]: slurm or command (default: the
+    /// preset's, else on this machine)
+    #[arg(long, value_name = "ENGINE")]
+    on: Option<String>,
     /// Ignore stored measurements and finished bisections
     #[arg(long)]
     fresh: bool,
@@ -247,7 +251,8 @@ impl ComparisonOptions {
         let preset = ws.config.preset(&self.preset)?.clone();
         let recipe = self.recipe.clone();
         let recipe = recipe.filter(|recipe| *recipe != preset.recipe);
-        let preset = with_recipe(ws, preset, recipe.as_deref())?;
+        let mut preset = with_recipe(ws, preset, recipe.as_deref())?;
+        preset.on = self.on.clone().or(preset.on);
         let workload = match (&self.workload, preset.workloads.as_slice()) {
             (Some(name), _) => ws.config.workload(name)?.name.clone(),
             (None, [only]) => only.clone(),

@@ -30,6 +30,9 @@ pub struct Arguments {
     /// Release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
+    /// Build on the machines of a cluster, with the settings of [cluster]: slurm or command (default: on this machine)
+    #[arg(long, value_name = "ENGINE")]
+    on: Option<String>,
 }
 
 /// A point in the JSON document.
@@ -66,7 +69,13 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     };
     let mut points = request.points(&prepared)?;
     points.retain(|point| chosen.is_empty() || chosen.contains(point));
-    let built = build_points(&ws, &prepared, recipe, &points, progress)?;
+    let built = build_points(
+        &ws,
+        &prepared,
+        (recipe, arguments.on.as_deref()),
+        &points,
+        progress,
+    )?;
     if context.output.json() {
         let rows: Vec<Row<'_>> = built.iter().map(row).collect();
         let document = serde_json::json!({ "schema": 1, "points": rows });

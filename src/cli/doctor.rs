@@ -3,12 +3,15 @@
 use std::fmt::Write;
 
 use clap::Args;
+use serde::Serialize;
 
 use super::Context;
 use super::output::size;
 use super::plain::{plain, plain_lines};
-use perfquilt_config::workspace::cache_dir;
+use perfquilt_cluster::doctor::{self, Check};
+use perfquilt_config::workspace::{Workspace, cache_dir};
 use perfquilt_machine::doctor::{DoctorReport, Need, PackageStatus, RECOMMENDED_DISK, examine};
+use perfquilt_measure::experiment::ask_machine;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_report::wrap;
 
@@ -19,24 +22,50 @@ use perfquilt_report::wrap;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt doctor
+  perfquilt doctor --on slurm
   perfquilt doctor --json | jq -r .repair")]
-pub struct Arguments {}
+pub struct Arguments {
+    /// Check a cluster too, by running a job on it: slurm or command, with the settings of [cluster]
+    #[arg(long, value_name = "ENGINE")]
+    on: Option<String>,
+}
+
+/// The report on this machine, and on a cluster if one was named.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    report: &'a DoctorReport,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cluster: &'a Vec<Check>,
+}
 
 /// Runs `perfquilt doctor`.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for missing requirements or a wrong configuration.
-pub fn run(context: &Context, _arguments: &Arguments) -> Result<()> {
+pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let workspace = context.workspace_if_any()?;
     let cache = match &workspace {
         Some(workspace) => workspace.cache().to_owned(),
         None => cache_dir()?,
     };
     let examination = examine(workspace.as_ref(), &cache)?;
+    let checks = match (&arguments.on, &workspace) {
+        (Some(on), Some(workspace)) => cluster_checks(context, workspace, on),
+        (Some(_), None) => {
+            return Err(Error::usage(
+                "`--on` needs a workspace, whose [cluster] it checks",
+            ));
+        }
+        (None, _) => Vec::new(),
+    };
     if context.output.json() {
-        context.output.print_json(&examination)?;
+        context.output.print_json(&Document {
+            report: &examination,
+            cluster: &checks,
+        })?;
     } else {
-        let text = text(&examination, context.output.width());
+        let text = text(&examination, &checks, context.output.width());
         context.output.print(&plain_lines(&text))?;
     }
     if workspace.is_none() {
@@ -44,13 +73,47 @@ pub fn run(context: &Context, _arguments: &Arguments) -> Result<()> {
             "no workspace here: only general requirements were checked (name one with `-C DIR`)",
         );
     }
+    if let Some(failed) = checks.iter().find(|check| !check.ok) {
+        return Err(Error::usage(format!("{}: {}", failed.what, failed.found)));
+    }
     match examination.missing().as_slice() {
         [] => Ok(()),
         missing => Err(Error::usage(format!("missing: {}", missing.join(", ")))),
     }
 }
 
-fn text(examination: &DoctorReport, columns: usize) -> String {
+/// Checks the queue and the shared folders, and runs a job unless one of these is not as it must be.
+fn cluster_checks(context: &Context, workspace: &Workspace, on: &str) -> Vec<Check> {
+    let mut checks = doctor::examine(workspace, on);
+    if checks.iter().any(|check| !check.ok) {
+        return checks;
+    }
+    let facts = ask_machine(workspace, on, context.output.progress());
+    checks.push(match facts {
+        Ok(facts) => {
+            let of = |name: &str| facts.get(name).map_or("unknown", String::as_str);
+            Check {
+                what: "job",
+                ok: true,
+                found: format!(
+                    "{} × {}, {}, scheduling {}",
+                    of("cores"),
+                    of("processor"),
+                    of("memory"),
+                    of("scheduling")
+                ),
+            }
+        }
+        Err(error) => Check {
+            what: "job",
+            ok: false,
+            found: error.to_string(),
+        },
+    });
+    checks
+}
+
+fn text(examination: &DoctorReport, checks: &[Check], columns: usize) -> String {
     let mut text = String::from("programs and packages\n");
     let found = &examination.packages;
     let width = |of: fn(&PackageStatus) -> usize| found.iter().map(of).max().unwrap_or(0);
@@ -137,6 +200,23 @@ fn text(examination: &DoctorReport, columns: usize) -> String {
             );
         }
         text.push_str("  `perfquilt clean` removes what was unused for 30 days\n");
+    }
+    if !checks.is_empty() {
+        text.push_str("\ncluster\n");
+        let width = checks
+            .iter()
+            .map(|check| check.what.len())
+            .max()
+            .unwrap_or(0);
+        for check in checks {
+            let state = if check.ok { "ok" } else { "FAILED" };
+            let _ = writeln!(
+                text,
+                "  {state:<6}  {:<width$}  {}",
+                check.what,
+                plain(&check.found)
+            );
+        }
     }
     if let Some(release) = &examination.release {
         let state = if release.imported {

@@ -30,6 +30,7 @@ mod stack;
 mod status;
 mod terminal;
 mod upstream;
+mod worker;
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -131,6 +132,9 @@ enum Command {
     Clean(clean::Arguments),
     /// Check the error rates of intervals and verdicts, by simulation or on this machine
     Calibrate(calibrate::Arguments),
+    /// Measure a row of blocks, as a job of a cluster
+    #[command(hide = true)]
+    Worker(worker::Arguments),
     /// Print a shell's completion script
     Completions(completions::Arguments),
     /// Print the manual page, or write one page per command
@@ -299,6 +303,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Bot(command) => bot::run(context, &command),
         Command::Clean(arguments) => clean::run(context, &arguments),
         Command::Calibrate(arguments) => calibrate::run(context, &arguments),
+        Command::Worker(arguments) => worker::run(context, &arguments),
         Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),
         Command::Man(arguments) => man::run(context, &arguments, Cli::command()),
     };

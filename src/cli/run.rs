@@ -282,6 +282,12 @@ fn run_sandboxed(
     arguments: &Arguments,
     outcome: Option<&Path>,
 ) -> Result<ExitCode> {
+    if let Some(on) = arguments.measuring.preset(ws)?.on {
+        return Err(Error::usage(format!(
+            "a sandbox has no network, so it cannot use the cluster of `{on}`"
+        ))
+        .hint("choose a preset without `on`"));
+    }
     let release = arguments.measuring.release.as_deref();
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
     // The last of two values counts.

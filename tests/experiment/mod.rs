@@ -46,6 +46,7 @@ pub fn of(gains: &[f64]) -> (ExperimentHeader, Vec<Observation>) {
                 slow: None,
                 p99: None,
                 lane: None,
+                machine: None,
             });
         }
     }

@@ -42,31 +42,20 @@ impl Document {
         }
     }
 
-    /// Deserialises the document without the tables in the table at `path`, which have other readers ([`Section`]).
-    /// Returns their names, too.
+    /// Deserialises the document without the tables in the tables at `paths`, which have other readers ([`Section`]).
+    /// Returns their names, too, for each path.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with the line.
     pub(crate) fn parse_without_tables<T: DeserializeOwned>(
         &self,
-        path: SettingPath<'_>,
-    ) -> Result<(T, Vec<String>)> {
+        paths: &[SettingPath<'_>],
+    ) -> Result<(T, Vec<Vec<String>>)> {
         let mut document = DeTable::parse(&self.text).map_err(|error| self.malformed(&error))?;
-        let mut table = Some(document.get_mut());
-        for key in path {
-            table = table.and_then(|table| match table.get_mut(*key).map(Spanned::get_mut) {
-                Some(DeValue::Table(inner)) => Some(inner),
-                _ => None,
-            });
-        }
-        let mut names = Vec::new();
-        if let Some(table) = table {
-            let tables = table.iter().filter(|(_, value)| value.get_ref().is_table());
-            names = tables.map(|(key, _)| key.get_ref().to_string()).collect();
-            for name in &names {
-                table.remove(name.as_str());
-            }
-        }
+        let names = paths
+            .iter()
+            .map(|path| take_tables(document.get_mut(), path))
+            .collect();
         T::deserialize(document.into_deserializer())
             .map(|parsed| (parsed, names))
             .map_err(|error| self.malformed(&error))
@@ -131,6 +120,26 @@ impl Document {
             .details(lines.map(str::to_owned))
             .at(&*self.shown, line)
     }
+}
+
+/// Removes the tables in the table at `path`, and returns their names.
+fn take_tables(document: &mut DeTable<'_>, path: SettingPath<'_>) -> Vec<String> {
+    let mut table = Some(document);
+    for key in path {
+        table = table.and_then(|table| match table.get_mut(*key).map(Spanned::get_mut) {
+            Some(DeValue::Table(inner)) => Some(inner),
+            _ => None,
+        });
+    }
+    let Some(table) = table else {
+        return Vec::new();
+    };
+    let tables = table.iter().filter(|(_, value)| value.get_ref().is_table());
+    let names: Vec<String> = tables.map(|(key, _)| key.get_ref().to_string()).collect();
+    for name in &names {
+        table.remove(name.as_str());
+    }
+    names
 }
 
 impl fmt::Debug for Document {
@@ -265,10 +274,10 @@ mod tests {
         }
         let document = Document::new("x.toml", "kind = 'k'\n\n[k]\nsize = 1\n");
         let kind = "k".to_owned();
-        let (outer, names) = document.parse_without_tables::<Outer>(&[]).unwrap();
-        assert_eq!((outer, names), (Outer { kind }, vec!["k".to_owned()]));
+        let (outer, names) = document.parse_without_tables::<Outer>(&[&[]]).unwrap();
+        assert_eq!((outer, names), (Outer { kind }, vec![vec!["k".to_owned()]]));
         let line = |error: Error| error.place().and_then(|place| place.line);
-        let error = document.parse_without_tables::<Inner>(&[]).unwrap_err();
+        let error = document.parse_without_tables::<Inner>(&[&[]]).unwrap_err();
         assert_eq!(line(error), Some(1));
         let section = document.section(&["k"], Vec::new());
         assert_eq!(section.parse().unwrap(), Some(Inner { size: 1 }));

@@ -1,6 +1,7 @@
 //! The configuration: `bench-config/perfquilt.toml` and `bench-config/workloads/*.toml`.
 
 mod bot;
+mod cluster;
 mod commands;
 mod document;
 mod files;
@@ -24,6 +25,7 @@ use document::Document;
 use perfquilt_model::observation::Meter;
 
 pub use bot::{ApprovalPolicy, Bot, RepositoryKind, SandboxMode, UntrustedPolicy};
+pub use cluster::Cluster;
 pub use commands::{Association, Commands};
 pub use document::{Section, SettingPath};
 pub use files::config_files;
@@ -55,6 +57,9 @@ pub struct Config {
     pub recipe: BTreeMap<String, Recipe>,
     /// How a built server runs.
     pub server: Server,
+    /// How jobs run on the machines of a cluster.
+    #[serde(default)]
+    pub cluster: Cluster,
     /// Presets of `run`, by name; `quick` is the default.
     pub preset: BTreeMap<String, Preset>,
     /// Equivalence margins by meter, as fractions of speed: an effect shown to lie within

@@ -15,11 +15,20 @@ impl Config {
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
     pub fn load(root: &Path) -> Result<Config> {
         let document = Document::read(&root.join(CONFIG_FILE), CONFIG_FILE)?;
-        let (mut config, tables): (Config, _) = document.parse_without_tables(&["server"])?;
+        let (mut config, mut tables): (Config, _) =
+            document.parse_without_tables(&[&["server"], &["cluster"]])?;
+        for engine in tables.pop().unwrap_or_default() {
+            let section = document.section(&["cluster", &engine], Vec::new());
+            config.cluster.engines.insert(engine, section);
+        }
         let server = &mut config.server;
+        let tables = tables.pop().unwrap_or_default();
         server.settings = document.section(&["server", &server.adapter], tables);
         for (name, recipe) in &config.recipe {
             recipe.check_own(name, &document)?;
+        }
+        for (name, preset) in &mut config.preset {
+            preset.name.clone_from(name);
         }
         config.recipe = recipe::resolve_inheritance(&config.recipe, &document)?;
         config.workloads = workload::load(root)?;
@@ -37,6 +46,7 @@ impl Config {
             preset.check(name, self, document)?;
         }
         self.server.check(document)?;
+        self.cluster.check(document)?;
         self.bot.check(self, document)?;
         self.commands.check(document)?;
         for (meter, margin) in &self.margin {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::document::Document;
 use super::{Config, Workload, seconds};
@@ -13,7 +13,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
 
 /// How the timed blocks vary the layout of code and data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layouts {
     /// No variation: servers run as they were linked
@@ -68,6 +68,9 @@ impl<'de> Deserialize<'de> for Lanes {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preset {
+    /// Its name.
+    #[serde(skip)]
+    pub name: String,
     /// One-line description.
     #[serde(default)]
     pub description: String,
@@ -98,6 +101,8 @@ pub struct Preset {
     /// How many blocks are measured side by side.
     #[serde(default)]
     pub lanes: Lanes,
+    /// The engine whose machines measure, with the settings of `[cluster]`; `None` for this machine.
+    pub on: Option<String>,
     /// The time that a command may take; `None` for as long as `blocks` take.
     #[serde(default, deserialize_with = "seconds::deserialize")]
     pub budget: Option<Duration>,

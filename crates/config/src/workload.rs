@@ -32,7 +32,8 @@ pub struct Workload {
 impl Workload {
     /// Reads the workload called `name` from a document.
     fn read(name: &str, document: Document) -> Result<Self> {
-        let (mut workload, tables): (Workload, _) = document.parse_without_tables(&[])?;
+        let (mut workload, mut tables): (Workload, _) = document.parse_without_tables(&[&[]])?;
+        let tables = tables.pop().unwrap_or_default();
         workload.name = name.to_owned();
         workload.settings = document.section(&[&workload.kind.replace('-', "_")], tables);
         workload.document = document;

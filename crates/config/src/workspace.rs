@@ -11,6 +11,7 @@ use perfquilt_model::error::{Error, Result};
 pub struct Workspace {
     root: PathBuf,
     cache: PathBuf,
+    scratch: Option<PathBuf>,
     /// The parsed `bench-config/perfquilt.toml`.
     pub config: Config,
 }
@@ -46,8 +47,22 @@ impl Workspace {
         Ok(Workspace {
             root,
             cache,
+            scratch: None,
             config,
         })
+    }
+
+    /// Builds in the folder `scratch` of this machine alone; the cache is shared with other machines then.
+    #[must_use]
+    pub fn build_in(mut self, scratch: PathBuf) -> Self {
+        self.scratch = Some(scratch);
+        self
+    }
+
+    /// Returns the folder of this machine alone for source and build trees; `None` where the cache is not shared with
+    /// other machines.
+    pub fn scratch(&self) -> Option<&Path> {
+        self.scratch.as_deref()
     }
 
     /// Returns the workspace's root.

@@ -3,6 +3,7 @@
 pub mod bisect;
 pub mod commits;
 mod explain;
+mod jobs;
 pub mod releases;
 pub mod request;
 pub mod revisions;
@@ -14,7 +15,7 @@ mod target;
 mod testing;
 mod training;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::experiment::{self, Budget, Forecast};
@@ -32,6 +33,7 @@ use perfquilt_patches::upstream::{self, Release};
 use perfquilt_store::{ExperimentId, Store};
 use serde::Serialize;
 
+pub use jobs::build_task;
 pub use sandboxed::run_in_sandbox;
 pub use target::Target;
 pub use training::{builder, builder_on};
@@ -130,8 +132,8 @@ pub struct BuiltPoint {
     pub built: Result<Built>,
 }
 
-/// Builds `points` with the recipe called `recipe`. The other points are built even if one fails; only an
-/// interruption ends the build early.
+/// Builds `points` with the recipe called `recipe` on this machine, or as jobs of the engine `on`. The other points are
+/// built even if one fails; only an interruption ends the build early.
 ///
 /// # Errors
 /// [`Kind::Usage`] for an unknown recipe, a missing tool or a point outside the series;
@@ -139,15 +141,16 @@ pub struct BuiltPoint {
 pub fn build_points(
     ws: &Workspace,
     prepared: &Prepared,
-    recipe: &str,
+    (recipe, on): (&str, Option<&str>),
     points: &[Point],
     progress: &dyn Progress,
 ) -> Result<Vec<BuiltPoint>> {
     let builder = builder(ws, recipe, prepared)?;
     let source = StoredTrees::new(ws);
+    let mut items = Vec::new();
     let mut done = Vec::new();
     for &point in points {
-        let item = match build_item(prepared, point) {
+        match build_item(prepared, point) {
             Err(error) if is_separate(point) && error.kind() == Kind::Series => {
                 progress.note(&error.to_string());
                 done.push(BuiltPoint {
@@ -155,11 +158,37 @@ pub fn build_points(
                     label: point.to_string(),
                     built: Err(error),
                 });
-                continue;
             }
-            item => item?,
+            item => items.push(item?),
+        }
+    }
+    let base = build_item(prepared, Point::BASE)?;
+    let jobs = on.map(|engine| jobs::Jobs {
+        ws,
+        engine,
+        builder: &builder,
+        recipe,
+        base: &base,
+        progress,
+    });
+    let kept: BTreeSet<Point> = items
+        .iter()
+        .filter(|item| builder.cached(&item.tree).is_some())
+        .map(|item| item.point)
+        .collect();
+    let failed = match &jobs {
+        Some(jobs) => jobs.build(&items)?,
+        None => BTreeMap::new(),
+    };
+    for item in items {
+        let point = item.point;
+        let built = match &jobs {
+            Some(jobs) => jobs.built(&item, &failed).map(|built| Built {
+                cached: kept.contains(&point),
+                ..built
+            }),
+            None => builder.build(&item, &source, progress),
         };
-        let built = builder.build(&item, &source, progress);
         match &built {
             Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => {
                 return Err(error.clone());
@@ -176,6 +205,7 @@ pub fn build_points(
             built,
         });
     }
+    done.sort_by_key(|built| points.iter().position(|point| *point == built.point));
     Ok(done)
 }
 
@@ -263,7 +293,8 @@ pub fn run(
 ) -> Result<Outcome> {
     let prepared = prepare(ws, release, progress)?;
     let points = wanted.points(&prepared)?;
-    let built = build_points(ws, &prepared, &preset.recipe, &points, progress)?;
+    let how = (preset.recipe.as_str(), preset.on.as_deref());
+    let built = build_points(ws, &prepared, how, &points, progress)?;
     measure(ws, preset, &prepared, built, wanted, progress)
 }
 

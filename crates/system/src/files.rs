@@ -2,9 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::locks;
 use perfquilt_model::error::{Error, Result};
@@ -53,6 +55,49 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     fill(file.as_file_mut(), bytes, permissions).map_err(io)?;
     file.persist(path).map_err(|error| io(error.error))?;
     Ok(())
+}
+
+/// Opens a file that others may have written. It must be a plain file, because a link could point to a file that its
+/// author may not read, and a pipe might never end. Returns `None` if it does not exist.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for anything but a plain file;
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be opened.
+pub fn open_untrusted(path: &Path) -> Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let refused = |why: &str| Error::usage(format!("{why}, so it was not read")).at(path, None);
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(rustix::io::Errno::LOOP) => return Err(refused("it is a link")),
+        Err(error) => return Err(Error::io("read", path, &error.into())),
+    };
+    let kind = file.metadata().map_err(|e| Error::io("read", path, &e))?;
+    if kind.is_file() {
+        Ok(Some(file))
+    } else {
+        Err(refused("it is not a plain file"))
+    }
+}
+
+/// Reads a file that others may have written, as [`open_untrusted`] opens it. Returns `None` if it does not exist.
+///
+/// # Errors
+/// The errors of [`open_untrusted`]; [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it has more than `most`
+/// bytes.
+pub fn read_untrusted(path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
+    let Some(file) = open_untrusted(path)? else {
+        return Ok(None);
+    };
+    let mut bytes = Vec::new();
+    file.take(most + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| Error::io("read", path, &e))?;
+    if bytes.len() as u64 <= most {
+        Ok(Some(bytes))
+    } else {
+        Err(Error::usage(format!("it is larger than {most} bytes")).at(path, None))
+    }
 }
 
 fn fill(file: &mut File, bytes: &[u8], permissions: Permissions) -> std::io::Result<()> {

@@ -4,5 +4,7 @@ pub mod caches;
 pub mod digest;
 pub mod files;
 pub mod git;
+pub mod host;
 pub mod locks;
+pub mod mounts;
 pub mod process;

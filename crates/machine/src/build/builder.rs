@@ -24,6 +24,7 @@ use perfquilt_config::{BuildSystem, Profile, Recipe, expand, expand_word};
 use perfquilt_model::error::{DISK_FULL, Error, Result};
 use perfquilt_model::observation::ProfileUse;
 use perfquilt_model::progress::{Progress, Step};
+use perfquilt_system::host::host_name;
 
 /// Builds the points of one release with one recipe.
 #[derive(Debug, Clone)]
@@ -40,6 +41,8 @@ pub struct Builder {
     configuration_digest: String,
     config: PathBuf,
     cache_dir: PathBuf,
+    /// The folder of this machine alone for source and build trees; `None` where the cache is.
+    scratch: Option<PathBuf>,
     cache: Cache,
     logs: PathBuf,
     jobs: usize,
@@ -130,6 +133,7 @@ impl Builder {
             configuration_digest,
             config,
             cache_dir: ws.cache().to_owned(),
+            scratch: ws.scratch().map(Path::to_owned),
             cache: Cache::new(ws.cache()),
             logs: ws.state().join("logs"),
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
@@ -180,7 +184,8 @@ impl Builder {
             &self.configuration_digest,
             profile.map(|profile| profile.digest.as_str()),
         );
-        self.cache_dir.join("work").join(name)
+        let parent = self.scratch.as_deref().unwrap_or(&self.cache_dir);
+        parent.join("work").join(name)
     }
 
     /// Returns the path of the log of building `item`.
@@ -260,6 +265,11 @@ impl Builder {
         let install = self.installed(work.dir())?;
         let owner = self.work_dir();
         let owner = owner.file_name().unwrap_or_default().to_string_lossy();
+        // The lock of a machine's own folder does not keep other machines out.
+        let owner = match &self.scratch {
+            Some(_) => format!("{owner}-{}-{}", host_name(), std::process::id()),
+            None => owner.into_owned(),
+        };
         let of_point = |error: Error| error.details([format!("in {}", item.label)]);
         let mut collected = self.cache.collect(&owner, &install).map_err(of_point)?;
         let relink = self.relink_inputs(work.dir()).map_err(of_point)?;
@@ -336,7 +346,12 @@ impl Builder {
         if self.tools.ccache.is_some() {
             let user =
                 |name: &str| std::env::var_os(name).is_some() || self.recipe.env.contains_key(name);
-            env.extend(ccache_env(&self.cache_dir, dir, &user));
+            env.extend(ccache_env(
+                &self.cache_dir,
+                self.scratch.as_deref(),
+                dir,
+                &user,
+            ));
         }
         match self.recipe.system {
             Some(BuildSystem::Command) => Commands {

@@ -148,8 +148,16 @@ impl Cache {
         {
             return Ok(existing);
         }
-        // A damaged result of the same key, or one of a lost profile, would block the rename.
-        remove(&dir)?;
+        // A damaged result of the same key, or one of a lost profile, would block the rename. Another machine may be
+        // reading it, so it only gets out of the way; `perfquilt clean` removes it.
+        if dir.exists() {
+            let aside = tempfile::Builder::new()
+                .prefix(".replaced-")
+                .tempdir_in(&self.dir);
+            aside
+                .and_then(|aside| std::fs::rename(&dir, aside.keep()))
+                .map_err(|e| Error::io("replace", &dir, &e))?;
+        }
         if let Err(error) = std::fs::rename(&collected.dir, &dir) {
             // A builder of another release with the same tree may have published first.
             return self

@@ -8,6 +8,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use serde::{Deserialize, Serialize};
+
 use object::Endianness;
 use object::elf::{FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -31,7 +33,8 @@ const RELOCATION_INFO: u64 = 8;
 ///
 /// As long as a process enters none of it, both builds execute the same instructions on the same data: code that both
 /// have is equal byte for byte, refers to the same names, and these have the same definitions.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ChangedCode {
     /// Names of the changed and removed sections of code, without `.text.`: usually the functions.
     pub functions: BTreeSet<String>,
@@ -40,7 +43,7 @@ pub struct ChangedCode {
 }
 
 /// Part of an input to overwrite.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Overwrite {
     /// Code, with traps.
     Code(Range<u64>),

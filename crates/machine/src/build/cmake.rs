@@ -239,7 +239,8 @@ fn add_to_variable(args: &mut Vec<String>, name: &str, flag: &str) {
     args.push(format!("-D{name}={value}"));
 }
 
-/// Returns ccache's environment: its own folder below the cache unless the user chose one, and a sloppiness
+/// Returns ccache's environment: its own folder below the cache, or below the machine's own folder `scratch` with a
+/// storage below the cache that all machines share, unless the user chose others; and a sloppiness
 /// that avoids misses caused by precompiled headers and by source files whose times changed. It is safe because
 /// nothing else writes to the sources while a compiler runs.
 ///
@@ -247,6 +248,7 @@ fn add_to_variable(args: &mut Vec<String>, name: &str, flag: &str) {
 /// folder are hits in another.
 pub(super) fn ccache_env(
     cache: &Path,
+    scratch: Option<&Path>,
     work: &Path,
     user: &dyn Fn(&str) -> bool,
 ) -> Vec<(String, String)> {
@@ -256,8 +258,17 @@ pub(super) fn ccache_env(
         ("CCACHE_BASEDIR".to_owned(), work.display().to_string()),
     ];
     if !user("CCACHE_DIR") {
-        let dir = cache.join("ccache").display().to_string();
+        let dir = scratch
+            .unwrap_or(cache)
+            .join("ccache")
+            .display()
+            .to_string();
         env.push(("CCACHE_DIR".to_owned(), dir));
+        if scratch.is_some() && !user("CCACHE_REMOTE_STORAGE") {
+            // Locks of ccache's own folder do not reach other machines; the form for remote storage needs none.
+            let shared = format!("file:{}", cache.join("ccache-shared").display());
+            env.push(("CCACHE_REMOTE_STORAGE".to_owned(), shared));
+        }
         if !user("CCACHE_MAXSIZE") {
             env.push(("CCACHE_MAXSIZE".to_owned(), "10G".to_owned()));
         }
@@ -282,9 +293,21 @@ mod tests {
 
     #[test]
     fn the_users_ccache_is_respected() {
-        let ours = ccache_env(Path::new("/c"), Path::new("/c/work/x"), &|_| false);
+        let ours = ccache_env(Path::new("/c"), None, Path::new("/c/work/x"), &|_| false);
         assert!(ours.contains(&("CCACHE_DIR".into(), "/c/ccache".into())));
-        let theirs = ccache_env(Path::new("/c"), Path::new("/c/work/x"), &|name| {
+        let apart = ccache_env(
+            Path::new("/c"),
+            Some(Path::new("/s")),
+            Path::new("/s/work/x"),
+            &|_| false,
+        );
+        assert!(apart.contains(&("CCACHE_DIR".into(), "/s/ccache".into())));
+        let shared = (
+            "CCACHE_REMOTE_STORAGE".into(),
+            "file:/c/ccache-shared".into(),
+        );
+        assert!(apart.contains(&shared) && !ours.contains(&shared));
+        let theirs = ccache_env(Path::new("/c"), None, Path::new("/c/work/x"), &|name| {
             name == "CCACHE_DIR"
         });
         assert!(

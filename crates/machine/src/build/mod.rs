@@ -70,7 +70,8 @@ pub trait SourceTree {
 }
 
 /// A point to build, with the details for building it and for messages.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BuildItem {
     /// Label for messages: `mariadb-10.11.18 + 0002-x.patch`.
     pub label: String,

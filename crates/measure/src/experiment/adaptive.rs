@@ -5,15 +5,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::cluster::{self, Cluster, Row};
 use super::collected::Collected;
 use super::driver::Driver;
 use super::fingerprint::{self, Fingerprint};
+use super::identity::Facts;
 use super::lengths::BlockSeconds;
 use super::machine::{Setup, ThisMachine};
 use super::plan::{Reading, Scope, single};
 use super::recorder::Readings;
 use super::strategy::RequestedBlocks;
 use super::{Candidates, candidate, identity, vary_layouts};
+use perfquilt_cluster::engine::Engine;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload};
 use perfquilt_machine::build::Built;
@@ -21,7 +24,7 @@ use perfquilt_machine::meter::Counter;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Metric};
 use perfquilt_model::point::Point;
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress::{Progress, Silent};
 use perfquilt_store::{EarlierExperiment, ExperimentId, Store};
 
 /// The costs measured in one block, by state.
@@ -59,7 +62,10 @@ pub struct AdaptiveRunner<'a> {
     preset: Preset,
     metric: Metric,
     workload: Workload,
-    counter: Option<Counter>,
+    /// How the meter is counted; empty for timed ones.
+    counter: String,
+    /// The cluster that measures; `None` for this machine.
+    engine: Option<Box<dyn Engine>>,
     layouts: Layouts,
     /// Whether `layouts` is final: the first server decides whether servers can be linked again.
     layouts_chosen: bool,
@@ -96,25 +102,27 @@ impl<'a> AdaptiveRunner<'a> {
             meters: vec![metric.meter],
             ..preset.clone()
         };
-        let counter = if metric.meter.is_timed() {
-            None
-        } else {
-            Some(counter_for(metric.meter)?)
-        };
+        let (engine, facts) = facts_for(ws, &preset, metric.meter)?;
         let layouts = if metric.meter.is_timed() {
             preset.layouts.unwrap_or(Layouts::Padded)
         } else {
             Layouts::Off
         };
-        header.machine = identity::machine_facts(counter.as_ref());
-        header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
+        header.machine = facts.machine;
+        if let Some(on) = &preset.on {
+            header
+                .machine
+                .insert("cluster".to_owned(), cluster::describe(ws, on));
+        }
+        header.harness = identity::harness(ws, &facts.counter, layouts)?;
         let id = store.begin(&header, key)?;
         Ok(AdaptiveRunner {
             ws,
             preset,
             metric,
             workload,
-            counter,
+            counter: facts.counter,
+            engine,
             layouts,
             layouts_chosen: layouts == Layouts::Off,
             header,
@@ -136,7 +144,7 @@ impl<'a> AdaptiveRunner<'a> {
         let mut candidates = Candidates::from([(Point::BASE, one)]);
         self.layouts = vary_layouts(&self.preset, &mut candidates, progress)?;
         self.layouts_chosen = true;
-        self.header.harness = identity::harness(self.ws, self.counter.as_ref(), self.layouts)?;
+        self.header.harness = identity::harness(self.ws, &self.counter, self.layouts)?;
         self.id = self.store.begin(&self.header, &self.key)?;
         self.collected = None;
         Ok(())
@@ -240,7 +248,6 @@ impl<'a> AdaptiveRunner<'a> {
             servers: states.len(),
             lanes: self.preset.lanes,
         };
-        let machine = ThisMachine::new(self.ws, setup, progress)?;
         let readings = Readings {
             timed,
             counted,
@@ -270,7 +277,21 @@ impl<'a> AdaptiveRunner<'a> {
         };
         let points = states.iter().map(|&state| Point::Step(state)).collect();
         let mut strategy = RequestedBlocks::new(numbers, points, draw);
-        let (failed, end) = driver.drive(&mut strategy, &machine, progress);
+        let (failed, end) = match &self.engine {
+            None => {
+                let machine = ThisMachine::new(self.ws, setup, progress)?;
+                driver.drive(&mut strategy, &machine, progress)
+            }
+            Some(engine) => {
+                let names = (self.key.as_str(), self.preset.name.as_str());
+                let row = Row::empty(self.ws, names, &self.header, &setup, (self.layouts, &[]))?;
+                let wave = cluster::wave(self.ws).get();
+                let cluster = Cluster::new(self.ws, engine.as_ref(), row, wave, progress)?;
+                let measured = driver.drive(&mut strategy, &cluster, progress);
+                cluster.close(measured.1.is_ok());
+                measured
+            }
+        };
         self.collected = Some(driver.into_collected());
         end?;
         let failed = failed
@@ -345,14 +366,10 @@ impl<'a> AdaptiveRunner<'a> {
     /// Returns the identities of the harnesses that measure this meter in the same way: reading other meters
     /// beside it makes no difference.
     fn harnesses(&self) -> Result<BTreeSet<String>> {
-        let detected = match &self.counter {
-            None => Counter::detect().ok(),
-            Some(_) => None,
-        };
-        let counters = match &self.counter {
-            Some(counter) => vec![Some(counter)],
-            None => vec![None, detected.as_ref()],
-        };
+        let mut counters = vec![self.counter.clone()];
+        if self.counter.is_empty() && self.engine.is_none() {
+            counters.extend(Counter::detect().ok().map(|counter| counter.describe()));
+        }
         let layouts = if self.metric.meter.is_timed() {
             vec![self.layouts]
         } else {
@@ -361,7 +378,7 @@ impl<'a> AdaptiveRunner<'a> {
         let mut harnesses = BTreeSet::new();
         for counter in counters {
             for &layouts in &layouts {
-                harnesses.insert(identity::harness(self.ws, counter, layouts)?);
+                harnesses.insert(identity::harness(self.ws, &counter, layouts)?);
             }
         }
         Ok(harnesses)
@@ -397,35 +414,39 @@ pub fn context(
     (workload, metric): (&str, Metric),
 ) -> Result<String> {
     let workload = preset.workload(&ws.config, workload)?;
-    let counter = if metric.meter.is_timed() {
-        None
-    } else {
-        Some(counter_for(metric.meter)?)
-    };
-    let machine = identity::machine_facts(counter.as_ref());
-    let facts: Vec<&String> = fingerprint::machine_facts(&machine)
+    let (_, machine) = facts_for(ws, preset, metric.meter)?;
+    let cluster = preset.on.as_ref().map(|on| cluster::describe(ws, on));
+    let facts: Vec<&String> = fingerprint::machine_facts(&machine.machine)
         .filter_map(|(_, fact)| fact)
+        .chain(&cluster)
         .collect();
     Ok(format!(
         "{facts:?} {} {:?} {} {}",
-        identity::harness(ws, counter.as_ref(), Layouts::Off)?,
+        identity::harness(ws, &machine.counter, Layouts::Off)?,
         preset.layouts,
         preset.block_seconds,
         perfquilt_machine::workload::workload_identity(&ws.bench_config(), &workload)?
     ))
 }
 
-/// Returns the counter for `meter` on this machine.
-fn counter_for(meter: Meter) -> Result<Counter> {
-    let counter = Counter::detect()?;
-    if counter.meters().contains(&meter) {
-        Ok(counter)
-    } else {
-        Err(Error::usage(format!(
-            "{meter} cannot be read with {}",
-            counter.describe()
-        )))
+/// Returns the cluster that `preset` measures on, if any, and what the machines measure `meter` with.
+fn facts_for(
+    ws: &Workspace,
+    preset: &Preset,
+    meter: Meter,
+) -> Result<(Option<Box<dyn Engine>>, Facts)> {
+    let counts = !meter.is_timed();
+    let engine = preset.on.as_deref().map(|on| cluster::engine(ws, on));
+    let engine = engine.transpose()?;
+    let facts = match &engine {
+        Some(engine) => cluster::facts(ws, engine.as_ref(), counts, &Silent)?,
+        None => Facts::here(counts)?,
+    };
+    if counts && !facts.meters.contains(&meter) {
+        let fault = format!("{meter} cannot be read with {}", facts.counter);
+        return Err(Error::usage(fault));
     }
+    Ok((engine, facts))
 }
 
 /// Maps points of an earlier experiment to the states whose servers they are, by build or by identity.
@@ -528,6 +549,7 @@ mod tests {
                 slow: None,
                 p99: None,
                 lane: None,
+                machine: None,
             };
             store.append(id, &[of(0), of(1)], &[]).unwrap();
         };

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Instant;
 
 use super::collected::{Collected, NoteOn};
-use super::executor::{Event, Executor};
+use super::executor::{Event, Executor, Place};
 use super::plan::{Block, Reading};
 use super::progress::words;
 use super::recorder::{Readings, Recorded, Recorder};
@@ -43,12 +43,15 @@ struct RunningBlock {
     block: Block,
     /// Its name in the progress output, if it has one.
     name: Option<String>,
+    place: Place,
     began: Instant,
 }
 
 /// The state of one run over all lanes.
 struct Run<'p> {
     lanes: u32,
+    /// Blocks of a wave, if the stopping rule looks at complete waves only.
+    wave: Option<u32>,
     /// By lane.
     running: BTreeMap<u32, RunningBlock>,
     failed: BTreeMap<Point, Error>,
@@ -136,6 +139,7 @@ impl<'a> Driver<'a> {
             collected: &mut self.collected,
             failed,
             lanes: 1,
+            wave: None,
             running: &[],
             ended: state.as_ref().filter(|state| state.ended),
         };
@@ -152,6 +156,7 @@ impl<'a> Driver<'a> {
     ) -> (BTreeMap<Point, Error>, Result<()>) {
         let mut run = Run {
             lanes: executor.lanes().max(1),
+            wave: executor.wave(),
             running: BTreeMap::new(),
             failed: BTreeMap::new(),
             progress,
@@ -233,6 +238,7 @@ impl<'a> Driver<'a> {
             collected: &mut self.collected,
             failed: &run.failed,
             lanes: run.lanes,
+            wave: run.wave,
             running: &running,
             ended: None,
         })
@@ -250,6 +256,10 @@ impl<'a> Driver<'a> {
         let running = RunningBlock {
             block: next.block.clone(),
             name: next.announcement.map(|of| of.name),
+            place: Place {
+                machine: None,
+                lane: (run.lanes > 1).then_some(lane),
+            },
             began: Instant::now(),
         };
         run.running.insert(lane, running);
@@ -261,12 +271,11 @@ impl<'a> Driver<'a> {
 
     /// Stores an event of the block that runs on `lane`; reports its effects when it has a name.
     fn record(&mut self, run: &mut Run<'_>, lane: u32, event: Event) -> Result<()> {
-        let Some(running) = run.running.get(&lane) else {
+        let Some(running) = run.running.get_mut(&lane) else {
             return Err(Error::internal("a lane without a block reports a result"));
         };
         let block = &running.block;
-        let lane = (run.lanes > 1).then_some(lane);
-        match self.recorder.record(block, lane, event)? {
+        match self.recorder.record(block, &running.place, event)? {
             Recorded::Stored {
                 workload,
                 observations,
@@ -278,6 +287,7 @@ impl<'a> Driver<'a> {
                     self.note(name, &workload, block, run.progress);
                 }
             }
+            Recorded::Placed(place) => running.place = place,
             // Several lanes may have started its server.
             Recorded::Failed(point, _) if run.failed.contains_key(&point) => {}
             Recorded::Failed(point, error) => {

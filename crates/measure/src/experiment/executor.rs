@@ -9,9 +9,20 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::HostSample;
 use perfquilt_model::point::Point;
 
+/// Where a block was measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The machine; `None` for the one that runs the experiment.
+    pub machine: Option<String>,
+    /// The lane of that machine, from 0; `None` if it has only one.
+    pub lane: Option<u32>,
+}
+
 /// A result of a block.
 #[derive(Debug, Clone)]
 pub enum Event {
+    /// The block was measured elsewhere than on the executor's lane; comes before its results.
+    Placed(Place),
     /// A workload was timed on all remaining servers.
     Timed {
         /// The workload.
@@ -45,6 +56,12 @@ pub trait Executor: Sync {
     /// Returns the number of lanes, at least 1.
     fn lanes(&self) -> u32 {
         1
+    }
+
+    /// Returns the number of blocks of a wave, at least 1: the stopping rule looks at complete waves only, so that which
+    /// blocks are back first decides nothing. `None` if it looks after each block.
+    fn wave(&self) -> Option<u32> {
+        None
     }
 
     /// Opens the lane `number`, from 0, on the thread that measures its blocks.

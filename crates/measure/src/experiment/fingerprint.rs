@@ -8,12 +8,13 @@ use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_store::ExperimentIdentity;
 
 /// The machine facts that affect observations.
-const MACHINE_FACTS: [&str; 5] = [
+const MACHINE_FACTS: [&str; 6] = [
     "processor",
     "cores",
     "kernel",
     "virtualisation",
     "scheduling",
+    "cluster",
 ];
 
 /// The conditions of an experiment's observations: machine, harness, settings and workloads. Servers are

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::fingerprint;
@@ -15,7 +16,7 @@ use perfquilt_machine::server;
 use perfquilt_machine::workload;
 use perfquilt_machine::workload::{Placement, allowed_cpus};
 use perfquilt_model::error::Result;
-use perfquilt_model::observation::ExperimentHeader;
+use perfquilt_model::observation::{ExperimentHeader, Meter};
 use perfquilt_model::point::Point;
 use perfquilt_store::ExperimentIdentity;
 
@@ -25,17 +26,17 @@ use perfquilt_store::ExperimentIdentity;
 pub const PROTOCOL: u32 = 4;
 
 /// Returns the identity of the harness: the measuring protocol, the reduction of slices, the drivers, how
-/// servers run, the source of counts, and how code layouts vary. Observations of different harnesses do not
-/// mix.
+/// servers run, the source of counts (`counter`, empty without counts), and how code layouts vary. Observations of
+/// different harnesses do not mix.
 ///
 /// # Errors
 /// The errors of [`server::adapter`].
-pub fn harness(ws: &Workspace, counter: Option<&Counter>, layouts: Layouts) -> Result<String> {
+pub fn harness(ws: &Workspace, counter: &str, layouts: Layouts) -> Result<String> {
     let mut digest = Sha256::new();
     digest.update(format!("protocol {PROTOCOL}, reduction {REDUCTION}\n"));
     digest.update(workload::identity());
     digest.update(server::adapter(ws)?.identity()?);
-    digest.update(counter.map(Counter::describe).unwrap_or_default());
+    digest.update(counter);
     digest.update(match layouts {
         Layouts::Off => "",
         Layouts::Padded => "padded by lines and pages, common to the points of a block",
@@ -46,6 +47,36 @@ pub fn harness(ws: &Workspace, counter: Option<&Counter>, layouts: Layouts) -> R
         env!("CARGO_PKG_VERSION"),
         &hex::encode(digest.finalize())[..12]
     ))
+}
+
+/// What a machine measures with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Facts {
+    /// The facts of [`machine_facts`].
+    pub machine: BTreeMap<String, String>,
+    /// The meters that can be counted.
+    pub meters: Vec<Meter>,
+    /// How they are counted; empty if nothing is.
+    pub counter: String,
+}
+
+impl Facts {
+    /// Returns the facts of this machine; `counts` tells whether a meter is to be counted.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when nothing can be counted here but is to be.
+    pub fn here(counts: bool) -> Result<Self> {
+        let counter = counts.then(Counter::detect).transpose()?;
+        let counter = counter.as_ref();
+        Ok(Facts {
+            machine: machine_facts(counter),
+            meters: counter
+                .map(|counter| counter.meters().to_vec())
+                .unwrap_or_default(),
+            counter: counter.map(Counter::describe).unwrap_or_default(),
+        })
+    }
 }
 
 /// Returns processor, cores, memory, kernel and virtualisation of this machine, and how it is used.

@@ -64,10 +64,11 @@ fn check(count: usize, possible: usize, servers: &ServerSpace) -> Result<()> {
 }
 
 /// Returns the lock files of these processors in the folders that a user's runs share. All of them are taken in this
-/// order, so that two processes cannot wait for each other.
-pub(super) fn locks(cpus: &[usize], folders: &[PathBuf]) -> Vec<PathBuf> {
+/// order, so that two processes cannot wait for each other. Machines that share a folder have locks of their own, by
+/// the name `host`.
+pub(super) fn locks(cpus: &[usize], folders: &[PathBuf], host: &str) -> Vec<PathBuf> {
     let of = |folder: &PathBuf| -> Vec<PathBuf> {
-        let name = |cpu: &usize| folder.join(format!("measuring-{cpu}.lock"));
+        let name = |cpu: &usize| folder.join(format!("measuring-{host}-{cpu}.lock"));
         cpus.iter().map(name).collect()
     };
     folders.iter().flat_map(of).collect()
@@ -130,17 +131,17 @@ mod tests {
     #[test]
     fn locks_are_taken_in_one_order() {
         let folders = [PathBuf::from("/a"), PathBuf::from("/b")];
-        let names: Vec<String> = locks(&[1, 2], &folders)
+        let names: Vec<String> = locks(&[1, 2], &folders, "h")
             .iter()
             .map(|path| path.display().to_string())
             .collect();
         assert_eq!(
             names,
             [
-                "/a/measuring-1.lock",
-                "/a/measuring-2.lock",
-                "/b/measuring-1.lock",
-                "/b/measuring-2.lock"
+                "/a/measuring-h-1.lock",
+                "/a/measuring-h-2.lock",
+                "/b/measuring-h-1.lock",
+                "/b/measuring-h-2.lock"
             ]
         );
     }

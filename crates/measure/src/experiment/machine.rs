@@ -29,6 +29,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{HostSample, Meter};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_system::host::host_name;
 use perfquilt_system::locks::{self, Lock};
 use perfquilt_system::process::check_interrupted;
 
@@ -211,7 +212,7 @@ impl<'a> ThisMachine<'a> {
             let lane = MachineLane {
                 machine: self,
                 clients: Clients::new(self.ws, &self.setup.release, &self.setup.workloads)?,
-                locks: lanes::locks(cpus, &self.shared),
+                locks: lanes::locks(cpus, &self.shared, &host_name()),
             };
             lane.survives(question)
         };
@@ -249,7 +250,7 @@ impl Executor for ThisMachine<'_> {
         Ok(Box::new(MachineLane {
             machine: self,
             clients,
-            locks: lanes::locks(cpus, &self.shared),
+            locks: lanes::locks(cpus, &self.shared, &host_name()),
         }))
     }
 }

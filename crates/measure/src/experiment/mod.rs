@@ -4,6 +4,7 @@
 pub mod adaptive;
 mod basis;
 mod candidate;
+mod cluster;
 pub mod collected;
 mod driver;
 mod executor;
@@ -51,11 +52,15 @@ use perfquilt_store::{ExperimentId, ExperimentIdentity, Store};
 
 use basis::Work;
 use candidate::Candidate;
+use cluster::{Cluster, Row};
+pub use cluster::{answer_execution, answer_facts, measure_blocks};
+pub(crate) use cluster::{engine as cluster_engine, jobs as cluster_jobs};
 use collected::Collected;
 use driver::Driver;
 use executor::Executor;
 use forecast::WindowSizes;
 pub use forecast::{Forecast, NoiseSource};
+use identity::Facts;
 use key::ExperimentKey;
 pub(crate) use key::{ComparisonKey, FreshQuestion};
 use lengths::BlockSeconds;
@@ -185,7 +190,8 @@ pub fn foresee(
     let counter = (!counted.is_empty()).then(Counter::detect).transpose()?;
     let layouts = preset.layouts.unwrap_or(Layouts::Padded);
     header.machine = identity::machine_facts(counter.as_ref());
-    let harness = |layouts| identity::harness(ws, counter.as_ref(), layouts);
+    let counts = counter.as_ref().map(Counter::describe).unwrap_or_default();
+    let harness = |layouts| identity::harness(ws, &counts, layouts);
     header.harness = harness(layouts)?;
     let mut measured = points.to_vec();
     measured.push(Point::Control);
@@ -238,6 +244,21 @@ pub fn foresee(
         budget: budget.map(|budget| budget.as_secs_f64()),
     };
     basis::forecast(work, store.as_ref())
+}
+
+/// Has a job of the engine called `on` report what its machine is: processor, cores, memory, kernel.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the engine refuses the job or does not answer;
+/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when no machine answers.
+pub fn ask_machine(
+    ws: &Workspace,
+    on: &str,
+    progress: &dyn Progress,
+) -> Result<BTreeMap<String, String>> {
+    let engine = cluster::engine(ws, on)?;
+    let facts = cluster::facts(ws, engine.as_ref(), false, progress)?;
+    Ok(facts.machine)
 }
 
 /// Returns the windows of the `measured` points in which every effect has its points together.
@@ -322,31 +343,37 @@ fn run_on(
     let resolved = resolved(ws, preset)?;
     let workloads: Vec<&Workload> = resolved.iter().collect();
     let layouts = vary_layouts(preset, &mut candidates, progress)?;
+    let engine = preset.on.as_deref().map(|on| cluster::engine(ws, on));
+    let engine = engine.transpose()?;
     if let Some(words) = preset.unreachable_margin(&|meter| ws.config.margin(meter)) {
         progress.warn(&words);
     }
     let timed: Vec<Meter> = meters(preset, Meter::is_timed);
     let mut counted: Vec<Meter> = meters(preset, |meter| !meter.is_timed());
-    let counter = (!counted.is_empty()).then(Counter::detect).transpose()?;
-    if let Some(counter) = &counter {
-        counted.retain(|meter| {
-            let known = counter.meters().contains(meter);
-            if !known {
-                progress.warn(&format!(
-                    "{meter} cannot be read with {}",
-                    counter.describe()
-                ));
-            }
-            known
-        });
-    }
+    let counts = !counted.is_empty();
+    let facts = match &engine {
+        Some(engine) => cluster::facts(ws, engine.as_ref(), counts, progress)?,
+        None => Facts::here(counts)?,
+    };
+    counted.retain(|meter| {
+        let known = facts.meters.contains(meter);
+        if !known {
+            progress.warn(&format!("{meter} cannot be read with {}", facts.counter));
+        }
+        known
+    });
     if timed.is_empty() && counted.is_empty() {
         return Err(Error::usage("none of the preset's meters can be read here")
             .hint("`meters` of the preset names others; `time` can be read everywhere"));
     }
     let mut header = header;
-    header.machine = identity::machine_facts(counter.as_ref());
-    header.harness = identity::harness(ws, counter.as_ref(), layouts)?;
+    header.machine = facts.machine;
+    header.harness = identity::harness(ws, &facts.counter, layouts)?;
+    if let Some(on) = &preset.on {
+        // Values of a single machine and of a class of machines are not the same population.
+        let machines = cluster::describe(ws, on);
+        header.machine.insert("cluster".to_owned(), machines);
+    }
     let pilot = if preset.pilot && !timed.is_empty() {
         let pilot = Piloted {
             ws,
@@ -382,6 +409,8 @@ fn run_on(
             points,
             candidates: &candidates,
             seconds: &seconds,
+            layouts,
+            engine: engine.as_deref(),
         };
         check.unexecuted(store, progress)?
     };
@@ -472,12 +501,18 @@ fn run_on(
         Some(_) => forecast(&header)?.most_blocks,
         None => preset.blocks,
     };
+    // An experiment keeps the waves that it began with.
+    let wave = match &engine {
+        Some(_) => stored_wave(store, id)?.or_else(|| Some(cluster::wave(ws))),
+        None => None,
+    };
     let window_count = u32::try_from(windows.len()).ok().and_then(NonZeroU32::new);
     for plan in requested.iter_mut().filter(|plan| plan.meter.is_timed()) {
         plan.blocks = timed_blocks;
         plan.min_blocks = plan.min_blocks.map(|least| least.min(timed_blocks));
         plan.windows = window_count.filter(|count| count.get() > 1);
         plan.first_look = NonZeroU32::new(windows::first_look_blocks(&first_look));
+        plan.wave = wave;
     }
     let planned = stopping::plan(store, id, requested)?;
 
@@ -542,14 +577,27 @@ fn run_on(
         lanes: preset.lanes,
         unexecuted: Unexecuted::of(&header, &unexecuted),
     };
-    let machine = ThisMachine::new(ws, setup, progress)?;
-    if let Some(lanes) = machine.describe_lanes() {
-        header.machine.insert("lanes".to_owned(), lanes);
-        store.begin(&header, &key)?;
-    }
-    progress.note(&format!("forecast: {}", forecast(&header)?));
-    let blocks = planned_blocks(machine.lanes());
-    let (failed, end) = driving.drive(&mut strategy(&blocks), &machine, progress);
+    let (failed, end) = match (&engine, wave) {
+        (Some(engine), Some(wave)) => {
+            let names = (key.as_str(), preset.name.as_str());
+            let row = Row::empty(ws, names, &header, &setup, (layouts, &unexecuted))?;
+            let cluster = Cluster::new(ws, engine.as_ref(), row, wave.get(), progress)?;
+            // The plan is that of a single lane: a row has the blocks that share layouts.
+            let measured = driving.drive(&mut strategy(&blocks), &cluster, progress);
+            cluster.close(measured.1.is_ok());
+            measured
+        }
+        _ => {
+            let machine = ThisMachine::new(ws, setup, progress)?;
+            if let Some(lanes) = machine.describe_lanes() {
+                header.machine.insert("lanes".to_owned(), lanes);
+                store.begin(&header, &key)?;
+            }
+            progress.note(&format!("forecast: {}", forecast(&header)?));
+            let blocks = planned_blocks(machine.lanes());
+            driving.drive(&mut strategy(&blocks), &machine, progress)
+        }
+    };
     if !failed.is_empty() {
         for (point, error) in &failed {
             header.failed.insert(*point, error.to_string());
@@ -565,6 +613,12 @@ fn run_on(
     }
     store.finish(id)?;
     Ok(Outcome { id, failed })
+}
+
+/// Returns the number of blocks of a wave of a stored experiment; `None` if it has no plan or no waves.
+fn stored_wave(store: &Store, id: ExperimentId) -> Result<Option<NonZeroU32>> {
+    let planned = store.planned(id)?.into_iter();
+    Ok(planned.filter_map(|plan| plan.wave).max())
 }
 
 /// Returns the planned timed blocks of a stored experiment.
@@ -904,6 +958,8 @@ mod tests {
             }
         };
         let preset = |layouts: Option<Layouts>| Preset {
+            name: String::new(),
+            on: None,
             description: String::new(),
             recipe: "r".into(),
             workloads: Vec::new(),

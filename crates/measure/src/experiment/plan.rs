@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::windows;
@@ -66,7 +67,8 @@ const REPEATS: u32 = 2;
 pub(super) const FEWEST_FOR_REPEATS: u32 = 16;
 
 /// One randomised round over all points: every server is started once, then each workload runs on all of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Block {
     /// The block's number, from 0, counted separately for timed, counted and direct blocks.
     pub number: u32,
@@ -126,7 +128,8 @@ impl Block {
 }
 
 /// The kind of reading in a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reading {
     /// Time and processor time of slices.
     Timed,

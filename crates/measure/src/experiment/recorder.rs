@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::executor::Event;
+use super::executor::{Event, Place};
 use super::plan::{Block, Reading};
 use super::values::{functions_of, observation, transactions_of};
 use perfquilt_config::Workload;
@@ -51,6 +51,8 @@ pub enum Recorded {
         /// Its observations in this block, operations included.
         observations: Vec<Observation>,
     },
+    /// The block was measured at this place.
+    Placed(Place),
     /// A point is left out from here on.
     Failed(Point, Error),
 }
@@ -125,27 +127,28 @@ impl<'a> Recorder<'a> {
         meters.any(|&meter| !self.is_done(workload, meter, block))
     }
 
-    /// Stores an event of `block`, which `lane` measured, if there are several.
+    /// Stores an event of `block`, which was measured at `place`.
     ///
     /// # Errors
     /// [`Kind::Bench`] when a workload has no usable slices; [`Kind::Internal`] when the store cannot be
     /// written.
-    pub fn record(&mut self, block: &Block, lane: Option<u32>, event: Event) -> Result<Recorded> {
+    pub fn record(&mut self, block: &Block, place: &Place, event: Event) -> Result<Recorded> {
         match event {
+            Event::Placed(place) => Ok(Recorded::Placed(place)),
             Event::Timed {
                 workload,
                 measured,
                 sample,
             } => {
                 let timed = (measured, sample);
-                let observations = self.store_timed((block, lane), &workload, timed)?;
+                let observations = self.store_timed((block, place), &workload, timed)?;
                 Ok(Recorded::Stored {
                     workload,
                     observations,
                 })
             }
             Event::Counted { workload, readings } => {
-                let observations = self.store_counted((block, lane), &workload, &readings)?;
+                let observations = self.store_counted((block, place), &workload, &readings)?;
                 Ok(Recorded::Stored {
                     workload,
                     observations,
@@ -170,7 +173,7 @@ impl<'a> Recorder<'a> {
 
     fn store_timed(
         &mut self,
-        (block, lane): (&Block, Option<u32>),
+        (block, place): (&Block, &Place),
         workload: &str,
         (measured, sample): (BlockSlices, Option<HostSample>),
     ) -> Result<Vec<Observation>> {
@@ -200,7 +203,8 @@ impl<'a> Recorder<'a> {
                 observations.push(Observation {
                     block: block.stored_as(copy),
                     layout: block.layout(point, copy),
-                    lane,
+                    lane: place.lane,
+                    machine: place.machine.clone(),
                     mean: reduced.tail.map(|tail| tail.mean),
                     slow: reduced.tail.map(|tail| tail.slow),
                     p99: reduced.tail.and_then(|tail| tail.p99),
@@ -223,7 +227,8 @@ impl<'a> Recorder<'a> {
                 observations.push(Observation {
                     block: block.stored_as(copy),
                     layout: block.layout(point, copy),
-                    lane,
+                    lane: place.lane,
+                    machine: place.machine.clone(),
                     ..self.observation(block, &part, point, reading)
                 });
             }
@@ -264,7 +269,7 @@ impl<'a> Recorder<'a> {
 
     fn store_counted(
         &mut self,
-        (block, lane): (&Block, Option<u32>),
+        (block, place): (&Block, &Place),
         workload: &str,
         readings: &BTreeMap<Point, CountResult>,
     ) -> Result<Vec<Observation>> {
@@ -277,7 +282,8 @@ impl<'a> Recorder<'a> {
                     && !self.is_done(workload, reading.meter, block);
                 if wanted {
                     observations.push(Observation {
-                        lane,
+                        lane: place.lane,
+                        machine: place.machine.clone(),
                         ..self.observation(block, workload, point, *reading)
                     });
                 }

@@ -22,6 +22,8 @@ pub struct SoFar<'s, 'a> {
     pub failed: &'s BTreeMap<Point, Error>,
     /// The number of lanes.
     pub lanes: u32,
+    /// The number of blocks of a wave, if the stopping rule looks at complete waves only.
+    pub wave: Option<u32>,
     /// The blocks that other lanes are measuring.
     pub running: &'s [Block],
     /// The state of the stopping rule after all stored blocks, if it ended the experiment. Another number of lanes
@@ -125,7 +127,7 @@ impl<'p> PlannedExperiment<'p> {
             return Ok((rest, None));
         }
         let number = match block.reading {
-            Reading::Timed => self.known(so_far.lanes),
+            Reading::Timed => self.known(so_far),
             Reading::Counted => u32::MAX,
         };
         let state = match so_far.ended {
@@ -155,10 +157,13 @@ impl<'p> PlannedExperiment<'p> {
         Ok((rest, state))
     }
 
-    /// Returns how many timed blocks decide about the next one. With one lane, all blocks before it do; each
-    /// further lane may be measuring one of these.
-    fn known(&self, lanes: u32) -> u32 {
-        self.timed.saturating_sub(lanes.saturating_sub(1))
+    /// Returns how many timed blocks decide about the next one: those of complete waves, if there are waves. Otherwise
+    /// all blocks before it do with one lane; each further lane may be measuring one of these.
+    fn known(&self, so_far: &SoFar<'_, '_>) -> u32 {
+        match so_far.wave {
+            Some(wave) => self.timed - self.timed % wave.max(1),
+            None => self.timed.saturating_sub(so_far.lanes.saturating_sub(1)),
+        }
     }
 
     /// Returns whether `block` would end after the deadline. Two blocks are measured anyway.
@@ -173,7 +178,7 @@ impl<'p> PlannedExperiment<'p> {
     /// Returns whether a running block decides about the next one. What a block measures thus depends on the
     /// number of lanes, but not on which of them is faster.
     fn must_wait(&self, so_far: &SoFar<'_, '_>) -> bool {
-        let known = self.known(so_far.lanes);
+        let known = self.known(so_far);
         let decides = |block: &Block| {
             block.reading == Reading::Timed && !block.direct && block.number < known
         };

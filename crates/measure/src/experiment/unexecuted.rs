@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use super::Candidates;
+use super::cluster::{self, Row};
 use super::lengths::BlockSeconds;
 use super::machine::{ExecutionQuestion, Setup, ThisMachine};
+use perfquilt_cluster::engine::Engine;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Preset, Workload};
+use perfquilt_config::{Layouts, Preset, Workload};
 use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_machine::build::{Built, ChangedCode, CodeComparison};
 use perfquilt_machine::workload;
@@ -32,6 +34,9 @@ pub(super) struct ExecutionCheck<'a> {
     /// All servers.
     pub(super) candidates: &'a Candidates,
     pub(super) seconds: &'a BlockSeconds,
+    pub(super) layouts: Layouts,
+    /// The cluster that starts the servers; `None` for this machine.
+    pub(super) engine: Option<&'a dyn Engine>,
 }
 
 /// A patch of which it is unknown whether workloads execute it.
@@ -135,7 +140,16 @@ impl ExecutionCheck<'_> {
             }));
         }
         let step = progress.begin("check which code runs", None);
-        let mut answers = self.machine(progress)?.executes(&questions)?.into_iter();
+        let setup = self.setup()?;
+        let answers = match self.engine {
+            None => ThisMachine::new(self.ws, setup, progress)?.executes(&questions)?,
+            Some(engine) => {
+                let names = ("", self.preset.name.as_str());
+                let row = Row::empty(self.ws, names, self.header, &setup, (self.layouts, &[]))?;
+                cluster::executes(self.ws, engine, &row, &questions, progress)?
+            }
+        };
+        let mut answers = answers.into_iter();
         let mut unexecuted = 0;
         for patch in open {
             for (workload, key) in &patch.workloads {
@@ -154,8 +168,8 @@ impl ExecutionCheck<'_> {
         Ok(())
     }
 
-    fn machine(&self, progress: &dyn Progress) -> Result<ThisMachine<'_>> {
-        let setup = Setup {
+    fn setup(&self) -> Result<Setup<'_>> {
+        Ok(Setup {
             candidates: self.candidates.clone(),
             workloads: self.workloads.to_vec(),
             block_seconds: BlockSeconds::fixed(self.preset.block_seconds),
@@ -165,8 +179,7 @@ impl ExecutionCheck<'_> {
             servers: 1,
             lanes: self.preset.lanes,
             unexecuted: Unexecuted::default(),
-        };
-        ThisMachine::new(self.ws, setup, progress)
+        })
     }
 
     /// Returns the key of the answer for one workload.

@@ -65,6 +65,7 @@ pub(super) fn observation(
         slow: None,
         p99: None,
         lane: None,
+        machine: None,
     }
 }
 

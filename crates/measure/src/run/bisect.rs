@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::explain;
+use super::jobs::Jobs;
 use super::request::BisectRequest;
 use super::revisions::Revisions;
 use super::sessions::{self, Sessions, StoredSession};
@@ -103,6 +104,9 @@ pub(super) struct BisectRun<'a> {
     kept: StoredSession,
     pub(super) engine: Engine,
     builder: Builder,
+    recipe: String,
+    /// The engine of the cluster that builds and measures; `None` for this machine.
+    on: Option<String>,
     runner: AdaptiveRunner<'a>,
     store: &'a Store,
     servers: BTreeMap<usize, Built>,
@@ -171,6 +175,8 @@ impl<'a> BisectRun<'a> {
             engine,
             kept,
             builder,
+            recipe: request.preset.recipe.clone(),
+            on: request.preset.on.clone(),
             runner,
             store,
             servers: BTreeMap::new(),
@@ -333,7 +339,25 @@ impl<'a> BisectRun<'a> {
         let item = self.states.item(state)?;
         let started = Instant::now();
         let source = StoredTrees::new(self.ws);
-        let built = self.builder.build(&item, &source, self.progress)?;
+        let built = match &self.on {
+            None => self.builder.build(&item, &source, self.progress)?,
+            Some(engine) => {
+                let was_cached = self.builder.cached(&item.tree).is_some();
+                let jobs = Jobs {
+                    ws: self.ws,
+                    engine,
+                    builder: &self.builder,
+                    recipe: &self.recipe,
+                    base: &self.states.item(0)?,
+                    progress: self.progress,
+                };
+                let failed = jobs.build(std::slice::from_ref(&item))?;
+                Built {
+                    cached: was_cached,
+                    ..jobs.built(&item, &failed)?
+                }
+            }
+        };
         let seconds = if built.cached {
             0.0
         } else {

@@ -48,9 +48,11 @@ impl BisectRequest {
         } else {
             format!(" --preset {}", self.preset_name)
         };
+        let on = self.preset.on.as_ref();
+        let on = on.map(|on| format!(" --on {on}")).unwrap_or_default();
         match &self.recipe {
-            Some(recipe) => format!("{preset} --recipe {recipe}"),
-            None => preset,
+            Some(recipe) => format!("{preset} --recipe {recipe}{on}"),
+            None => preset + &on,
         }
     }
 

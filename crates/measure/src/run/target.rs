@@ -92,7 +92,7 @@ impl Target {
         let prepared = prepare(ws, name.release, progress)?;
         let tree = prepared.stack.tree(name.point)?;
         let build = |recipe: &str, point: Point| -> Result<(String, Built)> {
-            let mut servers = build_points(ws, &prepared, recipe, &[point], progress)?;
+            let mut servers = build_points(ws, &prepared, (recipe, None), &[point], progress)?;
             let server = servers
                 .pop()
                 .ok_or_else(|| Error::new(Kind::Internal, "nothing was built"))?;

@@ -1,0 +1,82 @@
+//! `[cluster]`: how jobs run on the machines of a cluster.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::document::{Document, Section};
+use super::placeholders::expand_word;
+use perfquilt_model::error::Result;
+
+/// The most machines that measure at once.
+const MOST_MACHINES: u32 = 1000;
+
+/// `[cluster]`: how jobs run on the machines of a cluster.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cluster {
+    /// The class of the machines, which have the same processors: a feature of Slurm's nodes. Empty for any machine.
+    pub class: String,
+    /// How many machines measure at once.
+    pub machines: NonZeroU32,
+    /// Minutes after which a job is ended.
+    pub minutes: NonZeroU32,
+    /// The folder through which jobs and their results are exchanged, relative to the workspace. All machines see it
+    /// under the same path, as well as the workspace and the cache.
+    pub folder: PathBuf,
+    /// The folder of each machine for source and build trees, which other machines need not see; `{machine}` is the
+    /// machine's name. `None` for a folder of the user's in `/var/tmp`, which has the same path on all machines, as
+    /// ccache's keys contain it.
+    pub scratch: Option<String>,
+    /// The program on the machines; `None` for the path of the running one.
+    pub program: Option<PathBuf>,
+    /// `[cluster.ENGINE]` by engine, which the engines read.
+    #[serde(skip)]
+    pub engines: BTreeMap<String, Section>,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Cluster {
+            class: String::new(),
+            machines: NonZeroU32::new(4).unwrap_or(NonZeroU32::MIN),
+            minutes: NonZeroU32::new(60).unwrap_or(NonZeroU32::MIN),
+            folder: ".perfquilt/cluster".into(),
+            scratch: None,
+            program: None,
+            engines: BTreeMap::new(),
+        }
+    }
+}
+
+impl Cluster {
+    /// Returns the folder for source and build trees on the machine called `machine`, for the user with the id `user`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown placeholder.
+    pub fn scratch(&self, machine: &str, user: u32) -> Result<PathBuf> {
+        let names = BTreeMap::from([("machine".to_owned(), machine.to_owned())]);
+        match &self.scratch {
+            Some(scratch) => expand_word(scratch, &names).map(PathBuf::from),
+            None => Ok(format!("/var/tmp/perfquilt-{user}").into()),
+        }
+    }
+
+    pub(super) fn check(&self, document: &Document) -> Result<()> {
+        if self.machines.get() > MOST_MACHINES {
+            let fault = format!("`machines` is at most {MOST_MACHINES}");
+            return Err(document.error(&["cluster", "machines"], fault));
+        }
+        if let Err(error) = self.scratch("", 0) {
+            return Err(document.locate(&["cluster", "scratch"], error));
+        }
+        let is_word = |c: char| c.is_ascii_alphanumeric() || "-_.&|[]*".contains(c);
+        if !self.class.chars().all(is_word) {
+            let fault = "`class` has letters, digits and the operators of Slurm's constraints only";
+            return Err(document.error(&["cluster", "class"], fault));
+        }
+        Ok(())
+    }
+}

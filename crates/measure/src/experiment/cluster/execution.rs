@@ -1,0 +1,152 @@
+//! Whether workloads execute some code, found out by jobs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::files::Row;
+use super::worker::Here;
+use super::{KEY_LENGTH, jobs};
+use crate::experiment::machine::{ExecutionQuestion, ThisMachine};
+use crate::task::{self, TaskKind};
+use perfquilt_cluster::engine::Engine;
+use perfquilt_cluster::exchange::publish;
+use perfquilt_cluster::tasks::{self, Reply, result_of};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_machine::build::ChangedCode;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::failure::Failure;
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use sha2::{Digest, Sha256};
+
+/// An [`ExecutionQuestion`] as it is stored in a file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PackedQuestion {
+    point: Point,
+    code: ChangedCode,
+    workload: String,
+    seconds: f64,
+}
+
+/// Questions for one machine.
+#[derive(Debug, Serialize, Deserialize)]
+struct Task {
+    #[serde(flatten)]
+    row: Row,
+    questions: Vec<PackedQuestion>,
+}
+
+/// The answers of a machine, in the order of the questions.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+enum Answer {
+    /// Whether each workload executes the code.
+    Executes(Vec<bool>),
+    /// It cannot tell.
+    Failed(Failure),
+}
+
+/// Returns for each question whether the workload executes the code, as the machines of the cluster find. Also returns
+/// `true` where that cannot be found out. `row` has the servers and workloads.
+///
+/// # Errors
+/// The errors of [`tasks::run`].
+pub(in crate::experiment) fn executes(
+    ws: &Workspace,
+    engine: &dyn Engine,
+    row: &Row,
+    questions: &[ExecutionQuestion<'_>],
+    progress: &dyn Progress,
+) -> Result<Vec<bool>> {
+    let machines = usize::try_from(ws.config.cluster.machines.get()).unwrap_or(usize::MAX);
+    let size = questions.len().div_ceil(machines).max(1);
+    let mut files = BTreeMap::new();
+    let mut digest = Sha256::new();
+    for (number, chunk) in (0_u32..).zip(questions.chunks(size)) {
+        let pack = |question: &ExecutionQuestion<'_>| PackedQuestion {
+            point: question.point,
+            code: question.code.clone(),
+            workload: question.workload.name.clone(),
+            seconds: question.seconds,
+        };
+        let bytes = task::to_bytes(&Task {
+            row: Row {
+                kind: TaskKind::Execution,
+                ..row.clone()
+            },
+            questions: chunk.iter().map(pack).collect(),
+        })?;
+        digest.update(&bytes);
+        files.insert(number, bytes);
+    }
+    let name: String = hex::encode(digest.finalize())
+        .chars()
+        .take(KEY_LENGTH)
+        .collect();
+    let array = jobs(ws, &format!("execution-{name}"))?;
+    let folder = array.folder.clone();
+    let mut answers: BTreeMap<u32, Vec<bool>> = BTreeMap::new();
+    let asked = tasks::run(engine, array, &files, progress, &mut |number, bytes| {
+        let answer: Answer = serde_json::from_slice(bytes)
+            .map_err(|error| Error::usage(format!("a machine's answer is damaged: {error}")))?;
+        match answer {
+            Answer::Executes(found) => {
+                answers.insert(number, found);
+                Ok(Reply::Done)
+            }
+            Answer::Failed(failure) => {
+                progress.warn(&failure.cut().message);
+                Ok(Reply::Retry)
+            }
+        }
+    });
+    // A folder that cannot be removed disturbs nobody.
+    let _ = std::fs::remove_dir_all(&folder);
+    asked?;
+    let found = (0_u32..)
+        .zip(questions.chunks(size))
+        .flat_map(|(number, chunk)| match answers.remove(&number) {
+            Some(found) if found.len() == chunk.len() => found,
+            _ => vec![true; chunk.len()],
+        });
+    Ok(found.collect())
+}
+
+/// Answers the questions of the file `path`.
+///
+/// # Errors
+/// [`Kind::Usage`] when it is no such task; [`Kind::Interrupted`], which publishes nothing;
+/// [`Kind::Internal`] when the answer cannot be written.
+pub fn answer_execution(path: &Path, progress: &dyn Progress) -> Result<()> {
+    let task: Task = task::read(path)?;
+    let answer = match find_out(&task, progress) {
+        Ok(found) => Answer::Executes(found),
+        Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+        Err(error) => Answer::Failed(Failure::new(&error, None)),
+    };
+    publish(&result_of(path), &task::to_bytes(&answer)?).map(|_| ())
+}
+
+fn find_out(task: &Task, progress: &dyn Progress) -> Result<Vec<bool>> {
+    let here = Here::open(&task.row)?;
+    let setup = here.setup(&task.row)?;
+    let workload = |name: &String| {
+        let mut found = here.workloads.iter();
+        found
+            .find(|workload| workload.name == *name)
+            .ok_or_else(|| Error::usage(format!("there is no workload {name:?}")))
+    };
+    let questions = task.questions.iter().map(|packed| {
+        Ok(ExecutionQuestion {
+            point: packed.point,
+            code: &packed.code,
+            workload: workload(&packed.workload)?,
+            seconds: packed.seconds,
+        })
+    });
+    let questions: Vec<ExecutionQuestion<'_>> = questions.collect::<Result<_>>()?;
+    ThisMachine::new(&here.ws, setup, progress)?.executes(&questions)
+}

@@ -1,0 +1,104 @@
+//! What the machines of a class measure with: one of them tells.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{KEY_LENGTH, jobs};
+use crate::experiment::identity::Facts;
+use crate::task::{self, SCHEMA, TaskKind};
+use perfquilt_cluster::engine::Engine;
+use perfquilt_cluster::exchange::publish;
+use perfquilt_cluster::tasks::{self, Reply, result_of};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::failure::Failure;
+use perfquilt_model::progress::Progress;
+
+/// The question.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    kind: TaskKind,
+    schema: u32,
+    /// Whether a meter is to be counted.
+    counts: bool,
+}
+
+/// The answer of a machine.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+enum Answer {
+    /// What it measures with.
+    Facts(Facts),
+    /// It cannot measure.
+    Failed(Failure),
+}
+
+/// Asks a machine of the cluster what it measures with.
+///
+/// # Errors
+/// The errors of [`Facts::here`] on a machine, and of [`tasks::run`];
+/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when no machine answers.
+pub(in crate::experiment) fn facts(
+    ws: &Workspace,
+    engine: &dyn Engine,
+    counts: bool,
+    progress: &dyn Progress,
+) -> Result<Facts> {
+    let question = task::to_bytes(&Question {
+        kind: TaskKind::Facts,
+        schema: SCHEMA,
+        counts,
+    })?;
+    // Heads that ask at the same time have jobs of their own.
+    let asker = format!("{} {}", ws.root().display(), std::process::id());
+    let name: String = hex::encode(Sha256::digest(asker))
+        .chars()
+        .take(KEY_LENGTH)
+        .collect();
+    let array = jobs(ws, &format!("facts-{name}"))?;
+    let folder = array.folder.clone();
+    let step = progress.begin("ask a machine of the cluster what it measures with", None);
+    let mut answer = None;
+    let asked = tasks::run(
+        engine,
+        array,
+        &BTreeMap::from([(0, question)]),
+        progress,
+        &mut |_, bytes| {
+            let read: Answer = serde_json::from_slice(bytes)
+                .map_err(|error| Error::usage(format!("a machine's answer is damaged: {error}")))?;
+            answer = Some(read);
+            Ok(Reply::Done)
+        },
+    );
+    // A folder that cannot be removed disturbs nobody.
+    let _ = std::fs::remove_dir_all(&folder);
+    asked?;
+    match answer {
+        Some(Answer::Facts(facts)) => {
+            step.finish("");
+            Ok(facts)
+        }
+        Some(Answer::Failed(failure)) => Err(failure.cut().into()),
+        None => Err(Error::bench("no machine of the cluster answers")
+            .hint("`perfquilt doctor` checks the cluster")),
+    }
+}
+
+/// Answers the question of the file `path`.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is no question;
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the answer cannot be written.
+pub fn answer(path: &Path) -> Result<()> {
+    let question: Question = task::read(path)?;
+    let answer = match Facts::here(question.counts) {
+        Ok(facts) => Answer::Facts(facts),
+        Err(error) => Answer::Failed(Failure::new(&error, None)),
+    };
+    publish(&result_of(path), &task::to_bytes(&answer)?).map(|_| ())
+}

@@ -1,0 +1,495 @@
+//! The files of a row: what a worker is to measure, and what it publishes for each block.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::executor::{Event, Place};
+use crate::experiment::machine::Setup;
+use crate::experiment::plan::{Block, Reading};
+use crate::task::TaskKind;
+use perfquilt_config::Layouts;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_machine::meter::callgrind::FunctionCost;
+use perfquilt_machine::meter::{CountResult, MeterReading};
+use perfquilt_machine::workload::{BlockSlices, workload_identity};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::failure::Failure;
+use perfquilt_model::observation::{ExperimentHeader, HostSample, Meter, Slices, UnexecutedPatch};
+use perfquilt_model::point::Point;
+use perfquilt_system::files::read_untrusted;
+
+/// The version of both files.
+const SCHEMA: u32 = 1;
+/// The longest name of a machine, in bytes.
+const LONGEST_NAME: usize = 255;
+/// The largest file of a row or of a block, in bytes.
+const LARGEST: u64 = 256 << 20;
+
+/// A server that a row measures.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::experiment) struct RowServer {
+    pub label: String,
+    pub dir: PathBuf,
+    pub data: Option<(String, PathBuf)>,
+}
+
+/// A block of a row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::experiment) struct RowBlock {
+    pub block: Block,
+    /// The transactions that a counted block counts, by workload.
+    pub transactions: BTreeMap<String, u64>,
+}
+
+/// What a worker is to measure.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(in crate::experiment) struct Row {
+    pub kind: TaskKind,
+    pub schema: u32,
+    /// The experiment's key.
+    pub experiment: String,
+    pub workspace: PathBuf,
+    pub cache: PathBuf,
+    pub preset: String,
+    /// With the harness that the worker's must equal.
+    pub header: ExperimentHeader,
+    pub unexecuted: Vec<UnexecutedPatch>,
+    /// The identities of the workloads, which the worker's must equal.
+    pub workloads: BTreeMap<String, String>,
+    pub layouts: Layouts,
+    pub servers: BTreeMap<Point, RowServer>,
+    pub block_seconds: BTreeMap<String, f64>,
+    pub binary: Option<String>,
+    pub count_meters: Vec<Meter>,
+    pub most_servers: usize,
+    pub blocks: Vec<RowBlock>,
+    /// The folder for results.
+    pub results: PathBuf,
+}
+
+impl Row {
+    /// Returns a row without blocks of the experiment with this key, whose blocks `setup` measures.
+    ///
+    /// # Errors
+    /// The errors of [`workload_identity`].
+    pub(in crate::experiment) fn empty(
+        ws: &Workspace,
+        (experiment, preset): (&str, &str),
+        header: &ExperimentHeader,
+        setup: &Setup<'_>,
+        (layouts, unexecuted): (Layouts, &[UnexecutedPatch]),
+    ) -> Result<Self> {
+        let workloads = setup.workloads.iter().map(|workload| {
+            let identity = workload_identity(&ws.bench_config(), workload)?;
+            Ok((workload.name.clone(), identity))
+        });
+        let seconds = setup.workloads.iter().map(|workload| {
+            let seconds = setup.block_seconds.of(&workload.name);
+            (workload.name.clone(), seconds)
+        });
+        let servers = setup.candidates.iter().map(|(&point, candidate)| {
+            let server = RowServer {
+                label: candidate.label.clone(),
+                dir: candidate.dir.clone(),
+                data: candidate.data.clone(),
+            };
+            (point, server)
+        });
+        Ok(Row {
+            kind: TaskKind::Blocks,
+            schema: SCHEMA,
+            experiment: experiment.to_owned(),
+            workspace: ws.root().to_path_buf(),
+            cache: ws.cache().to_path_buf(),
+            preset: preset.to_owned(),
+            header: header.clone(),
+            unexecuted: unexecuted.to_vec(),
+            workloads: workloads.collect::<Result<_>>()?,
+            layouts,
+            servers: servers.collect(),
+            block_seconds: seconds.collect(),
+            binary: setup.binary.clone(),
+            count_meters: setup.count_meters.clone(),
+            most_servers: setup.servers,
+            blocks: Vec::new(),
+            results: PathBuf::new(),
+        })
+    }
+
+    /// Reads a row's file.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is no such file.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let missing = || Error::usage(format!("there is no {}", path.display()));
+        let bytes = read_untrusted(path, LARGEST)?.ok_or_else(missing)?;
+        let wrong =
+            |why: String| Error::usage(format!("not a row of blocks: {why}")).at(path, None);
+        let row: Self = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+        if row.schema != SCHEMA {
+            return Err(wrong(format!("its schema is {}, not {SCHEMA}", row.schema)));
+        }
+        Ok(row)
+    }
+}
+
+/// Returns the path of a block's result in the folder of results.
+pub(super) fn result_path(folder: &Path, block: &Block) -> PathBuf {
+    let kind = match block.reading {
+        Reading::Counted => "counted",
+        Reading::Timed if block.direct => "direct",
+        Reading::Timed => "block",
+    };
+    folder.join(format!("{kind}-{}.json", block.number))
+}
+
+/// The slices of a point, little-endian `f32` in base64.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PackedSlices {
+    point: Point,
+    nanoseconds: String,
+    transactions_per_slice: u64,
+}
+
+impl From<&Slices> for PackedSlices {
+    fn from(slices: &Slices) -> Self {
+        let bytes: Vec<u8> = slices
+            .nanoseconds
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
+        PackedSlices {
+            point: slices.point,
+            nanoseconds: STANDARD.encode(bytes),
+            transactions_per_slice: slices.transactions_per_slice,
+        }
+    }
+}
+
+impl PackedSlices {
+    fn unpack(self) -> std::result::Result<Slices, String> {
+        let bytes = STANDARD
+            .decode(&self.nanoseconds)
+            .map_err(|error| error.to_string())?;
+        let (values, rest) = bytes.as_chunks::<4>();
+        if !rest.is_empty() {
+            return Err("slices end within a value".to_owned());
+        }
+        if self.transactions_per_slice == 0 {
+            return Err("a slice without transactions".to_owned());
+        }
+        Ok(Slices {
+            point: self.point,
+            nanoseconds: values
+                .iter()
+                .map(|value| f32::from_le_bytes(*value))
+                .collect(),
+            transactions_per_slice: self.transactions_per_slice,
+        })
+    }
+}
+
+fn pack(slices: &[Slices]) -> Vec<PackedSlices> {
+    slices.iter().map(PackedSlices::from).collect()
+}
+
+fn unpack(packed: Vec<PackedSlices>) -> std::result::Result<Vec<Slices>, String> {
+    packed.into_iter().map(PackedSlices::unpack).collect()
+}
+
+/// A count of one point.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PackedCount {
+    readings: Vec<(Meter, f64, u64)>,
+    functions: Vec<(String, u64, u64)>,
+}
+
+/// An [`Event`] as it is stored in a file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum PackedEvent {
+    Timed {
+        workload: String,
+        time: Vec<PackedSlices>,
+        cpu: Vec<PackedSlices>,
+        operations: BTreeMap<String, Vec<PackedSlices>>,
+        rounds: u64,
+        discarded_rounds: u64,
+        sample: Option<HostSample>,
+    },
+    Counted {
+        workload: String,
+        readings: BTreeMap<Point, PackedCount>,
+    },
+    Failed(Failure),
+}
+
+/// The result of one block.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BlockFile {
+    schema: u32,
+    experiment: String,
+    /// What was measured.
+    block: Block,
+    /// The machine that measured it.
+    machine: String,
+    /// The lane of that machine.
+    lane: u32,
+    events: Vec<PackedEvent>,
+    /// Why the block ended before its end.
+    error: Option<Failure>,
+}
+
+impl BlockFile {
+    /// Makes the file of `block` of the experiment `experiment`, measured on a lane of `machine`.
+    pub(super) fn new(
+        experiment: &str,
+        block: &Block,
+        (machine, lane): (&str, u32),
+        events: &[Event],
+        error: Option<&Error>,
+    ) -> Self {
+        BlockFile {
+            schema: SCHEMA,
+            experiment: experiment.to_owned(),
+            block: block.clone(),
+            machine: machine.to_owned(),
+            lane,
+            events: events.iter().filter_map(PackedEvent::of).collect(),
+            error: error.map(|error| Failure::new(error, None)),
+        }
+    }
+
+    /// Returns the machine that measured the block.
+    pub(super) fn machine(&self) -> &str {
+        &self.machine
+    }
+
+    /// Returns why the block failed as a whole, if it did.
+    pub(super) fn fault(&self) -> Option<&Failure> {
+        self.error.as_ref()
+    }
+
+    /// Returns the file's bytes.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self)
+            .map_err(|error| Error::internal(format!("cannot write a block's result: {error}")))
+    }
+
+    /// Reads the result of `block`; `None` if there is none yet.
+    ///
+    /// The file is not trusted: code of the measured patches ran on the machine that wrote it.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is another block's, or damaged.
+    pub(super) fn read(path: &Path, experiment: &str, block: &Block) -> Result<Option<Self>> {
+        let Some(bytes) = read_untrusted(path, LARGEST)? else {
+            return Ok(None);
+        };
+        let wrong =
+            |why: String| Error::usage(format!("not this block's result: {why}")).at(path, None);
+        let file: BlockFile =
+            serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+        if file.schema != SCHEMA {
+            return Err(wrong(format!(
+                "its schema is {}, not {SCHEMA}",
+                file.schema
+            )));
+        }
+        if file.experiment != experiment || file.block != *block {
+            return Err(wrong("it is of another experiment or block".to_owned()));
+        }
+        // Each text of a stranger ends up on a terminal.
+        let is_name = |c: char| c.is_ascii_graphic();
+        if file.machine.is_empty()
+            || file.machine.len() > LONGEST_NAME
+            || !file.machine.chars().all(is_name)
+        {
+            return Err(wrong("it names no machine".to_owned()));
+        }
+        Ok(Some(BlockFile {
+            error: file.error.map(Failure::cut),
+            ..file
+        }))
+    }
+
+    /// Returns the events, checked against `block`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when they have a workload or point that the block has not.
+    pub(super) fn into_events(self, block: &Block) -> Result<Vec<Event>> {
+        let wrong = |why: String| {
+            Error::usage(format!(
+                "a result of block {} is damaged: {why}",
+                block.number
+            ))
+        };
+        let mut events = Vec::with_capacity(1 + self.events.len());
+        events.push(Event::Placed(Place {
+            machine: Some(self.machine),
+            lane: Some(self.lane),
+        }));
+        for packed in self.events {
+            let event = packed.unpack().map_err(wrong)?;
+            check(&event, block).map_err(wrong)?;
+            events.push(event);
+        }
+        Ok(events)
+    }
+}
+
+/// Refuses workloads and points that `block` does not measure.
+fn check(event: &Event, block: &Block) -> std::result::Result<(), String> {
+    let workload = |name: &String| {
+        let known = block.workloads.contains(name);
+        let fault = || format!("the block has no workload {name:?}");
+        known.then_some(()).ok_or_else(fault)
+    };
+    let point = |point: Point| {
+        let known = block.points.contains(&point);
+        known
+            .then_some(())
+            .ok_or_else(|| format!("the block has no point {point}"))
+    };
+    match event {
+        Event::Timed {
+            workload: name,
+            measured,
+            ..
+        } => {
+            workload(name)?;
+            let operations = measured.operations.values().flatten();
+            let all = measured.time.iter().chain(&measured.cpu).chain(operations);
+            all.map(|slices| slices.point).try_for_each(point)
+        }
+        Event::Counted {
+            workload: name,
+            readings,
+        } => {
+            workload(name)?;
+            readings.keys().copied().try_for_each(point)
+        }
+        Event::Failed { point: failed, .. } => point(*failed),
+        Event::Placed(_) => Ok(()),
+    }
+}
+
+impl PackedEvent {
+    /// Packs a result; `None` for the place, which the file has once.
+    fn of(event: &Event) -> Option<Self> {
+        Some(match event {
+            Event::Placed(_) => return None,
+            Event::Timed {
+                workload,
+                measured,
+                sample,
+            } => PackedEvent::Timed {
+                workload: workload.clone(),
+                time: pack(&measured.time),
+                cpu: pack(&measured.cpu),
+                operations: measured
+                    .operations
+                    .iter()
+                    .map(|(name, slices)| (name.clone(), pack(slices)))
+                    .collect(),
+                rounds: measured.rounds,
+                discarded_rounds: measured.discarded_rounds,
+                sample: *sample,
+            },
+            Event::Counted { workload, readings } => PackedEvent::Counted {
+                workload: workload.clone(),
+                readings: readings
+                    .iter()
+                    .map(|(point, count)| (*point, count.into()))
+                    .collect(),
+            },
+            Event::Failed { point, error } => {
+                PackedEvent::Failed(Failure::new(error, Some(*point)))
+            }
+        })
+    }
+}
+
+impl From<&CountResult> for PackedCount {
+    fn from(count: &CountResult) -> Self {
+        let readings = count.readings.iter();
+        let functions = count.functions.iter();
+        PackedCount {
+            readings: readings.map(|of| (of.meter, of.value, of.n)).collect(),
+            functions: functions
+                .map(|of| (of.name.clone(), of.instructions, of.l1i_misses))
+                .collect(),
+        }
+    }
+}
+
+impl From<PackedCount> for CountResult {
+    fn from(packed: PackedCount) -> Self {
+        let reading = |(meter, value, n)| MeterReading { meter, value, n };
+        let function = |(name, instructions, l1i_misses)| FunctionCost {
+            name,
+            instructions,
+            l1i_misses,
+        };
+        CountResult {
+            readings: packed.readings.into_iter().map(reading).collect(),
+            functions: packed.functions.into_iter().map(function).collect(),
+        }
+    }
+}
+
+impl PackedEvent {
+    fn unpack(self) -> std::result::Result<Event, String> {
+        Ok(match self {
+            PackedEvent::Timed {
+                workload,
+                time,
+                cpu,
+                operations,
+                rounds,
+                discarded_rounds,
+                sample,
+            } => {
+                let operations = operations.into_iter();
+                Event::Timed {
+                    workload,
+                    measured: BlockSlices {
+                        time: unpack(time)?,
+                        cpu: unpack(cpu)?,
+                        operations: operations
+                            .map(|(name, slices)| Ok((name, unpack(slices)?)))
+                            .collect::<std::result::Result<_, String>>()?,
+                        rounds,
+                        discarded_rounds,
+                    },
+                    sample,
+                }
+            }
+            PackedEvent::Counted { workload, readings } => Event::Counted {
+                workload,
+                readings: readings
+                    .into_iter()
+                    .map(|(point, count)| (point, count.into()))
+                    .collect(),
+            },
+            PackedEvent::Failed(failure) => {
+                let failure = failure.cut();
+                let point = failure.point.ok_or("a failure without a point")?;
+                let error = Error::new(failure.kind, failure.message).details(failure.details);
+                Event::Failed { point, error }
+            }
+        })
+    }
+}

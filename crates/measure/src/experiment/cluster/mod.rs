@@ -1,0 +1,519 @@
+//! The executor for a cluster: rows of blocks become jobs, each of which measures its row on one machine.
+//!
+//! A row consists of the blocks that follow each other in a group of the plan, so that blocks that share layouts are
+//! measured by the same machine. The head's lanes wait for results; one of them at a time asks the engine.
+
+mod execution;
+mod facts;
+mod files;
+mod worker;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::executor::{Event, Executor, Lane, Report};
+use super::plan::{Block, Reading};
+use files::{BlockFile, RowBlock, result_path};
+use perfquilt_cluster::dispatch::{Dispatch, Notice, Silence};
+use perfquilt_cluster::doctor;
+use perfquilt_cluster::engine::{self, Engine, JobArray, Listing};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::failure::Failure;
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use perfquilt_system::files::write_file;
+use perfquilt_system::process::check_interrupted;
+
+pub use execution::answer_execution;
+pub(super) use execution::executes;
+pub use facts::answer as answer_facts;
+pub(super) use facts::facts;
+pub(super) use files::Row;
+pub use worker::measure_blocks;
+
+/// Blocks of a row: two layouts, each run twice.
+pub(super) const ROW_BLOCKS: u32 = 4;
+/// How long nothing is asked for before what was asked for is submitted.
+const SETTLED: Duration = Duration::from_millis(300);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_secs(2);
+/// Time between two reports of the rows' states.
+const TELL: Duration = Duration::from_secs(5);
+/// How many machines a report names.
+const MOST_NAMED: usize = 4;
+/// Machines that must agree before a point is left out, or a fault is the experiment's.
+const AGREEING_MACHINES: usize = 2;
+/// Length of the part of an experiment's key in the names of its jobs.
+const KEY_LENGTH: usize = 16;
+
+/// Returns the number of the group of the plan that a block is in, with its kind: the blocks of a group are measured by one
+/// machine, as far as they are asked for together.
+fn group_of(block: &Block) -> BlockKey {
+    let (reading, direct, number) = key_of(block);
+    (reading, direct, number / ROW_BLOCKS)
+}
+
+/// Returns how many blocks of a group must be asked for before it is submitted while others are being measured: blocks
+/// that share layouts must not be measured by two machines.
+fn whole_group(block: &Block) -> usize {
+    match (block.reading, block.direct) {
+        (Reading::Counted, _) => 1,
+        (Reading::Timed, true) => 2,
+        (Reading::Timed, false) => ROW_BLOCKS as usize,
+    }
+}
+
+/// Returns the rows that `blocks` form, by number.
+///
+/// A row of timed blocks has the number of its group, by which a later head finds the job of an earlier one, unless that
+/// is among `used`; any other row that of its first block.
+fn rows(mut blocks: Vec<RowBlock>, used: &mut BTreeSet<u32>) -> BTreeMap<u32, Vec<RowBlock>> {
+    blocks.sort_by_key(|of| key_of(&of.block));
+    let mut groups: BTreeMap<BlockKey, Vec<RowBlock>> = BTreeMap::new();
+    for of in blocks {
+        groups.entry(group_of(&of.block)).or_default().push(of);
+    }
+    let mut rows = BTreeMap::new();
+    for ((reading, direct, group), blocks) in groups {
+        let first = blocks.first().map_or(0, |of| of.block.number);
+        let row = match (reading, direct) {
+            (Reading::Timed, false) if used.insert(group) => 3 * group * ROW_BLOCKS,
+            (Reading::Timed, false) => 3 * first,
+            (Reading::Timed, true) => 3 * first + 1,
+            (Reading::Counted, _) => 3 * first + 2,
+        };
+        rows.insert(row, blocks);
+    }
+    rows
+}
+
+/// A block's kind and number.
+type BlockKey = (Reading, bool, u32);
+
+fn key_of(block: &Block) -> BlockKey {
+    (block.reading, block.direct, block.number)
+}
+
+/// What lanes wait for.
+#[derive(Default)]
+struct Waiting {
+    /// Blocks that were asked for and are in no row yet.
+    pending: Vec<RowBlock>,
+    /// When the last one was asked for.
+    asked: Option<Instant>,
+    /// The groups of timed blocks that were submitted.
+    groups: BTreeSet<u32>,
+    /// The blocks of submitted rows that have no result yet.
+    rows: BTreeMap<u32, Vec<Block>>,
+    /// Results that no lane has taken yet; `None` for a block that was lost.
+    results: BTreeMap<BlockKey, Option<BlockFile>>,
+    /// Whether a lane is asking the engine.
+    asking: bool,
+    /// When the engine was asked last.
+    looked: Option<Instant>,
+    /// The machines on which a point's server failed.
+    failures: BTreeMap<Point, BTreeSet<String>>,
+    /// The machines on which a block failed as a whole, and how.
+    faults: BTreeMap<String, Failure>,
+}
+
+/// Returns the engine called `name` with the settings of the workspace.
+///
+/// # Errors
+/// The errors of [`engine::engine`]; [`Kind::Usage`] when it does not answer, or the results are on a network file system.
+pub(crate) fn engine(ws: &Workspace, name: &str) -> Result<Box<dyn Engine>> {
+    doctor::results(&ws.results())?;
+    let engines = &ws.config.cluster.engines;
+    let section = engines.get(name).cloned().unwrap_or_default();
+    let engine = engine::engine(name, &section)?;
+    match engine.list(&["perfquilt".to_owned()]) {
+        Listing::Known(_) => Ok(engine),
+        Listing::Unknown(reason) => {
+            let fault = format!("the cluster of `--on {name}` does not answer: {reason}");
+            Err(Error::new(Kind::Usage, fault).hint("`perfquilt doctor` checks it"))
+        }
+    }
+}
+
+/// Returns jobs without rows, called `name`, whose files are in a folder of the same name.
+///
+/// # Errors
+/// [`Kind::Internal`] when the folder cannot be created.
+pub(crate) fn jobs(ws: &Workspace, name: &str) -> Result<JobArray> {
+    let config = &ws.config.cluster;
+    let folder = ws.root().join(&config.folder).join(name);
+    std::fs::create_dir_all(&folder).map_err(|error| Error::io("create", &folder, &error))?;
+    let program = match &config.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe()
+            .map_err(|error| Error::internal(format!("cannot find this program: {error}")))?,
+    };
+    Ok(JobArray {
+        name: format!("perfquilt-{name}"),
+        rows: Vec::new(),
+        class: config.class.clone(),
+        folder,
+        program,
+        minutes: config.minutes.get(),
+        not_on: Vec::new(),
+    })
+}
+
+/// Describes the machines of an engine for the record of an experiment.
+pub(super) fn describe(ws: &Workspace, engine: &str) -> String {
+    match ws.config.cluster.class.as_str() {
+        "" => engine.to_owned(),
+        class => format!("{engine}, class {class}"),
+    }
+}
+
+/// Returns the number of blocks of a wave: a row for each machine.
+pub(super) fn wave(ws: &Workspace) -> NonZeroU32 {
+    let machines = ws.config.cluster.machines;
+    machines.saturating_mul(NonZeroU32::new(ROW_BLOCKS).unwrap_or(NonZeroU32::MIN))
+}
+
+/// A cluster as an executor.
+pub struct Cluster<'a> {
+    /// A row without blocks.
+    template: Row,
+    /// Blocks of a wave.
+    wave: u32,
+    /// The number of machines that measure at once.
+    machines: usize,
+    dispatch: Mutex<Dispatch<'a>>,
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+    silence: Mutex<Silence>,
+    /// What was told last of the rows' states, and when.
+    told: Mutex<Option<(String, Instant)>>,
+    progress: &'a dyn Progress,
+}
+
+impl<'a> Cluster<'a> {
+    /// Prepares the folder of exchange for the rows of the experiment of `template`, whose waves have `wave` blocks.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when the folder cannot be written.
+    pub(super) fn new(
+        ws: &Workspace,
+        engine: &'a dyn Engine,
+        mut template: Row,
+        wave: u32,
+        progress: &'a dyn Progress,
+    ) -> Result<Self> {
+        let short: String = template.experiment.chars().take(KEY_LENGTH).collect();
+        let array = jobs(ws, &short)?;
+        template.results.clone_from(&array.folder);
+        Ok(Cluster {
+            template,
+            wave,
+            machines: usize::try_from(ws.config.cluster.machines.get()).unwrap_or(usize::MAX),
+            dispatch: Mutex::new(Dispatch::new(engine, array)),
+            waiting: Mutex::default(),
+            changed: Condvar::new(),
+            silence: Mutex::default(),
+            told: Mutex::default(),
+            progress,
+        })
+    }
+
+    /// Cancels the jobs that are left, and removes the folder of exchange if the experiment is `over`.
+    pub(super) fn close(&self, over: bool) {
+        let dispatch = self.dispatch();
+        if !dispatch.is_over()
+            && let Err(error) = dispatch.cancel()
+        {
+            self.progress
+                .warn(&format!("jobs may be left in the queue: {error}"));
+            return;
+        }
+        if over {
+            // What is left is overwritten or ignored by another run.
+            let _ = std::fs::remove_dir_all(&self.template.results);
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dispatch(&self) -> MutexGuard<'_, Dispatch<'a>> {
+        self.dispatch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn result_path(&self, block: &Block) -> PathBuf {
+        result_path(&self.template.results, block)
+    }
+
+    /// Reads the result of a block, if there is one. A file that is not its result is removed, so that another attempt
+    /// can publish a better one.
+    fn read(&self, block: &Block) -> Option<BlockFile> {
+        let path = self.result_path(block);
+        match BlockFile::read(&path, &self.template.experiment, block) {
+            Ok(found) => found,
+            Err(error) => {
+                self.progress.warn(&error.to_string());
+                remove(&path);
+                None
+            }
+        }
+    }
+
+    /// Writes the files of the rows that `blocks` form, and adds them to the dispatch.
+    fn submit(&self, blocks: Vec<RowBlock>) -> Result<BTreeMap<u32, Vec<Block>>> {
+        let mut submitted = BTreeMap::new();
+        let rows = rows(blocks, &mut self.waiting().groups);
+        let mut dispatch = self.dispatch();
+        for (number, blocks) in rows {
+            let asked: Vec<Block> = blocks.iter().map(|of| of.block.clone()).collect();
+            let path = dispatch.task_file(number);
+            // A job of an earlier head may be measuring the row, and more of it.
+            let there = Row::read(&path).is_ok_and(|row| {
+                let has = |of: &RowBlock| row.blocks.contains(of);
+                blocks.iter().all(has)
+            });
+            if !there {
+                let row = Row {
+                    blocks,
+                    ..self.template.clone()
+                };
+                let text = serde_json::to_vec(&row)
+                    .map_err(|error| Error::internal(format!("cannot write a row: {error}")))?;
+                write_file(&path, &text)?;
+            }
+            dispatch.add(number);
+            submitted.insert(number, asked);
+        }
+        Ok(submitted)
+    }
+
+    /// Takes the blocks that were asked for, once no further ones are. While rows are being measured, whose ends have
+    /// further blocks asked for, groups wait until they are whole.
+    fn settled(&self) -> Vec<RowBlock> {
+        let mut waiting = self.waiting();
+        if waiting.asked.is_none_or(|asked| asked.elapsed() < SETTLED) {
+            return Vec::new();
+        }
+        let pending = std::mem::take(&mut waiting.pending);
+        if waiting.rows.is_empty() {
+            waiting.asked = None;
+            return pending;
+        }
+        let mut sizes: BTreeMap<BlockKey, usize> = BTreeMap::new();
+        for of in &pending {
+            *sizes.entry(group_of(&of.block)).or_default() += 1;
+        }
+        let is_whole = |of: &RowBlock| sizes[&group_of(&of.block)] >= whole_group(&of.block);
+        let (whole, rest): (Vec<_>, Vec<_>) = pending.into_iter().partition(is_whole);
+        waiting.asked = (!rest.is_empty()).then(Instant::now);
+        waiting.pending = rest;
+        whole
+    }
+
+    /// Submits what was asked for, reads what is there, and asks the engine for the rest.
+    fn look(&self) -> Result<()> {
+        let mut pending = self.settled();
+        // An earlier head's jobs may have measured them.
+        pending.retain(|asked| match self.read(&asked.block) {
+            Some(file) if file.fault().is_none() => {
+                let key = key_of(&asked.block);
+                self.waiting().results.insert(key, Some(file));
+                false
+            }
+            _ => true,
+        });
+        let submitted = self.submit(pending)?;
+        let open = {
+            let mut waiting = self.waiting();
+            waiting.rows.extend(submitted);
+            waiting.rows.clone()
+        };
+        for (row, blocks) in open {
+            for block in blocks {
+                if let Some(file) = self.read(&block) {
+                    self.receive(row, &block, file)?;
+                }
+            }
+        }
+        let notices = self.dispatch().look()?;
+        let mut silence = self.silence.lock().unwrap_or_else(PoisonError::into_inner);
+        for notice in silence.new_only(notices) {
+            self.progress.warn(&notice.to_string());
+            if let Notice::Lost { row } = notice {
+                let mut waiting = self.waiting();
+                for block in waiting.rows.remove(&row).into_iter().flatten() {
+                    waiting.results.insert(key_of(&block), None);
+                }
+            }
+        }
+        drop(silence);
+        self.tell_state();
+        Ok(())
+    }
+
+    /// Tells what became of the rows, if that has changed.
+    fn tell_state(&self) {
+        let dispatch = self.dispatch();
+        let counts = dispatch.counts();
+        let machines: Vec<&str> = dispatch.machines().into_iter().collect();
+        let running = match (counts.running, machines.is_empty()) {
+            (running, true) => format!("{running} running"),
+            (running, false) => format!("{running} running on {}", list_of(&machines)),
+        };
+        let lost = match counts.lost {
+            0 => String::new(),
+            lost => format!(", {lost} lost"),
+        };
+        let text = format!(
+            "rows: {} done, {running}, {} queued{lost}",
+            counts.done, counts.queued
+        );
+        drop(dispatch);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = told
+            .as_ref()
+            .is_none_or(|(before, when)| *before != text && when.elapsed() >= TELL);
+        if is_new {
+            self.progress.note(&text);
+            *told = Some((text, Instant::now()));
+        }
+    }
+
+    /// Takes the result of a block of `row`. A block that failed as a whole is measured again on another machine: only
+    /// when two machines agree is it the experiment's fault.
+    fn receive(&self, row: u32, block: &Block, file: BlockFile) -> Result<()> {
+        let mut waiting = self.waiting();
+        if let Some(failure) = file.fault() {
+            let machine = file.machine().to_owned();
+            remove(&self.result_path(block));
+            self.progress
+                .warn(&format!("{machine}: {}", failure.message));
+            waiting.faults.insert(machine, failure.clone());
+            self.dispatch().retry(row);
+            if waiting.faults.len() >= AGREEING_MACHINES.min(self.machines) {
+                let machines: Vec<&str> = waiting.faults.keys().map(String::as_str).collect();
+                let fault = format!("{} (on {})", failure.message, machines.join(", "));
+                return Err(Error::new(failure.kind, fault).details(failure.details.clone()));
+            }
+            return Ok(());
+        }
+        waiting.results.insert(key_of(block), Some(file));
+        let is_done = waiting.rows.get_mut(&row).is_some_and(|blocks| {
+            blocks.retain(|other| other.number != block.number);
+            blocks.is_empty()
+        });
+        if is_done {
+            waiting.rows.remove(&row);
+            drop(waiting);
+            self.dispatch().finish(row);
+        }
+        Ok(())
+    }
+
+    /// Waits for the result of a block; `None` when it was lost.
+    fn wait_for(&self, key: BlockKey) -> Result<Option<BlockFile>> {
+        loop {
+            let mut waiting = self.waiting();
+            if let Some(result) = waiting.results.remove(&key) {
+                return Ok(result);
+            }
+            check_interrupted()?;
+            let is_due = waiting.looked.is_none_or(|looked| looked.elapsed() >= LOOK)
+                || waiting
+                    .asked
+                    .is_some_and(|asked| asked.elapsed() >= SETTLED);
+            if waiting.asking || !is_due {
+                let waited = self.changed.wait_timeout(waiting, SETTLED);
+                drop(waited.unwrap_or_else(PoisonError::into_inner));
+                continue;
+            }
+            waiting.asking = true;
+            drop(waiting);
+            let looked = self.look();
+            let mut waiting = self.waiting();
+            waiting.asking = false;
+            waiting.looked = Some(Instant::now());
+            drop(waiting);
+            self.changed.notify_all();
+            looked?;
+        }
+    }
+
+    /// Returns whether a point is to be left out: its server failed on two machines.
+    fn is_confirmed(&self, point: Point, machine: &str) -> bool {
+        let mut waiting = self.waiting();
+        let machines = waiting.failures.entry(point).or_default();
+        machines.insert(machine.to_owned());
+        machines.len() >= AGREEING_MACHINES.min(self.machines)
+    }
+}
+
+/// Returns `n1, n2, n3, n4 and 6 others`.
+fn list_of(names: &[&str]) -> String {
+    match names.len().checked_sub(MOST_NAMED) {
+        None | Some(0) => names.join(", "),
+        Some(1) => format!("{} and another one", names[..MOST_NAMED].join(", ")),
+        Some(others) => format!("{} and {others} others", names[..MOST_NAMED].join(", ")),
+    }
+}
+
+fn remove(path: &Path) {
+    // One that cannot be removed is refused again at the next look.
+    let _ = std::fs::remove_file(path);
+}
+
+impl Executor for Cluster<'_> {
+    fn lanes(&self) -> u32 {
+        self.wave
+    }
+
+    fn wave(&self) -> Option<u32> {
+        Some(self.wave)
+    }
+
+    fn open(&self, _number: u32) -> Result<Box<dyn Lane + '_>> {
+        Ok(Box::new(ClusterLane { cluster: self }))
+    }
+}
+
+/// A lane of the head: one block on its way through the cluster.
+struct ClusterLane<'c, 'a> {
+    cluster: &'c Cluster<'a>,
+}
+
+impl Lane for ClusterLane<'_, '_> {
+    fn run(
+        &mut self,
+        block: &Block,
+        transactions: &BTreeMap<String, u64>,
+        report: &mut Report<'_>,
+    ) -> Result<()> {
+        {
+            let mut waiting = self.cluster.waiting();
+            waiting.asked = Some(Instant::now());
+            waiting.pending.push(RowBlock {
+                block: block.clone(),
+                transactions: transactions.clone(),
+            });
+        }
+        let Some(file) = self.cluster.wait_for(key_of(block))? else {
+            // A hole: further blocks make up for it.
+            return Ok(());
+        };
+        let machine = file.machine().to_owned();
+        for event in file.into_events(block)? {
+            if let Event::Failed { point, .. } = &event
+                && !self.cluster.is_confirmed(*point, &machine)
+            {
+                continue;
+            }
+            report(event)?;
+        }
+        Ok(())
+    }
+}

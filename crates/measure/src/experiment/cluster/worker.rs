@@ -1,0 +1,197 @@
+//! The worker: measures a row on the machine it runs on, and publishes each block.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use super::files::{BlockFile, Row, RowBlock, result_path};
+use crate::experiment::Candidates;
+use crate::experiment::candidate::Candidate;
+use crate::experiment::executor::{Event, Executor};
+use crate::experiment::identity::{Facts, harness};
+use crate::experiment::lengths::BlockSeconds;
+use crate::experiment::machine::{Setup, ThisMachine};
+use perfquilt_cluster::exchange::publish;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{BUILD_RECORD, Lanes, Layouts, Workload};
+use perfquilt_judge::attribution::Unexecuted;
+use perfquilt_machine::build::Relink;
+use perfquilt_machine::workload;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::caches;
+use perfquilt_system::process::check_interrupted;
+
+/// Measures the row of the file `path` and publishes its blocks, as those of `machine`. Blocks that another worker has
+/// published are left out.
+///
+/// # Errors
+/// [`Kind::Usage`] when the file is no row, or this machine's harness or workloads are not those of the head; the errors
+/// of measuring, which are published with the block as well.
+pub fn measure_blocks(path: &Path, machine: &str, progress: &dyn Progress) -> Result<()> {
+    let row = Row::read(path)?;
+    let here = Here::open(&row)?;
+    let setup = here.setup(&row)?;
+    measure(&ThisMachine::new(&here.ws, setup, progress)?, &row, machine)
+}
+
+/// The workspace of a row on this machine, which measures as the row's head expects.
+pub(super) struct Here {
+    pub(super) ws: Workspace,
+    pub(super) workloads: Vec<Workload>,
+}
+
+impl Here {
+    /// Opens the workspace of `row`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when this machine's harness or workloads are not those of the row.
+    pub(super) fn open(row: &Row) -> Result<Self> {
+        // A job has no home folder that would tell where the cache is.
+        let ws = Workspace::open_with_cache(&row.workspace, row.cache.clone())?;
+        let preset = ws.config.preset(&row.preset)?;
+        let workloads: Vec<Workload> = row
+            .workloads
+            .keys()
+            .map(|name| preset.workload(&ws.config, name))
+            .collect::<Result<_>>()?;
+        check_same(&ws, row, &workloads)?;
+        for server in row.servers.values() {
+            // Another machine may be clearing the cache.
+            caches::pin(&server.dir.join(BUILD_RECORD));
+        }
+        Ok(Here { ws, workloads })
+    }
+
+    /// Returns what to measure.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`] when a server cannot be linked again.
+    pub(super) fn setup(&self, row: &Row) -> Result<Setup<'_>> {
+        let mut candidates = Candidates::new();
+        for (&point, server) in &row.servers {
+            let relink = match row.layouts {
+                Layouts::Off => None,
+                layouts => Some(
+                    Relink::of(&server.dir, layouts)
+                        .map_err(|reason| Error::bench(format!("{}: {reason}", server.label)))?,
+                ),
+            };
+            let candidate = Candidate {
+                label: server.label.clone(),
+                dir: server.dir.clone(),
+                relink,
+                data: server.data.clone(),
+            };
+            candidates.insert(point, candidate);
+        }
+        Ok(Setup {
+            candidates,
+            workloads: self.workloads.iter().collect(),
+            block_seconds: BlockSeconds::chosen(0.0, row.block_seconds.clone()),
+            release: row.header.release.clone(),
+            binary: row.binary.clone(),
+            count_meters: row.count_meters.clone(),
+            servers: row.most_servers,
+            lanes: Lanes::Auto,
+            unexecuted: Unexecuted::of(&row.header, &row.unexecuted),
+        })
+    }
+}
+
+/// Refuses a row whose values would not be comparable with those of other machines.
+fn check_same(ws: &Workspace, row: &Row, workloads: &[Workload]) -> Result<()> {
+    let facts = Facts::here(!row.count_meters.is_empty())?;
+    let harness = harness(ws, &facts.counter, row.layouts)?;
+    let facts = facts.machine;
+    if harness != row.header.harness {
+        let fault = format!(
+            "this machine measures with {harness}, others with {}",
+            row.header.harness
+        );
+        return Err(Error::usage(fault)
+            .hint("install the same version of perfquilt and its tools on all machines"));
+    }
+    for name in ["processor", "virtualisation"] {
+        let (here, there) = (facts.get(name), row.header.machine.get(name));
+        if here != there {
+            let shown =
+                |fact: Option<&String>| fact.cloned().unwrap_or_else(|| "unknown".to_owned());
+            return Err(Error::usage(format!(
+                "this machine is of another class: {name} {}, not {}",
+                shown(here),
+                shown(there)
+            )));
+        }
+    }
+    for workload in workloads {
+        let identity = workload::workload_identity(&ws.bench_config(), workload)?;
+        if row.workloads.get(&workload.name) != Some(&identity) {
+            let fault = format!("workload {} is not the head's", workload.name);
+            return Err(
+                Error::usage(fault).hint("has the workspace changed since the job was submitted?")
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Measures the blocks on all lanes.
+fn measure(machine: &ThisMachine<'_>, row: &Row, name: &str) -> Result<()> {
+    // Blocks that repeat layouts come after those that have linked them, so that no lane waits for another's links.
+    let (first, again): (Vec<_>, Vec<_>) = row.blocks.iter().partition(|of| of.block.again);
+    let next = Mutex::new(first.into_iter().chain(again));
+    let failed: Mutex<Vec<Error>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for lane in 0..machine.lanes() {
+            let (next, failed) = (&next, &failed);
+            scope.spawn(move || {
+                let work = || -> Result<()> {
+                    let mut open = machine.open(lane)?;
+                    loop {
+                        check_interrupted()?;
+                        let Some(block) = next.lock().ok().and_then(|mut next| next.next()) else {
+                            return Ok(());
+                        };
+                        let path = result_path(&row.results, &block.block);
+                        if path.exists() {
+                            continue;
+                        }
+                        let RowBlock {
+                            block,
+                            transactions,
+                        } = block;
+                        let mut events: Vec<Event> = Vec::new();
+                        let outcome = open.run(block, transactions, &mut |event| {
+                            events.push(event);
+                            Ok(())
+                        });
+                        let error = outcome.err();
+                        if error
+                            .as_ref()
+                            .is_some_and(|error| error.kind() == Kind::Interrupted)
+                        {
+                            // The row is submitted again, or the experiment goes on another day.
+                            return error.map_or(Ok(()), Err);
+                        }
+                        let file = BlockFile::new(
+                            &row.experiment,
+                            block,
+                            (name, lane),
+                            &events,
+                            error.as_ref(),
+                        );
+                        publish(&path, &file.to_bytes()?)?;
+                        if let Some(error) = error {
+                            return Err(error);
+                        }
+                    }
+                };
+                if let (Err(error), Ok(mut failed)) = (work(), failed.lock()) {
+                    failed.push(error);
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap_or_default();
+    failed.into_iter().next().map_or(Ok(()), Err)
+}

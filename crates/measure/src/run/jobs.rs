@@ -1,0 +1,273 @@
+//! Builds points as jobs of a cluster: the base once, then runs of neighbouring points side by side, so that what
+//! they share is compiled once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{StoredTrees, builder_on};
+use crate::experiment::{cluster_engine, cluster_jobs};
+use crate::task::{self, SCHEMA, TaskKind};
+use perfquilt_cluster::exchange::publish;
+use perfquilt_cluster::tasks::{self, Reply, result_of};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_machine::build::{BuildItem, Builder, Built};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::failure::Failure;
+use perfquilt_model::progress::Progress;
+
+/// Attempts at a point, each on another machine if possible, before it counts as one that cannot be built.
+const ATTEMPTS: usize = 2;
+
+/// A task to build points.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Task {
+    kind: TaskKind,
+    schema: u32,
+    workspace: PathBuf,
+    cache: PathBuf,
+    recipe: String,
+    /// The bare release, on which profiles are made.
+    base: BuildItem,
+    items: Vec<BuildItem>,
+    /// The head's compilers and linkers, which the machine's must equal.
+    toolchain: Vec<String>,
+}
+
+/// What became of a task.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskResult {
+    schema: u32,
+    machine: String,
+    /// Why the machine built nothing.
+    refused: Option<Failure>,
+    /// Trees that could not be built.
+    failed: BTreeMap<String, Failure>,
+}
+
+/// Points to build with one recipe.
+pub(super) struct Jobs<'a> {
+    pub(super) ws: &'a Workspace,
+    /// The engine's name.
+    pub(super) engine: &'a str,
+    pub(super) builder: &'a Builder,
+    pub(super) recipe: &'a str,
+    pub(super) base: &'a BuildItem,
+    pub(super) progress: &'a dyn Progress,
+}
+
+impl Jobs<'_> {
+    /// Builds the `items` that are not in the cache; returns the errors by tree. Everything else is in the cache then.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when no machine has the head's compilers, or the engine refuses the jobs; [`Kind::Interrupted`].
+    pub(super) fn build(&self, items: &[BuildItem]) -> Result<BTreeMap<String, Error>> {
+        let mut seen = BTreeSet::new();
+        let is_missing = |item: &&BuildItem| self.builder.cached(&item.tree).is_none();
+        let missing: Vec<BuildItem> = items
+            .iter()
+            .filter(is_missing)
+            .filter(|item| seen.insert(item.tree.clone()))
+            .cloned()
+            .collect();
+        let (base, others): (Vec<_>, Vec<_>) = missing
+            .into_iter()
+            .partition(|item| item.tree == self.base.tree);
+        let mut failed = BTreeMap::new();
+        if !base.is_empty() {
+            failed.extend(self.side_by_side(vec![base])?);
+        }
+        if failed.is_empty() && !others.is_empty() {
+            let machines =
+                usize::try_from(self.ws.config.cluster.machines.get()).unwrap_or(usize::MAX);
+            let size = others.len().div_ceil(machines).max(1);
+            let runs = others.chunks(size).map(<[BuildItem]>::to_vec).collect();
+            failed.extend(self.side_by_side(runs)?);
+        } else {
+            let why = "not built, as the release itself could not be";
+            failed.extend(
+                others
+                    .into_iter()
+                    .map(|item| (item.tree, Error::build(why))),
+            );
+        }
+        Ok(failed)
+    }
+
+    /// Builds each of the `runs` in a job of its own.
+    fn side_by_side(&self, runs: Vec<Vec<BuildItem>>) -> Result<BTreeMap<String, Error>> {
+        let task = |items: &Vec<BuildItem>| {
+            task::to_bytes(&Task {
+                kind: TaskKind::Build,
+                schema: SCHEMA,
+                workspace: self.ws.root().to_path_buf(),
+                cache: self.ws.cache().to_path_buf(),
+                recipe: self.recipe.to_owned(),
+                base: self.base.clone(),
+                items: items.clone(),
+                toolchain: self.builder.toolchain().to_vec(),
+            })
+        };
+        let mut files = BTreeMap::new();
+        for (row, items) in (0_u32..).zip(&runs) {
+            files.insert(row, task(items)?);
+        }
+        // A new head finds the jobs of a killed one by this name.
+        let keys: Vec<String> = runs
+            .iter()
+            .flatten()
+            .map(|item| self.builder.key(&item.tree))
+            .collect();
+        let digest = hex::encode(Sha256::digest(keys.join(" ")));
+        let array = cluster_jobs(self.ws, &format!("build-{}", &digest[..16]))?;
+        let folder = array.folder.clone();
+        let engine = cluster_engine(self.ws, self.engine)?;
+        let points: usize = runs.iter().map(Vec::len).sum();
+        let step = self.progress.begin(
+            &format!("building {points} points in {} jobs", runs.len()),
+            None,
+        );
+        let mut attempts: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut failures: BTreeMap<u32, TaskResult> = BTreeMap::new();
+        let lost = tasks::run(
+            engine.as_ref(),
+            array,
+            &files,
+            self.progress,
+            &mut |row, bytes| {
+                let result: TaskResult = serde_json::from_slice(bytes).map_err(|error| {
+                    Error::usage(format!("the result of a build is damaged: {error}"))
+                })?;
+                if result.refused.is_none() && result.failed.is_empty() {
+                    failures.remove(&row);
+                    return Ok(Reply::Done);
+                }
+                let messages = result.refused.iter().chain(result.failed.values());
+                for failure in messages.map(|failure| failure.clone().cut()) {
+                    self.progress.warn(&format!(
+                        "{}: {}",
+                        result.machine.escape_debug(),
+                        failure.message
+                    ));
+                }
+                failures.insert(row, result);
+                let count = attempts.entry(row).or_default();
+                *count += 1;
+                Ok(if *count < ATTEMPTS {
+                    Reply::Retry
+                } else {
+                    Reply::Done
+                })
+            },
+        )?;
+        // A folder that cannot be removed disturbs nobody.
+        let _ = std::fs::remove_dir_all(&folder);
+        let mut failed = BTreeMap::new();
+        for (row, items) in (0_u32..).zip(&runs) {
+            let result = failures.remove(&row);
+            if let Some(refused) = result.as_ref().and_then(|result| result.refused.clone()) {
+                return Err(refused.cut().into());
+            }
+            let mut reasons = result.map(|result| result.failed).unwrap_or_default();
+            for item in items {
+                let reason = reasons
+                    .remove(&item.tree)
+                    .map(|failure| failure.cut().into());
+                let was_lost = lost.contains(&row) && self.builder.cached(&item.tree).is_none();
+                let is_lost = was_lost
+                    .then(|| Error::build(format!("the job that builds {} is lost", item.label)));
+                if let Some(error) = reason.or(is_lost) {
+                    failed.insert(item.tree.clone(), error);
+                }
+            }
+        }
+        step.finish(&format!(
+            "built {} of {points} points in {} jobs",
+            points - failed.len(),
+            runs.len()
+        ));
+        Ok(failed)
+    }
+
+    /// Returns the server of `item`, after [`Jobs::build`] returned the errors `failed`.
+    pub(super) fn built(
+        &self,
+        item: &BuildItem,
+        failed: &BTreeMap<String, Error>,
+    ) -> Result<Built> {
+        match failed.get(&item.tree) {
+            Some(error) => Err(error.clone()),
+            None => self.builder.cached(&item.tree).ok_or_else(|| {
+                Error::build(format!("a job has built {}, but it is not in the cache", item.label))
+                    .hint("the machines of a cluster and this one must share the cache; `perfquilt doctor` checks it")
+            }),
+        }
+    }
+}
+
+/// Builds the points of the task in the file `path` on this machine, called `machine`, and publishes what became of
+/// them.
+///
+/// # Errors
+/// [`Kind::Usage`] when it is no such task; [`Kind::Interrupted`], which publishes nothing;
+/// [`Kind::Internal`] when the result cannot be written.
+pub fn build_task(path: &Path, machine: &str, progress: &dyn Progress) -> Result<()> {
+    let task: Task = task::read(path)?;
+    let mut result = TaskResult {
+        schema: SCHEMA,
+        machine: machine.to_owned(),
+        refused: None,
+        failed: BTreeMap::new(),
+    };
+    match build_items(&task, machine, progress) {
+        Ok(failed) => result.failed = failed,
+        Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+        Err(error) => result.refused = Some(Failure::new(&error, None)),
+    }
+    publish(&result_of(path), &task::to_bytes(&result)?).map(|_| ())
+}
+
+/// Builds the points of `task`; returns the failures by tree.
+fn build_items(
+    task: &Task,
+    machine: &str,
+    progress: &dyn Progress,
+) -> Result<BTreeMap<String, Failure>> {
+    let ws = Workspace::open_with_cache(&task.workspace, task.cache.clone())?;
+    let user = rustix::process::getuid().as_raw();
+    let scratch = ws.config.cluster.scratch(machine, user)?;
+    let ws = ws.build_in(scratch);
+    let builder = builder_on(&ws, &task.recipe, &task.base)?;
+    if builder.toolchain() != task.toolchain {
+        let differs = |line: &&String| !task.toolchain.contains(line);
+        let others: Vec<String> = builder
+            .toolchain()
+            .iter()
+            .filter(differs)
+            .cloned()
+            .collect();
+        return Err(
+            Error::usage("this machine builds with other tools than the head")
+                .details(others)
+                .hint("install the same compilers on all machines of the class, and on the head"),
+        );
+    }
+    let source = StoredTrees::new(&ws);
+    let mut failed = BTreeMap::new();
+    for item in &task.items {
+        match builder.build(item, &source, progress) {
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => {
+                return Err(error);
+            }
+            Err(error) => {
+                failed.insert(item.tree.clone(), Failure::new(&error, Some(item.point)));
+            }
+        }
+    }
+    Ok(failed)
+}

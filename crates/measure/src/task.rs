@@ -1,0 +1,72 @@
+//! Tasks of jobs on a cluster: what they have in common.
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::files::read_untrusted;
+
+/// The version of the files of tasks and their results.
+pub(crate) const SCHEMA: u32 = 1;
+/// The largest file of a task, in bytes.
+const LARGEST: u64 = 256 << 20;
+
+/// What a task is, the field `kind` of its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskKind {
+    /// To measure blocks.
+    Blocks,
+    /// To build points.
+    Build,
+    /// To find out whether workloads execute some code.
+    Execution,
+    /// To tell what the machine measures with.
+    Facts,
+}
+
+/// The fields that all files of tasks have.
+#[derive(Deserialize)]
+struct Common {
+    kind: TaskKind,
+    schema: u32,
+}
+
+/// Returns the kind of the task in the file `path`.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is no task, or of another version.
+pub fn kind_of(path: &Path) -> Result<TaskKind> {
+    let common: Common = read(path)?;
+    if common.schema == SCHEMA {
+        Ok(common.kind)
+    } else {
+        let fault = format!("its schema is {}, not {SCHEMA}", common.schema);
+        Err(wrong(path, &fault).hint("install the same version of perfquilt on all machines"))
+    }
+}
+
+/// Reads the task in the file `path`.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is no such task.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let missing = || Error::usage(format!("there is no {}", path.display()));
+    let bytes = read_untrusted(path, LARGEST)?.ok_or_else(missing)?;
+    serde_json::from_slice(&bytes).map_err(|error| wrong(path, &error.to_string()))
+}
+
+fn wrong(path: &Path, why: &str) -> Error {
+    Error::usage(format!("not a task of `--on`: {why}")).at(path, None)
+}
+
+/// Writes a task or a result as JSON.
+///
+/// # Errors
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
+pub(crate) fn to_bytes<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+    serde_json::to_vec(value)
+        .map_err(|error| Error::internal(format!("cannot write a job's file: {error}")))
+}
