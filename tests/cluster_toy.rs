@@ -156,13 +156,12 @@ fn exchange(environment: &TestEnvironment) -> PathBuf {
 fn jobs_that_end_without_results_are_submitted_again() {
     let environment = environment();
     environment.write("closed", "");
-    let stopped = environment.stopped_at(&[&BENCH[..], &ON].concat(), "measure …", Signal::INT);
+    let stopped = environment.stopped_at(&[&BENCH[..], &ON].concat(), "2 queued", Signal::INT);
     assert_eq!(stopped, Some(130));
     let read = |name: &str| {
         let path = environment.workspace().join(name);
         fs::read_to_string(path).unwrap_or_default()
     };
-    // The head was stopped before or after it had submitted its rows; those are cancelled.
     let is_row = |name: &&str| !name.contains("-facts-") && !name.contains("-execution-");
     let rows = |name: &str| -> BTreeSet<String> {
         read(name)
@@ -172,6 +171,7 @@ fn jobs_that_end_without_results_are_submitted_again() {
             .collect()
     };
     let (cancelled, submitted) = (rows("cancelled"), rows("submitted"));
+    assert!(!submitted.is_empty());
     assert_eq!(cancelled, submitted);
     fs::remove_file(environment.workspace().join("closed")).unwrap();
 
@@ -179,6 +179,30 @@ fn jobs_that_end_without_results_are_submitted_again() {
     let folder = exchange(&environment);
     fs::write(folder.join("block-0.json"), "{\"schema\":1}").unwrap();
     std::os::unix::fs::symlink("/etc/passwd", folder.join("block-1.json")).unwrap();
+    // Blocks that failed on two machines, for which an earlier head has stopped.
+    let task: Value =
+        serde_json::from_slice(&fs::read(folder.join("task-12.json")).unwrap()).unwrap();
+    for (number, machine) in [(4, "m1"), (5, "m2")] {
+        let of = task["blocks"].as_array().unwrap();
+        let block = of
+            .iter()
+            .find(|of| of["block"]["number"] == number)
+            .unwrap();
+        let fault = serde_json::json!({
+            "schema": task["schema"],
+            "experiment": task["experiment"],
+            "block": block["block"],
+            "machine": machine,
+            "lane": 0,
+            "events": [],
+            "error": {"kind": "bench", "message": "the disk was full"},
+        });
+        fs::write(
+            folder.join(format!("block-{number}.json")),
+            fault.to_string(),
+        )
+        .unwrap();
+    }
     let first = folder.file_name().unwrap().to_str().unwrap();
     environment.write("refuse", &format!("perfquilt-{first}-2.12\n"));
     let finished = on_queue(&environment);
@@ -190,6 +214,11 @@ fn jobs_that_end_without_results_are_submitted_again() {
             finished.stderr
         );
     }
+    assert!(
+        !finished.stderr.contains("the disk was full"),
+        "{}",
+        finished.stderr
+    );
     let (found, _) = observations(&environment);
     let blocks: BTreeSet<u64> = found.keys().filter(|key| !key.0).map(|key| key.1).collect();
     assert_eq!(blocks, (0..8).collect());

@@ -9,8 +9,10 @@ use std::path::PathBuf;
 use super::engine::{Engine, JobArray, JobState, Listing};
 use perfquilt_model::error::{Kind, Result};
 
-/// How often a row is submitted at most.
+/// How often a head submits a row at most.
 const MOST_ATTEMPTS: u32 = 3;
+/// The largest number of an attempt, those of earlier heads included: jobs are found again by their arrays' names.
+const MOST_NAMES: u32 = 99;
 /// Consecutive looks that find no job of a row without results before it is submitted again: a job that has just ended
 /// may have published what a network file system does not show yet.
 const LOOKS: u32 = 2;
@@ -87,6 +89,9 @@ struct Open {
     /// Consecutive looks without a job of it.
     missed: u32,
     held: bool,
+    /// Attempts up to this one are those of earlier heads, and had ended before this head began: most were cancelled
+    /// with their head.
+    earlier: Option<u32>,
     /// Attempts up to this one count no longer: their results said that they failed.
     given_up: u32,
     /// The machine that runs it, as the engine calls it.
@@ -114,6 +119,8 @@ pub struct Dispatch<'e> {
     /// What the arrays of all attempts have in common; their names have the attempt's number at the end.
     array: JobArray,
     open: BTreeMap<u32, Open>,
+    /// The largest number of an attempt that was submitted or found.
+    latest: u32,
     running: BTreeSet<u32>,
     lost: BTreeSet<u32>,
     done: usize,
@@ -128,6 +135,7 @@ impl<'e> Dispatch<'e> {
             engine,
             array,
             open,
+            latest: 0,
             running: BTreeSet::new(),
             lost: BTreeSet::new(),
             done: 0,
@@ -139,10 +147,8 @@ impl<'e> Dispatch<'e> {
         format!("{}-{attempt}", self.array.name)
     }
 
-    fn names(&self) -> Vec<String> {
-        (1..=MOST_ATTEMPTS)
-            .map(|attempt| self.name(attempt))
-            .collect()
+    fn names(&self, attempts: u32) -> Vec<String> {
+        (1..=attempts).map(|attempt| self.name(attempt)).collect()
     }
 
     /// Adds a row, whose file is there.
@@ -205,7 +211,8 @@ impl<'e> Dispatch<'e> {
     /// # Errors
     /// [`Kind::Usage`] when the engine refuses the jobs; [`Kind::Interrupted`].
     pub fn look(&mut self) -> Result<Vec<Notice>> {
-        let jobs = match self.engine.list(&self.names()) {
+        let names = self.names(MOST_NAMES);
+        let jobs = match self.engine.list(&names) {
             Listing::Known(jobs) => jobs,
             Listing::Unknown(reason) => return Ok(vec![Notice::Unknown(reason)]),
         };
@@ -214,13 +221,12 @@ impl<'e> Dispatch<'e> {
         self.running.clear();
         let rows: Vec<u32> = self.open.keys().copied().collect();
         for row in rows {
-            let names = self.names();
             let name = |attempt: u32| names[attempt as usize - 1].clone();
             let of = |attempt| Some((attempt, jobs.get(&(name(attempt), row))?));
             let Some(open) = self.open.get_mut(&row) else {
                 continue;
             };
-            let counting = open.given_up + 1..=MOST_ATTEMPTS;
+            let counting = open.given_up + 1..=MOST_NAMES;
             let states: Vec<(u32, &JobState)> = counting.filter_map(of).collect();
             // An earlier head, or a submission that seemed to fail, may have got further.
             let submitted = states
@@ -229,6 +235,11 @@ impl<'e> Dispatch<'e> {
                 .max()
                 .unwrap_or(0);
             open.attempts = open.attempts.max(submitted);
+            self.latest = self.latest.max(submitted);
+            let all_ended = states.iter().all(|(_, state)| **state == JobState::Ended);
+            let earlier = *open
+                .earlier
+                .get_or_insert(if all_ended { submitted } else { 0 });
             let running = states.iter().find_map(|(_, state)| match state {
                 JobState::Running(machine) => Some(machine.clone()),
                 _ => None,
@@ -258,17 +269,18 @@ impl<'e> Dispatch<'e> {
                 continue;
             }
             open.missed = 0;
-            if open.attempts == MOST_ATTEMPTS {
+            if open.attempts == (earlier + MOST_ATTEMPTS).min(MOST_NAMES) {
                 self.open.remove(&row);
                 self.lost.insert(row);
                 notices.push(Notice::Lost { row });
                 continue;
             }
             open.attempts += 1;
-            if open.attempts > 1 {
-                let attempt = open.attempts;
+            self.latest = self.latest.max(open.attempts);
+            let attempt = open.attempts - earlier;
+            if attempt > 1 {
                 let reason = match open.failed_on.last() {
-                    Some(machine) if open.given_up + 1 == attempt => {
+                    Some(machine) if open.given_up + 1 == open.attempts => {
                         format!("it failed on {machine}")
                     }
                     _ => "its job ended without results".to_owned(),
@@ -306,7 +318,8 @@ impl<'e> Dispatch<'e> {
     /// # Errors
     /// The errors of [`Engine::cancel`].
     pub fn cancel(&self) -> Result<()> {
-        self.engine.cancel(&self.names())
+        self.engine
+            .cancel(&self.names(self.latest.max(MOST_ATTEMPTS)))
     }
 }
 
@@ -484,6 +497,28 @@ mod tests {
                 ..Counts::default()
             }
         );
+    }
+
+    #[test]
+    fn jobs_that_ended_with_an_earlier_head_use_up_no_attempt() {
+        let engine = Scripted::default();
+        for (head, attempt) in [(1, "w-1"), (2, "w-2"), (3, "w-3"), (4, "w-4"), (5, "w-5")] {
+            let mut dispatch = Dispatch::new(&engine, array(&[0]));
+            let notices: Vec<Notice> = (0..3).flat_map(|_| dispatch.look().unwrap()).collect();
+            assert_eq!(notices, [], "head {head}");
+            assert_eq!(engine.submissions(), head);
+            engine.set(attempt, 0, JobState::Ended);
+        }
+        // A head that goes on has its own three attempts.
+        let mut dispatch = Dispatch::new(&engine, array(&[0]));
+        let mut notices = Vec::new();
+        for _ in 0..20 {
+            notices.extend(dispatch.look().unwrap());
+            let latest = engine.submissions();
+            engine.set(&format!("w-{latest}"), 0, JobState::Ended);
+        }
+        assert_eq!(engine.submissions(), 8);
+        assert_eq!(notices.last(), Some(&Notice::Lost { row: 0 }));
     }
 
     #[test]

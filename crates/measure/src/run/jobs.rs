@@ -17,6 +17,7 @@ use perfquilt_machine::build::{BuildItem, Builder, Built};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Progress;
+use perfquilt_system::process::check_interrupted_soon;
 
 /// Attempts at a point, each on another machine if possible, before it counts as one that cannot be built.
 const ATTEMPTS: usize = 2;
@@ -227,6 +228,9 @@ pub fn build_task(path: &Path, machine: &str, progress: &dyn Progress) -> Result
         Ok(failed) => result.failed = failed,
         Err(error) if error.kind() == Kind::Interrupted => return Err(error),
         Err(error) => result.refused = Some(Failure::new(&error, None)),
+    }
+    if result.refused.is_some() || !result.failed.is_empty() {
+        check_interrupted_soon()?;
     }
     publish(&result_of(path), &task::to_bytes(&result)?).map(|_| ())
 }

@@ -27,7 +27,9 @@ pub use child::Child;
 pub use exit_status::describe_exit;
 pub use scheduling::cpu_set;
 pub use scheduling::{may_set_real_time, processor_time, set_real_time};
-pub use signals::{check_interrupted, install_signal_handlers, interrupt, interrupted};
+pub use signals::{
+    check_interrupted, check_interrupted_soon, install_signal_handlers, interrupt, interrupted,
+};
 
 use perfquilt_model::error::{Error, Result};
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use perfquilt_model::error::{Error, Result};
 
@@ -59,4 +60,19 @@ pub fn check_interrupted() -> Result<()> {
     } else {
         Ok(())
     }
+}
+
+/// As [`check_interrupted`], for a failure that the same signal may have caused: a queueing system signals all
+/// processes of a job at once, and a child may end before this process has its signal. Waits up to one second for it.
+///
+/// # Errors
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
+pub fn check_interrupted_soon() -> Result<()> {
+    const SOON: Duration = Duration::from_secs(1);
+    const STEP: Duration = Duration::from_millis(50);
+    let since = Instant::now();
+    while !interrupted() && since.elapsed() < SOON {
+        std::thread::sleep(STEP);
+    }
+    check_interrupted()
 }

@@ -19,6 +19,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_system::process::check_interrupted_soon;
 use sha2::{Digest, Sha256};
 
 /// An [`ExecutionQuestion`] as it is stored in a file.
@@ -125,7 +126,10 @@ pub fn answer_execution(path: &Path, progress: &dyn Progress) -> Result<()> {
     let answer = match find_out(&task, progress) {
         Ok(found) => Answer::Executes(found),
         Err(error) if error.kind() == Kind::Interrupted => return Err(error),
-        Err(error) => Answer::Failed(Failure::new(&error, None)),
+        Err(error) => {
+            check_interrupted_soon()?;
+            Answer::Failed(Failure::new(&error, None))
+        }
     };
     publish(&result_of(path), &task::to_bytes(&answer)?).map(|_| ())
 }

@@ -16,6 +16,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Progress;
+use perfquilt_system::process::check_interrupted_soon;
 
 /// The question.
 #[derive(Debug, Serialize, Deserialize)]
@@ -93,12 +94,16 @@ pub(in crate::experiment) fn facts(
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is no question;
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted), which publishes nothing;
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the answer cannot be written.
 pub fn answer(path: &Path) -> Result<()> {
     let question: Question = task::read(path)?;
     let answer = match Facts::here(question.counts) {
         Ok(facts) => Answer::Facts(facts),
-        Err(error) => Answer::Failed(Failure::new(&error, None)),
+        Err(error) => {
+            check_interrupted_soon()?;
+            Answer::Failed(Failure::new(&error, None))
+        }
     };
     publish(&result_of(path), &task::to_bytes(&answer)?).map(|_| ())
 }

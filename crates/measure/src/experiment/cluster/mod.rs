@@ -318,14 +318,19 @@ impl<'a> Cluster<'a> {
     /// Submits what was asked for, reads what is there, and asks the engine for the rest.
     fn look(&self) -> Result<()> {
         let mut pending = self.settled();
-        // An earlier head's jobs may have measured them.
+        // An earlier head's jobs may have measured them. Where one failed, that head has stopped: what was wrong may
+        // be mended.
         pending.retain(|asked| match self.read(&asked.block) {
             Some(file) if file.fault().is_none() => {
                 let key = key_of(&asked.block);
                 self.waiting().results.insert(key, Some(file));
                 false
             }
-            _ => true,
+            Some(_) => {
+                remove(&self.result_path(&asked.block));
+                true
+            }
+            None => true,
         });
         let submitted = self.submit(pending)?;
         let open = {

@@ -19,7 +19,7 @@ use perfquilt_machine::workload;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::caches;
-use perfquilt_system::process::check_interrupted;
+use perfquilt_system::process::{check_interrupted, check_interrupted_soon};
 
 /// Measures the row of the file `path` and publishes its blocks, as those of `machine`. Blocks that another worker has
 /// published are left out.
@@ -165,13 +165,15 @@ fn measure(machine: &ThisMachine<'_>, row: &Row, name: &str) -> Result<()> {
                             events.push(event);
                             Ok(())
                         });
-                        let error = outcome.err();
-                        if error
-                            .as_ref()
-                            .is_some_and(|error| error.kind() == Kind::Interrupted)
-                        {
-                            // The row is submitted again, or the experiment goes on another day.
-                            return error.map_or(Ok(()), Err);
+                        // The row of a block that is not published is submitted again, or the experiment goes on
+                        // another day.
+                        let error = match outcome {
+                            Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+                            outcome => outcome.err(),
+                        };
+                        let is_failure = |event: &Event| matches!(event, Event::Failed { .. });
+                        if error.is_some() || events.iter().any(is_failure) {
+                            check_interrupted_soon()?;
                         }
                         let file = BlockFile::new(
                             &row.experiment,
