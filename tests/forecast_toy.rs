@@ -1,4 +1,4 @@
-//! Forecasts, budgets, pilots and lanes on the toy server.
+//! Forecasts, budgets and lanes on the toy server.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
 
@@ -6,8 +6,6 @@ mod common;
 
 use common::TestEnvironment;
 use serde_json::Value;
-
-const CONFIG: &str = "bench-config/perfquilt.toml";
 
 fn document(environment: &TestEnvironment, arguments: &[&str]) -> Value {
     let finished = environment.run(arguments);
@@ -79,31 +77,6 @@ fn a_budget_ends_the_experiment_and_is_not_used_twice() {
     let refused = environment.run(&["run", "--budget", "soon"]);
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     assert!(refused.stderr.contains("durations"), "{}", refused.stderr);
-}
-
-#[test]
-fn a_pilot_runs_once_and_chooses_lengths() {
-    let environment = TestEnvironment::with_fixture("toy");
-    environment.replace(
-        CONFIG,
-        "block_seconds = 0.3",
-        "block_seconds = 0.3\npilot = true",
-    );
-    let first = environment.run(&["run"]);
-    assert_eq!(first.code, Some(0), "{}", first.stderr);
-    assert!(first.stderr.contains("pilot: requests"), "{}", first.stderr);
-    let forecast = document(&environment, &["run", "--dry-run", "--json"]);
-    assert_eq!(
-        forecast["forecast"]["noise_source"], "pilot",
-        "{forecast:#}"
-    );
-    let seconds = forecast["forecast"]["block_seconds"]["requests"]
-        .as_f64()
-        .unwrap();
-    assert!((0.25..=1.2).contains(&seconds), "{seconds}");
-    let again = environment.run(&["run", "--fresh", "--blocks", "2"]);
-    assert_eq!(again.code, Some(0), "{}", again.stderr);
-    assert!(!again.stderr.contains("pilot: "), "{}", again.stderr);
 }
 
 #[test]

@@ -152,7 +152,6 @@ fn forecast_text(found: &RunForecast, preset: &Preset) -> String {
         blocks += &format!("; {} counted", of.count_blocks);
     }
     let source = match &of.noise_source {
-        NoiseSource::Pilot => "by a pilot".to_owned(),
         NoiseSource::Experiment(name) => format!("from {name}"),
         NoiseSource::Assumed => "assumed: nothing was measured so far".to_owned(),
     };

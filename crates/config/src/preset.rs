@@ -106,9 +106,6 @@ pub struct Preset {
     /// The time that a command may take; `None` for as long as `blocks` take.
     #[serde(default, deserialize_with = "seconds::deserialize")]
     pub budget: Option<Duration>,
-    /// Whether a pilot chooses the length of each workload's blocks, starting from `block_seconds`.
-    #[serde(default)]
-    pub pilot: bool,
     /// `[preset.NAME.sql_bench]`: settings that override those of all sql-bench workloads.
     #[serde(default)]
     pub sql_bench: toml::Table,

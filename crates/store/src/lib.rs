@@ -233,26 +233,6 @@ impl Store {
         transaction.commit().map_err(self.failed("write"))
     }
 
-    /// Stores the result of a pilot under `key`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
-    pub fn keep_pilot(&self, key: &str, result: &str) -> Result<()> {
-        let sql = "INSERT OR REPLACE INTO pilots VALUES (?1, ?2)";
-        let kept = self.connection.execute(sql, params![key, result]);
-        kept.map(drop).map_err(self.failed("write"))
-    }
-
-    /// Returns the result of the pilot stored under `key`, if there is one.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
-    pub fn pilot(&self, key: &str) -> Result<Option<String>> {
-        let sql = "SELECT result FROM pilots WHERE key = ?1";
-        let found = self.rows(sql, params![key], |row| row.get(0))?;
-        Ok(found.into_iter().next())
-    }
-
     /// Stores under `key` whether a workload executes the code that a patch changes.
     ///
     /// # Errors

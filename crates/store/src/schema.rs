@@ -220,6 +220,9 @@ const MIGRATIONS: &[&str] = &[
     -- The number of blocks of a wave, after which an experiment on several machines may end.
     ALTER TABLE plans ADD COLUMN wave INTEGER;
 ",
+    "
+    DROP TABLE pilots;
+",
 ];
 
 /// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.

@@ -10,7 +10,6 @@ use super::collected::Collected;
 use super::driver::Driver;
 use super::fingerprint::{self, Fingerprint};
 use super::identity::Facts;
-use super::lengths::BlockSeconds;
 use super::machine::{Setup, ThisMachine};
 use super::plan::{Reading, Scope, single};
 use super::recorder::Readings;
@@ -168,7 +167,7 @@ impl<'a> AdaptiveRunner<'a> {
         let identity = identity::of(
             self.ws,
             &self.header,
-            &self.block_seconds(),
+            self.preset.block_seconds,
             &[&self.workload],
             &points,
         )?;
@@ -241,7 +240,7 @@ impl<'a> AdaptiveRunner<'a> {
             unexecuted: Default::default(),
             candidates,
             workloads: vec![&self.workload],
-            block_seconds: self.block_seconds(),
+            block_seconds: self.preset.block_seconds,
             release: self.header.release.clone(),
             binary: self.ws.config.recipe(&self.preset.recipe)?.binary.clone(),
             count_meters: counted.clone(),
@@ -306,10 +305,6 @@ impl<'a> AdaptiveRunner<'a> {
         Ok(failed)
     }
 
-    fn block_seconds(&self) -> BlockSeconds {
-        BlockSeconds::fixed(self.preset.block_seconds)
-    }
-
     fn reading(&self) -> Reading {
         if self.metric.meter.is_timed() {
             Reading::Timed
@@ -333,7 +328,7 @@ impl<'a> AdaptiveRunner<'a> {
         let identity = identity::of(
             self.ws,
             &self.header,
-            &self.block_seconds(),
+            self.preset.block_seconds,
             &[&self.workload],
             &[],
         )?;

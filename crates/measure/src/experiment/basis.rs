@@ -2,12 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::fingerprint::machine_facts;
-use super::forecast::{Forecast, ForecastBasis, KnownNoise, NoiseSource, WindowSizes};
-use super::identity;
+use super::forecast::{Forecast, ForecastBasis, NoiseSource, WindowSizes};
 use super::lanes::automatic;
-use super::lengths::BlockSeconds;
-use super::pilot::{Pilot, WorkloadNoise};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Lanes, Preset, Workload};
 use perfquilt_judge::attribution;
@@ -27,8 +23,6 @@ pub(super) struct Work<'a> {
     pub(super) windows: &'a WindowSizes,
     pub(super) points: usize,
     pub(super) closure: bool,
-    pub(super) seconds: &'a BlockSeconds,
-    pub(super) pilot: Option<&'a Pilot>,
     /// Seconds to use; `None` without a limit.
     pub(super) budget: Option<f64>,
 }
@@ -40,13 +34,10 @@ pub(super) struct Work<'a> {
 pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast> {
     let Work { ws, preset, .. } = work;
     let clients = Clients::new(ws, &work.header.release, work.workloads)?;
-    let (noise, source) = match (work.pilot, store) {
-        (Some(pilot), _) => (Some(KnownNoise::from(pilot)), NoiseSource::Pilot),
-        (None, Some(store)) => match earlier_noise(store, work.header, work.seconds)? {
-            Some((noise, name)) => (Some(noise), NoiseSource::Experiment(name)),
-            None => (None, NoiseSource::Assumed),
-        },
-        (None, None) => (None, NoiseSource::Assumed),
+    let earlier = store.map(|store| earlier_noise(store, work.header));
+    let (noise, source) = match earlier.transpose()?.flatten() {
+        Some((noise, name)) => (noise, NoiseSource::Experiment(name)),
+        None => (BTreeMap::new(), NoiseSource::Assumed),
     };
     let threads = work.workloads.iter().map(|of| clients.threads(of)).max();
     let possible = lanes(threads.unwrap_or(1)).len();
@@ -64,8 +55,6 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast
         (Lanes::Auto, None) => possible,
     };
     let is_read = |timed: bool| preset.meters.iter().any(|meter| meter.is_timed() == timed);
-    let seconds = work.workloads.iter();
-    let seconds = seconds.map(|of| (of.name.clone(), work.seconds.of(&of.name)));
     let basis = ForecastBasis {
         preset,
         timed: is_read(true),
@@ -73,9 +62,9 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast
         windows: work.windows,
         points: work.points,
         closure: work.closure,
-        noise: noise.as_ref(),
+        noise: &noise,
         source,
-        block_seconds: seconds.collect(),
+        workloads: work.workloads.iter().map(|of| of.name.as_str()).collect(),
         lanes,
         processors: allowed_cpus().len(),
         budget: work.budget,
@@ -87,12 +76,12 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast
     Ok(basis.forecast())
 }
 
-/// Returns the noise that the latest experiment on the same release and machine found, and its name.
+/// Returns the variance of a value in a block by workload that the latest experiment on the same release and machine
+/// found, and its name.
 fn earlier_noise(
     store: &Store,
     header: &ExperimentHeader,
-    seconds: &BlockSeconds,
-) -> Result<Option<(KnownNoise, String)>> {
+) -> Result<Option<(BTreeMap<String, f64>, String)>> {
     for earlier in store.earlier(&header.release)? {
         if earlier.header.harness != header.harness {
             continue;
@@ -104,48 +93,13 @@ fn earlier_noise(
         let found =
             attribution::attribute_with(&header, &observations, &store.supplement(id)?, margin)?;
         let spread = found.noise.spread.into_iter();
-        let workloads: BTreeMap<String, WorkloadNoise> = spread
+        let noise: BTreeMap<String, f64> = spread
             .filter(|of| of.meter == Meter::Time)
-            .filter_map(|of| {
-                let noise = WorkloadNoise {
-                    seconds: seconds.of(&of.workload),
-                    within: 0.0,
-                    between: of.block_sd?.powi(2),
-                };
-                Some((of.workload, noise))
-            })
+            .filter_map(|of| Some((of.workload, of.block_sd?.powi(2))))
             .collect();
-        if !workloads.is_empty() {
-            // How long its blocks took besides their slices is not stored.
-            let overhead = None;
-            return Ok(Some((
-                KnownNoise {
-                    overhead,
-                    workloads,
-                },
-                name,
-            )));
+        if !noise.is_empty() {
+            return Ok(Some((noise, name)));
         }
     }
     Ok(None)
-}
-
-/// Returns the key of a pilot: its result holds for every series with the same release, recipe,
-/// workloads, harness and machine.
-///
-/// # Errors
-/// A workload's script cannot be read.
-pub(super) fn pilot_key(
-    ws: &Workspace,
-    preset: &Preset,
-    header: &ExperimentHeader,
-    workloads: &[&Workload],
-) -> Result<String> {
-    let seconds = BlockSeconds::fixed(preset.block_seconds);
-    let identity = identity::of(ws, header, &seconds, workloads, &[])?;
-    let facts: Vec<_> = machine_facts(&header.machine).collect();
-    Ok(format!(
-        "{} {} {facts:?} {:?} {:?} lanes",
-        identity.protocol, header.harness, identity.workloads, preset.lanes
-    ))
 }

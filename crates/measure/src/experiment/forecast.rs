@@ -6,7 +6,6 @@ use std::fmt;
 use serde::Serialize;
 
 use super::lengths::share;
-use super::pilot::{Pilot, WorkloadNoise};
 use super::plan::{FEWEST_FOR_REPEATS, direct_blocks};
 use super::progress::words;
 use super::windows::FIRST_LOOK_BLOCKS;
@@ -14,13 +13,9 @@ use perfquilt_config::Preset;
 use perfquilt_judge::stats::half_width;
 use perfquilt_model::point::Point;
 
-/// The standard deviation of a value that is assumed where nothing was measured: what MariaDB's have on a shared
-/// virtual machine, in blocks of two seconds.
-const ASSUMED: WorkloadNoise = WorkloadNoise {
-    seconds: 2.0,
-    within: 0.0075 * 0.0075,
-    between: 0.0095 * 0.0095,
-};
+/// The variances of a value that are assumed where nothing was measured, as MariaDB has them on a shared virtual
+/// machine: what restarts and layouts change, and what the slices of a block of one second leave.
+const ASSUMED: (f64, f64) = (0.0095 * 0.0095, 2.0 * 0.0075 * 0.0075);
 /// Seconds to link and start a server, where nothing was measured.
 const START_SECONDS: f64 = 0.5;
 /// Seconds to connect a client and to warm up, a workload.
@@ -34,8 +29,6 @@ const FORESEEABLE: u32 = 100_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoiseSource {
-    /// A pilot on this machine.
-    Pilot,
     /// The experiment of this name.
     Experiment(String),
     /// Typical figures of a shared virtual machine.
@@ -63,8 +56,8 @@ pub struct Forecast {
     pub most_blocks: u32,
     /// Counted blocks.
     pub count_blocks: u32,
-    /// Seconds of a block's slices, by workload, for up to six servers.
-    pub block_seconds: BTreeMap<String, f64>,
+    /// Seconds that a block's slices measure a workload, for up to six servers together.
+    pub block_seconds: f64,
     /// The expected half-width of a patch's 95 % interval on one workload, as a fraction of speed; the widest over
     /// workloads.
     pub half_width: f64,
@@ -109,24 +102,6 @@ impl fmt::Display for Forecast {
     }
 }
 
-/// The noise of workloads, and the time of a block besides its slices.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct KnownNoise {
-    /// Seconds of a block besides its slices, where they are known.
-    pub overhead: Option<f64>,
-    /// The noise by workload.
-    pub workloads: BTreeMap<String, WorkloadNoise>,
-}
-
-impl From<&Pilot> for KnownNoise {
-    fn from(pilot: &Pilot) -> Self {
-        KnownNoise {
-            overhead: Some(pilot.overhead),
-            workloads: pilot.workloads.clone(),
-        }
-    }
-}
-
 /// The number of points of each window.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WindowSizes {
@@ -168,12 +143,12 @@ pub(super) struct ForecastBasis<'a> {
     pub points: usize,
     /// Whether there is a closure check.
     pub closure: bool,
-    /// The noise, where it is known.
-    pub noise: Option<&'a KnownNoise>,
+    /// The variance of a value in a block, by workload, where it is known.
+    pub noise: &'a BTreeMap<String, f64>,
     /// Where it is known from.
     pub source: NoiseSource,
-    /// Seconds of a block by workload.
-    pub block_seconds: BTreeMap<String, f64>,
+    /// The workloads.
+    pub workloads: Vec<&'a str>,
     /// The number of lanes.
     pub lanes: usize,
     /// The number of processors that count side by side.
@@ -216,7 +191,7 @@ impl ForecastBasis<'_> {
             blocks,
             most_blocks: if self.timed { most_blocks } else { 0 },
             count_blocks: if self.counted { preset.count_blocks } else { 0 },
-            block_seconds: self.block_seconds.clone(),
+            block_seconds: preset.block_seconds,
             half_width: self.width(blocks),
             noise: self.variance().sqrt(),
             noise_source: self.source.clone(),
@@ -232,11 +207,10 @@ impl ForecastBasis<'_> {
 
     /// Returns the largest variance of a value in a block over workloads.
     fn variance(&self) -> f64 {
-        let of = |(name, &seconds): (&String, &f64)| {
-            let noise = self.noise.and_then(|noise| noise.workloads.get(name));
-            noise.unwrap_or(&ASSUMED).variance(seconds)
-        };
-        self.block_seconds.iter().map(of).fold(0.0, f64::max)
+        let (between, within) = ASSUMED;
+        let assumed = between + within / self.preset.block_seconds;
+        let of = |name: &&str| self.noise.get(*name).copied().unwrap_or(assumed);
+        self.workloads.iter().map(of).fold(0.0, f64::max)
     }
 
     /// Returns the half-width of a comparison of two points after `blocks`.
@@ -268,7 +242,7 @@ impl ForecastBasis<'_> {
         }
         if self.counted {
             let (start, count) = COUNT_SECONDS;
-            let point = start + count * self.block_seconds.len() as f64;
+            let point = start + count * self.workloads.len() as f64;
             let points = self.points as f64 / self.processors.max(1) as f64;
             seconds += f64::from(self.preset.count_blocks) * points * point;
         }
@@ -277,13 +251,9 @@ impl ForecastBasis<'_> {
 
     /// Returns the seconds of a block with so many servers.
     fn block(&self, servers: usize) -> f64 {
-        let timed: f64 = self.block_seconds.values().sum();
-        let overhead = self.noise.and_then(|noise| noise.overhead);
-        let overhead = overhead.unwrap_or_else(|| {
-            let workloads = self.block_seconds.len() as f64;
-            servers as f64 * START_SECONDS + workloads * CONNECT_SECONDS
-        });
-        overhead + share(servers) * timed
+        let workloads = self.workloads.len() as f64;
+        let overhead = servers as f64 * START_SECONDS + workloads * CONNECT_SECONDS;
+        overhead + share(servers) * workloads * self.preset.block_seconds
     }
 }
 
@@ -304,6 +274,8 @@ fn first((mut low, mut high): (u32, u32), fits: &dyn Fn(u32) -> bool) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    static NOTHING: BTreeMap<String, f64> = BTreeMap::new();
 
     fn preset(resolution: Option<f64>) -> Preset {
         let resolution = resolution.map_or(String::new(), |r| format!("resolution = {r}\n"));
@@ -329,9 +301,9 @@ mod tests {
             windows,
             points: 6,
             closure: false,
-            noise: None,
+            noise: &NOTHING,
             source: NoiseSource::Assumed,
-            block_seconds: BTreeMap::from([("w".to_owned(), 2.0)]),
+            workloads: vec!["w"],
             lanes: 1,
             processors: 2,
             budget: None,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::fingerprint;
-use super::lengths::{BlockSeconds, LENGTH};
+use super::lengths::LENGTH;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Workload};
 use perfquilt_judge::stats::REDUCTION;
@@ -142,7 +142,7 @@ pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
 pub fn key(
     ws: &Workspace,
     header: &ExperimentHeader,
-    seconds: &BlockSeconds,
+    seconds: f64,
     workloads: &[&Workload],
     points: &[(Point, Built)],
 ) -> Result<String> {
@@ -168,7 +168,6 @@ pub fn key(
     }
     for workload in workloads {
         let identity = workload::workload_identity(&ws.bench_config(), workload)?;
-        let seconds = seconds.of(&workload.name);
         add(format!("workload {} {identity} {seconds}", workload.name));
     }
     Ok(hex::encode(digest.finalize()))
@@ -182,7 +181,7 @@ pub fn key(
 pub fn of(
     ws: &Workspace,
     header: &ExperimentHeader,
-    seconds: &BlockSeconds,
+    seconds: f64,
     workloads: &[&Workload],
     points: &[(Point, Built)],
 ) -> Result<ExperimentIdentity> {
@@ -196,7 +195,6 @@ pub fn of(
             .iter()
             .map(|workload| {
                 let identity = workload::workload_identity(&ws.bench_config(), workload)?;
-                let seconds = seconds.of(&workload.name);
                 Ok((
                     workload.name.clone(),
                     format!("{identity}{LENGTH}{seconds}"),

@@ -9,7 +9,7 @@ use super::candidate::Candidate;
 use super::executor::{Event, Executor, Lane, Report};
 use super::fleet::with_fleet;
 use super::lanes;
-use super::lengths::{BlockSeconds, share};
+use super::lengths::share;
 use super::links::Links;
 use super::plan::{Block, Reading};
 use super::private::{copy, may_execute, private_copy, room};
@@ -59,8 +59,8 @@ pub struct Setup<'a> {
     pub candidates: BTreeMap<Point, Candidate>,
     /// The workloads.
     pub workloads: Vec<&'a Workload>,
-    /// Seconds of measuring in one timed block, by workload.
-    pub block_seconds: BlockSeconds,
+    /// Seconds that one timed block measures a workload, for up to six servers together.
+    pub block_seconds: f64,
     /// Identity of the release whose server prepares the data, part of the prepared data's key.
     pub release: String,
     /// The measured executable inside a server's folder.
@@ -335,7 +335,7 @@ impl<'m> MachineLane<'m> {
                 let share = share(servers.len());
                 let item = TimedBlock {
                     workload,
-                    seconds: share * self.machine.setup.block_seconds.of(name),
+                    seconds: share * self.machine.setup.block_seconds,
                     warm_up_seconds: share * WARM_UP_SECONDS,
                     seed: block.seed.wrapping_add(place as u64),
                     monitor: None,

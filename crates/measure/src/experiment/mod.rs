@@ -19,7 +19,6 @@ mod links;
 mod lock;
 mod machine;
 mod note;
-mod pilot;
 mod plan;
 mod private;
 mod progress;
@@ -33,7 +32,7 @@ mod unexecuted;
 mod values;
 mod windows;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -63,10 +62,8 @@ pub use forecast::{Forecast, NoiseSource};
 use identity::Facts;
 use key::ExperimentKey;
 pub(crate) use key::{ComparisonKey, FreshQuestion};
-use lengths::BlockSeconds;
 pub(crate) use lock::ExperimentLock;
 use machine::{Setup, ThisMachine};
-use pilot::Pilot;
 use plan::{Scope, plan};
 use recorder::Readings;
 use reuse::ReuseQuery;
@@ -198,20 +195,13 @@ pub fn foresee(
     let named = |point: &Point| (*point, point.to_string());
     let identity = ExperimentIdentity {
         points: points.iter().map(named).collect(),
-        ..identity::of(
-            ws,
-            &header,
-            &BlockSeconds::fixed(preset.block_seconds),
-            &workloads,
-            &[],
-        )?
+        ..identity::of(ws, &header, preset.block_seconds, &workloads, &[])?
     };
     let windows = windows_of(&measured, &header, &identity);
     let sizes = WindowSizes::of(&windows, &windows::first_look(&windows));
     let results = ws.results();
     let store = results.exists().then(|| Store::open_existing(&results));
     let store = store.transpose()?;
-    let mut pilot = None;
     if let Some(store) = &store {
         // Whether layouts can be varied is not known before servers are built.
         for layouts in [layouts, Layouts::Off] {
@@ -219,18 +209,13 @@ pub fn foresee(
                 harness: harness(layouts)?,
                 ..header.clone()
             };
-            if preset.pilot {
-                let key = basis::pilot_key(ws, preset, &like, &workloads)?;
-                pilot = stored_pilot(store, &key)?;
-            }
             let mut earlier = store.earlier(&like.release)?.into_iter();
-            if pilot.is_some() || earlier.any(|of| of.header.harness == like.harness) {
+            if earlier.any(|of| of.header.harness == like.harness) {
                 header = like;
                 break;
             }
         }
     }
-    let seconds = block_seconds(preset, pilot.as_ref());
     let work = Work {
         ws,
         preset,
@@ -239,8 +224,6 @@ pub fn foresee(
         windows: &sizes,
         points: measured.len(),
         closure: points.len() > 2,
-        seconds: &seconds,
-        pilot: pilot.as_ref(),
         budget: budget.map(|budget| budget.as_secs_f64()),
     };
     basis::forecast(work, store.as_ref())
@@ -273,20 +256,6 @@ fn windows_of(
         planned: &[],
     };
     windows::windows(measured, &query.together())
-}
-
-/// Returns the seconds of blocks: those that the pilot chose, or the configured ones.
-fn block_seconds(preset: &Preset, pilot: Option<&Pilot>) -> BlockSeconds {
-    match pilot {
-        Some(pilot) => BlockSeconds::chosen(preset.block_seconds, pilot.seconds()),
-        None => BlockSeconds::fixed(preset.block_seconds),
-    }
-}
-
-/// Returns the stored result of the pilot with this key.
-fn stored_pilot(store: &Store, key: &str) -> Result<Option<Pilot>> {
-    let text = store.pilot(key)?;
-    Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
 }
 
 fn resolved(ws: &Workspace, preset: &Preset) -> Result<Vec<Workload>> {
@@ -374,26 +343,13 @@ fn run_on(
         let machines = cluster::describe(ws, on);
         header.machine.insert("cluster".to_owned(), machines);
     }
-    let pilot = if preset.pilot && !timed.is_empty() {
-        let pilot = Piloted {
-            ws,
-            preset,
-            workloads: &workloads,
-            candidates: &candidates,
-            layouts,
-        };
-        Some(pilot.result(&header, store, progress)?)
-    } else {
-        None
-    };
-    let seconds = block_seconds(preset, pilot.as_ref());
     let mut key = ExperimentKey {
-        identity: identity::key(ws, &header, &seconds, &workloads, points)?,
+        identity: identity::key(ws, &header, preset.block_seconds, &workloads, points)?,
         fresh: reuse != ReusePolicy::Reuse,
         attempt: 1,
     };
     let mut requested = planned(preset, &timed, &counted);
-    let identity = identity::of(ws, &header, &seconds, &workloads, points)?;
+    let identity = identity::of(ws, &header, preset.block_seconds, &workloads, points)?;
     if time_unexecuted && reuse != ReusePolicy::Separate {
         key.identity = unexecuted::timed_anyway(key.identity);
     }
@@ -408,7 +364,6 @@ fn run_on(
             identity: &identity,
             points,
             candidates: &candidates,
-            seconds: &seconds,
             layouts,
             engine: engine.as_deref(),
         };
@@ -489,8 +444,6 @@ fn run_on(
             windows: &sizes,
             points: measured.len(),
             closure: !closure_points.is_empty(),
-            seconds: &seconds,
-            pilot: pilot.as_ref(),
             budget: budget.map(Budget::seconds_left),
         };
         basis::forecast(work, Some(store))
@@ -569,7 +522,7 @@ fn run_on(
     let setup = Setup {
         candidates,
         workloads: workloads.clone(),
-        block_seconds: seconds.clone(),
+        block_seconds: preset.block_seconds,
         release: header.release.clone(),
         binary: ws.config.recipe(&preset.recipe)?.binary.clone(),
         count_meters: counted,
@@ -644,73 +597,6 @@ fn shorten(store: &Store, id: ExperimentId, mut planned: Vec<PlannedBlocks>) -> 
         plan.min_blocks = plan.min_blocks.map(|least| least.min(rounds));
     }
     store.plan(id, &planned)
-}
-
-/// What a pilot measures.
-struct Piloted<'a> {
-    ws: &'a Workspace,
-    preset: &'a Preset,
-    workloads: &'a [&'a Workload],
-    candidates: &'a Candidates,
-    layouts: Layouts,
-}
-
-impl Piloted<'_> {
-    /// Returns the result of the stored pilot, or of a new one.
-    fn result(
-        &self,
-        header: &ExperimentHeader,
-        store: &Store,
-        progress: &dyn Progress,
-    ) -> Result<Pilot> {
-        let measured: Vec<Point> = self.candidates.keys().copied().collect();
-        let neighbours: Vec<BTreeSet<Point>> = measured
-            .windows(2)
-            .map(|two| two.iter().copied().collect())
-            .collect();
-        let windows = windows::windows(&measured, &neighbours);
-        let points = windows.into_iter().next().unwrap_or_default();
-        let Piloted { ws, preset, .. } = *self;
-        let key = basis::pilot_key(ws, preset, header, self.workloads)?;
-        if let Some(pilot) = stored_pilot(store, &key)? {
-            return Ok(pilot);
-        }
-        let _lock = ExperimentLock::of(&ws.state(), "pilot")?;
-        let scope = Scope {
-            seed: identity::seed(&key),
-            points: &points,
-            windows: &[],
-            first_look: &[],
-            lanes: 1,
-            workloads: &preset.workloads,
-            blocks: 0,
-            count_blocks: 0,
-            layouts: self.layouts,
-            direct: &[],
-        };
-        let draw = |number| plan::single(&scope, plan::Reading::Timed, number);
-        let blocks: Vec<plan::Block> = (0..pilot::BLOCKS).map(draw).collect();
-        let setup = Setup {
-            candidates: self.candidates.clone(),
-            workloads: self.workloads.to_vec(),
-            block_seconds: BlockSeconds::fixed(preset.block_seconds),
-            release: header.release.clone(),
-            binary: ws.config.recipe(&preset.recipe)?.binary.clone(),
-            count_meters: Vec::new(),
-            servers: points.len(),
-            lanes: preset.lanes,
-            unexecuted: Unexecuted::default(),
-        };
-        let machine = ThisMachine::new(ws, setup, progress)?;
-        let step = progress.begin("measure a pilot", None);
-        let seconds = |_: &str| preset.block_seconds;
-        let pilot = pilot::run(&machine, &blocks, &seconds, lengths::share(points.len()))?;
-        step.finish(&format!("pilot: {pilot}"));
-        let text = serde_json::to_string(&pilot)
-            .map_err(|error| Error::internal(format!("cannot write a pilot: {error}")))?;
-        store.keep_pilot(&key, &text)?;
-        Ok(pilot)
-    }
 }
 
 /// Returns whether servers of `begun` missed the start timeout, and the timeout has changed since. It is the
@@ -972,7 +858,6 @@ mod tests {
             min_blocks: None,
             resolution: None,
             lanes: Default::default(),
-            pilot: false,
             budget: None,
         };
         let vary = |layouts, candidates: &mut Candidates| {

@@ -6,7 +6,6 @@ use sha2::{Digest, Sha256};
 
 use super::Candidates;
 use super::cluster::{self, Row};
-use super::lengths::BlockSeconds;
 use super::machine::{ExecutionQuestion, Setup, ThisMachine};
 use perfquilt_cluster::engine::Engine;
 use perfquilt_config::workspace::Workspace;
@@ -33,7 +32,6 @@ pub(super) struct ExecutionCheck<'a> {
     pub(super) points: &'a [(Point, Built)],
     /// All servers.
     pub(super) candidates: &'a Candidates,
-    pub(super) seconds: &'a BlockSeconds,
     pub(super) layouts: Layouts,
     /// The cluster that starts the servers; `None` for this machine.
     pub(super) engine: Option<&'a dyn Engine>,
@@ -136,7 +134,7 @@ impl ExecutionCheck<'_> {
                 point: patch.against,
                 code: &patch.code,
                 workload,
-                seconds: self.seconds.of(&workload.name),
+                seconds: self.preset.block_seconds,
             }));
         }
         let step = progress.begin("check which code runs", None);
@@ -172,7 +170,7 @@ impl ExecutionCheck<'_> {
         Ok(Setup {
             candidates: self.candidates.clone(),
             workloads: self.workloads.to_vec(),
-            block_seconds: BlockSeconds::fixed(self.preset.block_seconds),
+            block_seconds: self.preset.block_seconds,
             release: self.header.release.clone(),
             binary: self.ws.config.recipe(&self.preset.recipe)?.binary.clone(),
             count_meters: Vec::new(),

@@ -64,7 +64,7 @@ pub(in crate::experiment) struct Row {
     pub workloads: BTreeMap<String, String>,
     pub layouts: Layouts,
     pub servers: BTreeMap<Point, RowServer>,
-    pub block_seconds: BTreeMap<String, f64>,
+    pub block_seconds: f64,
     pub binary: Option<String>,
     pub count_meters: Vec<Meter>,
     pub most_servers: usize,
@@ -89,10 +89,6 @@ impl Row {
             let identity = workload_identity(&ws.bench_config(), workload)?;
             Ok((workload.name.clone(), identity))
         });
-        let seconds = setup.workloads.iter().map(|workload| {
-            let seconds = setup.block_seconds.of(&workload.name);
-            (workload.name.clone(), seconds)
-        });
         let servers = setup.candidates.iter().map(|(&point, candidate)| {
             let server = RowServer {
                 label: candidate.label.clone(),
@@ -113,7 +109,7 @@ impl Row {
             workloads: workloads.collect::<Result<_>>()?,
             layouts,
             servers: servers.collect(),
-            block_seconds: seconds.collect(),
+            block_seconds: setup.block_seconds,
             binary: setup.binary.clone(),
             count_meters: setup.count_meters.clone(),
             most_servers: setup.servers,

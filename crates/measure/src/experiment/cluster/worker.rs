@@ -8,7 +8,6 @@ use crate::experiment::Candidates;
 use crate::experiment::candidate::Candidate;
 use crate::experiment::executor::{Event, Executor};
 use crate::experiment::identity::{Facts, harness};
-use crate::experiment::lengths::BlockSeconds;
 use crate::experiment::machine::{Setup, ThisMachine};
 use perfquilt_cluster::exchange::publish;
 use perfquilt_config::workspace::Workspace;
@@ -87,7 +86,7 @@ impl Here {
         Ok(Setup {
             candidates,
             workloads: self.workloads.iter().collect(),
-            block_seconds: BlockSeconds::chosen(0.0, row.block_seconds.clone()),
+            block_seconds: row.block_seconds,
             release: row.header.release.clone(),
             binary: row.binary.clone(),
             count_meters: row.count_meters.clone(),
