@@ -143,15 +143,14 @@ SERVERS = {
     ),
     "redis": dict(
         original=ROOT / "examples/redis", recipe="make", workload="get", licence="BSD-3-Clause",
-        # The places of keys in its hash tables are drawn at every start, and decide the counts too.
-        count_blocks=16,
+        count_blocks=3,
         file="src/server.c",
         function=r"^int processCommand\(client \*c\) \{\n",
         call=None,
     ),
     "valkey": dict(
         original=ROOT / "examples/valkey", recipe="make", workload="get", licence="BSD-3-Clause",
-        count_blocks=16,
+        count_blocks=3,
         file="src/server.c",
         function=r"^int processCommand\(client \*c\) \{\n",
         call=None,

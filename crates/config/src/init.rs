@@ -57,6 +57,7 @@ pub const TEMPLATES: &[Template] = &[
     Template {
         server: "redis",
         files: bundled!("examples/redis":
+            "bench-config/hash-seed.c"
             "bench-config/packages.txt"
             "bench-config/redis.conf"
             "bench-config/workloads/get.toml"
@@ -69,6 +70,7 @@ pub const TEMPLATES: &[Template] = &[
     Template {
         server: "valkey",
         files: bundled!("examples/valkey":
+            "bench-config/hash-seed.c"
             "bench-config/packages.txt"
             "bench-config/valkey.conf"
             "bench-config/workloads/get.toml"
