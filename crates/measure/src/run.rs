@@ -4,6 +4,7 @@ pub mod bisect;
 pub mod commits;
 mod explain;
 mod jobs;
+mod rebased;
 pub mod releases;
 pub mod request;
 pub mod revisions;
@@ -34,6 +35,7 @@ use perfquilt_store::{ExperimentId, Store};
 use serde::Serialize;
 
 pub use jobs::build_task;
+pub use rebased::build_rebased;
 pub use sandboxed::run_in_sandbox;
 pub use target::Target;
 pub use training::{builder, builder_on};
