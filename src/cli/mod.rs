@@ -13,6 +13,7 @@ mod doctor;
 mod edit;
 mod export;
 mod history;
+mod import;
 mod init;
 mod lint;
 mod man;
@@ -101,6 +102,8 @@ enum Command {
     Export(export::Export),
     /// Move the series to another release and report how each patch fits
     Rebase(rebase::Arguments),
+    /// Import patches from a git range, mails, a folder or another series
+    Import(import::Arguments),
     /// Check out the stack as a git branch for editing
     Edit(edit::Edit),
     /// Write the edit branch back to series and patches
@@ -289,6 +292,7 @@ fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
         Command::Lint(arguments) => lint::run(context, &arguments),
         Command::Stack(arguments) => stack::run(context, &arguments),
         Command::Export(arguments) => export::run(context, &arguments),
+        Command::Import(arguments) => import::run(context, &arguments),
         Command::Rebase(arguments) => rebase::run(context, &arguments),
         Command::Edit(arguments) => edit::run(context, &arguments),
         Command::Refresh(arguments) => refresh::run(context, &arguments),

@@ -5,6 +5,7 @@ pub mod commits;
 mod explain;
 mod jobs;
 mod next_step;
+mod rebased;
 pub mod releases;
 pub mod request;
 pub mod revisions;
@@ -36,6 +37,7 @@ use serde::Serialize;
 
 pub use jobs::build_task;
 pub use next_step::{NextStep, next_step};
+pub use rebased::build_rebased;
 pub use sandboxed::run_in_sandbox;
 pub use target::Target;
 pub use training::{builder, builder_on};
