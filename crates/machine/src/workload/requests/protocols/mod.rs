@@ -8,6 +8,7 @@
 
 mod http;
 mod memcached;
+mod postgresql;
 mod resp;
 
 use std::borrow::Cow;
@@ -20,7 +21,7 @@ use super::template::Values;
 use perfquilt_model::error::Result;
 
 /// The protocols. A new one is a file with its [`Protocol`] and a line here.
-pub(super) const PROTOCOLS: &[ProtocolKind] = &[resp::KIND, http::KIND, memcached::KIND];
+pub(super) const PROTOCOLS: &[ProtocolKind] = &[resp::KIND, http::KIND, memcached::KIND, postgresql::KIND];
 
 /// A protocol.
 #[derive(Debug, Clone, Copy)]
