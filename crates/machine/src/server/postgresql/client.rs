@@ -113,14 +113,17 @@ impl Client {
             .write_all(&self.output)
             .map_err(|error| lost(&error))?;
         self.output.clear();
-        let mut failure = None;
+        let mut failure: Option<Error> = None;
         loop {
-            match self.receive()? {
+            // After a fatal error the server closes the connection.
+            let message = match (self.receive(), &failure) {
+                (Err(_), Some(fatal)) => return Err(fatal.clone()),
+                (received, _) => received?,
+            };
+            match message {
                 Message::ReadyForQuery(_) => return failure.map_or(Ok(()), Err),
                 Message::ErrorResponse(body) => {
-                    let error = refused(body.fields());
-                    // After a fatal error the server closes the connection.
-                    failure.get_or_insert(error);
+                    failure.get_or_insert(refused(body.fields()));
                 }
                 Message::NoticeResponse(_) => {}
                 message => {

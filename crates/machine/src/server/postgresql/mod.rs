@@ -4,6 +4,8 @@
 //! [`ServerProcess::Postmaster`] has what follows from this for stopping it.
 
 pub mod client;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
