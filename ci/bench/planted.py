@@ -170,6 +170,13 @@ SERVERS = {
         function=r"^(static )?void process_command_ascii\(conn \*c, char \*command\) \{\n",
         call=r"^    assert\(c != NULL\);\n",
     ),
+    "postgresql": dict(
+        original=ROOT / "examples/postgresql", recipe="quick", workload="point_select", licence="PostgreSQL",
+        count_blocks=3,
+        file="src/backend/tcop/pquery.c",
+        function=r"^bool\nPortalRun\(",
+        call=r"^\tAssert(Arg)?\(PortalIsValid\(portal\)\);\n",
+    ),
     # The server of the tests: it answers each byte after some arithmetic.
     "toy": dict(
         original=ROOT / "tests/fixtures/toy", recipe="make", workload="requests", licence="MIT",
