@@ -534,7 +534,8 @@ fn series_rebase_as_git_does() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(12), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A series of patches over several files: the same tree as `git rebase`, or the same first conflict.
+    /// A series of patches over several files: the same tree as `git rebase`; where that stops, a conflict, a merge that a
+    /// person reviews, or a patch of which the release has a part.
     fn series_case(
         upstream in prop::collection::vec(change(), 0..4),
         mine in prop::collection::vec(prop::collection::vec(change(), 1..3), 1..5),
@@ -583,13 +584,27 @@ proptest! {
         let waits = patches.iter().find(|patch| {
             ["conflict", "changed"].contains(&patch["status"].as_str().unwrap())
         });
-        let waits = waits.map(|patch| {
-            patch["name"].as_str().unwrap().trim_end_matches(".patch").to_owned()
-        });
+        let waits = waits.map(|patch| patch["name"].clone());
         // What can be taken back from the release is there, which git does not look for.
         let back = patches.iter().any(|patch| patch["rung"] == "reverse");
         prop_assume!(!back);
-        prop_assert_eq!(&stopped, &waits, "{}\n{}", rebased.stderr_text(), report);
+        let stops_at = |patch: &serde_json::Value| {
+            let name = format!("{}.patch", stopped.as_deref().unwrap_or_default());
+            patch["name"] == name.as_str()
+        };
+        if let Some(at) = patches.iter().position(stops_at) {
+            let status = patches[at]["status"].as_str().unwrap();
+            let noticed = ["conflict", "changed", "partly", "upstream"].contains(&status)
+                || patches[at].get("review").is_some();
+            prop_assert!(noticed, "{}\n{}", rebased.stderr_text(), report);
+            let before = patches[..at].iter().all(|patch| Some(&patch["name"]) != waits.as_ref());
+            prop_assert!(before, "{}\n{}", rebased.stderr_text(), report);
+        } else {
+            prop_assert_eq!(&stopped, &None, "{}", rebased.stderr_text());
+            prop_assert_eq!(&waits, &None, "{}", report);
+            let reviewed = patches.iter().any(|patch| patch.get("review").is_some());
+            prop_assert!(!reviewed, "{}", report);
+        }
         CLEAN.count(stopped.is_none());
         if stopped.is_none() {
             let theirs = git(&["rev-parse", "mine^{tree}"]).stdout_text();

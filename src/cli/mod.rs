@@ -13,6 +13,7 @@ mod doctor;
 mod edit;
 mod export;
 mod history;
+mod import;
 mod init;
 mod lint;
 mod man;
@@ -30,6 +31,7 @@ mod stack;
 mod status;
 mod terminal;
 mod upstream;
+mod welcome;
 mod worker;
 
 use std::cell::RefCell;
@@ -51,17 +53,12 @@ pub use output::Output;
 
 /// Measure what each patch of a performance series is worth, on the complete server
 #[derive(Debug, Parser)]
-#[command(
-    name = "perfquilt",
-    version,
-    max_term_width = 100,
-    arg_required_else_help = true
-)]
+#[command(name = "perfquilt", version, max_term_width = 100)]
 struct Cli {
     #[command(flatten)]
     global: Global,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 /// Flags that every command takes.
@@ -105,6 +102,8 @@ enum Command {
     Export(export::Export),
     /// Move the series to another release and report how each patch fits
     Rebase(rebase::Arguments),
+    /// Import patches from a git range, mails, a folder or another series
+    Import(import::Arguments),
     /// Check out the stack as a git branch for editing
     Edit(edit::Edit),
     /// Write the edit branch back to series and patches
@@ -213,7 +212,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             .with_filter(ours);
         tracing_subscriber::registry().with(lines).init();
     }
-    let for_git = matches!(&cli.command, Command::Bisect(arguments) if arguments.is_for_git());
+    let for_git =
+        matches!(&cli.command, Some(Command::Bisect(arguments)) if arguments.is_for_git());
     let context = Context {
         global: cli.global,
         output,
@@ -279,7 +279,10 @@ fn print_clap_error(error: &clap::Error, args: &[OsString]) -> ExitCode {
     }
 }
 
-fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
+fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
+    let Some(command) = command else {
+        return welcome::run(context);
+    };
     let done = match command {
         Command::Run(arguments) => return run::run(context, &arguments),
         Command::Init(arguments) => init::run(context, &arguments),
@@ -289,6 +292,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
         Command::Lint(arguments) => lint::run(context, &arguments),
         Command::Stack(arguments) => stack::run(context, &arguments),
         Command::Export(arguments) => export::run(context, &arguments),
+        Command::Import(arguments) => import::run(context, &arguments),
         Command::Rebase(arguments) => rebase::run(context, &arguments),
         Command::Edit(arguments) => edit::run(context, &arguments),
         Command::Refresh(arguments) => refresh::run(context, &arguments),

@@ -10,7 +10,9 @@ use super::plain::plain_lines;
 use super::report_options::{TextFormat, TextReportOptions};
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_measure::run::build_rebased;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::rebase::{BuildResult, PatchReport};
 use perfquilt_patches::rebase::resolve::{self, OpenConflict};
 use perfquilt_patches::rebase::{self, RebaseRequest, Report, WriteOptions, Written};
 use perfquilt_system::process::quoted;
@@ -19,6 +21,8 @@ use perfquilt_system::process::quoted;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt rebase 11.8.6               how each patch fits
+  perfquilt rebase 11.8.6 --conflicts   with the lines of each conflict
+  perfquilt rebase 11.8.6 --build       and whether each point builds
   perfquilt rebase 11.8.6 --write       and the moved series as a branch
   perfquilt rebase 11.8.6 --continue    after a conflict was resolved and committed")]
 pub struct Arguments {
@@ -47,6 +51,15 @@ pub struct Arguments {
         conflicts_with = "branch"
     )]
     output: Option<PathBuf>,
+    /// Build the new release, and each patch that goes in on top of the ones before it
+    #[arg(long, conflicts_with_all = ["resolve", "abort"])]
+    build: bool,
+    /// With --build: recipe to build with (default: that of the preset quick)
+    #[arg(long, value_name = "NAME", requires = "build")]
+    recipe: Option<String>,
+    /// Show the lines of every conflict and of every patch that changed
+    #[arg(long)]
+    conflicts: bool,
     /// Patch whose conflict to open in a git worktree
     #[arg(long, value_name = "PATCH", conflicts_with_all = ["write", "continue_", "abort"])]
     resolve: Option<String>,
@@ -95,6 +108,13 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         return show_open(context, &rebased.report, &request, &open);
     }
     perfquilt_results::worth::add_effects(&ws, &mut rebased.report)?;
+    if arguments.build {
+        let recipe = match &arguments.recipe {
+            Some(recipe) => recipe,
+            None => &ws.config.preset("quick")?.recipe,
+        };
+        build_rebased(&ws, &mut rebased, recipe, progress)?;
+    }
     if arguments.write {
         let options = WriteOptions {
             hold: arguments.hold,
@@ -105,10 +125,12 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         let written = rebase::write::write(&ws, &rebased, &options)?;
         rebased.report.next = after_writing(&ws, &rebased.report, &written);
         rebased.report.written = Some(written);
-        return show(context, format, &rebased.report);
+        show(context, arguments, format, &rebased.report)?;
+        return require_builds(&rebased.report);
     }
-    show(context, format, &rebased.report)?;
-    require_decisions(&rebased.report)
+    show(context, arguments, format, &rebased.report)?;
+    require_decisions(&rebased.report)?;
+    require_builds(&rebased.report)
 }
 
 /// Returns the next commands after a branch or a folder was written.
@@ -165,16 +187,35 @@ fn show_open(
     context.output.print(&plain_lines(&text))
 }
 
-fn show(context: &Context, format: TextFormat, report: &Report) -> Result<()> {
+fn show(
+    context: &Context,
+    arguments: &Arguments,
+    format: TextFormat,
+    report: &Report,
+) -> Result<()> {
     let output = &context.output;
     match format {
         TextFormat::Terminal => output.print(&perfquilt_report::rebase::terminal(
             report,
             output.width(),
             output.color(),
+            arguments.conflicts,
         )),
         TextFormat::Markdown => output.print(&perfquilt_report::rebase::markdown(report)),
         TextFormat::Json => output.print_json(report),
+    }
+}
+
+/// Returns an error if a patch that goes in does not build.
+fn require_builds(report: &Report) -> Result<()> {
+    let failed = |patch: &&PatchReport| matches!(patch.build, Some(BuildResult::Failed(_)));
+    match report.patches.iter().filter(failed).count() {
+        0 => Ok(()),
+        count => Err(Error::build(format!(
+            "{} not build on {}",
+            counted(count, "patch does", "patches do"),
+            report.to
+        ))),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Converts a pull request to a server into a series: every commit becomes a patch on top of the merge base.
+//! Converts a pull request to a server into a series: every commit becomes a patch on top of the merge base, and the
+//! resolutions of merges become part of these patches.
 //!
 //! A patch contains only the first line of its commit's message, because a diff quoted in the message could be
 //! mistaken for part of the patch. Before anything is built, the trees that the patches produce are compared
@@ -12,6 +13,7 @@ use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::cut::at_most;
 use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_patches::import::linear_history;
 use perfquilt_patches::series::Series;
 use perfquilt_patches::series::path::shown;
 use perfquilt_patches::stack::format::changed_paths;
@@ -26,8 +28,8 @@ const MAX_COMMITS: usize = 500;
 const SHORT_ID: usize = 12;
 /// The maximum length of a patch's file name without its extension, in bytes.
 const MAX_NAME_BYTES: usize = 57;
-/// Format of `git log`, one field a line: id, tree, title as a file name, author, date and title.
-const FORMAT: &str = "--format=%H%n%T%n%f%n%an <%ae>%n%aD%n%s";
+/// Format of `git log`, one field a line: title as a file name, author, date and title.
+const FORMAT: &str = "--format=%f%n%an <%ae>%n%aD%n%s";
 
 /// A commit of a pull request.
 #[derive(Debug)]
@@ -61,7 +63,7 @@ pub(super) fn write_series(
     (number, commit): (u64, &str),
     job: &Path,
 ) -> Result<Commits> {
-    let commits = Commits::find(git, &base_ref(number), commit)?;
+    let commits = Commits::find(git, &paths.repository(), &base_ref(number), commit)?;
     let files = ws.config.series_of(None)?;
     commits.write(git, &job.join(&files.patches))?;
     let names: Vec<&str> = commits.names().collect();
@@ -73,8 +75,8 @@ pub(super) fn write_series(
 }
 
 impl Commits {
-    /// Lists the commits between the merge base with `branch` and `commit`.
-    fn find(git: &Git, branch: &str, commit: &str) -> Result<Self> {
+    /// Lists the commits between the merge base with `branch` and `commit`, in the repository at `store`.
+    fn find(git: &Git, store: &Path, branch: &str, commit: &str) -> Result<Self> {
         let bases = plain_git(git, &["merge-base", "--all", branch, commit]).run()?;
         let bases = bases.stdout_text();
         let base = match bases.split_whitespace().collect::<Vec<_>>().as_slice() {
@@ -92,46 +94,37 @@ impl Commits {
                 .hint("rebase it on one commit"));
             }
         };
-        let range = format!("{base}..{commit}");
-        let merges = git_output(git, &["rev-list", "--merges", &range])?;
-        if let Some(merge) = merges.lines().next() {
-            return Err(Error::series(format!(
-                "commit {} is a merge and cannot be converted into a patch",
-                at_most(merge, SHORT_ID)
-            ))
-            .hint("rebase the pull request instead of merging into it"));
-        }
-        let count: usize = git_output(git, &["rev-list", "--count", &range])?
-            .trim()
-            .parse()
-            .unwrap_or(0);
+        let history = linear_history(&Objects::open(store)?, &base, commit)?;
+        let count = history.commits.len();
         if count == 0 || count > MAX_COMMITS {
             return Err(Error::series(format!(
                 "the pull request has {count} commits; 1 to {MAX_COMMITS} can be measured"
             )));
         }
-        let log = ["log", "--reverse", "--topo-order", FORMAT, &range, "--"];
+        let mut log = vec!["log", "--no-walk=unsorted", FORMAT];
+        log.extend(history.commits.iter().map(|commit| commit.id.as_str()));
+        log.push("--");
         let text = git_output(git, &log)?;
         let lines: Vec<&str> = text.lines().collect();
         let mut commits = Vec::with_capacity(count);
-        for about in lines.chunks(6) {
-            let [id, tree, name, author, date, title] = about else {
+        for (about, linear) in lines.chunks(4).zip(&history.commits) {
+            let [name, author, date, title] = about else {
                 break;
             };
             let name = format!("{:04}-{name}", commits.len() + 1);
+            let fix_ups = linear.fix_up_fields();
             commits.push(Commit {
-                id: (*id).to_owned(),
-                tree: (*tree).to_owned(),
+                id: linear.id.clone(),
+                tree: linear.tree.clone(),
                 patch: format!("{}.patch", at_most(&name, MAX_NAME_BYTES)),
-                header: format!("From: {author}\nDate: {date}\nSubject: {title}\n\n"),
+                header: format!("From: {author}\nDate: {date}\nSubject: {title}\n{fix_ups}\n"),
             });
         }
         if commits.len() != count {
             return Err(Error::internal("git did not list all commits"));
         }
-        let tree = git_output(git, &["rev-parse", "--verify", &format!("{base}^{{tree}}")])?;
         Ok(Commits {
-            tree: tree.trim().to_owned(),
+            tree: history.base,
             base,
             commits,
         })
@@ -305,7 +298,9 @@ mod tests {
         );
         git(root, &["clone", "--quiet", "--bare", ".", "bare.git"]);
         let store = root.join("bare.git");
-        let commits = Commits::find(&Git::new(&store), "base", "HEAD").unwrap();
+        let head = git_output(&Git::new(&store), &["rev-parse", "HEAD"]).unwrap();
+        let head = head.trim().to_owned();
+        let commits = Commits::find(&Git::new(&store), &store, "base", &head).unwrap();
         let names: Vec<&str> = commits.names().collect();
         assert_eq!(names, ["0001-README-say-it.patch", "0002-nothing.patch"]);
         let patches = root.join("patches");

@@ -53,14 +53,17 @@ pub struct Config {
     /// Locations of the series and its patches.
     #[serde(default)]
     pub series: SeriesFiles,
-    /// Recipes for building points, by name.
+    /// Recipes for building points, by name. A workspace that only keeps a series needs none.
+    #[serde(default)]
     pub recipe: BTreeMap<String, Recipe>,
     /// How a built server runs.
+    #[serde(default)]
     pub server: Server,
     /// How jobs run on the machines of a cluster.
     #[serde(default)]
     pub cluster: Cluster,
     /// Presets of `run`, by name; `quick` is the default.
+    #[serde(default)]
     pub preset: BTreeMap<String, Preset>,
     /// Equivalence margins by meter, as fractions of speed: an effect shown to lie within
     /// ± margin is `no effect`.

@@ -114,9 +114,11 @@ impl Config {
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), suggesting the nearest known name.
     pub fn recipe(&self, name: &str) -> Result<&Recipe> {
-        self.recipe
-            .get(name)
-            .ok_or_else(|| Error::unknown("recipe", name, self.recipe.keys()))
+        let recipe = self.recipe.get(name);
+        recipe.ok_or_else(|| match self.recipe.len() {
+            0 => Config::lacks("[recipe.NAME]", "building"),
+            _ => Error::unknown("recipe", name, self.recipe.keys()),
+        })
     }
 
     /// Returns the preset called `name`.
@@ -124,9 +126,18 @@ impl Config {
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), suggesting the nearest known name.
     pub fn preset(&self, name: &str) -> Result<&super::Preset> {
-        self.preset
-            .get(name)
-            .ok_or_else(|| Error::unknown("preset", name, self.preset.keys()))
+        let preset = self.preset.get(name);
+        preset.ok_or_else(|| match self.preset.len() {
+            0 => Config::lacks("[preset.NAME]", "building and measuring"),
+            _ => Error::unknown("preset", name, self.preset.keys()),
+        })
+    }
+
+    /// Returns the error for a section that the configuration of a workspace which only keeps a series lacks.
+    pub fn lacks(section: &str, what: &str) -> Error {
+        Error::usage(format!("{what} needs a {section} section"))
+            .at(CONFIG_FILE, None)
+            .hint("docs/reference.md describes it; `perfquilt init` in an empty folder writes an example")
     }
 
     /// Returns the workload called `name`.
@@ -217,6 +228,19 @@ transactions = 10
         assert_eq!(quick.build, [vec!["make"], vec!["make", "extra"]]);
         assert_eq!(quick.binary.as_deref(), Some("bin/toy"));
         assert_eq!(config.workloads["ping"].name, "ping");
+    }
+
+    #[test]
+    fn a_workspace_that_keeps_a_series_needs_upstream_only() {
+        let end = GOOD.find("[recipe.base]").unwrap();
+        let config = load(&GOOD[..end], WORKLOAD).unwrap();
+        assert_eq!(config.release(None).unwrap().version, "1.0");
+        for error in [
+            config.recipe("quick").unwrap_err(),
+            config.preset("quick").unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("needs a ["), "{error}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use perfquilt_model::error::Result;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// The name of the adapter that runs the server.
+    /// The name of the adapter that runs the server; empty without a `[server]`.
     pub adapter: String,
     /// The server's own configuration file, relative to `bench-config/`.
     pub config: Option<PathBuf>,
@@ -26,6 +26,17 @@ pub struct Server {
 
 fn default_start_seconds() -> f64 {
     60.0
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Server {
+            adapter: String::new(),
+            config: None,
+            start_seconds: default_start_seconds(),
+            settings: Section::default(),
+        }
+    }
 }
 
 impl Server {

@@ -73,7 +73,7 @@ pub struct GitSource {
 }
 
 /// `[series]`: paths of the series and its patches, relative to the workspace.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SeriesFiles {
     /// The series file.

@@ -134,6 +134,8 @@ pub enum EvidenceLevel {
     Merge,
     /// The patch can be reverted, after all later ones.
     Reverse,
+    /// The lines that the patch adds appeared between the releases, and those that it removes disappeared.
+    Lines,
 }
 
 /// The result for one patch.
@@ -152,6 +154,12 @@ pub struct PatchReport {
     /// The kind of evidence that the release already has the patch, if it does.
     #[serde(rename = "rung", skip_serializing_if = "Option::is_none")]
     pub evidence_level: Option<EvidenceLevel>,
+    /// Why a person should review the merge, if it took rules that guess what the patch means.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub review: Option<String>,
+    /// How the new release with the patches up to this one builds, if that was tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build: Option<BuildResult>,
     /// The largest distance of a hunk from its original position, in lines.
     pub offset: i64,
     /// Patches that could not be moved and were left out when this one was tried.
@@ -173,6 +181,16 @@ pub struct PatchReport {
     /// Its commit on the new release, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
+}
+
+/// How the new release builds with the patches up to one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BuildResult {
+    /// It builds.
+    Ok,
+    /// It does not, with the first error.
+    Failed(String),
 }
 
 /// One location that needs a manual decision.

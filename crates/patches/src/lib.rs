@@ -3,6 +3,7 @@
 //! The only crate that knows git2.
 
 pub mod edit;
+pub mod import;
 pub mod lint;
 pub mod rebase;
 pub mod series;

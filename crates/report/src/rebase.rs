@@ -7,7 +7,7 @@ use super::number;
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, fit_end, long, width};
 use perfquilt_model::rebase::{
-    Decision, EffectChange, MeasuredEffect, PatchReport, Report, Status,
+    BuildResult, Decision, EffectChange, MeasuredEffect, PatchRemoval, PatchReport, Report, Status,
 };
 
 /// Smallest width that is fitted, in columns.
@@ -40,6 +40,95 @@ fn tally(report: &Report) -> String {
     format!("{count} {noun}: {}", parts.join(", "))
 }
 
+/// A group of patches that ask the same of their maintainer.
+struct Group {
+    title: String,
+    /// One line a patch, and for a decision the command that opens it.
+    patches: Vec<(String, Option<String>)>,
+}
+
+/// Sums a rebase up: what goes in by itself, what to review, what the release has, what needs a decision and why.
+fn summary(report: &Report) -> Vec<Group> {
+    let chosen = |wanted: &dyn Fn(&PatchReport) -> bool| -> Vec<&PatchReport> {
+        report
+            .patches
+            .iter()
+            .filter(|patch| wanted(patch))
+            .collect()
+    };
+    let line = |patch: &PatchReport, why: &str| format!("{} {}: {why}", patch.index, patch.name);
+    let mut groups = Vec::new();
+    let certain = chosen(&|patch| patch.status.applies() && patch.review.is_none());
+    if !certain.is_empty() {
+        let parts: Vec<String> = Status::ALL
+            .into_iter()
+            .filter_map(|status| {
+                let count = certain.iter().filter(|it| it.status == status).count();
+                (count > 0).then(|| format!("{count} {status}"))
+            })
+            .collect();
+        groups.push(Group {
+            title: format!("Goes in by itself: {}", parts.join(", ")),
+            patches: Vec::new(),
+        });
+    }
+    let mut add = |title: &str, patches: Vec<(String, Option<String>)>| {
+        if !patches.is_empty() {
+            groups.push(Group {
+                title: format!("{title}: {}", patches.len()),
+                patches,
+            });
+        }
+    };
+    let review = chosen(&|patch| patch.status.applies() && patch.review.is_some());
+    let lines = review.iter().map(|patch| {
+        let why = patch.review.as_deref().unwrap_or_default();
+        (line(patch, why), None)
+    });
+    add("Goes in, to be reviewed", lines.collect());
+    let broken = chosen(&|patch| matches!(patch.build, Some(BuildResult::Failed(_))));
+    let lines = broken.iter().filter_map(|patch| match &patch.build {
+        Some(BuildResult::Failed(error)) => Some((line(patch, error), None)),
+        _ => None,
+    });
+    add("Goes in and does not build", lines.collect());
+    let upstream = chosen(&|patch| patch.status == Status::Upstream);
+    let lines = upstream.iter().map(|it| (line(it, &it.evidence), None));
+    add(
+        "The release has it already (may be dropped)",
+        lines.collect(),
+    );
+    let open = chosen(&|patch| patch.status.needs_decision());
+    let lines = open.iter().map(|patch| {
+        let mut why = patch.evidence.clone();
+        if let Some(first) = patch.decisions.first() {
+            let place = place(first);
+            why = match patch.status {
+                Status::Changed => format!("{why}; {place}: {}", first.what),
+                _ => format!("{place}: {}", first.what),
+            };
+        }
+        if patch.decisions.len() > 1 {
+            let _ = write!(why, "; {} more places", patch.decisions.len() - 1);
+        }
+        (line(patch, &why), Some(resolve_command(report, patch)))
+    });
+    add("Needs a decision", lines.collect());
+    let untested = chosen(&|patch| patch.status == Status::Untested);
+    let lines = untested.iter().map(|it| (line(it, &it.evidence), None));
+    add("Waits for a decision", lines.collect());
+    groups
+}
+
+/// Returns the patches that may be dropped although the release does not have them.
+fn further_drops(report: &Report) -> Vec<&PatchRemoval> {
+    let has_it = |drop: &&PatchRemoval| {
+        let patch = report.patches.iter().find(|it| it.index == drop.index);
+        patch.is_none_or(|patch| patch.status != Status::Upstream)
+    };
+    report.drops.iter().filter(has_it).collect()
+}
+
 fn speed(effect: &EffectChange) -> String {
     let percent = |worth: &MeasuredEffect| format!("{} %", number::signed(worth.estimate, 1));
     let new = effect.new.as_ref().map_or("?".to_owned(), percent);
@@ -54,6 +143,14 @@ fn notes(patch: &PatchReport) -> Vec<String> {
         let list: Vec<String> = patch.without.iter().map(ToString::to_string).collect();
         let noun = if list.len() == 1 { "patch" } else { "patches" };
         notes.push(format!("tried without {noun} {}", list.join(", ")));
+    }
+    if let Some(why) = &patch.review {
+        notes.push(format!("to be reviewed: {why}"));
+    }
+    match &patch.build {
+        Some(BuildResult::Ok) => notes.push("builds".to_owned()),
+        Some(BuildResult::Failed(_)) => notes.push("does not build".to_owned()),
+        None => {}
     }
     notes.extend(patch.notes.iter().cloned());
     if let Some(effect) = &patch.effect
@@ -102,8 +199,9 @@ fn remarks(decision: &Decision) -> Vec<String> {
     remarks
 }
 
-/// Returns the report of a rebase as text of at most `columns` columns; `color` allows ANSI colours.
-pub fn terminal(report: &Report, columns: usize, color: bool) -> String {
+/// Returns the report of a rebase as text of at most `columns` columns; `color` allows ANSI colours. `lines` adds the
+/// lines of every conflict and of every patch that changed.
+pub fn terminal(report: &Report, columns: usize, color: bool, lines: bool) -> String {
     let mut page = TextPage::new(columns.max(NARROWEST), color);
     let style = if report.ready { GREEN } else { YELLOW };
     page.indented(
@@ -117,15 +215,33 @@ pub fn terminal(report: &Report, columns: usize, color: bool) -> String {
         if color { style } else { "" },
     );
     page.indented(&tally(report), 0, "");
-    page.blank();
-    page.decisions_table(report);
-    for patch in &report.patches {
-        page.decisions(report, patch);
+    for group in summary(report) {
+        page.heading(&clean(&group.title));
+        for (patch, command) in group.patches {
+            page.indented(&long(&patch), 2, "");
+            if let Some(command) = command {
+                page.indented(&command, 4, DIM);
+            }
+        }
     }
-    page.range_diffs(report);
-    if !report.drops.is_empty() {
+    page.heading("Every patch");
+    page.decisions_table(report);
+    let has_lines =
+        |patch: &PatchReport| !patch.decisions.is_empty() || !patch.range_diff.is_empty();
+    if lines {
+        for patch in &report.patches {
+            page.decisions(report, patch);
+        }
+        page.range_diffs(report);
+    } else if report.patches.iter().any(has_lines) {
+        page.blank();
+        let text = "--conflicts shows the lines of conflicts and of patches that changed";
+        page.indented(text, 0, DIM);
+    }
+    let drops = further_drops(report);
+    if !drops.is_empty() {
         page.heading("May be dropped (nothing is dropped by itself)");
-        for drop in &report.drops {
+        for drop in drops {
             page.indented(
                 &format!(
                     "{} {}: {}",
@@ -356,6 +472,15 @@ pub fn markdown(report: &Report) -> String {
         verdict(report),
         tally(report)
     );
+    for group in summary(report) {
+        let _ = writeln!(page, "**{}**\n", escape(&group.title));
+        for (patch, _) in &group.patches {
+            let _ = writeln!(page, "- {}", markdown_uncut(patch));
+        }
+        if !group.patches.is_empty() {
+            page.push('\n');
+        }
+    }
     let speeds = report.patches.iter().any(|patch| patch.effect.is_some());
     let (head, line) = if speeds {
         (" speed old → new |", " --- |")
@@ -429,9 +554,10 @@ pub fn markdown(report: &Report) -> String {
         block(&mut page, "", "diff", &patch.range_diff);
         page.push_str("\n</details>\n");
     }
-    if !report.drops.is_empty() {
+    let drops = further_drops(report);
+    if !drops.is_empty() {
         page.push_str("\nMay be dropped (nothing is dropped by itself):\n\n");
-        for drop in &report.drops {
+        for drop in drops {
             let _ = writeln!(
                 page,
                 "- {} {}: {}",

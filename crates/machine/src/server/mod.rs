@@ -160,6 +160,10 @@ pub struct AdapterSetup<'a> {
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with file and line, for an unknown adapter and for invalid
 /// settings.
 pub fn check(config: &Config) -> Result<()> {
+    if config.server.adapter.is_empty() {
+        // A workspace that only keeps a series.
+        return Ok(());
+    }
     let kind = kind(config)?;
     let owner = format!("the adapter `{}`", kind.name);
     config.server.settings.check_alone(&owner)?;
@@ -180,6 +184,9 @@ pub fn adapter(ws: &Workspace) -> Result<Box<dyn ServerAdapter>> {
 
 fn kind(config: &Config) -> Result<&'static AdapterKind> {
     let name = &config.server.adapter;
+    if name.is_empty() {
+        return Err(Config::lacks("[server]", "measuring"));
+    }
     let kind = ADAPTERS.iter().find(|kind| kind.name == name);
     kind.ok_or_else(|| {
         let names: Vec<String> = ADAPTERS.iter().map(|kind| kind.name.to_owned()).collect();

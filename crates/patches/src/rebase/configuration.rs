@@ -31,7 +31,7 @@ pub(super) fn with_current(text: &str, version: &str) -> Result<String> {
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such release, or the text is not TOML.
-pub(super) fn with_folder(text: &str, version: &str, folder: &Path) -> Result<String> {
+pub(crate) fn with_folder(text: &str, version: &str, folder: &Path) -> Result<String> {
     let mut document = parsed(text)?;
     let releases = document
         .get_mut("upstream")

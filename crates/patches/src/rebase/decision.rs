@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use super::PatchStep;
+use super::loose_merge::ConflictRegion;
 use super::three_way::{FileMerge, FileMergeResult, MergeFailure};
 use crate::series::Patch;
 use crate::series::path::shown;
-use crate::stack::merge::{ConflictRegion, LineRun, line_runs};
+use crate::stack::merge::{LineRun, line_runs};
 use crate::stack::trial::TrialTree;
 use crate::upstream::Objects;
 use perfquilt_model::error::Result;
@@ -17,6 +18,8 @@ const MAX_LINES: usize = 24;
 /// Minimum similarity (in per cent) to a patch's result for a location to count as a variant of the same change.
 /// The location must also be more similar to the result than to the lines the patch expects.
 const MIN_SIMILARITY: u8 = 80;
+/// Similarity (in per cent) below which lines count as rewritten.
+const REWRITTEN: u8 = 50;
 
 /// Describes every location in conflict; `earlier` are the patches before this one.
 ///
@@ -54,8 +57,9 @@ pub fn decisions(
         match failure {
             MergeFailure::Other(what) => found.push(plain(what.clone())),
             MergeFailure::Gone { base } => {
-                let mut decision =
-                    plain("the release does not have this file, under any name".to_owned());
+                let mut decision = plain(
+                    "upstream removed this file; no file of the release is like it".to_owned(),
+                );
                 decision.touched_by =
                     origins(objects, &merge.old_path, base, earlier)?.names(0..usize::MAX, earlier);
                 found.push(decision);
@@ -98,16 +102,17 @@ pub fn decisions(
                         })
                     });
                     let lines = region.base_start - 1..(end - 1).max(region.base_start);
+                    let closest = closest(region, ours);
                     found.push(Decision {
                         file: shown(&merge.path),
-                        what: "upstream and the patch changed the same lines".to_owned(),
+                        what: happened(region, closest),
                         hunk: hunk.map(|hunk| hunk + 1),
                         hunks,
                         line: Some(region.ours_start),
                         now: cut(region.ours.iter().map(|line| text(line)).collect()),
                         patch: changes(&region.base, &region.theirs)?,
                         upstream: changes(&region.base, &region.ours)?,
-                        closest: closest(region, ours),
+                        closest,
                         touched_by: origins.names(lines, earlier),
                     });
                 }
@@ -158,6 +163,37 @@ pub fn summary(merges: &[FileMerge], decisions: &[Decision]) -> (bool, String) {
         evidence = format!("{least} % alike in {evidence}");
     }
     (changed, evidence)
+}
+
+/// Says in one sentence what both sides did.
+fn happened(region: &ConflictRegion, closest: Option<Closest>) -> String {
+    let (base, ours) = (region.base.concat(), region.ours.concat());
+    let elsewhere = closest.filter(|closest| {
+        let here = region.ours_start..=region.ours_start + region.ours.len();
+        closest.expected >= MIN_SIMILARITY && !here.contains(&closest.line)
+    });
+    if base.trim_ascii().is_empty() {
+        return "upstream and the patch add different lines at the same place".to_owned();
+    }
+    if let Some(Closest { line, .. }) = elsewhere {
+        return format!("upstream moved the patch's lines to line {line} and changed them");
+    }
+    if ours.trim_ascii().is_empty() {
+        return "upstream removed the lines that the patch changes".to_owned();
+    }
+    if let Some(closest) =
+        closest.filter(|it| it.result >= MIN_SIMILARITY && it.result > it.expected)
+    {
+        return format!("upstream made a similar change, {} % alike", closest.result);
+    }
+    let kept = similarity(&base, &ours);
+    if region.theirs.is_empty() {
+        return format!("the patch removes lines that upstream changed ({kept} % alike)");
+    }
+    if kept < REWRITTEN {
+        return format!("upstream rewrote the lines that the patch changes ({kept} % alike)");
+    }
+    format!("upstream changed the lines that the patch changes ({kept} % alike)")
 }
 
 /// Converts a line to displayable text.
@@ -317,24 +353,22 @@ fn origins(
             lines: vec![0; count(base)],
         });
     };
-    let mut trial = TrialTree::new(objects, &first.old_before)?;
+    let mut trial = TrialTree::new(objects, &first.whole_before)?;
     let start = trial.file(path)?;
     let mut content = start.map(|file| file.content.to_vec()).unwrap_or_default();
     let mut lines = vec![0; count(&content)];
     for (index, (patch, step)) in earlier.iter().enumerate() {
-        let Some(after) = step.old_after.as_ref().filter(|_| !step.held) else {
-            continue;
-        };
         let names = super::evidence::named_paths(patch);
         if !names.contains(path) {
             continue;
         }
-        trial.reset(after)?;
+        trial.reset(&step.whole_after)?;
         let next = trial.file(path)?;
         let next = next.map(|file| file.content.to_vec()).unwrap_or_default();
         lines = follow(&lines, &line_runs(&content, &next)?, index + 1);
         content = next;
     }
+    // Without held patches, the ancestor lacks their lines.
     if content != base {
         lines = follow(&lines, &line_runs(&content, base)?, 0);
     }

@@ -132,6 +132,31 @@ pub fn claimed_commits(patch: &Patch) -> Vec<String> {
         .collect()
 }
 
+/// Returns the header's statement that the patch was taken from upstream, in a few words: DEP-3's `Origin: upstream` or
+/// `Origin: backport`, or git's line about the picked commit.
+pub fn upstream_origin(patch: &Patch) -> Option<String> {
+    const PICKED: &str = "(cherry picked from commit ";
+    if let Some(origin) = patch.header.field("origin") {
+        let first = origin.lines().next().unwrap_or_default().trim();
+        let kind = first.split([',', ' ', ':']).next().unwrap_or_default();
+        if ["upstream", "backport"]
+            .iter()
+            .any(|known| kind.eq_ignore_ascii_case(known))
+        {
+            let short: String = first.chars().take(60).collect();
+            return Some(format!("Origin: {short}"));
+        }
+    }
+    if let Some(field) = patch.header.field("applied-upstream") {
+        let first = field.lines().next().unwrap_or_default();
+        let short: String = first.chars().take(60).collect();
+        return Some(format!("Applied-Upstream: {short}"));
+    }
+    let (_, rest) = patch.header.body.split_once(PICKED)?;
+    let commit: String = rest.chars().take_while(char::is_ascii_hexdigit).collect();
+    (commit.len() >= 7).then(|| format!("picked from {}", &commit[..commit.len().min(12)]))
+}
+
 fn words(field: &str) -> impl Iterator<Item = &str> {
     field
         .split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '(' | ')'))

@@ -13,14 +13,17 @@ mod configuration;
 mod decision;
 mod evidence;
 mod history;
+mod lines_there;
+mod loose_merge;
 mod moved;
 mod mover;
 mod plan;
 mod range_diff;
 pub mod resolve;
-mod three_way;
+pub(crate) mod three_way;
 pub mod write;
 
+pub(crate) use configuration::with_folder;
 pub use evidence::named_paths;
 pub use perfquilt_model::rebase::{
     Closest, Decision, EffectChange, EvidenceLevel, MeasuredEffect, PatchRemoval, PatchReport,
@@ -64,10 +67,14 @@ pub struct RebasedSeries {
 /// The trees before and after a patch on both stacks.
 #[derive(Debug, Clone, Default)]
 pub struct PatchStep {
-    /// The old tree before the patch, without held patches.
+    /// The old tree before the patch: without held patches, if the patch does without their lines.
     pub old_before: String,
-    /// The old tree after the patch; `None` if it depends on a held patch.
-    pub old_after: Option<String>,
+    /// The same tree after the patch.
+    pub old_after: String,
+    /// The old tree before the patch, with all earlier patches.
+    pub whole_before: String,
+    /// The same tree after the patch.
+    pub whole_after: String,
     /// The new tree before the patch.
     pub new_before: String,
     /// The new tree after the patch; equal to `new_before` if the patch does not apply.

@@ -9,6 +9,8 @@ use perfquilt_system::process::check_interrupted;
 
 /// Minimum similarity of a renamed file; the same threshold as git's.
 const MIN_SIMILARITY: f64 = 0.5;
+/// The same for the only new file with the old one's name.
+const MIN_SIMILARITY_OF_NAME: f64 = 0.25;
 /// Maximum number of files compared line by line for one missing path.
 const MAX_CANDIDATES: usize = 400;
 
@@ -70,6 +72,7 @@ impl<'a> UpstreamRenames<'a> {
             })
             .collect();
         candidates.sort_by_key(|(rank, file)| (*rank, usize::MAX - common(&file.0, path)));
+        let namesakes = candidates.iter().filter(|(rank, _)| *rank == 0).count();
         let lines = lines(content);
         let mut best: Option<(f64, &Vec<u8>)> = None;
         for (rank, (candidate, _, name)) in candidates.into_iter().take(MAX_CANDIDATES) {
@@ -87,7 +90,12 @@ impl<'a> UpstreamRenames<'a> {
                 continue;
             }
             let similarity = similarity(&lines, &other);
-            if similarity >= MIN_SIMILARITY && best.is_none_or(|(most, _)| similarity > most) {
+            let least = if rank == 0 && namesakes == 1 {
+                MIN_SIMILARITY_OF_NAME
+            } else {
+                MIN_SIMILARITY
+            };
+            if similarity >= least && best.is_none_or(|(most, _)| similarity > most) {
                 best = Some((similarity, candidate));
             }
         }

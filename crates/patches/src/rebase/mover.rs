@@ -1,7 +1,9 @@
 //! Moves the patches one after the other and determines the status of each on the new release.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::lines_there::LinesThere;
+use super::loose_merge::Rule;
 use super::moved::UpstreamRenames;
 use super::three_way::{FileMerge, FileMergeResult, Trees, merge_files};
 use super::{EvidenceLevel, PatchReport, PatchStep, Status};
@@ -10,10 +12,10 @@ use crate::series::path::shown;
 use crate::series::{Patch, Series};
 use crate::stack::PatchFit;
 use crate::stack::format::changed_paths;
-use crate::stack::trial::TrialTree;
+use crate::stack::trial::{TreeFile, TrialTree};
 use crate::upstream::{Objects, Release};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_model::error::{Kind, Result};
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::check_interrupted;
 
@@ -24,6 +26,22 @@ fn fits(applied: Result<PatchFit>) -> Result<Option<PatchFit>> {
         Err(error) if error.kind() == Kind::Series => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+fn is_failed(merges: &[FileMerge]) -> bool {
+    let failed = |merge: &FileMerge| matches!(merge.result, FileMergeResult::Failed(_));
+    merges.iter().any(failed)
+}
+
+/// Returns whether a person has to review the merge.
+fn is_guess(merges: &[FileMerge]) -> bool {
+    let mut rules = merges.iter().flat_map(|merge| &merge.rules);
+    rules.any(|rule| rule.review().is_some())
+}
+
+fn is_upstream(merges: &[FileMerge]) -> bool {
+    let upstream = |merge: &FileMerge| matches!(merge.result, FileMergeResult::Upstream);
+    merges.iter().all(upstream)
 }
 
 /// A patch that could not be moved, with the paths it touches.
@@ -44,6 +62,11 @@ pub(super) struct Mover<'a> {
     /// The old stack without held patches.
     old: TrialTree<'a>,
     old_tree: String,
+    /// The tree of the old stack before the patch that is being moved.
+    old_before: String,
+    /// The whole old stack, held patches included.
+    whole: TrialTree<'a>,
+    whole_tree: String,
     /// The new stack.
     new: TrialTree<'a>,
     new_tree: String,
@@ -78,6 +101,9 @@ impl<'a> Mover<'a> {
             series,
             old: TrialTree::new(objects, &from.tree)?,
             old_tree: from.tree.clone(),
+            old_before: from.tree.clone(),
+            whole: TrialTree::new(objects, &from.tree)?,
+            whole_tree: from.tree.clone(),
             new: TrialTree::new(objects, &to.tree)?,
             new_tree: to.tree.clone(),
             parent: to.commit.clone(),
@@ -106,9 +132,12 @@ impl<'a> Mover<'a> {
         patch: &Patch,
         progress: &dyn Progress,
     ) -> Result<()> {
+        self.old_before.clone_from(&self.old_tree);
         let mut step = PatchStep {
             old_before: self.old_tree.clone(),
-            old_after: None,
+            old_after: String::new(),
+            whole_before: self.whole_tree.clone(),
+            whole_after: String::new(),
             new_before: self.new_tree.clone(),
             new_after: self.new_tree.clone(),
             parent: self.parent.clone(),
@@ -121,6 +150,8 @@ impl<'a> Mover<'a> {
             status: Status::Untested,
             evidence: String::new(),
             evidence_level: None,
+            review: None,
+            build: None,
             offset: 0,
             without: Vec::new(),
             notes: Vec::new(),
@@ -129,23 +160,37 @@ impl<'a> Mover<'a> {
             effect: None,
             commit: None,
         };
-        match self.old.apply(patch, self.ws.config.series.fuzz) {
+        let fuzz = self.ws.config.series.fuzz;
+        match self.old.apply(patch, fuzz) {
             Ok(_) => {
                 self.old_tree = self.old.write()?;
-                step.old_after = Some(self.old_tree.clone());
-                let paths = changed_paths(self.objects, &step.old_before, &self.old_tree)?;
-                report.without = self.held.iter().map(|held| held.index).collect();
-                self.place(patch, &paths, &mut step, &mut report, progress)?;
+                step.old_after.clone_from(&self.old_tree);
+                if self.held.is_empty() {
+                    self.whole_tree.clone_from(&self.old_tree);
+                }
             }
             Err(error) if error.kind() != Kind::Series => return Err(error),
-            Err(error) if self.held.is_empty() => {
-                return Err(error.hint(format!(
-                    "the series does not apply to {}, which it is for; fix that first",
-                    self.from.name
-                )));
-            }
-            Err(_) => self.report_dependent(patch, &mut report),
+            Err(error) if self.held.is_empty() => return Err(self.not_for_its_release(error)),
+            Err(_) => {}
         }
+        if !self.held.is_empty() {
+            self.whole.reset(&self.whole_tree)?;
+            match self.whole.apply(patch, fuzz) {
+                Ok(_) => {}
+                Err(error) if error.kind() != Kind::Series => return Err(error),
+                Err(error) => return Err(self.not_for_its_release(error)),
+            }
+            self.whole_tree = self.whole.write()?;
+        }
+        step.whole_after.clone_from(&self.whole_tree);
+        // A patch that needs lines of held patches is tried as a change of the whole old stack.
+        if step.old_after.is_empty() {
+            step.old_before.clone_from(&step.whole_before);
+            step.old_after.clone_from(&step.whole_after);
+        }
+        let paths = changed_paths(self.objects, &step.old_before, &step.old_after)?;
+        report.without = self.held.iter().map(|held| held.index).collect();
+        self.place(patch, &paths, &mut step, &mut report, progress)?;
         step.held = report.status.needs_decision();
         if report.status.applies() {
             step.new_after.clone_from(&self.new_tree);
@@ -157,7 +202,14 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// Reports a patch that does not apply to the old release without the held patches.
+    fn not_for_its_release(&self, error: Error) -> Error {
+        error.hint(format!(
+            "the series does not apply to {}, which it is for; fix that first",
+            self.from.name
+        ))
+    }
+
+    /// Reports a patch that changes lines of held patches.
     fn report_dependent(&mut self, patch: &Patch, report: &mut PatchReport) {
         let names = evidence::named_paths(patch);
         let mut causes: Vec<&HeldPatch> = self
@@ -205,10 +257,7 @@ impl<'a> Mover<'a> {
             if there {
                 // The release has the additions, and yet the patch applies a second time.
                 let merges = self.three_way(patch, paths, step)?;
-                if merges
-                    .iter()
-                    .all(|merge| matches!(merge.result, FileMergeResult::Upstream))
-                {
+                if is_upstream(&merges) {
                     self.new.reset(&self.new_tree)?;
                     let evidence = "a 3-way merge leaves nothing; it would apply a second time";
                     return self.report_upstream(report, EvidenceLevel::Merge, evidence.to_owned());
@@ -250,36 +299,84 @@ impl<'a> Mover<'a> {
             report.evidence = format!("as decided in {}", &resolution.commit[..12]);
             return self.compare(step, report);
         }
-        let merges = self.three_way(patch, paths, step)?;
-        if merges
-            .iter()
-            .all(|merge| matches!(merge.result, FileMergeResult::Upstream))
-        {
-            let (level, evidence) = self
-                .external_evidence(patch, paths, step, progress)?
-                .unwrap_or((
-                    EvidenceLevel::Merge,
-                    "a 3-way merge leaves nothing".to_owned(),
-                ));
+        let mut merges = self.three_way(patch, paths, step)?;
+        if is_failed(&merges) && step.old_after != step.whole_after {
+            // Lines of held patches are in the way on one of the two old stacks only.
+            let (before, after) = (step.whole_before.clone(), step.whole_after.clone());
+            let whole = PatchStep {
+                old_before: before,
+                old_after: after,
+                ..step.clone()
+            };
+            let paths = changed_paths(self.objects, &whole.old_before, &whole.old_after)?;
+            let others = self.three_way(patch, &paths, &whole)?;
+            if !is_failed(&others) && !is_guess(&others) {
+                (*step, merges) = (whole, others);
+            }
+        }
+        if is_upstream(&merges) {
+            let found = self.external_evidence(patch, paths, step, progress)?;
+            let (level, evidence) = found.unwrap_or((
+                EvidenceLevel::Merge,
+                if merges.iter().all(|merge| merge.rules.is_empty()) {
+                    "a 3-way merge leaves nothing".to_owned()
+                } else {
+                    "the release has its lines in another form".to_owned()
+                },
+            ));
             return self.report_upstream(report, level, evidence);
         }
-        let failed = merges
-            .iter()
-            .any(|merge| matches!(merge.result, FileMergeResult::Failed(_)));
-        if failed {
-            if let Some((level, evidence)) = self.external_evidence(patch, paths, step, progress)? {
-                return self.report_upstream(report, level, evidence);
-            }
-            if self.is_revertible(report.index - 1)? {
-                return self.report_upstream(
-                    report,
-                    EvidenceLevel::Reverse,
-                    "it can be reverted on the release".to_owned(),
-                );
-            }
-            return self.conflict(patch, paths, &merges, step, report);
+        if !is_failed(&merges) && !is_guess(&merges) {
+            return self.merged(patch, merges, step, report);
         }
-        self.merged(patch, merges, step, report)
+        let there = self.lines_there(paths, step)?;
+        // Where the release has much of the change, a guess could make it twice; beside lines of held patches, it has
+        // nothing to go by.
+        let certain_base = step.old_before == self.old_before;
+        if !is_failed(&merges) && certain_base && there.changed(patch).is_none() {
+            return self.merged(patch, merges, step, report);
+        }
+        if let Some((level, evidence)) = self.external_evidence(patch, paths, step, progress)? {
+            return self.report_upstream(report, level, evidence);
+        }
+        if self.is_revertible(report.index - 1)? {
+            return self.report_upstream(
+                report,
+                EvidenceLevel::Reverse,
+                "it can be reverted on the release".to_owned(),
+            );
+        }
+        if let Some(evidence) = there.upstream(patch) {
+            return self.report_upstream(report, EvidenceLevel::Lines, evidence);
+        }
+        self.conflict(patch, paths, &merges, &there, step, report)
+    }
+
+    /// Determines how many of the patch's changes the new release has.
+    fn lines_there(&mut self, paths: &[Vec<u8>], step: &PatchStep) -> Result<LinesThere> {
+        self.before.reset(&step.old_before)?;
+        self.after.reset(&step.old_after)?;
+        let mut target = TrialTree::new(self.objects, &self.to.tree)?;
+        let mut found = LinesThere::default();
+        for path in paths {
+            let content = |file: Option<TreeFile>| file.map(|file| file.content);
+            let base = content(self.before.file(path)?);
+            let mut released = content(target.file(path)?);
+            if let (Some(base), None) = (&base, &released)
+                && let Some(moved) = self.renames.find(path, base)?
+            {
+                released = content(target.file(&moved)?);
+            }
+            let after = content(self.after.file(path)?);
+            let old_release = content(self.release.file(path)?);
+            found.add(
+                base.as_deref(),
+                after.as_deref(),
+                old_release.as_deref(),
+                released.as_deref(),
+            )?;
+        }
+        Ok(found)
     }
 
     fn report_upstream(
@@ -321,10 +418,7 @@ impl<'a> Mover<'a> {
                 format!("Applied-Upstream: {commit}"),
             )));
         }
-        let Some(after) = &step.old_after else {
-            return Ok(None);
-        };
-        let diff = crate::stack::format::diff(self.objects, &step.old_before, after)?;
+        let diff = crate::stack::format::diff(self.objects, &step.old_before, &step.old_after)?;
         Ok(history
             .same_patch(&diff, paths)?
             .map(|found| (EvidenceLevel::PatchId, found)))
@@ -337,8 +431,7 @@ impl<'a> Mover<'a> {
         step: &PatchStep,
     ) -> Result<Vec<FileMerge>> {
         self.before.reset(&step.old_before)?;
-        self.after
-            .reset(step.old_after.as_ref().unwrap_or(&step.old_before))?;
+        self.after.reset(&step.old_after)?;
         self.new.reset(&self.new_tree)?;
         let (renames, release) = (&mut self.renames, &mut self.release);
         let mut moved = |path: &[u8]| match release.file(path)? {
@@ -352,7 +445,7 @@ impl<'a> Mover<'a> {
                 ours: &mut self.new,
                 moved: &mut moved,
             },
-            patch,
+            &patch.files,
             paths,
         )
     }
@@ -368,6 +461,19 @@ impl<'a> Mover<'a> {
         report.notes.extend(notes);
         let mut files = BTreeMap::new();
         let mut merged_files = 0;
+        let rules: BTreeSet<Rule> = merges
+            .iter()
+            .flat_map(|merge| merge.rules.clone())
+            .collect();
+        if rules.contains(&Rule::Blanks) {
+            let note = "upstream changed white space in its lines";
+            report.notes.push(note.to_owned());
+        }
+        if rules.contains(&Rule::Already) {
+            report.notes.push("the release has a part of it".to_owned());
+        }
+        let reviews: Vec<&str> = rules.iter().filter_map(|rule| rule.review()).collect();
+        report.review = (!reviews.is_empty()).then(|| reviews.join("; "));
         for merge in merges {
             if merge.moved {
                 report.notes.push(format!(
@@ -383,7 +489,7 @@ impl<'a> Mover<'a> {
         }
         self.new.change(files)?;
         self.new_tree = self.new.write()?;
-        report.status = if partly {
+        report.status = if partly || rules.contains(&Rule::Already) {
             Status::Partly
         } else {
             Status::Merged
@@ -395,13 +501,11 @@ impl<'a> Mover<'a> {
 
     /// Stores the range-diff of a patch whose diff changed.
     fn compare(&mut self, step: &PatchStep, report: &mut PatchReport) -> Result<()> {
-        if let Some(after) = &step.old_after {
-            report.range_diff = range_diff::compare(
-                self.objects,
-                (&step.old_before, after),
-                (&step.new_before, &self.new_tree),
-            )?;
-        }
+        report.range_diff = range_diff::compare(
+            self.objects,
+            (&step.old_before, &step.old_after),
+            (&step.new_before, &self.new_tree),
+        )?;
         Ok(())
     }
 
@@ -410,23 +514,28 @@ impl<'a> Mover<'a> {
         patch: &Patch,
         paths: &[Vec<u8>],
         merges: &[FileMerge],
+        there: &LinesThere,
         step: &PatchStep,
         report: &mut PatchReport,
     ) -> Result<()> {
+        // Both stacks continue without the patch.
+        self.old_tree.clone_from(&self.old_before);
+        self.old.reset(&self.old_tree)?;
+        self.new.reset(&self.new_tree)?;
         let earlier: Vec<(&Patch, &PatchStep)> =
             self.series.patches().iter().zip(&self.steps).collect();
-        report.decisions = decision::decisions(self.objects, patch, merges, &earlier)?;
-        let (changed, evidence) = decision::summary(merges, &report.decisions);
-        report.status = if changed {
-            Status::Changed
-        } else {
-            Status::Conflict
+        let decisions = decision::decisions(self.objects, patch, merges, &earlier)?;
+        let (changed, evidence) = decision::summary(merges, &decisions);
+        (report.status, report.evidence) = match there.changed(patch) {
+            Some(evidence) => (Status::Changed, evidence),
+            None if changed => (Status::Changed, evidence),
+            None if step.old_before != self.old_tree => {
+                self.report_dependent(patch, report);
+                return Ok(());
+            }
+            None => (Status::Conflict, evidence),
         };
-        report.evidence = evidence;
-        // Both stacks continue without the patch.
-        self.old_tree.clone_from(&step.old_before);
-        self.old.reset(&step.old_before)?;
-        self.new.reset(&self.new_tree)?;
+        report.decisions = decisions;
         self.held.push(HeldPatch {
             index: report.index,
             paths: paths.to_vec(),

@@ -178,7 +178,7 @@ pub fn open(
             return Ok(open);
         }
     }
-    let (true, Some(old_after)) = (report.status.needs_decision(), &step.old_after) else {
+    if !report.status.needs_decision() && report.review.is_none() {
         let error = Error::usage(format!(
             "{} needs no decision: {}",
             patch.name, report.status
@@ -187,10 +187,10 @@ pub fn open(
             Status::Untested => error.hint(format!("it {}; open that one", report.evidence)),
             _ => error,
         });
-    };
+    }
     let mut trial = TrialTree::new(&objects, &step.old_before)?;
     let base = trial.commit(&step.old_before, &rebased.from.commit, patch)?;
-    let theirs = trial.commit(old_after, &base, patch)?;
+    let theirs = trial.commit(&step.old_after, &base, patch)?;
     trial.finish()?;
     let directory = folder(ws).join(format!("{}-{}", rebased.to.version, index + 1));
     let mut open = OpenConflict {

@@ -1,13 +1,15 @@
 //! 3-way merge of one patch into another tree, file by file.
 //!
 //! The common ancestor is the file on the old release before the patch, their side is the file after the patch,
-//! and our side is the file on the new release with the earlier patches. Only the changed files are read.
+//! and our side is the file on the new release with the earlier patches. Only the changed files are read. Where git's
+//! merge fails, [`loose_merge`](super::loose_merge) tries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::series::Patch;
-use crate::stack::merge::{ConflictRegion, MergeResult, merge};
+use super::loose_merge::{ConflictRegion, LooseMerge, Rule, merge_loosely, squeezed};
+use crate::series::FileDiff;
+use crate::stack::merge::merge;
 use crate::stack::trial::{TreeFile, TrialTree};
 use perfquilt_model::error::Result;
 
@@ -22,6 +24,8 @@ pub struct FileMerge {
     pub moved: bool,
     /// The result.
     pub result: FileMergeResult,
+    /// The rules beyond git's merge that the result took.
+    pub rules: BTreeSet<Rule>,
 }
 
 /// The result of merging one file.
@@ -73,18 +77,18 @@ pub struct Trees<'t, 'a> {
     pub moved: &'t mut RenameLookup<'t>,
 }
 
-/// Merges every file that `patch` changes; `paths` are the files that differ between the old trees.
+/// Merges every file of `paths`, which differ between the old trees; `diffs` tell which of them were renamed.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn merge_files(
     trees: &mut Trees<'_, '_>,
-    patch: &Patch,
+    diffs: &[FileDiff],
     paths: &[Vec<u8>],
 ) -> Result<Vec<FileMerge>> {
     let mut left: BTreeSet<&Vec<u8>> = paths.iter().collect();
     let mut merges = Vec::new();
-    for diff in patch.files.iter().filter(|diff| diff.rename) {
+    for diff in diffs.iter().filter(|diff| diff.rename) {
         if let (Some(old), Some(new)) = (&diff.old, &diff.new)
             && left.contains(old)
             && left.contains(new)
@@ -114,6 +118,7 @@ fn one_file(trees: &mut Trees<'_, '_>, path: &[u8]) -> Result<FileMerge> {
         place = new;
     }
     let moved = place != path;
+    let mut rules = BTreeSet::new();
     let result = match (base, theirs, ours) {
         (_, None, None) => FileMergeResult::Upstream,
         (None, Some(theirs), None) => match trees.ours.obstacle(&place)? {
@@ -138,30 +143,52 @@ fn one_file(trees: &mut Trees<'_, '_>, path: &[u8]) -> Result<FileMerge> {
                 ))
             }
         }
-        (base, Some(theirs), Some(ours)) => match merged(base.as_ref(), &ours, &theirs)? {
-            Ok(file) if same(&file, &ours) => FileMergeResult::Upstream,
-            Ok(file) => clean(&place, Some(file)),
-            Err(failure) => FileMergeResult::Failed(failure),
-        },
+        (base, Some(theirs), Some(ours)) => {
+            result_of(merged(base.as_ref(), &ours, &theirs)?, &mut rules, |file| {
+                if same(&file, &ours) {
+                    FileMergeResult::Upstream
+                } else {
+                    clean(&place, Some(file))
+                }
+            })
+        }
     };
     Ok(FileMerge {
         old_path: path.to_vec(),
         path: place,
         moved,
         result,
+        rules,
     })
+}
+
+/// Returns the result of a merge, made by `done` from the merged file, and adds the rules that it took.
+fn result_of(
+    merged: MergedFile,
+    rules: &mut BTreeSet<Rule>,
+    done: impl FnOnce((u32, Vec<u8>)) -> FileMergeResult,
+) -> FileMergeResult {
+    match merged {
+        Ok((file, more)) => {
+            rules.extend(more);
+            done(file)
+        }
+        Err(failure) => FileMergeResult::Failed(failure),
+    }
 }
 
 /// Merges a file that the patch renames.
 fn renamed(trees: &mut Trees<'_, '_>, old: &[u8], new: &[u8]) -> Result<FileMerge> {
-    let done = |path: &[u8], moved, result| FileMerge {
+    let mut rules = BTreeSet::new();
+    let done = |path: &[u8], moved, result, rules| FileMerge {
         old_path: new.to_vec(),
         path: path.to_vec(),
         moved,
         result,
+        rules,
     };
     let (Some(base), Some(theirs)) = (trees.before.file(old)?, trees.after.file(new)?) else {
-        return Ok(done(new, false, FileMergeResult::Upstream));
+        return Ok(done(new, false, FileMergeResult::Upstream, rules));
     };
     let there = trees.ours.file(new)?;
     let Some(ours) = trees.ours.file(old)? else {
@@ -175,20 +202,24 @@ fn renamed(trees: &mut Trees<'_, '_>, old: &[u8], new: &[u8]) -> Result<FileMerg
                         "the patch renames {}, and upstream renamed it differently",
                         crate::series::path::shown(old)
                     ))),
+                    rules,
                 ),
                 None => done(
                     new,
                     false,
                     FileMergeResult::Failed(MergeFailure::Gone { base: base.content }),
+                    rules,
                 ),
             });
         };
-        let result = match merged(Some(&base), &ours, &theirs)? {
-            Ok(file) if same(&file, &ours) => FileMergeResult::Upstream,
-            Ok(file) => clean(new, Some(file)),
-            Err(failure) => FileMergeResult::Failed(failure),
-        };
-        return Ok(done(new, false, result));
+        let result = result_of(merged(Some(&base), &ours, &theirs)?, &mut rules, |file| {
+            if same(&file, &ours) {
+                FileMergeResult::Upstream
+            } else {
+                clean(new, Some(file))
+            }
+        });
+        return Ok(done(new, false, result, rules));
     };
     if there.is_some() {
         return Ok(done(
@@ -197,6 +228,7 @@ fn renamed(trees: &mut Trees<'_, '_>, old: &[u8], new: &[u8]) -> Result<FileMerg
             FileMergeResult::Failed(MergeFailure::Other(
                 "the patch renames a file to this name, which upstream uses for another".to_owned(),
             )),
+            rules,
         ));
     }
     if let Some(obstacle) = trees.ours.obstacle(new)? {
@@ -204,16 +236,16 @@ fn renamed(trees: &mut Trees<'_, '_>, old: &[u8], new: &[u8]) -> Result<FileMerg
             new,
             false,
             FileMergeResult::Failed(MergeFailure::Other(obstacle)),
+            rules,
         ));
     }
-    let result = match merged(Some(&base), &ours, &theirs)? {
-        Ok(file) => FileMergeResult::Clean(BTreeMap::from([
+    let result = result_of(merged(Some(&base), &ours, &theirs)?, &mut rules, |file| {
+        FileMergeResult::Clean(BTreeMap::from([
             (old.to_vec(), None),
             (new.to_vec(), Some(file)),
-        ])),
-        Err(failure) => FileMergeResult::Failed(failure),
-    };
-    Ok(done(new, false, result))
+        ]))
+    });
+    Ok(done(new, false, result, rules))
 }
 
 fn clean(path: &[u8], file: Option<(u32, Vec<u8>)>) -> FileMergeResult {
@@ -224,12 +256,11 @@ fn same(file: &(u32, Vec<u8>), other: &TreeFile) -> bool {
     file.0 == other.mode && file.1 == *other.content
 }
 
-/// Merges three versions of a file and returns its mode and content, or the reason of a failure.
-fn merged(
-    base: Option<&TreeFile>,
-    ours: &TreeFile,
-    theirs: &TreeFile,
-) -> Result<std::result::Result<(u32, Vec<u8>), MergeFailure>> {
+/// A merged file's mode and content with the rules beyond git's merge that it took, or the reason of a failure.
+type MergedFile = std::result::Result<((u32, Vec<u8>), BTreeSet<Rule>), MergeFailure>;
+
+/// Merges three versions of a file.
+fn merged(base: Option<&TreeFile>, ours: &TreeFile, theirs: &TreeFile) -> Result<MergedFile> {
     let other = |what: String| Ok(Err(MergeFailure::Other(what)));
     let mode = match base {
         _ if theirs.mode == ours.mode => ours.mode,
@@ -243,38 +274,42 @@ fn merged(
             ));
         }
     };
-    let content = match base {
-        _ if theirs.blob == ours.blob => &ours.content,
-        Some(base) if base.blob == theirs.blob => &ours.content,
-        Some(base) if base.blob == ours.blob => &theirs.content,
-        _ => {
-            let empty = Arc::new(Vec::new());
-            let base_content = base.map_or(&empty, |base| &base.content);
-            if base.is_none() {
-                return Ok(Err(MergeFailure::Lines {
-                    base: empty,
-                    ours: Arc::clone(&ours.content),
-                    theirs: Arc::clone(&theirs.content),
-                    regions: Vec::new(),
-                }));
-            }
-            if [base, Some(ours), Some(theirs)]
-                .into_iter()
-                .flatten()
-                .any(|file| file.is_link() || file.is_binary())
-            {
-                return other("both sides changed a file that is not text".to_owned());
-            }
-            return Ok(match merge(base_content, &ours.content, &theirs.content)? {
-                MergeResult::Clean(content) => Ok((mode, content)),
-                MergeResult::Conflict(regions) => Err(MergeFailure::Lines {
-                    base: Arc::clone(base_content),
-                    ours: Arc::clone(&ours.content),
-                    theirs: Arc::clone(&theirs.content),
-                    regions,
-                }),
-            });
+    let plain = |content: &Arc<Vec<u8>>| Ok(Ok(((mode, content.to_vec()), BTreeSet::new())));
+    match base {
+        _ if theirs.blob == ours.blob => return plain(&ours.content),
+        Some(base) if base.blob == theirs.blob => return plain(&ours.content),
+        Some(base) if base.blob == ours.blob => return plain(&theirs.content),
+        _ => {}
+    }
+    let Some(base) = base else {
+        if squeezed(&[&ours.content]) == squeezed(&[&theirs.content]) {
+            let content = ours.content.to_vec();
+            return Ok(Ok(((mode, content), BTreeSet::from([Rule::Already]))));
         }
+        return Ok(Err(MergeFailure::Lines {
+            base: Arc::new(Vec::new()),
+            ours: Arc::clone(&ours.content),
+            theirs: Arc::clone(&theirs.content),
+            regions: Vec::new(),
+        }));
     };
-    Ok(Ok((mode, content.to_vec())))
+    if [base, ours, theirs]
+        .into_iter()
+        .any(|file| file.is_link() || file.is_binary())
+    {
+        return other("both sides changed a file that is not text".to_owned());
+    }
+    if let Some(content) = merge(&base.content, &ours.content, &theirs.content)? {
+        return Ok(Ok(((mode, content), BTreeSet::new())));
+    }
+    let merged = merge_loosely(&base.content, &ours.content, &theirs.content)?;
+    Ok(match merged {
+        LooseMerge::Clean(content, rules) => Ok(((mode, content), rules)),
+        LooseMerge::Conflict(regions) => Err(MergeFailure::Lines {
+            base: Arc::clone(&base.content),
+            ours: Arc::clone(&ours.content),
+            theirs: Arc::clone(&theirs.content),
+            regions,
+        }),
+    })
 }

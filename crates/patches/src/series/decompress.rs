@@ -29,7 +29,7 @@ pub(crate) fn compression(name: &str) -> &'static str {
 ///
 /// # Errors
 /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the bytes are damaged or exceed the limit.
-pub(super) fn decompress(name: &str, bytes: Vec<u8>, shown: &str) -> Result<Vec<u8>> {
+pub(crate) fn decompress(name: &str, bytes: Vec<u8>, shown: &str) -> Result<Vec<u8>> {
     let input = bytes.as_slice();
     let broken = |error: &dyn std::fmt::Display| {
         Error::series(format!("cannot be decompressed: {error}")).at(shown, None)

@@ -349,7 +349,7 @@ fn patch_files(folder: &Path) -> BTreeSet<String> {
     found
 }
 
-fn looks_like_patch(name: &str) -> bool {
+pub(crate) fn looks_like_patch(name: &str) -> bool {
     let plain = name.strip_suffix(compression(name)).unwrap_or(name);
     [".patch", ".diff", ".dpatch"]
         .iter()

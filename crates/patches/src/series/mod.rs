@@ -1,7 +1,7 @@
 //! The series: its patches, their order and their content. Parsing does no I/O; only [`Series::load`] and [`survey`]
 //! read files.
 
-mod decompress;
+pub(crate) mod decompress;
 pub mod diff;
 mod file;
 mod files;
@@ -17,6 +17,7 @@ pub use diff::{DiffForm, FileDiff, Hunk, LineChange, Presence};
 pub use file::{SeriesEntry, SeriesFile};
 pub use files::SeriesPaths;
 pub use header::{Header, Person, Timestamp};
+pub(crate) use load::looks_like_patch;
 pub use load::{SeriesLocation, SeriesSurvey, patch_bytes, paths, survey};
 pub use options::Flags;
 

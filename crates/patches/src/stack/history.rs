@@ -80,14 +80,14 @@ pub fn set_reference(store: &Objects, name: &str, commit: &str) -> Result<()> {
     store.set_reference(name, oid(commit)?)
 }
 
-fn person(signature: &git2::Signature<'_>) -> Option<Person> {
+pub(crate) fn person(signature: &git2::Signature<'_>) -> Option<Person> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (name, email) = (text(signature.name_bytes()), text(signature.email_bytes()));
     // The placeholder author for patches without one.
     (!(name == "unknown" && email.is_empty())).then_some(Person { name, email })
 }
 
-fn timestamp(signature: &git2::Signature<'_>) -> Timestamp {
+pub(crate) fn timestamp(signature: &git2::Signature<'_>) -> Timestamp {
     let when = signature.when();
     Timestamp {
         seconds: when.seconds(),

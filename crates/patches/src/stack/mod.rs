@@ -302,6 +302,6 @@ fn applies(store: &Objects, release: &Release, patches: &[&Patch], fuzz: usize) 
     attempt().is_ok()
 }
 
-fn oid(text: &str) -> Result<Oid> {
+pub(crate) fn oid(text: &str) -> Result<Oid> {
     Oid::from_str(text).map_err(|_| Error::internal(format!("`{text}` names no object")))
 }

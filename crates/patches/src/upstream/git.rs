@@ -92,7 +92,7 @@ pub fn fetch(
     Ok(tagged)
 }
 
-fn git(store: &Objects, directory: &std::path::Path) -> Command {
+pub(crate) fn git(store: &Objects, directory: &std::path::Path) -> Command {
     let git = Command::new("git")
         .arg("--git-dir")
         .arg(store.path())

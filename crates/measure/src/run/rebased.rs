@@ -1,0 +1,60 @@
+//! Builds the points of a moved series before it is written.
+
+use super::StoredTrees;
+use super::training::builder_on;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_machine::build::BuildItem;
+use perfquilt_model::error::{Kind, Result};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use perfquilt_model::rebase::BuildResult;
+use perfquilt_patches::rebase::{RebasedSeries, named_paths};
+use perfquilt_patches::series::path::shown;
+
+/// Builds the new release, then each patch that goes in on top of the ones before it, and stores in the report how that
+/// went. A patch that does not compile does not stop the later ones.
+///
+/// # Errors
+/// [`Kind::Build`] when the bare release cannot be built; [`Kind::Usage`] for an unknown recipe or a missing tool;
+/// [`Kind::Interrupted`].
+pub fn build_rebased(
+    ws: &Workspace,
+    rebased: &mut RebasedSeries,
+    recipe: &str,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let release = rebased.to.name.clone();
+    let base = BuildItem {
+        label: release.clone(),
+        point: Point::BASE,
+        patch: None,
+        touches: Vec::new(),
+        tree: rebased.to.tree.clone(),
+        release: release.clone(),
+    };
+    let builder = builder_on(ws, recipe, &base)?;
+    let source = StoredTrees::new(ws);
+    builder.build(&base, &source, progress)?;
+    let series = rebased.series.patches().iter().zip(&rebased.steps);
+    for ((patch, step), report) in series.zip(&mut rebased.report.patches) {
+        if !report.status.applies() {
+            continue;
+        }
+        let item = BuildItem {
+            label: format!("{release} up to {}", patch.name),
+            point: Point::Step(report.index),
+            patch: Some(patch.name.clone()),
+            touches: named_paths(patch).iter().map(|path| shown(path)).collect(),
+            tree: step.new_after.clone(),
+            release: release.clone(),
+        };
+        report.build = Some(match builder.build(&item, &source, progress) {
+            Ok(_) => BuildResult::Ok,
+            Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => {
+                return Err(error);
+            }
+            Err(error) => BuildResult::Failed(error.to_string()),
+        });
+    }
+    Ok(())
+}

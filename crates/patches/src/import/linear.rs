@@ -1,0 +1,393 @@
+//! A range of commits with merges as a linear list of changes.
+//!
+//! The commits are picked in an order in which each merge's first parent comes before its other ones. Where a commit
+//! does not fit the earlier ones, its merge has the resolution: the files in which the merged tree differs from the
+//! picked one become part of the last change that touches them. After each merge that contains the base, the tree is the
+//! merge's own, so the last one is that of the range's tip.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use git2::{Oid, Repository, Sort};
+
+use crate::rebase::three_way::{FileMergeResult, Trees, merge_files};
+use crate::series::path::shown;
+use crate::series::{Person, Timestamp};
+use crate::stack::format::changed_paths;
+use crate::stack::history;
+use crate::stack::oid;
+use crate::stack::trial::{TreeFile, TrialTree};
+use crate::upstream::{Objects, store_error};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::check_interrupted;
+
+/// Maximum number of commits in a range.
+const MAX_COMMITS: usize = 20_000;
+/// Number of digits of a commit's id in messages.
+const SHORT: usize = 12;
+
+/// A change of a linear list.
+#[derive(Debug, Clone)]
+pub struct LinearCommit {
+    /// The id of the commit that it comes from.
+    pub id: String,
+    /// The commit's message, with invalid UTF-8 replaced.
+    pub message: String,
+    /// The author; `None` for the placeholder of patches without one.
+    pub author: Option<Person>,
+    /// The author date.
+    pub date: Timestamp,
+    /// The tree before the change.
+    pub before: String,
+    /// The tree after it.
+    pub tree: String,
+    /// Resolutions of merges that are part of the change.
+    pub resolutions: Vec<MergeResolution>,
+}
+
+impl LinearCommit {
+    /// Returns the sentences about resolutions of merges in the change.
+    pub fn resolution_sentences(&self) -> Vec<String> {
+        let sentences = self.resolutions.iter().map(|resolution| {
+            let includes = match resolution.includes.as_slice() {
+                [] => String::new(),
+                others => format!(", with what commit {} changes there", others.join(", ")),
+            };
+            let sentence = format!(
+                "{}: as merge {} ({}) resolved it{includes}",
+                resolution.file, resolution.merge, resolution.title
+            );
+            // A field of a header is one line.
+            sentence.replace(char::is_control, " ")
+        });
+        sentences.collect()
+    }
+
+    /// Returns the fields of a patch's header that name the resolutions, one line each.
+    pub fn fix_up_fields(&self) -> String {
+        let sentences = self.resolution_sentences().into_iter();
+        sentences
+            .map(|sentence| format!("Fix-up: {sentence}\n"))
+            .collect()
+    }
+}
+
+/// A file whose content in a change comes from a merge's resolution.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MergeResolution {
+    /// The merge, abbreviated.
+    pub merge: String,
+    /// The first line of its message.
+    pub title: String,
+    /// The file.
+    pub file: String,
+    /// Earlier commits, abbreviated, whose changes of the file are in this change too, because they did not fit.
+    pub includes: Vec<String>,
+}
+
+/// A linear list of changes.
+#[derive(Debug, Clone)]
+pub struct LinearHistory {
+    /// The tree of the base.
+    pub base: String,
+    /// The changes, in order; of some, nothing may be left.
+    pub commits: Vec<LinearCommit>,
+    /// Number of merges.
+    pub merges: usize,
+}
+
+/// Lists the commits after `base` up to `tip` as a linear list of changes, whose last tree is that of `tip`.
+///
+/// # Errors
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when `base` is not an ancestor of `tip`, or there are too many
+/// commits, or a submodule changes; [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
+pub fn linear_history(store: &Objects, base: &str, tip: &str) -> Result<LinearHistory> {
+    let repository = store.repository();
+    let (base, tip) = (oid(base)?, oid(tip)?);
+    if !contains(repository, tip, base)? {
+        return Err(Error::series(format!(
+            "{} is not an ancestor of {}",
+            short(base),
+            short(tip)
+        ))
+        .hint("begin the range at the release's commit that the fork was merged with last"));
+    }
+    let mut walk = repository.revwalk().map_err(store_error)?;
+    walk.set_sorting(Sort::NONE).map_err(store_error)?;
+    walk.push(tip).map_err(store_error)?;
+    walk.hide(base).map_err(store_error)?;
+    let mut range = HashSet::new();
+    for id in walk {
+        range.insert(id.map_err(store_error)?);
+        if range.len() > MAX_COMMITS {
+            return Err(Error::series(format!("more than {MAX_COMMITS} commits"))
+                .hint("name a later commit as the range's begin"));
+        }
+    }
+    let base_tree = store.tree_of(base)?.to_string();
+    let mut picker = Picker {
+        store,
+        base,
+        picked: TrialTree::new(store, &base_tree)?,
+        tree: base_tree.clone(),
+        before: TrialTree::new(store, &base_tree)?,
+        after: TrialTree::new(store, &base_tree)?,
+        changes: Vec::new(),
+        merges: 0,
+    };
+    for step in ordered(repository, &range, tip)? {
+        check_interrupted()?;
+        picker.take(&step)?;
+    }
+    picker.finish(&base_tree, &store.tree_of(tip)?.to_string())
+}
+
+/// A commit in the order of picking.
+struct Step {
+    id: Oid,
+    /// For a merge: the number of commits before those of its parents other than the first.
+    side: usize,
+}
+
+/// Returns the commits of a range, parents first, and a merge's first parent before its others.
+fn ordered(repository: &Repository, range: &HashSet<Oid>, tip: Oid) -> Result<Vec<Step>> {
+    struct Visit {
+        id: Oid,
+        parents: Vec<Oid>,
+        next: usize,
+        side: usize,
+    }
+    let visit = |id: Oid| -> Result<Visit> {
+        let commit = repository.find_commit(id).map_err(store_error)?;
+        Ok(Visit {
+            id,
+            parents: commit.parent_ids().collect(),
+            next: 0,
+            side: 0,
+        })
+    };
+    let mut order = Vec::new();
+    let mut seen = HashSet::new();
+    let mut stack = Vec::new();
+    if range.contains(&tip) {
+        seen.insert(tip);
+        stack.push(visit(tip)?);
+    }
+    while let Some(top) = stack.last_mut() {
+        if top.next == 1 {
+            top.side = order.len();
+        }
+        let Some(&parent) = top.parents.get(top.next) else {
+            let Visit { id, side, .. } = *top;
+            order.push(Step { id, side });
+            stack.pop();
+            continue;
+        };
+        top.next += 1;
+        if range.contains(&parent) && seen.insert(parent) {
+            stack.push(visit(parent)?);
+        }
+    }
+    Ok(order)
+}
+
+/// A picked commit.
+struct Change {
+    id: Oid,
+    /// Its place in the order of picking.
+    place: usize,
+    /// The paths that the commit changes.
+    touched: BTreeSet<Vec<u8>>,
+    /// The paths whose change did not fit.
+    misfits: BTreeSet<Vec<u8>>,
+    /// The files that it changes, by path, as mode and content; `None` removes one.
+    files: BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>>,
+    resolutions: Vec<MergeResolution>,
+}
+
+struct Picker<'a> {
+    store: &'a Objects,
+    base: Oid,
+    /// The tree with all changes so far.
+    picked: TrialTree<'a>,
+    tree: String,
+    /// Trials for reading the trees before and after a commit.
+    before: TrialTree<'a>,
+    after: TrialTree<'a>,
+    changes: Vec<Change>,
+    merges: usize,
+}
+
+impl Picker<'_> {
+    fn take(&mut self, step: &Step) -> Result<()> {
+        let repository = self.store.repository();
+        let commit = repository.find_commit(step.id).map_err(store_error)?;
+        let tree = commit.tree_id().to_string();
+        let place = self.changes.len() + self.merges;
+        if commit.parent_count() > 1 {
+            self.merges += 1;
+            if contains(repository, step.id, self.base)? {
+                self.settle(step, &title(&commit), &tree)?;
+            }
+            return Ok(());
+        }
+        let Some(parent) = commit.parent_ids().next() else {
+            return Err(Error::series(format!(
+                "commit {} ({}) has no parent, and so nothing to be a change of",
+                short(step.id),
+                title(&commit)
+            )));
+        };
+        let before = self.store.tree_of(parent)?.to_string();
+        let paths = changed_paths(self.store, &before, &tree)?;
+        let mut change = Change {
+            id: step.id,
+            place,
+            touched: paths.iter().cloned().collect(),
+            misfits: BTreeSet::new(),
+            files: BTreeMap::new(),
+            resolutions: Vec::new(),
+        };
+        self.after.reset(&tree)?;
+        if before == self.tree {
+            for path in &paths {
+                change
+                    .files
+                    .insert(path.clone(), stored(self.after.file(path)?));
+            }
+        } else {
+            self.before.reset(&before)?;
+            let merges = merge_files(
+                &mut Trees {
+                    before: &mut self.before,
+                    after: &mut self.after,
+                    ours: &mut self.picked,
+                    moved: &mut |_| Ok(None),
+                },
+                &[],
+                &paths,
+            )?;
+            for merge in merges {
+                match merge.result {
+                    FileMergeResult::Clean(files) if merge.rules.is_empty() => {
+                        change.files.extend(files);
+                    }
+                    FileMergeResult::Upstream if merge.rules.is_empty() => {}
+                    _ => {
+                        change.misfits.insert(merge.old_path);
+                    }
+                }
+            }
+        }
+        self.picked.change(change.files.clone())?;
+        self.tree = self.picked.write()?;
+        self.changes.push(change);
+        Ok(())
+    }
+
+    /// Makes the picked tree that of a merge: files that differ become part of the last change that touches them.
+    fn settle(&mut self, step: &Step, title: &str, tree: &str) -> Result<()> {
+        let paths = changed_paths(self.store, &self.tree, tree)?;
+        if paths.is_empty() {
+            return Ok(());
+        }
+        self.after.reset(tree)?;
+        let mut files = BTreeMap::new();
+        for path in paths {
+            let file = stored(self.after.file(&path)?);
+            let touching: Vec<usize> = (0..self.changes.len())
+                .filter(|at| self.changes[*at].touched.contains(&path))
+                .collect();
+            let beside = |at: &&usize| self.changes[**at].place >= step.side;
+            // A change on the merge's other side first; else one that came in with it; else any other one.
+            let last = self.changes.len().checked_sub(1);
+            let other = last.filter(|at| self.changes[*at].place >= step.side);
+            let at = touching.iter().rfind(beside).copied().or(other);
+            let Some(at) = at.or(touching.last().copied()).or(last) else {
+                return Err(Error::series(format!(
+                    "merge {} changes {}, and no commit came before it",
+                    short(step.id),
+                    shown(&path)
+                )));
+            };
+            let includes = touching
+                .iter()
+                .filter(|other| **other != at && self.changes[**other].misfits.contains(&path))
+                .map(|other| short(self.changes[*other].id))
+                .collect();
+            let change = &mut self.changes[at];
+            change.files.insert(path.clone(), file.clone());
+            change.touched.insert(path.clone());
+            change.resolutions.push(MergeResolution {
+                merge: short(step.id),
+                title: title.to_owned(),
+                file: shown(&path),
+                includes,
+            });
+            files.insert(path, file);
+        }
+        self.picked.change(files)?;
+        self.tree = self.picked.write()?;
+        Ok(())
+    }
+
+    fn finish(self, base: &str, tip: &str) -> Result<LinearHistory> {
+        let repository = self.store.repository();
+        let mut trial = TrialTree::new(self.store, base)?;
+        let mut before = base.to_owned();
+        let mut history = LinearHistory {
+            base: base.to_owned(),
+            commits: Vec::new(),
+            merges: self.merges,
+        };
+        for change in self.changes {
+            let commit = repository.find_commit(change.id).map_err(store_error)?;
+            trial.change(change.files)?;
+            let tree = trial.write()?;
+            let author = commit.author();
+            history.commits.push(LinearCommit {
+                id: change.id.to_string(),
+                message: String::from_utf8_lossy(commit.message_bytes()).into_owned(),
+                author: history::person(&author),
+                date: history::timestamp(&author),
+                before,
+                tree: tree.clone(),
+                resolutions: change.resolutions,
+            });
+            before = tree;
+        }
+        trial.finish()?;
+        self.picked.finish()?;
+        // Trees that differ without a differing file differ in modes that old versions of git wrote, or in submodules.
+        if before != tip {
+            let differing = changed_paths(self.store, &before, tip)?;
+            return Err(Error::series(match differing.first() {
+                Some(path) => format!(
+                    "the commits do not make {} as it is at the tip",
+                    shown(path)
+                ),
+                None => "the tip has submodules or file modes that patches cannot make".to_owned(),
+            }));
+        }
+        Ok(history)
+    }
+}
+
+fn stored(file: Option<TreeFile>) -> Option<(u32, Vec<u8>)> {
+    file.map(|file| (file.mode, file.content.to_vec()))
+}
+
+fn contains(repository: &Repository, commit: Oid, base: Oid) -> Result<bool> {
+    Ok(commit == base
+        || repository
+            .graph_descendant_of(commit, base)
+            .map_err(store_error)?)
+}
+
+fn short(id: Oid) -> String {
+    id.to_string()[..SHORT].to_owned()
+}
+
+fn title(commit: &git2::Commit<'_>) -> String {
+    let message = String::from_utf8_lossy(commit.message_bytes()).into_owned();
+    message.lines().next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,335 @@
+//! Imports patches from elsewhere into the workspace's series: a range of git commits, mails, a folder of patches, or
+//! another quilt series.
+//!
+//! Everything is read and applied in the object store first. Nothing is written unless the patches apply to the release
+//! and, where the source has its result (a commit's tree, or a tree with all patches applied), make the same files.
+
+mod files;
+mod linear;
+mod mail;
+mod range;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::edit::publish::{self, FileChange};
+use crate::rebase::with_folder;
+use crate::series::decompress::decompress;
+use crate::series::{Patch, Series, SeriesFile, path, survey};
+use crate::stack::format::changed_paths;
+use crate::stack::trial::TrialTree;
+use crate::upstream::{self, Objects, Release};
+use perfquilt_config::CONFIG_FILE;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
+
+pub use linear::{LinearCommit, LinearHistory, MergeResolution, linear_history};
+
+/// Maximum size of a source file and of all patches together, in bytes.
+const MAX_BYTES: u64 = 512 << 20;
+
+/// What to import.
+#[derive(Debug, Clone, Default)]
+pub struct ImportRequest {
+    /// A repository, a box of mails, a folder of patches, or a tree with a series.
+    pub source: String,
+    /// The range of a repository: `BASE..TIP`.
+    pub range: Option<String>,
+    /// The release that the patches are for (`None`: the current one).
+    pub release: Option<String>,
+    /// Whether to write nothing.
+    pub dry_run: bool,
+}
+
+/// The result of an import for one release.
+#[derive(Debug, Clone, Serialize)]
+pub struct Imported {
+    /// The release.
+    pub release: String,
+    /// The kind of source, in words.
+    pub source: String,
+    /// The written or planned `series`.
+    pub series: PathBuf,
+    /// The patches in order.
+    pub patches: Vec<ImportedPatch>,
+    /// With what the result was compared, and how it came out.
+    pub checked: String,
+    /// The tree of the release with all patches.
+    pub tree: String,
+    /// Further remarks, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// An imported patch.
+#[derive(Debug, Clone, Serialize)]
+pub struct ImportedPatch {
+    /// Its name in the series.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// Its commit, or its mail's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// Resolutions of merges that are part of it, one sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resolutions: Vec<String>,
+}
+
+/// A patch read from a source.
+struct SourcePatch {
+    name: String,
+    bytes: Vec<u8>,
+    origin: Option<String>,
+    resolutions: Vec<String>,
+    /// The tree that it makes, in the object store.
+    tree: Option<String>,
+}
+
+/// What a source contains.
+struct Source {
+    kind: String,
+    /// The text of `series`.
+    series: Vec<u8>,
+    patches: Vec<SourcePatch>,
+    /// The tree that the source's own patches begin with, if it is in the object store.
+    base: Option<String>,
+    /// A folder with the source's files after all patches.
+    applied: Option<PathBuf>,
+    notes: Vec<String>,
+}
+
+/// Imports the patches of a source; of a folder with a folder for each release, those of every configured release.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a source that cannot be read, or when the release has a
+/// series already; [`Kind::Series`](perfquilt_model::error::Kind::Series) when the patches do not apply, or make other
+/// files than the source has.
+pub fn import(
+    ws: &Workspace,
+    request: &ImportRequest,
+    progress: &dyn Progress,
+) -> Result<Vec<Imported>> {
+    let folders = match (&request.range, &request.release) {
+        (None, None) => files::folders_of_releases(ws, Path::new(&request.source))?,
+        _ => Vec::new(),
+    };
+    let lock = publish::lock(ws)?;
+    let mut changes = Vec::new();
+    let mut results = Vec::new();
+    let config_path = ws.root().join(CONFIG_FILE);
+    let mut config =
+        std::fs::read_to_string(&config_path).map_err(|e| Error::io("read", &config_path, &e))?;
+    if folders.is_empty() {
+        let release = upstream::ensure(ws, request.release.as_deref(), progress)?;
+        let objects = Objects::open(&ws.object_store())?;
+        let source = read(ws, &objects, request, progress)?;
+        let own = ws.config.series_of(request.release.as_deref())?;
+        let current = release.version == ws.config.upstream.current;
+        let folder = (!current && own == ws.config.series)
+            .then(|| own.patches.join(file_name(&release.version)));
+        results.push(plan(
+            ws,
+            &release,
+            &source,
+            folder.as_deref(),
+            &mut changes,
+        )?);
+        if let Some(folder) = folder {
+            config = with_folder(&config, &release.version, &folder)?;
+        }
+    }
+    for (version, folder) in folders {
+        let release = upstream::ensure(ws, Some(&version), progress)?;
+        let source = files::read(&folder)?;
+        let own = match ws.config.series_of(Some(&version))? {
+            own if own == ws.config.series => own.patches.join(file_name(&version)),
+            own => own.patches,
+        };
+        results.push(plan(ws, &release, &source, Some(&own), &mut changes)?);
+        config = with_folder(&config, &version, &own)?;
+    }
+    changes.push(FileChange {
+        path: config_path,
+        content: Some(config.into_bytes()),
+    });
+    if !request.dry_run {
+        let label = jiff::Timestamp::now()
+            .strftime("%Y%m%dT%H%M%SZ")
+            .to_string();
+        publish::publish(ws, &lock, &changes, &[], &label)?;
+    }
+    Ok(results)
+}
+
+fn read(
+    ws: &Workspace,
+    objects: &Objects,
+    request: &ImportRequest,
+    progress: &dyn Progress,
+) -> Result<Source> {
+    let path = Path::new(&request.source);
+    if let Some(range) = &request.range {
+        return range::read(ws, objects, &request.source, range, progress);
+    }
+    let metadata = std::fs::metadata(path).map_err(|error| {
+        Error::usage(format!("cannot read {}: {error}", path.display())).hint(
+            "name a box of mails, a folder of patches, a tree with a series, or a git repository and a range BASE..TIP",
+        )
+    })?;
+    if metadata.is_file() || path.join("cur").is_dir() {
+        return mail::read(path);
+    }
+    files::read(path)
+}
+
+/// Checks a source's patches on the release, and adds the files to write.
+fn plan(
+    ws: &Workspace,
+    release: &Release,
+    source: &Source,
+    folder: Option<&Path>,
+    changes: &mut Vec<FileChange>,
+) -> Result<Imported> {
+    refuse_existing(ws, release, folder)?;
+    let (file, faults) = SeriesFile::parse(&source.series, "series");
+    if let Some(fault) = faults.into_iter().next() {
+        return Err(fault);
+    }
+    let objects = Objects::open(&ws.object_store())?;
+    let mut patches = Vec::new();
+    for (entry, patch) in file.entries().iter().zip(&source.patches) {
+        let bytes = decompress(&entry.name, patch.bytes.clone(), &entry.name)?;
+        patches.push(Patch::parse(entry, &entry.name, &bytes)?);
+    }
+    let series = Series::assemble(file, patches);
+    let fuzz = ws.config.series.fuzz;
+    // On the base of the source itself, every tree must be the source's.
+    let base = source.base.as_ref();
+    if let Some(base) = base.filter(|base| **base != release.tree) {
+        trees(&objects, base, source, &series, fuzz)?;
+    }
+    let tree = trees(&objects, &release.tree, source, &series, fuzz).map_err(|error| match base {
+        Some(_) => error.hint(format!(
+            "the range begins at another tree than {}; add the release that it is based on, import for that, and move the series with `perfquilt rebase`",
+            release.name
+        )),
+        None => error,
+    })?;
+    let count = source.patches.len();
+    let mut checked = match (base, &source.applied) {
+        (Some(base), _) if *base == release.tree => {
+            "every tree is that of the source's commits, the last one that of its tip".to_owned()
+        }
+        (Some(_), _) => format!(
+            "on the range's own base, every tree is that of the source's commits; {} differs from that base, and all {count} patches apply to it",
+            release.name
+        ),
+        (None, Some(applied)) => {
+            files::compare(&objects, &release.tree, &tree, applied)?;
+            "the changed files are those of the source's tree, byte for byte".to_owned()
+        }
+        (None, None) => format!("all {count} patches apply to {}", release.name),
+    };
+    if fuzz == 0 {
+        checked.push_str(", without fuzz");
+    }
+    let own = ws.config.series_of(Some(&release.version))?;
+    let (series_path, folder) = match folder {
+        Some(folder) => (folder.join("series"), folder.to_owned()),
+        None => (own.file, own.patches),
+    };
+    for (entry, patch) in series.file().entries().iter().zip(&source.patches) {
+        changes.push(FileChange {
+            path: ws.root().join(&folder).join(&entry.name),
+            content: Some(patch.bytes.clone()),
+        });
+    }
+    changes.push(FileChange {
+        path: ws.root().join(&series_path),
+        content: Some(source.series.clone()),
+    });
+    let imported = series.patches().iter().zip(&source.patches);
+    Ok(Imported {
+        release: release.name.clone(),
+        source: source.kind.clone(),
+        series: series_path,
+        patches: imported
+            .map(|(patch, from)| ImportedPatch {
+                name: patch.name.clone(),
+                title: patch.title.clone(),
+                origin: from.origin.clone(),
+                resolutions: from.resolutions.clone(),
+            })
+            .collect(),
+        checked,
+        tree,
+        notes: source.notes.clone(),
+    })
+}
+
+/// Applies the series to the tree `base` and returns the last tree. On the source's own base, every tree must be the
+/// source's.
+fn trees(
+    objects: &Objects,
+    base: &str,
+    source: &Source,
+    series: &Series,
+    fuzz: usize,
+) -> Result<String> {
+    let own = source.base.as_deref() == Some(base);
+    let mut trial = TrialTree::new(objects, base)?;
+    let mut tree = base.to_owned();
+    for (patch, from) in series.patches().iter().zip(&source.patches) {
+        trial.apply(patch, fuzz)?;
+        tree = trial.write()?;
+        if let Some(wanted) = from.tree.as_ref().filter(|wanted| own && **wanted != tree) {
+            let differing = changed_paths(objects, &tree, wanted)?;
+            let what = differing.first().map_or("another tree".to_owned(), |path| {
+                format!("another {}", path::shown(path))
+            });
+            return Err(Error::series(format!(
+                "{} would make {what} than the commit; nothing was written",
+                patch.name
+            )));
+        }
+    }
+    trial.finish()?;
+    Ok(tree)
+}
+
+/// Returns the name of a release's folder of patches.
+fn file_name(version: &str) -> String {
+    version.replace('/', "-")
+}
+
+/// Refuses to write over a series.
+fn refuse_existing(ws: &Workspace, release: &Release, folder: Option<&Path>) -> Result<()> {
+    let refused = |count: usize, place: &Path| {
+        Error::usage(format!(
+            "{} has a series of {count} patches already, in {}",
+            release.name,
+            place.display()
+        ))
+        .hint("import into a new workspace, or for another release with --release")
+    };
+    if let Some(folder) = folder {
+        let series = ws.root().join(folder).join("series");
+        if let Ok(bytes) = std::fs::read(&series) {
+            let count = SeriesFile::parse(&bytes, "series").0.entries().len();
+            if count > 0 {
+                return Err(refused(count, folder));
+            }
+        }
+        return Ok(());
+    }
+    // A workspace without any series has nothing to lose.
+    if let Ok(found) = survey(ws, Some(&release.version)) {
+        let count = found.series.file().entries().len();
+        if count > 0 {
+            return Err(refused(count, &found.paths.series));
+        }
+    }
+    Ok(())
+}

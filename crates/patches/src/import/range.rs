@@ -1,0 +1,183 @@
+//! Reads a range of a git repository's commits.
+
+use std::path::Path;
+
+use super::linear::{LinearCommit, linear_history};
+use super::{MAX_BYTES, Source, SourcePatch};
+use crate::series::message::{Message, new_header};
+use crate::series::write::name_for;
+use crate::series::{SeriesEntry, SeriesFile};
+use crate::stack::format::diff;
+use crate::upstream::Objects;
+use crate::upstream::git::git;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_system::git::Git;
+
+/// Trailers of a commit's message that perfquilt reads as fields of a patch's header.
+const FIELDS: [&str; 2] = ["Upstream", "Applied-Upstream"];
+
+/// Reads the range `BASE..TIP` of the repository at `source`, a path or an address.
+pub(super) fn read(
+    ws: &Workspace,
+    objects: &Objects,
+    source: &str,
+    range: &str,
+    progress: &dyn Progress,
+) -> Result<Source> {
+    let (from, to) = range
+        .split_once("..")
+        .filter(|(from, to)| !from.is_empty() && !to.starts_with('.'))
+        .ok_or_else(|| {
+            Error::usage(format!("`{range}` is not a range"))
+                .hint("name the release's commit and the fork's: v1.0..my-branch")
+        })?;
+    let to = if to.is_empty() { "HEAD" } else { to };
+    let step = progress.begin(&format!("fetching {range} from {source}"), None);
+    let base = fetch(ws, objects, source, from, "refs/imported/base")?;
+    let tip = fetch(ws, objects, source, to, "refs/imported/tip")?;
+    step.finish("");
+    let history = linear_history(objects, &base, &tip)?;
+    let mut found = Source {
+        kind: format!(
+            "{} commits of {source}, {} of them merges",
+            history.commits.len() + history.merges,
+            history.merges
+        ),
+        series: Vec::new(),
+        patches: Vec::new(),
+        base: Some(history.base.clone()),
+        applied: None,
+        notes: Vec::new(),
+    };
+    let mut entries: Vec<SeriesEntry> = Vec::new();
+    let mut size = 0;
+    for commit in &history.commits {
+        let message = message(commit);
+        if commit.before == commit.tree {
+            let (id, title) = (&commit.id[..12], &message.title);
+            let note = format!("nothing is left of commit {id} ({title})");
+            found.notes.push(note);
+            continue;
+        }
+        let name = patch_name(&message.title, &mut entries);
+        let bytes = patch_of(
+            &message,
+            commit,
+            diff(objects, &commit.before, &commit.tree)?,
+        );
+        size += bytes.len() as u64;
+        if size > MAX_BYTES {
+            return Err(Error::series(format!(
+                "the patches are more than {} MB",
+                MAX_BYTES >> 20
+            )));
+        }
+        found.patches.push(SourcePatch {
+            name,
+            bytes,
+            origin: Some(commit.id.clone()),
+            resolutions: commit.resolution_sentences(),
+            tree: Some(commit.tree.clone()),
+        });
+    }
+    let names = found
+        .patches
+        .iter()
+        .map(|patch| format!("{}\n", patch.name));
+    found.series = names.collect::<String>().into_bytes();
+    Ok(found)
+}
+
+fn message(commit: &LinearCommit) -> Message {
+    let (mut message, _) = Message::parse(&commit.message, commit.author.clone(), commit.date);
+    if message.title.is_empty() {
+        message.title = format!("Commit {}", &commit.id[..12]);
+    }
+    message
+}
+
+/// Returns a name for the next patch, and adds it to the entries.
+pub(super) fn patch_name(title: &str, entries: &mut Vec<SeriesEntry>) -> String {
+    let taken = entries.iter().map(|entry| entry.name.clone()).collect();
+    let name = name_for(title, entries, &taken);
+    let (file, _) = SeriesFile::parse(name.as_bytes(), "series");
+    entries.extend(file.entries().iter().cloned());
+    name
+}
+
+/// Returns a commit as a patch: its message, author and date, where it comes from, the resolutions of merges in it, and
+/// the diff.
+fn patch_of(message: &Message, commit: &LinearCommit, diff: Vec<u8>) -> Vec<u8> {
+    let header = String::from_utf8_lossy(&new_header(message)).into_owned();
+    let mut fields = format!("Origin: other, commit:{}\n", commit.id);
+    for field in FIELDS {
+        let values = message.body.lines().filter_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case(field).then(|| value.trim())
+        });
+        if let Some(value) = values.last() {
+            fields.push_str(&format!("{field}: {value}\n"));
+        }
+    }
+    fields.push_str(&commit.fix_up_fields());
+    // The fields end at the first blank line.
+    let (head, rest) = header.split_once("\n\n").unwrap_or((&header, ""));
+    [format!("{head}\n{fields}\n{rest}").into_bytes(), diff].concat()
+}
+
+/// Fetches a revision with its history under a name of the object store; returns the commit.
+fn fetch(
+    ws: &Workspace,
+    objects: &Objects,
+    source: &str,
+    revision: &str,
+    reference: &str,
+) -> Result<String> {
+    let unknown = |details: Vec<String>| {
+        Error::usage(format!("{source} has no commit `{revision}`")).details(details)
+    };
+    if source.starts_with('-') || revision.starts_with('-') {
+        return Err(unknown(Vec::new()));
+    }
+    let local = ws.root().join(source);
+    let local = [Path::new(source).to_owned(), local]
+        .into_iter()
+        .find(|path| path.is_dir());
+    // A path can resolve every revision, an address only what it offers by name.
+    let (remote, wanted) = match &local {
+        Some(path) => {
+            let git = Git::new(path);
+            let commit = format!("{revision}^{{commit}}");
+            let found = git.run(&[
+                "rev-parse",
+                "--quiet",
+                "--verify",
+                "--end-of-options",
+                &commit,
+            ])?;
+            if !found.success() {
+                return Err(unknown(found.tail(4)));
+            }
+            let path = std::fs::canonicalize(path).map_err(|e| Error::io("read", path, &e))?;
+            let id = found.stdout_text().trim().to_owned();
+            (path.to_string_lossy().into_owned(), id)
+        }
+        None => (source.to_owned(), revision.to_owned()),
+    };
+    let output = git(objects, ws.root())
+        .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"])
+        .args(["--no-recurse-submodules", "--end-of-options"])
+        .args([&remote, &format!("+{wanted}:{reference}")])
+        .run()?;
+    if !output.success() {
+        return Err(unknown(output.tail(6)));
+    }
+    objects.refresh()?;
+    let found = objects.repository().find_reference(reference);
+    let commit = found.and_then(|reference| reference.peel_to_commit());
+    commit
+        .map(|commit| commit.id().to_string())
+        .map_err(|error| unknown(vec![error.message().to_owned()]))
+}

@@ -1,0 +1,152 @@
+//! How many of a patch's changes the new release has, at whatever lines and in whatever formatting.
+
+use super::evidence::upstream_origin;
+use super::loose_merge::{count, distinctive, squeezed};
+use crate::series::Patch;
+use crate::stack::merge::line_runs;
+use perfquilt_model::error::Result;
+
+/// Minimum number of letters and digits of the added lines that prove a change.
+const MIN_PROOF: usize = 16;
+/// Minimum number of letters and digits of a line that counts.
+const MIN_LINE: usize = 4;
+/// Minimum share of the lines for a variant of the same change.
+const MIN_CHANGED: f64 = 0.6;
+/// The same for a patch whose header says that it comes from upstream.
+const MIN_CHANGED_ORIGIN: f64 = 0.25;
+/// Minimum share of the lines for a patch from upstream that the release is said to have, with later changes.
+const MIN_UPSTREAM_ORIGIN: f64 = 0.75;
+
+/// The changed lines of a patch that appeared or disappeared between the releases, weighted by letters and digits.
+#[derive(Debug, Clone, Default)]
+pub struct LinesThere {
+    /// Added and removed lines that count.
+    all: usize,
+    /// Those of them that the new release has or lacks as the patch wants.
+    there: usize,
+    /// The same for added lines only.
+    added: usize,
+    added_there: usize,
+    /// Changes of which something is not there.
+    open: usize,
+}
+
+impl LinesThere {
+    /// Adds a file: before and after the patch, on the old release without any patch, and on the new release.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
+    pub fn add(
+        &mut self,
+        before: Option<&Vec<u8>>,
+        after: Option<&Vec<u8>>,
+        old_release: Option<&Vec<u8>>,
+        released: Option<&Vec<u8>>,
+    ) -> Result<()> {
+        let empty = Vec::new();
+        let Some(released) = released else {
+            // A file that the patch deletes is gone; any other one is no longer there to be changed.
+            self.open += usize::from(after.is_some());
+            self.all += after.map_or(0, |after| distinctive(after));
+            return Ok(());
+        };
+        if after.is_none() {
+            self.open += 1;
+            return Ok(());
+        }
+        let (before, after) = (before.unwrap_or(&empty), after.unwrap_or(&empty));
+        let lines = |text| -> Vec<&[u8]> { split(text) };
+        let (old, new) = (lines(before), lines(after));
+        let old_release = squeezed(&split(old_release.unwrap_or(&empty)));
+        let new_release = squeezed(&split(released));
+        let appeared = |text: &[u8]| count(&new_release, text) > count(&old_release, text);
+        let disappeared = |text: &[u8]| count(&new_release, text) < count(&old_release, text);
+        let runs = line_runs(before, after)?;
+        if runs.is_empty() {
+            // A change of the mode.
+            self.open += 1;
+        }
+        for run in runs {
+            let removed = &old[run.old_start..run.old_start + run.old];
+            let added = &new[run.new_start..run.new_start + run.new];
+            let block = squeezed(added);
+            let whole = !block.is_empty() && appeared(&block);
+            let mut complete = true;
+            for line in added {
+                let text = squeezed(&[line]);
+                let weight = distinctive(&text);
+                let there = whole || (weight >= MIN_LINE && appeared(&text));
+                if weight >= MIN_LINE {
+                    self.all += weight;
+                    self.added += weight;
+                    if there {
+                        self.there += weight;
+                        self.added_there += weight;
+                    }
+                }
+                // Lines such as a brace prove nothing by themselves.
+                complete &= there || weight < MIN_LINE;
+            }
+            for line in removed {
+                let text = squeezed(&[line]);
+                let weight = distinctive(&text);
+                // What an earlier patch wrote cannot disappear from the release.
+                if weight < MIN_LINE || count(&block, &text) > 0 || count(&old_release, &text) == 0
+                {
+                    continue;
+                }
+                let gone = disappeared(&text);
+                self.all += weight;
+                self.there += if gone { weight } else { 0 };
+                complete &= gone;
+            }
+            self.open += usize::from(!complete);
+        }
+        Ok(())
+    }
+
+    fn share(&self) -> f64 {
+        if self.all == 0 {
+            return 0.0;
+        }
+        self.there as f64 / self.all as f64
+    }
+
+    /// Returns the evidence that the release has the patch, if the lines prove it.
+    pub fn upstream(&self, patch: &Patch) -> Option<String> {
+        if self.open == 0 && self.added_there >= MIN_PROOF {
+            return Some(
+                "the release has every line of it, elsewhere or in another form".to_owned(),
+            );
+        }
+        let origin = upstream_origin(patch)?;
+        (self.share() >= MIN_UPSTREAM_ORIGIN && self.added_there >= MIN_PROOF).then(|| {
+            format!(
+                "{origin}; the release has {:.0} % of its lines",
+                100.0 * self.share()
+            )
+        })
+    }
+
+    /// Returns the evidence that the release has a variant of the patch's change, if the lines suggest it.
+    pub fn changed(&self, patch: &Patch) -> Option<String> {
+        let origin = upstream_origin(patch);
+        let least = if origin.is_some() {
+            MIN_CHANGED_ORIGIN
+        } else {
+            MIN_CHANGED
+        };
+        let enough = self.share() >= least && (self.added_there > 0 || self.added == 0);
+        enough.then(|| {
+            let has = format!("the release has {:.0} % of its lines", 100.0 * self.share());
+            match origin {
+                Some(origin) => format!("{has}; {origin}"),
+                None => has,
+            }
+        })
+    }
+}
+
+fn split(text: &[u8]) -> Vec<&[u8]> {
+    text.split_inclusive(|&b| b == b'\n').collect()
+}

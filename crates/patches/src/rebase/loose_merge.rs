@@ -1,0 +1,701 @@
+//! Resolves conflicts of lines that git's merge leaves open.
+//!
+//! White space that upstream changed is no difference, and a change that upstream's lines already contain needs no
+//! second one. The other rules guess what the patch means where both sides touched neighbouring lines or words, or where
+//! upstream moved the lines; a person reviews their results.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::stack::merge::{LineRun, line_runs, side};
+use perfquilt_model::error::Result;
+
+/// A rule that resolved a conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// Upstream changed only white space in the lines that the patch changes.
+    Blanks,
+    /// Upstream's lines contain the patch's change.
+    Already,
+    /// Upstream changed the lines next to those that the patch changes.
+    Adjacent,
+    /// Upstream and the patch changed different words of the same lines.
+    Words,
+    /// Both sides added different lines at the same place.
+    Both,
+    /// Upstream moved the lines within the file.
+    Moved,
+}
+
+impl Rule {
+    /// Returns what happened, for a result that a person has to review; `None` if the result is certain.
+    pub fn review(self) -> Option<&'static str> {
+        match self {
+            Rule::Blanks | Rule::Already => None,
+            Rule::Adjacent => Some("upstream changed the lines next to the patch's"),
+            Rule::Words => Some("upstream changed other words of the patch's lines"),
+            Rule::Both => Some("upstream added other lines where the patch adds some"),
+            Rule::Moved => Some("upstream moved the patch's lines within the file"),
+        }
+    }
+}
+
+/// Lines that both sides changed differently.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ConflictRegion {
+    /// First line on our side, from 1.
+    pub ours_start: usize,
+    /// Our lines.
+    pub ours: Vec<Vec<u8>>,
+    /// First line in the common ancestor, from 1.
+    pub base_start: usize,
+    /// The ancestor's lines.
+    pub base: Vec<Vec<u8>>,
+    /// First line on their side, from 1.
+    pub theirs_start: usize,
+    /// Their lines.
+    pub theirs: Vec<Vec<u8>>,
+}
+
+/// The result of [`merge_loosely`].
+#[derive(Debug)]
+pub enum LooseMerge {
+    /// The merged text, and the rules that it took.
+    Clean(Vec<u8>, BTreeSet<Rule>),
+    /// The conflicts that no rule resolves.
+    Conflict(Vec<ConflictRegion>),
+}
+
+/// Lines of the other side to write over `count` lines of ours from `start` (from 0).
+struct LineEdit {
+    start: usize,
+    count: usize,
+    lines: Vec<Vec<u8>>,
+}
+
+/// Number of lines around a change that must be found with it when it moved.
+const CONTEXT: usize = 3;
+/// Minimum number of letters and digits in lines that are searched for.
+const MIN_DISTINCTIVE: usize = 10;
+/// Minimum number of letters and digits in added lines that replace others.
+const MIN_REPLACEMENT: usize = 4;
+/// Minimum share of a region's words that upstream must have kept for a merge of words.
+const MIN_KEPT_WORDS: f64 = 0.5;
+/// Minimum number of a region's words that upstream must have kept.
+const MIN_WORDS: usize = 3;
+/// Maximum number of lines on a side for a merge of words.
+const MAX_WORD_LINES: usize = 60;
+
+/// Merges the changes from `base` to `theirs` into `ours`, by the rules above where git's merge fails.
+///
+/// # Errors
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
+pub fn merge_loosely(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<LooseMerge> {
+    let merge = Merge::new(base, ours, theirs)?;
+    let mut edits = Vec::new();
+    let mut rules = BTreeSet::new();
+    let mut open = Vec::new();
+    for cluster in merge.clusters() {
+        if cluster.theirs.is_empty() {
+            continue;
+        }
+        if let Some((mut more, rule)) = merge.resolve(&cluster)? {
+            edits.append(&mut more);
+            rules.extend(rule);
+        } else {
+            open.push(merge.region(&cluster));
+        }
+    }
+    edits.sort_by_key(|edit| (edit.start, edit.count));
+    let overlaps = |pair: &[LineEdit]| pair[0].start + pair[0].count > pair[1].start;
+    if !open.is_empty() || edits.windows(2).any(overlaps) {
+        if open.is_empty() {
+            open = merge.conflicts();
+        }
+        return Ok(LooseMerge::Conflict(open));
+    }
+    Ok(LooseMerge::Clean(merge.apply(&edits), rules))
+}
+
+/// A run of changes of either side that overlap or touch each other.
+struct Cluster {
+    /// The ancestor's lines, from 0.
+    from: usize,
+    end: usize,
+    ours: Vec<LineRun>,
+    theirs: Vec<LineRun>,
+}
+
+/// Three versions of a text, by lines.
+struct Merge<'a> {
+    base: Vec<&'a [u8]>,
+    ours: Vec<&'a [u8]>,
+    theirs: Vec<&'a [u8]>,
+    /// Our lines without white space, each after a line end.
+    our_text: Vec<u8>,
+    /// Our changes except those of white space.
+    our_runs: Vec<LineRun>,
+    their_runs: Vec<LineRun>,
+}
+
+impl<'a> Merge<'a> {
+    fn new(base: &'a [u8], ours: &'a [u8], theirs: &'a [u8]) -> Result<Self> {
+        let (base_lines, our_lines) = (split(base), split(ours));
+        let our_text = without_blanks(&our_lines);
+        Ok(Merge {
+            our_runs: line_runs(&without_blanks(&base_lines), &our_text)?,
+            our_text: [b"\n".as_slice(), &our_text].concat(),
+            their_runs: line_runs(base, theirs)?,
+            base: base_lines,
+            ours: our_lines,
+            theirs: split(theirs),
+        })
+    }
+
+    fn clusters(&self) -> Vec<Cluster> {
+        let mut all: Vec<(LineRun, bool)> = Vec::new();
+        all.extend(self.our_runs.iter().map(|run| (*run, true)));
+        all.extend(self.their_runs.iter().map(|run| (*run, false)));
+        all.sort_by_key(|(run, _)| (run.old_start, run.old_start + run.old));
+        let mut found: Vec<Cluster> = Vec::new();
+        for (run, ours) in all {
+            let end = run.old_start + run.old;
+            let cluster = match found.last_mut() {
+                Some(last) if run.old_start <= last.end => last,
+                _ => {
+                    found.push(Cluster {
+                        from: run.old_start,
+                        end,
+                        ours: Vec::new(),
+                        theirs: Vec::new(),
+                    });
+                    let last = found.len() - 1;
+                    &mut found[last]
+                }
+            };
+            cluster.end = cluster.end.max(end);
+            if ours {
+                cluster.ours.push(run);
+            } else {
+                cluster.theirs.push(run);
+            }
+        }
+        found
+    }
+
+    /// Returns our and their lines for the ancestor's lines of a cluster, with the first line of each.
+    fn sides(&self, cluster: &Cluster) -> ((usize, &[&'a [u8]]), (usize, &[&'a [u8]])) {
+        let (from, end) = (cluster.from, cluster.end);
+        let mine = side(&self.our_runs, from, end, self.ours.len());
+        let other = side(&self.their_runs, from, end, self.theirs.len());
+        (
+            (mine.start, &self.ours[mine]),
+            (other.start, &self.theirs[other]),
+        )
+    }
+
+    fn region(&self, cluster: &Cluster) -> ConflictRegion {
+        let owned = |lines: &[&[u8]]| lines.iter().map(|line| line.to_vec()).collect();
+        let ((our_start, ours), (their_start, theirs)) = self.sides(cluster);
+        ConflictRegion {
+            ours_start: our_start + 1,
+            ours: owned(ours),
+            base_start: cluster.from + 1,
+            base: owned(&self.base[cluster.from..cluster.end]),
+            theirs_start: their_start + 1,
+            theirs: owned(theirs),
+        }
+    }
+
+    fn conflicts(&self) -> Vec<ConflictRegion> {
+        let clusters = self.clusters();
+        let both = clusters
+            .iter()
+            .filter(|cluster| !cluster.ours.is_empty() && !cluster.theirs.is_empty());
+        both.map(|cluster| self.region(cluster)).collect()
+    }
+
+    /// Returns the edits of our lines that make the patch's change, and the rule that found them.
+    fn resolve(&self, cluster: &Cluster) -> Result<Option<(Vec<LineEdit>, Option<Rule>)>> {
+        let ((start, ours), (_, theirs)) = self.sides(cluster);
+        if cluster.ours.is_empty() {
+            let base = &self.base[cluster.from..cluster.end];
+            let (lines, changed) = self.reindented(cluster, start, theirs);
+            let edit = LineEdit {
+                start,
+                count: ours.len(),
+                lines,
+            };
+            let blanks = changed || base != ours;
+            return Ok(Some((vec![edit], blanks.then_some(Rule::Blanks))));
+        }
+        if squeezed(ours) == squeezed(theirs) || self.contains(cluster, ours) {
+            return Ok(Some((Vec::new(), Some(Rule::Already))));
+        }
+        if let Some(edit) = self.moved(cluster) {
+            return Ok(Some((vec![edit], Some(Rule::Moved))));
+        }
+        if let Some(edits) = self.adjacent(cluster) {
+            return Ok(Some((edits, Some(Rule::Adjacent))));
+        }
+        let whole = |lines| LineEdit {
+            start,
+            count: ours.len(),
+            lines,
+        };
+        let base = &self.base[cluster.from..cluster.end];
+        if let Some(lines) = merge_words(base, ours, theirs)? {
+            return Ok(Some((vec![whole(lines)], Some(Rule::Words))));
+        }
+        if base.is_empty() && !share_lines(ours, theirs) {
+            let lines = ours.iter().chain(theirs).map(|line| line.to_vec());
+            return Ok(Some((vec![whole(lines.collect())], Some(Rule::Both))));
+        }
+        Ok(None)
+    }
+
+    /// Returns the patch's lines with upstream's indentation, and whether that changed any.
+    fn reindented(
+        &self,
+        cluster: &Cluster,
+        start: usize,
+        theirs: &[&[u8]],
+    ) -> (Vec<Vec<u8>>, bool) {
+        // Lines around the cluster that correspond to each other.
+        let mut indents: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
+        let lines = cluster.from.saturating_sub(CONTEXT)..cluster.end + CONTEXT;
+        for line in lines {
+            let Some(mine) = (line + start).checked_sub(cluster.from) else {
+                continue;
+            };
+            let (Some(base), Some(ours)) = (self.base.get(line), self.ours.get(mine)) else {
+                continue;
+            };
+            if squeezed(&[base]) == squeezed(&[ours]) && !base.trim_ascii().is_empty() {
+                indents.entry(indent(base)).or_insert(indent(ours));
+            }
+        }
+        let mut changed = false;
+        let lines = theirs
+            .iter()
+            .map(|line| {
+                let longest = indents
+                    .iter()
+                    .rev()
+                    .find(|(old, _)| indent(line).starts_with(old));
+                match longest {
+                    Some((old, new)) if old != new && !line.trim_ascii().is_empty() => {
+                        changed = true;
+                        [*new, &line[old.len()..]].concat()
+                    }
+                    _ => line.to_vec(),
+                }
+            })
+            .collect();
+        (lines, changed)
+    }
+
+    /// Returns whether `ours`, our lines of a cluster, contain every change that the patch makes there.
+    fn contains(&self, cluster: &Cluster, ours: &[&[u8]]) -> bool {
+        let text = squeezed(ours);
+        let base = squeezed(&self.base[cluster.from..cluster.end]);
+        cluster.theirs.iter().all(|run| {
+            let removed = &self.base[run.old_start..run.old_start + run.old];
+            let added = &self.theirs[run.new_start..run.new_start + run.new];
+            let added_text = squeezed(added);
+            if removed.is_empty() {
+                return distinctive(&added_text) >= MIN_DISTINCTIVE
+                    && count(&text, &added_text) > count(&base, &added_text);
+            }
+            let gone = removed.iter().all(|line| {
+                let line = squeezed(&[line]);
+                line.len() < 3 || contains(&added_text, &line) || !contains(&text, &line)
+            });
+            if added_text.is_empty() {
+                // Only upstream's removal of the same lines is the same change.
+                return gone && contains(&base, &text) && distinctive(&squeezed(removed)) > 0;
+            }
+            gone && distinctive(&added_text) >= MIN_REPLACEMENT && contains(&text, &added_text)
+        })
+    }
+
+    /// Returns the edit at the only other place of our text that has the cluster's lines and those around them.
+    fn moved(&self, cluster: &Cluster) -> Option<LineEdit> {
+        let from = cluster.theirs.first()?.old_start.saturating_sub(CONTEXT);
+        let last = cluster.theirs.last()?;
+        let end = (last.old_start + last.old + CONTEXT).min(self.base.len());
+        let wanted = [b"\n".as_slice(), &without_blanks(&self.base[from..end])].concat();
+        if distinctive(&wanted) < 3 * MIN_DISTINCTIVE {
+            return None;
+        }
+        // A place that begins within another one counts too.
+        let find = |at: usize| memchr::memmem::find(&self.our_text[at..], &wanted);
+        let first = find(0)?;
+        if find(first + 1).is_some() {
+            return None;
+        }
+        let start = memchr::memchr_iter(b'\n', &self.our_text[..first]).count();
+        let lines = side(&self.their_runs, from, end, self.theirs.len());
+        Some(LineEdit {
+            start,
+            count: end - from,
+            lines: self.theirs[lines]
+                .iter()
+                .map(|line| line.to_vec())
+                .collect(),
+        })
+    }
+
+    /// Returns the edits for a cluster whose changes touch and do not overlap.
+    fn adjacent(&self, cluster: &Cluster) -> Option<Vec<LineEdit>> {
+        let separate = cluster.theirs.iter().all(|their| {
+            cluster.ours.iter().all(|our| {
+                let (their_end, our_end) = (their.old_start + their.old, our.old_start + our.old);
+                let before = their_end <= our.old_start || our_end <= their.old_start;
+                // Of two insertions at one place, neither is the first.
+                before && !(their.old == 0 && our.old == 0)
+            })
+        });
+        if !separate {
+            return None;
+        }
+        let edits = cluster.theirs.iter().map(|run| {
+            let place = side(
+                &self.our_runs,
+                run.old_start,
+                run.old_start + run.old,
+                self.ours.len(),
+            );
+            // A change of ours that ends or begins here is not part of the place.
+            let kept = cluster.ours.iter().map(|our| (our.new_start, our.new));
+            let (mut start, mut end) = (place.start, place.end);
+            for (first, count) in kept {
+                if count > 0 && first <= start && start < first + count && first + count <= end {
+                    start = first + count;
+                }
+                if count > 0 && start <= first && first < end && end <= first + count {
+                    end = first;
+                }
+            }
+            let lines = &self.theirs[run.new_start..run.new_start + run.new];
+            (end.saturating_sub(start) == run.old).then(|| LineEdit {
+                start,
+                count: run.old,
+                lines: lines.iter().map(|line| line.to_vec()).collect(),
+            })
+        });
+        edits.collect()
+    }
+
+    fn apply(&self, edits: &[LineEdit]) -> Vec<u8> {
+        let mut text = Vec::new();
+        let mut at = 0;
+        for edit in edits {
+            text.extend_from_slice(&self.ours[at..edit.start].concat());
+            text.extend_from_slice(&edit.lines.concat());
+            at = edit.start + edit.count;
+        }
+        text.extend_from_slice(&self.ours[at..].concat());
+        text
+    }
+}
+
+/// Merges the words of a region's lines; `None` if both sides changed the same or neighbouring words, or upstream
+/// changed most of them.
+fn merge_words(base: &[&[u8]], ours: &[&[u8]], theirs: &[&[u8]]) -> Result<Option<Vec<Vec<u8>>>> {
+    if base.is_empty()
+        || [base, ours, theirs]
+            .iter()
+            .any(|side| side.len() > MAX_WORD_LINES)
+    {
+        return Ok(None);
+    }
+    let (base, ours, theirs) = (words(base), words(ours), words(theirs));
+    let runs = |new: &[Vec<u8>]| line_runs(&as_lines(&base), &as_lines(new));
+    let (our_runs, their_runs) = (runs(&ours)?, runs(&theirs)?);
+    let solid = |words: &[Vec<u8>]| words.iter().filter(|word| !is_blank(word)).count();
+    let lost: usize = our_runs
+        .iter()
+        .map(|run| solid(&base[run.old_start..run.old_start + run.old]))
+        .sum();
+    let all = solid(&base);
+    let kept = all - lost;
+    if kept < MIN_WORDS || (kept as f64) < MIN_KEPT_WORDS * all as f64 {
+        return Ok(None);
+    }
+    // Words that neither side changed must separate the changes.
+    let apart = |a: &LineRun, b: &LineRun| {
+        let end = a.old_start + a.old;
+        end < b.old_start && solid(&base[end..b.old_start]) > 0
+    };
+    let independent = their_runs.iter().all(|their| {
+        our_runs
+            .iter()
+            .all(|our| apart(their, our) || apart(our, their))
+    });
+    if !independent {
+        return Ok(None);
+    }
+    let mut merged: Vec<u8> = Vec::new();
+    let mut at = 0;
+    for run in &their_runs {
+        let place = side(
+            &our_runs,
+            run.old_start,
+            run.old_start + run.old,
+            ours.len(),
+        );
+        merged.extend_from_slice(&ours[at..place.start].concat());
+        merged.extend_from_slice(&theirs[run.new_start..run.new_start + run.new].concat());
+        at = place.end;
+    }
+    merged.extend_from_slice(&ours[at..].concat());
+    Ok(Some(
+        split(&merged).into_iter().map(<[u8]>::to_vec).collect(),
+    ))
+}
+
+/// Splits lines into words, runs of blanks, line ends and single other characters.
+fn words(lines: &[&[u8]]) -> Vec<Vec<u8>> {
+    let kind = |byte: u8| match byte {
+        b'_' | 128.. => 0,
+        byte if byte.is_ascii_alphanumeric() => 0,
+        b' ' | b'\t' => 1,
+        _ => 2,
+    };
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    for &byte in lines.iter().copied().flatten() {
+        match found.last_mut() {
+            Some(last) if kind(byte) < 2 && kind(last[0]) == kind(byte) => last.push(byte),
+            _ => found.push(vec![byte]),
+        }
+    }
+    found
+}
+
+fn is_blank(word: &[u8]) -> bool {
+    word.trim_ascii().is_empty()
+}
+
+/// Returns words as lines, for a comparison of lines.
+fn as_lines(words: &[Vec<u8>]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for word in words {
+        // No word but the line end contains one.
+        text.extend_from_slice(if word == b"\n" { b"\\n" } else { word });
+        text.push(b'\n');
+    }
+    text
+}
+
+fn share_lines(a: &[&[u8]], b: &[&[u8]]) -> bool {
+    let distinct = |lines: &[&[u8]]| -> BTreeSet<Vec<u8>> {
+        let squeezed = lines.iter().map(|line| squeezed(&[line]));
+        squeezed
+            .filter(|line| distinctive(line) >= MIN_REPLACEMENT)
+            .collect()
+    };
+    let (a, b) = (distinct(a), distinct(b));
+    a.is_empty() || b.is_empty() || a.intersection(&b).next().is_some()
+}
+
+fn split(text: &[u8]) -> Vec<&[u8]> {
+    text.split_inclusive(|&b| b == b'\n').collect()
+}
+
+/// Returns lines without any white space but their ends.
+fn without_blanks(lines: &[&[u8]]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for line in lines {
+        text.extend(squeezed(&[line]));
+        text.push(b'\n');
+    }
+    text
+}
+
+/// Returns lines as one text without white space.
+pub fn squeezed(lines: &[&[u8]]) -> Vec<u8> {
+    let mut text = lines.concat();
+    text.retain(|byte| !byte.is_ascii_whitespace());
+    text
+}
+
+/// Returns the number of letters and digits.
+pub fn distinctive(text: &[u8]) -> usize {
+    text.iter().filter(|b| b.is_ascii_alphanumeric()).count()
+}
+
+/// Returns how often `wanted` occurs.
+pub fn count(text: &[u8], wanted: &[u8]) -> usize {
+    memchr::memmem::find_iter(text, wanted).count()
+}
+
+fn contains(text: &[u8], wanted: &[u8]) -> bool {
+    memchr::memmem::find(text, wanted).is_some()
+}
+
+fn indent(line: &[u8]) -> &[u8] {
+    let blanks = line.iter().take_while(|b| matches!(b, b' ' | b'\t'));
+    &line[..blanks.count()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loosely(base: &str, ours: &str, theirs: &str) -> Option<(String, Vec<Rule>)> {
+        match merge_loosely(base.as_bytes(), ours.as_bytes(), theirs.as_bytes()).unwrap() {
+            LooseMerge::Clean(text, rules) => Some((
+                String::from_utf8(text).unwrap(),
+                rules.into_iter().collect(),
+            )),
+            LooseMerge::Conflict(regions) => {
+                assert!(!regions.is_empty());
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn white_space_is_no_conflict_and_upstreams_indentation_stays() {
+        let base = "int f()\n{\n    if (a)\n        b(1);\n    return 0;\n}\n";
+        let ours = "int f()\n{\n\tif (a)\n\t\tb(1);\n\treturn 0;\n}\n";
+        let theirs = "int f()\n{\n    if (a)\n        b(2);\n    c();\n    return 0;\n}\n";
+        let (text, rules) = loosely(base, ours, theirs).unwrap();
+        assert_eq!(
+            text,
+            "int f()\n{\n\tif (a)\n\t\tb(2);\n\tc();\n\treturn 0;\n}\n"
+        );
+        assert_eq!(rules, [Rule::Blanks]);
+    }
+
+    #[test]
+    fn upstreams_lines_may_contain_the_change() {
+        let base = "start\nlength = strlen(name);\nend\n";
+        let theirs = "start\nlength = strnlen(name, MAX);\nend\n";
+        let ours =
+            "start\n/* bounded */\nlength = strnlen (name,\n   MAX);\nif (!length) return;\nend\n";
+        let (text, rules) = loosely(base, ours, theirs).unwrap();
+        assert_eq!(
+            (text.as_str(), rules.as_slice()),
+            (ours, &[Rule::Already][..])
+        );
+        // A short line that is there for another reason proves nothing.
+        assert!(
+            loosely("a\nb\n", "a\nx();\nbreak;\nb\n", "a\nbreak;\nb\n")
+                .is_none_or(|(_, rules)| rules != [Rule::Already])
+        );
+    }
+
+    #[test]
+    fn neighbouring_changes_are_both_made() {
+        let base = "one\ntwo\nthree\nfour\n";
+        let (text, rules) =
+            loosely(base, "one\nTWO\nthree\nfour\n", "one\ntwo\nTHREE\nfour\n").unwrap();
+        assert_eq!(text, "one\nTWO\nTHREE\nfour\n");
+        assert_eq!(rules, [Rule::Adjacent]);
+        // An insertion before a changed line.
+        let (text, _) = loosely(
+            base,
+            "one\nTWO\nthree\nfour\n",
+            "one\nnew\ntwo\nthree\nfour\n",
+        )
+        .unwrap();
+        assert_eq!(text, "one\nnew\nTWO\nthree\nfour\n");
+        let (text, _) = loosely(
+            base,
+            "one\nnew\ntwo\nthree\nfour\n",
+            "one\nTWO\nthree\nfour\n",
+        )
+        .unwrap();
+        assert_eq!(text, "one\nnew\nTWO\nthree\nfour\n");
+    }
+
+    #[test]
+    fn words_of_one_line_are_merged() {
+        let (text, rules) = loosely(
+            "call(first, second, third);\n",
+            "call(first, second, third, fourth);\n",
+            "call(zeroth, second, third);\n",
+        )
+        .unwrap();
+        assert_eq!(text, "call(zeroth, second, third, fourth);\n");
+        assert_eq!(rules, [Rule::Words]);
+        // The same word, or a line that upstream wrote again, stays a conflict.
+        assert!(loosely("call(first);\n", "call(other);\n", "call(third);\n").is_none());
+        assert!(loosely("x = first(a) + b;\n", "return y;\n", "x = first(a) + c;\n").is_none());
+    }
+
+    #[test]
+    fn moved_lines_are_found_where_they_are() {
+        let function = "int alpha(void)\n{\n  int counter = 1;\n  return counter;\n}\n";
+        let changed = function.replace("= 1", "= 2");
+        let other = "void beta(void)\n{\n  something_else();\n}\n";
+        let base = format!("{function}{other}");
+        let ours = format!("{other}extra\n{function}");
+        let (text, rules) = loosely(&base, &ours, &format!("{changed}{other}")).unwrap();
+        assert_eq!(text, format!("{other}extra\n{changed}"));
+        assert!(
+            rules.contains(&Rule::Moved) || rules.is_empty(),
+            "{rules:?}"
+        );
+        // Two places are none.
+        let twice = format!("{other}extra\n{function}extra\n{function}");
+        assert!(
+            loosely(&base, &twice, &format!("{changed}{other}"))
+                .is_none_or(|(_, r)| !r.contains(&Rule::Moved))
+        );
+    }
+
+    #[test]
+    fn conflicts_have_places() {
+        let LooseMerge::Conflict(regions) = merge_loosely(
+            b"1\n2\n3\n4\n5\n6\n",
+            b"0\n1\n2\nX\n4\n5\n6\n",
+            b"1\n2\nY\nZ\n4\n5\n6\n",
+        )
+        .unwrap() else {
+            panic!()
+        };
+        assert_eq!(regions.len(), 1);
+        let region = &regions[0];
+        assert_eq!(region.ours_start, 4);
+        assert_eq!(region.ours, [b"X\n".to_vec()]);
+        assert_eq!(region.base, [b"3\n".to_vec()]);
+        assert_eq!(region.theirs, [b"Y\n".to_vec(), b"Z\n".to_vec()]);
+    }
+
+    #[test]
+    fn later_conflicts_are_where_earlier_changes_moved_them() {
+        let base: Vec<String> = (0..40).map(|line| format!("{line}\n")).collect();
+        let with = |changes: &[(usize, &str)]| -> Vec<u8> {
+            let mut lines = base.clone();
+            for (at, text) in changes {
+                lines[*at] = (*text).to_owned();
+            }
+            lines.concat().into_bytes()
+        };
+        let ours = with(&[
+            (0, "0\nnew\nnew\n"),
+            (10, "ours\n"),
+            (20, ""),
+            (30, "ours 30\n"),
+        ]);
+        let theirs = with(&[(5, ""), (10, "theirs\nmore\n"), (30, "")]);
+        let LooseMerge::Conflict(regions) = merge_loosely(&with(&[]), &ours, &theirs).unwrap()
+        else {
+            panic!()
+        };
+        let places: Vec<_> = regions
+            .iter()
+            .map(|region| (region.base_start, region.ours_start, region.theirs_start))
+            .collect();
+        assert_eq!(places, [(11, 13, 10), (31, 32, 31)]);
+        assert_eq!(regions[0].ours, [b"ours\n".to_vec()]);
+        assert_eq!(
+            regions[0].theirs,
+            [b"theirs\n".to_vec(), b"more\n".to_vec()]
+        );
+        assert_eq!(regions[1].ours, [b"ours 30\n".to_vec()]);
+        assert!(regions[1].theirs.is_empty());
+    }
+}

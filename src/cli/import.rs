@@ -1,0 +1,91 @@
+//! `perfquilt import`: imports patches from elsewhere into the series.
+
+use clap::Args;
+use serde_json::json;
+
+use super::Context;
+use super::output::{counted, cut};
+use super::plain::plain_lines;
+use perfquilt_model::error::Result;
+use perfquilt_patches::import::{ImportRequest, Imported, import};
+
+/// Arguments of `perfquilt import`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  perfquilt import ../fork v10.11.18..percona-10.11    commits, merges included
+  perfquilt import series.mbx                          mails, as from `b4 am`
+  perfquilt import ../package/debian/patches           another series
+  perfquilt import ../patches                          a folder of patches, or one
+                                                       with a folder for each release
+
+Nothing is written unless the patches make the files that the source has.")]
+pub struct Arguments {
+    /// Git repository, box of mails, folder of patches, or tree with a series
+    source: String,
+    /// Range of the repository's commits: the release's, two dots, the fork's
+    #[arg(value_name = "BASE..TIP")]
+    range: Option<String>,
+    /// Release that the patches are for (default: the current one)
+    #[arg(long, value_name = "VERSION")]
+    release: Option<String>,
+    /// Show what would be written, and write nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Those of [`import`].
+pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
+    let ws = context.workspace()?;
+    let request = ImportRequest {
+        source: arguments.source.clone(),
+        range: arguments.range.clone(),
+        release: arguments.release.clone(),
+        dry_run: arguments.dry_run,
+    };
+    let imported = import(&ws, &request, context.output.progress())?;
+    if context.output.json() {
+        return context.output.print_json(&json!({
+            "schema": 1,
+            "dry_run": arguments.dry_run,
+            "imported": imported,
+        }));
+    }
+    let mut text = String::new();
+    for one in &imported {
+        text.push_str(&release(one));
+    }
+    text.push_str(if arguments.dry_run {
+        "nothing was written (--dry-run)\n"
+    } else {
+        "next: perfquilt status\n"
+    });
+    context.output.print(&plain_lines(&text))
+}
+
+/// Returns the text about one release's series.
+fn release(imported: &Imported) -> String {
+    let mut text = format!(
+        "{}: {} from {}, in {}\n",
+        imported.release,
+        counted(imported.patches.len(), "patch", "patches"),
+        imported.source,
+        imported.series.display()
+    );
+    let digits = imported.patches.len().to_string().len();
+    for (index, patch) in imported.patches.iter().enumerate() {
+        let line = format!("{:>digits$}  {}", index + 1, patch.name);
+        text.push_str(&cut(&line, 80));
+        text.push('\n');
+        for resolution in &patch.resolutions {
+            text.push_str(&format!("{:digits$}  {resolution}\n", ""));
+        }
+    }
+    for note in &imported.notes {
+        text.push_str(&format!("note: {note}\n"));
+    }
+    text.push_str(&format!("checked: {}\n", imported.checked));
+    text
+}

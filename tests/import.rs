@@ -1,0 +1,481 @@
+//! `perfquilt import`: forks with merges, mails, folders and other series; what is refused.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod support;
+
+use std::path::Path;
+
+use support::releases::{json, lines};
+use support::{Space, listing, run_in};
+
+/// A workspace with nothing but `[upstream]`, whose releases are these folders.
+fn keeper(releases: &[(&str, &Path)]) -> Space {
+    let space = Space::bare("");
+    let listed: String = releases
+        .iter()
+        .map(|(version, folder)| {
+            format!(
+                "[[upstream.release]]\nversion = \"{version}\"\ndirectory = \"{}\"\n",
+                folder.display()
+            )
+        })
+        .collect();
+    space.write(
+        "bench-config/perfquilt.toml",
+        format!(
+            "[upstream]\nname = \"srv\"\ncurrent = \"{}\"\n\n{listed}",
+            releases[0].0
+        ),
+    );
+    space
+}
+
+/// A git repository in a temporary folder.
+struct Fork {
+    dir: tempfile::TempDir,
+}
+
+impl Fork {
+    /// Begins with files that are tagged `base`.
+    fn new(files: &[(&str, String)]) -> Fork {
+        let fork = Fork {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        fork.git(&["init", "-q", "-b", "main"]);
+        for (name, content) in files {
+            fork.write(name, content);
+        }
+        fork.git(&["add", "-A"]);
+        fork.git(&["commit", "-q", "-m", "release"]);
+        fork.git(&["tag", "base"]);
+        fork
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        std::fs::write(self.path().join(name), content).unwrap();
+    }
+
+    fn git(&self, args: &[&str]) -> String {
+        let output = run_in(self.path(), "git", args);
+        assert!(output.success(), "{args:?}: {}", output.stderr_text());
+        output.stdout_text()
+    }
+
+    fn commit(&self, message: &str, name: &str, content: &str) {
+        self.write(name, content);
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "-m", message]);
+    }
+
+    /// Merges a branch, whose conflict in `name` is resolved as `content`.
+    fn merge(&self, branch: &str, resolved: &[(&str, &str)]) {
+        let merged = run_in(
+            self.path(),
+            "git",
+            &["merge", "-q", "--no-ff", "--no-commit", branch],
+        );
+        assert!(
+            !merged.success() || resolved.is_empty(),
+            "{branch} has no conflict"
+        );
+        for (name, content) in resolved {
+            self.write(name, content);
+        }
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "-m", &format!("Merge branch {branch}")]);
+    }
+
+    /// The files of a revision, in a folder.
+    fn checkout(&self, revision: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        self.git(&[
+            "--work-tree",
+            &folder.path().to_string_lossy(),
+            "checkout",
+            "-f",
+            revision,
+            "--",
+            ".",
+        ]);
+        folder
+    }
+}
+
+/// The files that the last patch of the series makes.
+fn exported(space: &Space) -> Vec<(String, String, Vec<u8>)> {
+    let last = space
+        .read("series")
+        .lines()
+        .filter(|l| !l.starts_with('#'))
+        .count();
+    let folder = space.path("exported");
+    space.ok(&["export", &last.to_string(), &folder.to_string_lossy()]);
+    let listed = listing(&folder);
+    std::fs::remove_dir_all(folder).unwrap();
+    listed
+}
+
+/// Numbered lines with the marks of some commits.
+fn text(marks: &[(usize, &str)]) -> String {
+    lines(60, marks)
+}
+
+#[test]
+fn a_fork_of_forty_commits_with_three_resolved_merges() {
+    let fork = Fork::new(&[("a", text(&[])), ("b", text(&[])), ("c", text(&[]))]);
+    let mut number = 0;
+    let mut next = |name: &str, body: &str, content: &str| {
+        number += 1;
+        let message = format!("Change {number} of {name}\n\n{body}");
+        fork.commit(&message, name, content);
+    };
+    let mut a: Vec<(usize, String)> = Vec::new();
+    let shown = |marks: &[(usize, String)]| {
+        let marks: Vec<(usize, &str)> = marks.iter().map(|(n, t)| (*n, t.as_str())).collect();
+        text(&marks)
+    };
+    for line in 1..=14 {
+        a.push((line, format!("main {line}\n")));
+        next(
+            "a",
+            "Upstream: submitted\nApplied-Upstream: 10.11.19",
+            &shown(&a),
+        );
+    }
+    // First merge: both sides change line 20 of `a`; the topic changes `b` as well.
+    fork.git(&["switch", "-q", "-c", "topic1"]);
+    let mut topic = a.clone();
+    topic.push((20, "topic 20\n".to_owned()));
+    next("a", "", &shown(&topic));
+    for line in 1..=6 {
+        let marks: Vec<(usize, String)> = (1..=line).map(|n| (n, format!("topic {n}\n"))).collect();
+        next("b", "", &shown(&marks));
+    }
+    fork.git(&["switch", "-q", "main"]);
+    a.push((20, "main 20\n".to_owned()));
+    next("a", "", &shown(&a));
+    let resolved = shown(&a).replace("main 20\n", "main and topic 20\n");
+    fork.merge("topic1", &[("a", &resolved)]);
+    // Second merge: a resolution that also changes a file which neither side touched.
+    fork.git(&["switch", "-q", "-c", "topic2"]);
+    for line in 30..=36 {
+        let content = resolved.replace(&format!("line {line}\n"), &format!("topic2 {line}\n"));
+        next("a", "", &content);
+    }
+    fork.git(&["switch", "-q", "main"]);
+    let main = resolved.replace("line 36\n", "main 36\n");
+    next("a", "", &main);
+    let second = main.replace("main 36\n", "both 36\n");
+    let other = text(&[(50, "needed by the merge\n")]);
+    fork.merge("topic2", &[("a", &second), ("c", &other)]);
+    // Third merge: the topic was begun before the second.
+    fork.git(&["switch", "-q", "-c", "topic3", "main~1"]);
+    next("c", "", &text(&[(50, "topic3 50\n")]));
+    next("d", "", "a new file\n");
+    fork.git(&["switch", "-q", "main"]);
+    for line in 40..=46 {
+        next(
+            "b",
+            "",
+            &fork_file(&fork, "b").replace(&format!("line {line}\n"), "x\n"),
+        );
+    }
+    fork.merge(
+        "topic3",
+        &[("c", &text(&[(50, "needed by the merge and topic3\n")]))],
+    );
+    next("d", "", "a changed file\n");
+    assert_eq!(
+        fork.git(&["rev-list", "--count", "--no-merges", "base..main"])
+            .trim(),
+        "40"
+    );
+
+    let release = fork.checkout("base");
+    fork.git(&["reset", "-q", "--hard", "main"]);
+    let space = keeper(&[("1.0", release.path())]);
+    let source = fork.path().to_string_lossy().into_owned();
+    let report = json(&space, &["import", &source, "base..main", "--json"]);
+    let imported = &report["imported"][0];
+    assert!(
+        imported["checked"]
+            .as_str()
+            .unwrap()
+            .contains("that of its tip"),
+        "{report}"
+    );
+    assert_eq!(exported(&space), listing(fork.path()));
+    // The resolutions are in the patches that they belong to.
+    let patches = imported["patches"].as_array().unwrap();
+    let resolutions: Vec<(String, String)> = patches
+        .iter()
+        .flat_map(|patch| {
+            let of = patch["resolutions"].as_array().cloned().unwrap_or_default();
+            let name = patch["title"].as_str().unwrap().to_owned();
+            of.into_iter()
+                .map(move |it| (name.clone(), it.as_str().unwrap().to_owned()))
+        })
+        .collect();
+    let found = |title: &str, start: &str, branch: &str| {
+        resolutions
+            .iter()
+            .any(|(patch, text)| patch == title && text.starts_with(start) && text.contains(branch))
+    };
+    assert!(
+        found("Change 15 of a", "a: as merge", "topic1"),
+        "{resolutions:?}"
+    );
+    assert!(
+        resolutions
+            .iter()
+            .any(|(_, text)| text.starts_with("c: as merge")),
+        "{resolutions:?}"
+    );
+    // What came from where is kept.
+    let first = space.read(&format!("patches/{}", patches[0]["name"].as_str().unwrap()));
+    for part in [
+        "From: t <t@example.org>\n",
+        "Date: ",
+        "Subject: Change 1 of a\n",
+        "Origin: other, commit:",
+        "Upstream: submitted\n",
+        "Applied-Upstream: 10.11.19\n",
+    ] {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    let lint = space.ok(&["lint"]);
+    assert!(lint.contains("no problems"), "{lint}");
+    // A series is not written over.
+    let err = space.fails(2, &["import", &source, "base..main"]);
+    assert!(err.contains("has a series of"), "{err}");
+}
+
+fn fork_file(fork: &Fork, name: &str) -> String {
+    std::fs::read_to_string(fork.path().join(name)).unwrap()
+}
+
+#[test]
+fn a_fork_that_merges_upstreams_releases() {
+    let fork = Fork::new(&[("a", text(&[])), ("b", text(&[]))]);
+    fork.git(&["switch", "-q", "-c", "fork"]);
+    fork.commit("One", "a", &text(&[(10, "fork 10\n")]));
+    fork.commit("Two", "b", &text(&[(10, "fork 10\n")]));
+    fork.git(&["switch", "-q", "main"]);
+    fork.commit(
+        "next",
+        "a",
+        &text(&[(10, "upstream 10\n"), (30, "upstream 30\n")]),
+    );
+    fork.git(&["tag", "next"]);
+    fork.git(&["switch", "-q", "fork"]);
+    fork.merge(
+        "next",
+        &[("a", &text(&[(10, "both 10\n"), (30, "upstream 30\n")]))],
+    );
+    fork.commit("Three", "b", &text(&[(10, "fork 10\n"), (20, "fork 20\n")]));
+    let release = fork.checkout("next");
+    fork.git(&["reset", "-q", "--hard", "fork"]);
+    let space = keeper(&[("2.0", release.path())]);
+    let source = fork.path().to_string_lossy().into_owned();
+    let out = space.ok(&["import", &source, "next..fork"]);
+    assert!(out.contains("a: as merge"), "{out}");
+    assert_eq!(exported(&space), listing(fork.path()));
+    assert_eq!(
+        space.read("series"),
+        "0001-one.patch\n0002-two.patch\n0003-three.patch\n"
+    );
+    let one = space.read("patches/0001-one.patch");
+    assert!(
+        one.contains("+both 10") && one.contains("Fix-up: a: as merge"),
+        "{one}"
+    );
+    let err = keeper(&[("2.0", release.path())]).fails(3, &["import", &source, "fork..next"]);
+    assert!(err.contains("is not an ancestor"), "{err}");
+    let err = keeper(&[("2.0", release.path())]).fails(2, &["import", &source, "nothing..fork"]);
+    assert!(err.contains("has no commit `nothing`"), "{err}");
+}
+
+#[test]
+fn a_box_of_twenty_mails() {
+    let fork = Fork::new(&[("a", text(&[])), ("ü b", text(&[]))]);
+    let mut marks: Vec<(usize, String)> = Vec::new();
+    for number in 1..=20 {
+        marks.push((number * 2, format!("änderung {number}\n")));
+        let shown: Vec<(usize, &str)> = marks.iter().map(|(n, t)| (*n, t.as_str())).collect();
+        fork.commit(
+            &format!("Änderung {number}: «schneller»\n\nEin Grund."),
+            "a",
+            &text(&shown),
+        );
+    }
+    let mut mails = fork.git(&[
+        "format-patch",
+        "--stdout",
+        "--cover-letter",
+        "--thread",
+        "base..main",
+    ]);
+    mails = mails.replace("*** SUBJECT HERE ***", "A series");
+    // Mails that are encoded as mail programs do it, in another order than their numbers.
+    let separator = "\nFrom ";
+    let mut parts: Vec<String> = mails
+        .split(separator)
+        .map(|part| {
+            format!(
+                "From {}\n",
+                part.trim_start_matches("From ").trim_end_matches('\n')
+            )
+        })
+        .collect();
+    assert_eq!(parts.len(), 21);
+    parts.swap(3, 9);
+    parts[5] = encoded(&parts[5]);
+    let release = fork.checkout("base");
+    fork.git(&["reset", "-q", "--hard", "main"]);
+    let space = keeper(&[("1.0", release.path())]);
+    space.write("series.mbx", parts.join("\n"));
+    let report = json(&space, &["import", "series.mbx", "--json"]);
+    let imported = &report["imported"][0];
+    assert_eq!(
+        imported["patches"].as_array().unwrap().len(),
+        20,
+        "{report}"
+    );
+    assert!(
+        imported["notes"][0]
+            .as_str()
+            .unwrap()
+            .contains("has no patch"),
+        "{report}"
+    );
+    assert_eq!(exported(&space), listing(fork.path()));
+    let first = space.read(&format!(
+        "patches/{}",
+        imported["patches"][0]["name"].as_str().unwrap()
+    ));
+    assert!(
+        first.contains("Subject: Änderung 1: «schneller»\n"),
+        "{first}"
+    );
+    assert!(
+        first.contains("Ein Grund.") && first.contains("Message-ID: <"),
+        "{first}"
+    );
+}
+
+/// A mail in base64.
+fn encoded(mail: &str) -> String {
+    let (head, body) = mail.split_once("\n\n").unwrap();
+    let head: String = head
+        .split_inclusive('\n')
+        .filter(|line| !line.starts_with("Content-") && !line.starts_with("MIME-"))
+        .collect();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("body"), body).unwrap();
+    let text = run_in(dir.path(), "base64", &["body"]).stdout_text();
+    format!(
+        "{}\nMIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: base64\n\n{text}",
+        head.trim_end()
+    )
+}
+
+#[test]
+fn folders_of_patches_for_each_release_and_another_series() {
+    let fork = Fork::new(&[("a", text(&[]))]);
+    fork.commit("One", "a", &text(&[(10, "one\n")]));
+    fork.commit("Two", "a", &text(&[(10, "one\n"), (11, "two\n")]));
+    let tree = tempfile::tempdir().unwrap();
+    for version in ["1.0", "2.0"] {
+        let folder = tree.path().join("patches").join(version);
+        std::fs::create_dir_all(&folder).unwrap();
+        let out = format!("-o{}", folder.display());
+        fork.git(&["format-patch", "-q", "-N", &out, "base..main"]);
+        // Numbers without leading zeros sort by value.
+        std::fs::rename(folder.join("0001-One.patch"), folder.join("9-One.patch")).unwrap();
+        std::fs::rename(folder.join("0002-Two.patch"), folder.join("10-Two.patch")).unwrap();
+    }
+    let release = fork.checkout("base");
+    fork.git(&["reset", "-q", "--hard", "main"]);
+    let space = keeper(&[("1.0", release.path()), ("2.0", release.path())]);
+    let source = tree.path().join("patches").to_string_lossy().into_owned();
+    let out = space.ok(&["import", "--dry-run", &source]);
+    assert!(out.contains("nothing was written"), "{out}");
+    assert!(!space.path("patches/1.0").exists());
+    space.ok(&["import", &source]);
+    for version in ["1.0", "2.0"] {
+        assert_eq!(
+            space.read(&format!("patches/{version}/series")),
+            "9-One.patch\n10-Two.patch\n"
+        );
+        let out = space.ok(&["stack", "--release", version]);
+        assert!(out.contains("10-Two.patch"), "{out}");
+    }
+    space.ok(&["export", "2", "exported"]);
+    assert_eq!(listing(&space.path("exported")), listing(fork.path()));
+
+    // One folder, and a quilt tree with all its patches applied.
+    let quilt = tempfile::tempdir().unwrap();
+    std::fs::create_dir(quilt.path().join("patches")).unwrap();
+    std::fs::write(quilt.path().join("a"), text(&[])).unwrap();
+    for name in ["9-One.patch", "10-Two.patch"] {
+        std::fs::copy(
+            tree.path().join("patches/1.0").join(name),
+            quilt.path().join("patches").join(name),
+        )
+        .unwrap();
+    }
+    std::fs::write(
+        quilt.path().join("patches/series"),
+        "9-One.patch\n10-Two.patch\n",
+    )
+    .unwrap();
+    assert!(run_in(quilt.path(), "quilt", &["push", "-a"]).success());
+    let source = quilt.path().to_string_lossy().into_owned();
+    let space = keeper(&[("1.0", release.path())]);
+    let out = space.ok(&["import", &source]);
+    assert!(out.contains("byte for byte"), "{out}");
+    assert_eq!(exported(&space), listing(fork.path()));
+    // A tree with changes of its own is not what the patches make.
+    std::fs::write(quilt.path().join("a"), text(&[(10, "one\n")])).unwrap();
+    let err = keeper(&[("1.0", release.path())]).fails(3, &["import", &source]);
+    assert!(err.contains("nothing was written"), "{err}");
+    // Only `[upstream]` is needed until something is built.
+    let err = space.fails(2, &["build"]);
+    assert!(err.contains("section"), "{err}");
+}
+
+#[test]
+fn hostile_sources_are_refused() {
+    let fork = Fork::new(&[("a", text(&[]))]);
+    let release = fork.checkout("base");
+    let space = keeper(&[("1.0", release.path())]);
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().to_string_lossy().into_owned();
+    let err = space.fails(2, &["import", &path]);
+    assert!(err.contains("neither a `series` nor patches"), "{err}");
+    std::fs::write(source.path().join("series"), "../../etc/passwd\n").unwrap();
+    let err = space.fails(3, &["import", &path]);
+    assert!(
+        err.contains("leads out of") || err.contains("outside"),
+        "{err}"
+    );
+    let outside = "--- a/../../x\n+++ b/../../x\n@@ -0,0 +1 @@\n+x\n";
+    std::fs::write(source.path().join("x.patch"), outside).unwrap();
+    std::fs::write(source.path().join("series"), "x.patch\n").unwrap();
+    let (code, _, err) = space.run(&["import", &path]);
+    assert_eq!(code, 3, "{err}");
+    std::fs::write(source.path().join("mails"), b"From nobody\n\0\xff\xfe\n").unwrap();
+    let mails = source.path().join("mails").to_string_lossy().into_owned();
+    let err = space.fails(2, &["import", &mails]);
+    assert!(err.contains("no patch") || err.contains("mail"), "{err}");
+    let err = space.fails(2, &["import", "--", "--upload-pack=touch x", "a..b"]);
+    assert!(err.contains("no commit"), "{err}");
+    let err = space.fails(2, &["import", &fork.path().to_string_lossy(), "base"]);
+    assert!(err.contains("not a range"), "{err}");
+    assert_eq!(space.read("series"), "");
+}
