@@ -35,9 +35,12 @@ pub(super) const PROTOCOLS: &[ProtocolKind] = &[
 pub struct ProtocolKind {
     /// The value of `protocol` in a workload's file.
     pub name: &'static str,
-    /// Returns the protocol for a workload with these settings, or the setting at fault and what is wrong.
-    pub protocol: fn(&Options) -> std::result::Result<Box<dyn Protocol>, (&'static str, String)>,
+    /// Returns the protocol for a workload with these settings.
+    pub protocol: fn(&Options) -> std::result::Result<Box<dyn Protocol>, InvalidOption>,
 }
+
+/// A setting that a protocol cannot have, and why.
+pub type InvalidOption = (&'static str, String);
 
 /// Settings of a workload that protocols interpret.
 #[derive(Debug, Clone, Copy)]
