@@ -26,9 +26,7 @@ use perfquilt_model::progress::Progress;
 
 pub use command::placeholder_values;
 pub use copy::{copy_tree, size_of_tree};
-pub use running::{
-    Endpoint, ListenAddress, Running, ServerProcess, StartPlan, Stop, vgdb_prefix,
-};
+pub use running::{Endpoint, ListenAddress, Running, ServerProcess, StartPlan, Stop, vgdb_prefix};
 pub use scratch::{Scratch, ServerSpace};
 pub use start_failure::may_start_with;
 pub use template::prepare_template;

@@ -336,7 +336,9 @@ impl Running {
         }
         let status = match self.child.try_wait()? {
             Some(status) => status,
-            None if matches!(self.stop, Stop::Interrupt) => self.child.stop_by_interrupt(timeout)?,
+            None if matches!(self.stop, Stop::Interrupt) => {
+                self.child.stop_by_interrupt(timeout)?
+            }
             None => self.child.stop(timeout)?,
         };
         let killed = status.signal() == Some(SIGTERM);

@@ -168,11 +168,9 @@ fn program(server: &Path, name: &str) -> Result<PathBuf> {
     if path.is_file() {
         return Ok(path);
     }
-    Err(
-        Error::bench(format!("the built server has no bin/{name}"))
-            .details([format!("built server: {}", server.display())])
-            .hint("check `install` of the recipe in bench-config/perfquilt.toml"),
-    )
+    Err(Error::bench(format!("the built server has no bin/{name}"))
+        .details([format!("built server: {}", server.display())])
+        .hint("check `install` of the recipe in bench-config/perfquilt.toml"))
 }
 
 /// Checks that root can be an ordinary user here, since PostgreSQL refuses to run as root.

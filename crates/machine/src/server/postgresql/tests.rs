@@ -132,7 +132,10 @@ fn the_time_of_a_session_is_the_servers() {
     // The session's process ends; its time stays.
     assert!(eventually(|| running.pids().len() < 8));
     let later = running.processor_time().unwrap();
-    assert!(later + Duration::from_millis(30) > worked, "{later:?} {worked:?}");
+    assert!(
+        later + Duration::from_millis(30) > worked,
+        "{later:?} {worked:?}"
+    );
 }
 
 #[test]
@@ -141,7 +144,12 @@ fn errors_of_statements_name_them() {
     let running = world.start(None);
     let mut client = connect(&running);
     let error = client.query("SELECT * FROM nothing").unwrap_err();
-    assert!(error.message().contains("\"nothing\" does not exist (42P01)"), "{error}");
+    assert!(
+        error
+            .message()
+            .contains("\"nothing\" does not exist (42P01)"),
+        "{error}"
+    );
     assert_eq!(error.detail_lines(), ["SELECT * FROM nothing"]);
     // The connection goes on.
     assert_eq!(client.query("SELECT 1").unwrap().len(), 1);

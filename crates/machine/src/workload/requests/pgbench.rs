@@ -31,7 +31,9 @@ pub(super) fn with_weight(text: &str) -> Result<(&str, u32), String> {
         None => Ok((text, 1)),
         Some((path, weight)) => match weight.parse() {
             Ok(weight) if !path.is_empty() => Ok((path, weight)),
-            _ => Err(format!("`{text}` is not a script with a weight, such as `x.sql@3`")),
+            _ => Err(format!(
+                "`{text}` is not a script with a weight, such as `x.sql@3`"
+            )),
         },
     }
 }
@@ -297,7 +299,11 @@ impl<'a> Expression<'a> {
         let mut term = self.product()?;
         while let Some(symbol) = self.take(&['+', '-']) {
             let (left, right) = (number(term)?, number(self.product()?)?);
-            term = Term::Number(if symbol == '+' { left + right } else { left - right });
+            term = Term::Number(if symbol == '+' {
+                left + right
+            } else {
+                left - right
+            });
         }
         Ok(term)
     }
@@ -389,7 +395,9 @@ impl<'a> Expression<'a> {
             _ => return Err(format!("`{name}` has another number of arguments")),
         };
         if from > to || from.fract() != 0.0 || to.fract() != 0.0 {
-            return Err(format!("`{name}` needs two integers, the smaller one first"));
+            return Err(format!(
+                "`{name}` needs two integers, the smaller one first"
+            ));
         }
         Ok(Term::Random(ParameterSettings {
             from: Some(from as i64),
@@ -461,7 +469,10 @@ mod tests {
             ("7 % 4 - :scale", "-7"),
         ] {
             let text = format!("\\set x {expression}\nSELECT :x");
-            assert_eq!(script(&text).unwrap().requests[0].send, format!("SELECT {value}"));
+            assert_eq!(
+                script(&text).unwrap().requests[0].send,
+                format!("SELECT {value}")
+            );
         }
     }
 
@@ -469,7 +480,10 @@ mod tests {
     fn distributions_have_their_shape() {
         let read = script("\\set x random_zipfian(1, 9, 1.2)\n\\set y :x\nSELECT :x, :y").unwrap();
         let x = &read.parameters["s0_x"];
-        assert_eq!((x.distribution, x.shape), (Some(DistributionName::Zipf), Some(1.2)));
+        assert_eq!(
+            (x.distribution, x.shape),
+            (Some(DistributionName::Zipf), Some(1.2))
+        );
         assert_eq!(read.requests[0].send, "SELECT {s0_x}, {s0_x}");
     }
 
@@ -478,7 +492,11 @@ mod tests {
         for (text, line, part) in [
             ("SELECT 1;\n\\sleep 5 ms\n", 2, "\\sleep"),
             ("SELECT 1;\nSELECT :nobody;\n", 2, "nobody"),
-            ("\\set x random(1, 2)\n\\set y :x + 1\nSELECT 1", 2, "random value"),
+            (
+                "\\set x random(1, 2)\n\\set y :x + 1\nSELECT 1",
+                2,
+                "random value",
+            ),
             ("\\set x random(2, 1)\n", 1, "smaller"),
             ("\\set x random(1)\n", 1, "number of arguments"),
             ("\\set x random_zipfian(1, 2)\n", 1, "number of arguments"),

@@ -93,7 +93,9 @@ impl Protocol for Postgresql {
                 b'Z' => return Ok(Some(Reply { length, outcome })),
                 b'E' => outcome = Outcome::Error(error_text(next.body).into()),
                 b'G' | b'W' => {
-                    return Err(Malformed("COPY from the client is not supported".to_owned()));
+                    return Err(Malformed(
+                        "COPY from the client is not supported".to_owned(),
+                    ));
                 }
                 b'C' if outcome == Outcome::Result && is_without_rows(next.body) => {
                     outcome = Outcome::Nothing("no row");
@@ -107,7 +109,14 @@ impl Protocol for Postgresql {
     fn open(&self, stream: &mut Stream, session: &Session<'_>) -> CheckedResult<()> {
         let mut out = Vec::new();
         let database = session.database.unwrap_or("postgres");
-        let words = ["user", USER, "database", database, "application_name", "perfquilt"];
+        let words = [
+            "user",
+            USER,
+            "database",
+            database,
+            "application_name",
+            "perfquilt",
+        ];
         let length = 4 + 4 + words.iter().map(|word| word.len() + 1).sum::<usize>() + 1;
         out.extend((length as i32).to_be_bytes());
         out.extend(VERSION.to_be_bytes());
@@ -154,7 +163,12 @@ fn finish(stream: &mut Stream, out: &[u8]) -> CheckedResult<()> {
             }
             continue;
         };
-        let number = |at: usize| body.get(at..at + 4)?.try_into().map(u32::from_be_bytes).ok();
+        let number = |at: usize| {
+            body.get(at..at + 4)?
+                .try_into()
+                .map(u32::from_be_bytes)
+                .ok()
+        };
         let mut server_process = None;
         match kind {
             b'Z' => {
@@ -163,10 +177,13 @@ fn finish(stream: &mut Stream, out: &[u8]) -> CheckedResult<()> {
             }
             b'E' => {
                 let text = String::from_utf8_lossy(error_text(body)).into_owned();
-                failure = Some(Error::bench(format!("the server reported an error: {text}")));
+                failure = Some(Error::bench(format!(
+                    "the server reported an error: {text}"
+                )));
             }
             b'R' if number(0) != Some(0) => {
-                let fault = "the server wants a password, where its pg_hba.conf should trust local users";
+                let fault =
+                    "the server wants a password, where its pg_hba.conf should trust local users";
                 return Err(Error::bench(fault));
             }
             b'K' => server_process = number(0),
@@ -239,7 +256,14 @@ fn error_text(body: &[u8]) -> &[u8] {
 /// Whether the tag of a completed command says that it found or changed no row, such as `SELECT 0`.
 fn is_without_rows(body: &[u8]) -> bool {
     let tag = body.strip_suffix(b"\0").unwrap_or(body);
-    let counts = [&b"SELECT"[..], b"INSERT", b"UPDATE", b"DELETE", b"MERGE", b"FETCH"];
+    let counts = [
+        &b"SELECT"[..],
+        b"INSERT",
+        b"UPDATE",
+        b"DELETE",
+        b"MERGE",
+        b"FETCH",
+    ];
     counts.iter().any(|command| tag.starts_with(command)) && tag.ends_with(b" 0")
 }
 
@@ -264,7 +288,8 @@ fn with_numbers(text: &str) -> Result<Vec<String>, String> {
         rest = after;
         if is_quoted {
             // A value alone needs no quotation marks.
-            let alone = parts[0].ends_with('\'') && after.starts_with('\'') && !after.starts_with("''");
+            let alone =
+                parts[0].ends_with('\'') && after.starts_with('\'') && !after.starts_with("''");
             if !alone {
                 return Err(format!(
                     "`{value}` is inside a quoted text, where a prepared statement has no values"
@@ -358,7 +383,10 @@ mod tests {
         let mut out = Vec::new();
         PREPARED.encode(request, &values, &mut out);
         let bind = b"\0s12\0\0\0\0\x01\0\0\0\x0234\0\0";
-        assert_eq!(out, bytes(&[(b'B', bind), (b'E', b"\0\0\0\0\0"), (b'S', b"")]));
+        assert_eq!(
+            out,
+            bytes(&[(b'B', bind), (b'E', b"\0\0\0\0\0"), (b'S', b"")])
+        );
     }
 
     #[test]
@@ -366,11 +394,17 @@ mod tests {
         let ready: (u8, &[u8]) = (b'Z', b"I");
         let error = b"SERROR\0C42P01\0Mrelation \"x\" does not exist\0\0";
         for (messages, outcome) in [
-            (vec![(b'T', &b"\0\0"[..]), (b'D', b"\0\0"), (b'C', b"SELECT 1\0")], Outcome::Result),
+            (
+                vec![(b'T', &b"\0\0"[..]), (b'D', b"\0\0"), (b'C', b"SELECT 1\0")],
+                Outcome::Result,
+            ),
             (vec![(b'2', b""), (b'C', b"SELECT 10\0")], Outcome::Result),
             (vec![(b'C', b"BEGIN\0")], Outcome::Result),
             (vec![(b'C', b"INSERT 0 1\0")], Outcome::Result),
-            (vec![(b'T', b"\0\0"), (b'C', b"SELECT 0\0")], Outcome::Nothing("no row")),
+            (
+                vec![(b'T', b"\0\0"), (b'C', b"SELECT 0\0")],
+                Outcome::Nothing("no row"),
+            ),
             (vec![(b'C', b"UPDATE 0\0")], Outcome::Nothing("no row")),
             (
                 vec![(b'N', b"x"), (b'E', error)],
@@ -391,7 +425,12 @@ mod tests {
 
     #[test]
     fn other_bytes_are_refused() {
-        for input in [&b"\0"[..], b"Z\0\0\0\x03", b"D\xff\xff\xff\xff", b"D\x7f\xff\xff\xff"] {
+        for input in [
+            &b"\0"[..],
+            b"Z\0\0\0\x03",
+            b"D\xff\xff\xff\xff",
+            b"D\x7f\xff\xff\xff",
+        ] {
             assert!(reply(input).is_err(), "{input:?}");
         }
         assert!(reply(&bytes(&[(b'G', b"")])).is_err());
