@@ -148,6 +148,13 @@ SERVERS = {
         function=r"^int processCommand\(client \*c\) \{\n",
         call=None,
     ),
+    "postgresql": dict(
+        original=ROOT / "examples/postgresql", recipe="quick", workload="point_select", licence="PostgreSQL",
+        count_blocks=3,
+        file="src/backend/tcop/pquery.c",
+        function=r"^bool\nPortalRun\(",
+        call=r"^\tAssert(Arg)?\(PortalIsValid\(portal\)\);\n",
+    ),
     "valkey": dict(
         original=ROOT / "examples/valkey", recipe="make", workload="get", licence="BSD-3-Clause",
         count_blocks=3,
@@ -169,13 +176,6 @@ SERVERS = {
         file="proto_text.c",
         function=r"^(static )?void process_command_ascii\(conn \*c, char \*command\) \{\n",
         call=r"^    assert\(c != NULL\);\n",
-    ),
-    "postgresql": dict(
-        original=ROOT / "examples/postgresql", recipe="quick", workload="point_select", licence="PostgreSQL",
-        count_blocks=3,
-        file="src/backend/tcop/pquery.c",
-        function=r"^bool\nPortalRun\(",
-        call=r"^\tAssert(Arg)?\(PortalIsValid\(portal\)\);\n",
     ),
     # The server of the tests: it answers each byte after some arithmetic.
     "toy": dict(

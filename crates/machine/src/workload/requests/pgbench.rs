@@ -166,9 +166,9 @@ impl Script<'_> {
                 .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
                 .collect();
             // `::` is a cast, and a variable that no line sets stands for itself, as in pgbench.
-            if after.starts_with("::") {
+            if let Some(cast) = after.strip_prefix("::") {
                 text.push_str("::");
-                rest = &after[2..];
+                rest = cast;
                 continue;
             }
             rest = &after[1 + name.len()..];
