@@ -6,75 +6,19 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::{BufRead, BufReader, Lines};
 use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Stdio};
+use std::time::Duration;
 
 use common::{Finished, TestEnvironment};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
-
-/// A queue that starts every job at once, on machines in turn; `refuse` has the names of jobs that end without having
-/// run, and while there is a file `closed` jobs that measure wait.
-const QUEUE: &str = r#"#!/bin/sh
-set -eu
-cd "$(dirname "$0")"
-mkdir -p jobs
-case $1 in
-    submit)
-        name=$2 program=$3 row=$4
-        echo "$name" >>submitted
-        if grep -qxs "$name" refuse; then
-            echo ended >"jobs/$name"
-            exit 0
-        fi
-        case $name in
-            *-facts-* | *-execution-*) ;;
-            *)
-                if [ -e closed ]; then
-                    echo queued >"jobs/$name"
-                    exit 0
-                fi
-                ;;
-        esac
-        machine=m$(($(wc -l <submitted) % 3))
-        echo "running $machine" >"jobs/$name"
-        setsid sh -c 'echo $$ >"jobs/$1.pid"; "$2" worker --machine "$3" "$4"; echo ended >"jobs/$1"' \
-            job "$name" "$program" "$machine" "$row" >>log 2>&1 &
-        # What is left of this process's group ends with it.
-        until [ -e "jobs/$name.pid" ]; do sleep 0.05; done
-        ;;
-    list)
-        for job in jobs/*; do
-            case $job in
-                *.pid | 'jobs/*') ;;
-                *) echo "${job#jobs/} $(cat "$job")" ;;
-            esac
-        done
-        ;;
-    cancel)
-        echo "$2" >>cancelled
-        [ ! -e "jobs/$2.pid" ] || kill -TERM -- "-$(cat "jobs/$2.pid")" 2>/dev/null || true
-        echo ended >"jobs/$2"
-        ;;
-esac
-"#;
 
 /// The toy series, built, with a queue.
 fn environment() -> TestEnvironment {
     let environment = TestEnvironment::with_fixture("toy");
-    environment.write("queue", QUEUE);
-    let queue = environment.workspace().join("queue");
-    fs::set_permissions(&queue, fs::Permissions::from_mode(0o755)).unwrap();
-    let config = environment.workspace().join("bench-config/perfquilt.toml");
-    let mut text = fs::read_to_string(&config).unwrap();
-    let words = |rest: &str| format!("[{:?}, {rest}]", queue.display().to_string());
-    text += &format!(
-        "\n[cluster]\nmachines = 2\n[cluster.command]\nsubmit = {}\nlist = {}\ncancel = {}\n",
-        words(r#""submit", "{name}", "{program}", "{file}""#),
-        words(r#""list""#),
-        words(r#""cancel", "{name}""#),
-    );
-    fs::write(&config, text).unwrap();
+    environment.add_queue();
     let built = environment.run(&["build", "--recipe", "make"]);
     assert_eq!(built.code, Some(0), "{}", built.stderr);
     environment
@@ -128,10 +72,8 @@ fn a_cluster_measures_the_plan_of_one_machine() {
     let finished = on_queue(&environment);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let (found, machines) = observations(&environment);
-    assert_eq!(
-        found.keys().collect::<Vec<_>>(),
-        expected.keys().collect::<Vec<_>>()
-    );
+    // Orders and layouts too.
+    assert_eq!(found, expected);
     // A block is one machine's, and so are the blocks of its row.
     assert!(machines.values().all(|of| of.len() == 1), "{machines:?}");
     for block in 0..8 {
@@ -223,6 +165,185 @@ fn jobs_that_end_without_results_are_submitted_again() {
     let blocks: BTreeSet<u64> = found.keys().filter(|key| !key.0).map(|key| key.1).collect();
     assert_eq!(blocks, (0..8).collect());
     environment.wait_until_no_process_is_left();
+}
+
+/// A text that must not leave the head's environment.
+const TOKEN: &str = "planted-5b1d77e0-token";
+
+/// A head that measures 16 blocks, on the queue.
+struct Head {
+    child: Child,
+    lines: Lines<BufReader<ChildStderr>>,
+    said: Vec<String>,
+}
+
+impl Head {
+    fn start(environment: &TestEnvironment) -> Self {
+        let args = [
+            "bench",
+            "--blocks",
+            "16",
+            "--resolution",
+            "0",
+            "--on",
+            "command",
+        ];
+        let mut child = environment
+            .command(&args)
+            .env("GITHUB_TOKEN", TOKEN)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        Head {
+            child,
+            lines,
+            said: Vec::new(),
+        }
+    }
+
+    /// Waits until it says `mark`.
+    fn reach(&mut self, mark: &str) {
+        loop {
+            let line = self.lines.next().transpose().unwrap();
+            let line = line.unwrap_or_else(|| panic!("no {mark:?}: {:#?}", self.said));
+            let found = line.contains(mark);
+            self.said.push(line);
+            if found {
+                return;
+            }
+        }
+    }
+
+    fn kill(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::KILL).unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its end, and checks that every block is stored once and that nothing of it is left.
+    fn succeed(mut self, environment: &TestEnvironment) -> String {
+        self.said.extend(self.lines.map_while(Result::ok));
+        let said = self.said.join("\n");
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {said}");
+        let (plan, machines) = observations(environment);
+        let blocks: BTreeSet<u64> = plan.keys().filter(|key| !key.0).map(|key| key.1).collect();
+        assert_eq!(blocks, (0..16).collect(), "{said}");
+        assert!(machines.values().all(|of| of.len() == 1), "{machines:?}");
+        environment.wait_until_no_process_is_left();
+        said
+    }
+}
+
+fn flag(environment: &TestEnvironment, name: &str) -> PathBuf {
+    environment.write(name, "");
+    environment.workspace().join(name)
+}
+
+/// Returns the running rows: the name and the process group of each.
+fn running(environment: &TestEnvironment) -> Vec<(String, Pid)> {
+    let jobs = environment.workspace().join("jobs");
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&jobs).unwrap().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        let state = fs::read_to_string(entry.path()).unwrap_or_default();
+        let pid = fs::read_to_string(jobs.join(format!("{name}.pid"))).unwrap_or_default();
+        let is_row = !name.contains("-facts-") && !name.contains("-execution-");
+        if is_row
+            && state.starts_with("running")
+            && let Ok(pid) = pid.trim().parse()
+        {
+            found.push((name, Pid::from_raw(pid).unwrap()));
+        }
+    }
+    found
+}
+
+/// The toy series, built, with a queue and with blocks that last.
+fn slow_environment() -> TestEnvironment {
+    let environment = environment();
+    let config = "bench-config/perfquilt.toml";
+    environment.replace(config, "block_seconds = 0.3", "block_seconds = 1.2");
+    environment
+}
+
+/// Waits until a row runs, and returns it.
+fn until_one_runs(environment: &TestEnvironment) -> (String, Pid) {
+    loop {
+        if let Some(row) = running(environment).pop() {
+            return row;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn machines_and_a_head_that_die_cost_no_block() {
+    let environment = slow_environment();
+    let mut head = Head::start(&environment);
+    head.reach("measure …");
+    // A machine loses its power.
+    let (name, group) = until_one_runs(&environment);
+    kill_process_group(group, Signal::KILL).unwrap();
+    environment.write(&format!("jobs/{name}"), "ended\n");
+    head.reach("its job ended without results");
+    until_one_runs(&environment);
+    head.kill();
+    let submitted = || fs::read_to_string(environment.workspace().join("submitted")).unwrap();
+    let before = submitted();
+    let running = running(&environment);
+    Head::start(&environment).succeed(&environment);
+    // The second head has found what was running.
+    let after = submitted();
+    let again = after.strip_prefix(&before).unwrap();
+    for (name, _) in running {
+        let row = name.rsplit_once('.').unwrap().1;
+        let is_it = |line: &str| {
+            !line.contains("-facts-") && line.rsplit_once('.').is_some_and(|of| of.1 == row)
+        };
+        assert!(!again.lines().any(is_it), "{name}: {again}");
+    }
+    // Nothing tells a job the head's secrets.
+    let environments = environment.workspace().join("environments");
+    assert!(!fs::read_to_string(environments).unwrap().contains(TOKEN));
+}
+
+#[test]
+fn a_queue_that_forgets_its_jobs_or_denies_them_has_no_block_stored_twice() {
+    let environment = slow_environment();
+    let late = flag(&environment, "late");
+    let mut head = Head::start(&environment);
+    head.reach("does not answer");
+    until_one_runs(&environment);
+    fs::remove_file(late).unwrap();
+    let forget = flag(&environment, "forget");
+    head.reach("its job ended without results");
+    fs::remove_file(forget).unwrap();
+    head.succeed(&environment);
+}
+
+#[test]
+fn a_queue_that_is_silent_or_full_for_a_while_costs_no_block() {
+    let environment = slow_environment();
+    let mut head = Head::start(&environment);
+    head.reach("forecast:");
+    let full = flag(&environment, "full");
+    head.reach("does not answer");
+    let turned_away = environment.workspace().join("turned-away");
+    let times = || {
+        let text = fs::read_to_string(&turned_away).unwrap_or_default();
+        text.lines().filter(|name| name.ends_with(".0")).count()
+    };
+    while times() < 2 {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let deaf = flag(&environment, "deaf");
+    fs::remove_file(full).unwrap();
+    std::thread::sleep(Duration::from_secs(5));
+    fs::remove_file(deaf).unwrap();
+    let said = head.succeed(&environment);
+    assert!(!said.contains("lost"), "{said}");
 }
 
 #[test]

@@ -60,6 +60,69 @@ fn a_dry_run_forecasts_and_measures_nothing() {
 }
 
 #[test]
+fn the_status_tells_what_to_do_next() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let next = |args: &[&str]| {
+        let shown = environment.run(args);
+        assert_eq!(shown.code, Some(0), "{}", shown.stderr);
+        let line = shown.stdout.lines().last().unwrap();
+        line.strip_prefix("next: ").unwrap().to_owned()
+    };
+    assert_eq!(
+        next(&["status"]),
+        "`perfquilt upstream fetch` imports the release"
+    );
+    assert_eq!(environment.run(&["upstream", "fetch"]).code, Some(0));
+    assert_eq!(
+        next(&["status"]),
+        "`perfquilt run` builds 3 points and measures all points"
+    );
+    assert_eq!(environment.run(&["run"]).code, Some(0));
+    // Without a command too.
+    assert_eq!(
+        next(&[]),
+        "`perfquilt report` shows the effects; every point is measured"
+    );
+    environment.replace("patches/0001-fewer-rounds.patch", "25000u", "20000u");
+    assert_eq!(
+        next(&["status"]),
+        "`perfquilt run` builds 2 points and measures points 1, 2"
+    );
+    let document = document(&environment, &["status", "--json"]);
+    assert_eq!(
+        document["next"],
+        serde_json::json!({"step": "run", "points": ["1", "2"], "unbuilt": 2})
+    );
+    // A branch with work that the series does not have.
+    assert_eq!(environment.run(&["edit"]).code, Some(0));
+    let branch = environment.workspace().join(".perfquilt/edit/toy-1.0");
+    let file = branch.join("work.h");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text + "/* end */\n").unwrap();
+    let committed = environment
+        .hermetic("git", &branch)
+        .args(["-c", "user.name=a", "-c", "user.email=a@example.invalid"])
+        .args(["commit", "--quiet", "-a", "-m", "work: an end"])
+        .status()
+        .unwrap();
+    assert!(committed.success());
+    assert_eq!(
+        next(&["status"]),
+        "`perfquilt refresh 1.0` writes the edit branch back to the series"
+    );
+    // Where there is no workspace, a script that forgot the command must not go on.
+    let elsewhere = environment.workspace();
+    let elsewhere = elsewhere.parent().unwrap().to_str().unwrap();
+    let shown = environment
+        .hermetic(env!("CARGO_BIN_EXE_perfquilt"), elsewhere.as_ref())
+        .output()
+        .unwrap();
+    assert_eq!(shown.status.code(), Some(2));
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(text.contains("perfquilt init DIR"), "{text}");
+}
+
+#[test]
 fn a_budget_ends_the_experiment_and_is_not_used_twice() {
     let environment = TestEnvironment::with_fixture("toy");
     let built = environment.run(&["build"]);

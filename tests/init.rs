@@ -29,22 +29,7 @@ fn a_new_workspace_has_the_repositorys_configuration() {
     assert_eq!(made.code, Some(0), "{}", made.stderr);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let new = environment.workspace().join("new");
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    files(root, "bench-config", &mut ours);
-    files(&new, "bench-config", &mut theirs);
-    assert_eq!(ours, theirs);
-    for name in ours {
-        let ours = fs::read_to_string(root.join(&name)).unwrap();
-        // The series of single releases are this repository's.
-        let lines = ours.split_inclusive('\n');
-        let kept =
-            |line: &&str| !(name.ends_with("/perfquilt.toml") && line.starts_with("patches ="));
-        assert_eq!(
-            lines.filter(kept).collect::<String>(),
-            fs::read_to_string(new.join(&name)).unwrap(),
-            "{name}"
-        );
-    }
+    assert_same_configuration(root, &new);
     let listed = environment.run(&["-C", "new", "upstream", "list"]);
     assert_eq!(listed.code, Some(0), "{}", listed.stderr);
     assert!(
@@ -54,6 +39,43 @@ fn a_new_workspace_has_the_repositorys_configuration() {
     );
     let linted = environment.run(&["-C", "new", "lint"]);
     assert_eq!(linted.code, Some(0), "{}", linted.stderr);
+}
+
+#[test]
+fn a_new_workspace_for_another_server_has_the_configuration_of_its_example() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    for server in ["memcached", "nginx", "redis", "valkey"] {
+        let made = environment.run(&["init", "--server", server, server]);
+        assert_eq!(made.code, Some(0), "{}", made.stderr);
+        let new = environment.workspace().join(server);
+        assert_same_configuration(&root.join(server), &new);
+        let linted = environment.run(&["-C", server, "lint"]);
+        assert_eq!(linted.code, Some(0), "{}", linted.stderr);
+    }
+    let refused = environment.run(&["init", "--server", "valky", "new"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("valkey"), "{}", refused.stderr);
+}
+
+/// Compares the configuration of a new workspace with the one it was made of.
+fn assert_same_configuration(root: &Path, new: &Path) {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    files(root, "bench-config", &mut ours);
+    files(new, "bench-config", &mut theirs);
+    assert_eq!(ours, theirs);
+    for name in ours {
+        let ours = fs::read_to_string(root.join(&name)).unwrap();
+        // The series of single releases stay where they are.
+        let lines = ours.split_inclusive('\n');
+        let kept =
+            |line: &&str| !(name.ends_with("/perfquilt.toml") && line.starts_with("patches ="));
+        assert_eq!(
+            lines.filter(kept).collect::<String>(),
+            fs::read_to_string(new.join(&name)).unwrap(),
+            "{name}"
+        );
+    }
 }
 
 #[test]

@@ -41,9 +41,9 @@ fn status_and_stack() {
     );
     insta::assert_snapshot!(space.ok(&["status"]), @r"
     srv-1.0, 2 patches
-    the release is not imported yet; run `perfquilt upstream fetch`
     1  0001-five.patch                     -          change line 5
     2  sub/0002-a-very-long-name-for-a-p…  -          change line 9
+    next: `perfquilt upstream fetch` imports the release
     ");
     insta::assert_snapshot!(space.ok(&["stack", "-q"]), @r"
     0  50fc633c8bd3             srv-1.0

@@ -143,11 +143,32 @@ SERVERS = {
     ),
     "redis": dict(
         original=ROOT / "examples/redis", recipe="make", workload="get", licence="BSD-3-Clause",
-        # The places of keys in its hash tables are drawn at every start, and decide the counts too.
-        count_blocks=16,
+        count_blocks=3,
         file="src/server.c",
         function=r"^int processCommand\(client \*c\) \{\n",
         call=None,
+    ),
+    "valkey": dict(
+        original=ROOT / "examples/valkey", recipe="make", workload="get", licence="BSD-3-Clause",
+        count_blocks=3,
+        file="src/server.c",
+        function=r"^int processCommand\(client \*c\) \{\n",
+        call=None,
+    ),
+    "nginx": dict(
+        original=ROOT / "examples/nginx", recipe="make", workload="static", licence="BSD-2-Clause",
+        count_blocks=3,
+        file="src/http/ngx_http_request.c",
+        # The type stands on a line of its own.
+        function=r"^void\nngx_http_process_request\(ngx_http_request_t \*r\)\n\{\n",
+        call=r"^    c = r->connection;\n",
+    ),
+    "memcached": dict(
+        original=ROOT / "examples/memcached", recipe="make", workload="get", licence="BSD-3-Clause",
+        count_blocks=3,
+        file="proto_text.c",
+        function=r"^(static )?void process_command_ascii\(conn \*c, char \*command\) \{\n",
+        call=r"^    assert\(c != NULL\);\n",
     ),
     # The server of the tests: it answers each byte after some arithmetic.
     "toy": dict(

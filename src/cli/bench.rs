@@ -20,11 +20,14 @@ use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_store::Store;
 
+/// The preset of commands that name none.
+pub(super) const DEFAULT_PRESET: &str = "quick";
+
 /// Measurement options, shared by `run` and `bench`.
 #[derive(Debug, Clone, Args)]
 pub struct MeasuringOptions {
     /// Preset for building and measuring: a [preset.NAME] of the configuration
-    #[arg(long, value_name = "NAME", default_value = "quick")]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_PRESET)]
     preset: String,
     /// Workload to measure instead of the preset's; may be repeated
     #[arg(long = "workload", value_name = "NAME")]

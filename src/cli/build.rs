@@ -6,6 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Context;
+use super::bench::DEFAULT_PRESET;
 use super::output::cut;
 use perfquilt_machine::build::Built;
 use perfquilt_measure::run::{BuiltPoint, RunRequest, build_points, prepare};
@@ -53,7 +54,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let progress = context.output.progress();
     let recipe = match &arguments.recipe {
         Some(recipe) => recipe,
-        None => &ws.config.preset("quick")?.recipe,
+        None => &ws.config.preset(DEFAULT_PRESET)?.recipe,
     };
     ws.config.recipe(recipe)?;
     let prepared = prepare(&ws, arguments.release.as_deref(), progress)?;

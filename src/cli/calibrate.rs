@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Context;
+use super::bench::DEFAULT_PRESET;
 use super::bench::with_blocks;
 use super::output_file::writable;
 use perfquilt_calibrate::real::RealRequest;
@@ -41,7 +42,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 20, requires = "real")]
     repeats: u32,
     /// Preset of --real
-    #[arg(long, value_name = "NAME", default_value = "quick", requires = "real")]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_PRESET, requires = "real")]
     preset: String,
     /// Number of copies of the release in place of patches, for --real
     #[arg(long, value_name = "N", default_value_t = 4, requires = "real")]

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 
 use super::Context;
 use super::output::shown;
-use perfquilt_config::init::init;
+use perfquilt_config::init::{TEMPLATES, init, template};
 use perfquilt_model::error::Result;
 
 /// Arguments of `perfquilt init`.
@@ -14,12 +15,20 @@ use perfquilt_model::error::Result;
 #[command(after_help = "Examples:
   perfquilt init my-series && cd my-series
   perfquilt upstream fetch && perfquilt status
+  perfquilt init --server valkey my-series
 
-The new workspace is for MariaDB. For another server, adapt bench-config/: docs/reference.md, `[server]`.")]
+For a server that is not listed, start from the nearest one: CONTRIBUTING.md, \"Add a server\".")]
 pub struct Arguments {
     /// Folder of the workspace (default: this one, or that of -C)
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Server that the patches are for
+    #[arg(long, value_name = "SERVER", default_value = TEMPLATES[0].server, value_parser = servers())]
+    server: String,
+}
+
+fn servers() -> PossibleValuesParser {
+    PossibleValuesParser::new(TEMPLATES.iter().map(|template| template.server))
 }
 
 /// Runs `perfquilt init`.
@@ -36,7 +45,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         .dir
         .as_ref()
         .map_or_else(|| base.to_owned(), |dir| base.join(dir));
-    let written = init(&dir)?;
+    let written = init(&dir, template(&arguments.server)?)?;
     if context.output.json() {
         let document = serde_json::json!({
             "schema": 1,

@@ -31,6 +31,7 @@ mod stack;
 mod status;
 mod terminal;
 mod upstream;
+mod welcome;
 mod worker;
 
 use std::cell::RefCell;
@@ -52,17 +53,12 @@ pub use output::Output;
 
 /// Measure what each patch of a performance series is worth, on the complete server
 #[derive(Debug, Parser)]
-#[command(
-    name = "perfquilt",
-    version,
-    max_term_width = 100,
-    arg_required_else_help = true
-)]
+#[command(name = "perfquilt", version, max_term_width = 100)]
 struct Cli {
     #[command(flatten)]
     global: Global,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 /// Flags that every command takes.
@@ -216,7 +212,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             .with_filter(ours);
         tracing_subscriber::registry().with(lines).init();
     }
-    let for_git = matches!(&cli.command, Command::Bisect(arguments) if arguments.is_for_git());
+    let for_git =
+        matches!(&cli.command, Some(Command::Bisect(arguments)) if arguments.is_for_git());
     let context = Context {
         global: cli.global,
         output,
@@ -282,7 +279,10 @@ fn print_clap_error(error: &clap::Error, args: &[OsString]) -> ExitCode {
     }
 }
 
-fn dispatch(context: &Context, command: Command) -> Result<ExitCode> {
+fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
+    let Some(command) = command else {
+        return welcome::run(context);
+    };
     let done = match command {
         Command::Run(arguments) => return run::run(context, &arguments),
         Command::Init(arguments) => init::run(context, &arguments),

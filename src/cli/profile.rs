@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::Context;
+use super::bench::DEFAULT_PRESET;
 use super::report_options::choose_format;
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
@@ -156,7 +157,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let quick = ws
         .config
         .preset
-        .get("quick")
+        .get(DEFAULT_PRESET)
         .or(ws.config.preset.values().next());
     let recipe = match (&arguments.recipe, quick) {
         (Some(recipe), _) => recipe.as_str(),

@@ -116,19 +116,19 @@ fn forecast_text(found: &RunForecast, preset: &Preset) -> String {
         0 => "all points are built".to_owned(),
         count => format!("{} to build", counted(count, "point", "points")),
     };
-    let mut servers = format!("{} at once", of.servers);
-    if of.lanes > 1 {
-        servers += &format!(" on each of {} lanes", of.lanes);
-    }
+    let mut servers = format!("{} at once{}", of.servers, of.places());
     if of.windows > 1 {
         servers += &format!(", in {} windows", of.windows);
     }
-    let memory = match of.memory {
-        Some(memory) => format!("{} of {} available", gib(memory), gib(of.available_memory)),
-        None => format!(
-            "unknown before the data is prepared; {} available",
-            gib(of.available_memory)
-        ),
+    let needed = of
+        .memory
+        .map_or_else(|| "unknown before the data is prepared".to_owned(), gib);
+    let memory = match of.available_memory {
+        Some(available) if of.memory.is_some() => {
+            format!("{needed} of {} available", gib(available))
+        }
+        Some(available) => format!("{needed}; {} available", gib(available)),
+        None => format!("{needed}, on each machine"),
     };
     let mut blocks = match preset.resolution {
         Some(resolution) if of.blocks < of.most_blocks => format!(

@@ -4,10 +4,12 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
+use super::bench;
 use super::output::{counted, cut, pad};
+use perfquilt_measure::run::{NextStep, Prepared, next_step, prepare};
 use perfquilt_model::error::Result;
+use perfquilt_model::point::Point;
 use perfquilt_patches::series::Series;
-use perfquilt_patches::stack;
 use perfquilt_patches::upstream::{self, Objects};
 use perfquilt_report::width;
 
@@ -21,7 +23,7 @@ pub struct Status {}
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Those of [`Series::load`] and [`stack::apply`].
+/// Those of [`Series::load`], [`prepare`] and [`next_step`].
 pub fn run(context: &Context, _args: &Status) -> Result<()> {
     let ws = context.workspace()?;
     let series = Series::load(&ws)?;
@@ -34,12 +36,17 @@ pub fn run(context: &Context, _args: &Status) -> Result<()> {
     let at_hand = current.is_some_and(upstream::ReleaseStatus::is_available);
     // `status` must not use the network, so a release that is not fetched stays unapplied.
     let applied = if at_hand && Objects::open(&ws.object_store()).is_ok() {
-        let release = upstream::ensure(&ws, None, context.output.progress())?;
-        Some(stack::apply(&ws, &release, &series)?)
+        Some(prepare(&ws, None, context.output.progress())?)
     } else {
         None
     };
-    let steps = applied.as_ref().map(|stack| stack.steps.as_slice());
+    let next = match &applied {
+        Some(prepared) => next_step(&ws, prepared, bench::DEFAULT_PRESET)?,
+        None => Some(NextStep::Fetch),
+    };
+    let steps = applied
+        .as_ref()
+        .map(|Prepared { stack, .. }| stack.steps.as_slice());
     if context.output.json() {
         let patches: Vec<_> = series
             .patches()
@@ -63,13 +70,11 @@ pub fn run(context: &Context, _args: &Status) -> Result<()> {
             "release": name,
             "imported": at_hand,
             "patches": patches,
+            "next": next,
         }));
     }
     let count = series.patches().len();
     let mut text = format!("{name}, {}\n", counted(count, "patch", "patches"));
-    if !at_hand {
-        text.push_str("the release is not imported yet; run `perfquilt upstream fetch`\n");
-    }
     let digits = count.to_string().len();
     let names = series.patches().iter().map(|patch| width(&patch.name));
     let room = names.max().unwrap_or(0).min(34);
@@ -84,5 +89,46 @@ pub fn run(context: &Context, _args: &Status) -> Result<()> {
         text.push_str(&cut(&line, 80));
         text.push('\n');
     }
+    if let Some(next) = next {
+        text += &format!("next: {}\n", advice(&next, count));
+    }
     context.output.print(&text)
+}
+
+/// Returns the command of the next step, and what it does.
+fn advice(next: &NextStep, patches: usize) -> String {
+    match next {
+        NextStep::Fetch => "`perfquilt upstream fetch` imports the release".to_owned(),
+        NextStep::Refresh { version } => {
+            format!("`perfquilt refresh {version}` writes the edit branch back to the series")
+        }
+        NextStep::Doctor => "`perfquilt doctor` shows what this machine lacks to build".to_owned(),
+        NextStep::Run { points, unbuilt } => {
+            let builds = match unbuilt {
+                0 => String::new(),
+                count => format!("builds {} and ", counted(*count, "point", "points")),
+            };
+            let all = points.len() > patches;
+            let what = match points.as_slice() {
+                _ if all => "all points".to_owned(),
+                [point] => format!("point {point}"),
+                points => format!("points {}", listed(points)),
+            };
+            format!("`perfquilt run` {builds}measures {what}")
+        }
+        NextStep::Report => {
+            "`perfquilt report` shows the effects; every point is measured".to_owned()
+        }
+    }
+}
+
+/// Lists the first few points.
+fn listed(points: &[Point]) -> String {
+    const MOST: usize = 5;
+    let names = points.iter().take(MOST).map(Point::to_string);
+    let mut text = names.collect::<Vec<_>>().join(", ");
+    if points.len() > MOST {
+        text += &format!(" and {} more", points.len() - MOST);
+    }
+    text
 }

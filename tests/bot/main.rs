@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
 
 mod ahead;
+mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 mod fork;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -120,6 +121,23 @@ impl TestEnvironment {
         let code = child.wait().unwrap().code();
         self.wait_until_no_process_is_left();
         code
+    }
+
+    /// Adds `tests/fixtures/queue` to the workspace, as its cluster of two machines.
+    pub fn add_queue(&self) {
+        self.write("queue", include_str!("../fixtures/queue"));
+        let queue = self.workspace().join("queue");
+        fs::set_permissions(&queue, fs::Permissions::from_mode(0o755)).unwrap();
+        let words = |rest: &str| format!("[{:?}, {rest}]", queue.display().to_string());
+        let cluster = format!(
+            "\n[cluster]\nmachines = 2\n[cluster.command]\nsubmit = {}\nlist = {}\ncancel = {}\n",
+            words(r#""submit", "{name}", "{program}", "{file}""#),
+            words(r#""list""#),
+            words(r#""cancel", "{name}""#),
+        );
+        let config = self.workspace().join("bench-config/perfquilt.toml");
+        let text = fs::read_to_string(&config).unwrap();
+        fs::write(&config, text + &cluster).unwrap();
     }
 
     /// Fails when it takes longer than ten seconds. What was killed may be there for a moment still.

@@ -124,8 +124,15 @@ pub(super) fn build_arguments(
         Command::RunPatch { .. } | Command::DropDryRun { .. } => usual,
         _ => return None,
     };
-    let recipe = &config.preset.get(preset)?.recipe;
-    let mut words = vec!["build".to_owned(), "--recipe".to_owned(), recipe.clone()];
+    let preset = config.preset.get(preset)?;
+    let mut words = vec![
+        "build".to_owned(),
+        "--recipe".to_owned(),
+        preset.recipe.clone(),
+    ];
+    if let Some(on) = &preset.on {
+        words.extend(["--on".to_owned(), on.clone()]);
+    }
     if let Some(points) = points(command, count) {
         // Every measurement includes the unpatched release.
         words.push("0".to_owned());

@@ -16,6 +16,8 @@ const MOST_NAMES: u32 = 99;
 /// Consecutive looks that find no job of a row without results before it is submitted again: a job that has just ended
 /// may have published what a network file system does not show yet.
 const LOOKS: u32 = 2;
+/// After each submission that failed, the next one waits for twice as many looks, up to this many times.
+const MOST_DOUBLINGS: u32 = 5;
 
 /// What became of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +96,8 @@ struct Open {
     earlier: Option<u32>,
     /// Attempts up to this one count no longer: their results said that they failed.
     given_up: u32,
+    /// Attempts whose submission failed and of which the engine knows no job: a queue may be full for hours.
+    refused: BTreeSet<u32>,
     /// The machine that runs it, as the engine calls it.
     machine: Option<String>,
     /// Machines on which it failed, which are not to run it again.
@@ -235,6 +239,10 @@ impl<'e> Dispatch<'e> {
                 .max()
                 .unwrap_or(0);
             open.attempts = open.attempts.max(submitted);
+            for (attempt, _) in &states {
+                // It was accepted all the same.
+                open.refused.remove(attempt);
+            }
             self.latest = self.latest.max(submitted);
             let all_ended = states.iter().all(|(_, state)| **state == JobState::Ended);
             let earlier = *open
@@ -265,11 +273,12 @@ impl<'e> Dispatch<'e> {
                 continue;
             }
             open.missed += u32::from(open.attempts > 0);
-            if open.attempts > 0 && open.missed < LOOKS {
+            let refused = u32::try_from(open.refused.len()).unwrap_or(u32::MAX);
+            if open.attempts > 0 && open.missed < LOOKS << refused.min(MOST_DOUBLINGS) {
                 continue;
             }
             open.missed = 0;
-            if open.attempts == (earlier + MOST_ATTEMPTS).min(MOST_NAMES) {
+            if open.attempts == (earlier + refused + MOST_ATTEMPTS).min(MOST_NAMES) {
                 self.open.remove(&row);
                 self.lost.insert(row);
                 notices.push(Notice::Lost { row });
@@ -277,7 +286,7 @@ impl<'e> Dispatch<'e> {
             }
             open.attempts += 1;
             self.latest = self.latest.max(open.attempts);
-            let attempt = open.attempts - earlier;
+            let attempt = open.attempts - earlier - refused;
             if attempt > 1 {
                 let reason = match open.failed_on.last() {
                     Some(machine) if open.given_up + 1 == open.attempts => {
@@ -297,7 +306,7 @@ impl<'e> Dispatch<'e> {
         for ((attempt, not_on), rows) in due {
             let array = JobArray {
                 name: self.name(attempt),
-                rows,
+                rows: rows.clone(),
                 not_on,
                 ..self.array.clone()
             };
@@ -305,6 +314,11 @@ impl<'e> Dispatch<'e> {
                 Ok(()) => {}
                 // It may have been accepted all the same, which the next looks show.
                 Err(error) if error.kind() == Kind::Bench => {
+                    for row in rows {
+                        if let Some(open) = self.open.get_mut(&row) {
+                            open.refused.insert(attempt);
+                        }
+                    }
                     notices.push(Notice::Unknown(error.message().to_owned()));
                 }
                 Err(error) => return Err(error),
@@ -340,6 +354,7 @@ mod tests {
         jobs: Mutex<BTreeMap<(String, u32), JobState>>,
         silent: Mutex<bool>,
         loses_answers: Mutex<bool>,
+        full: Mutex<bool>,
         submitted: Mutex<Vec<Submission>>,
     }
 
@@ -347,6 +362,9 @@ mod tests {
         fn submit(&self, array: &JobArray) -> Result<()> {
             let mut submitted = self.submitted.lock().unwrap();
             submitted.push((array.name.clone(), array.rows.clone(), array.not_on.clone()));
+            if *self.full.lock().unwrap() {
+                return Err(Error::bench("too many jobs"));
+            }
             let mut jobs = self.jobs.lock().unwrap();
             for &row in &array.rows {
                 jobs.insert((array.name.clone(), row), JobState::Queued);
@@ -479,6 +497,38 @@ mod tests {
             assert_eq!(dispatch.look().unwrap(), []);
         }
         assert_eq!(engine.submissions(), 1);
+    }
+
+    #[test]
+    fn a_full_queue_uses_up_no_attempt_and_is_asked_ever_more_rarely() {
+        let engine = Scripted::default();
+        *engine.full.lock().unwrap() = true;
+        let mut dispatch = Dispatch::new(&engine, array(&[0]));
+        let mut looks_between = Vec::new();
+        for _ in 0..7 {
+            let before = engine.submissions();
+            let mut looks = 0;
+            while engine.submissions() == before {
+                dispatch.look().unwrap();
+                looks += 1;
+            }
+            looks_between.push(looks);
+        }
+        assert_eq!(looks_between, [1, 4, 8, 16, 32, 64, 64]);
+        *engine.full.lock().unwrap() = false;
+        while engine.submissions() == 7 {
+            dispatch.look().unwrap();
+        }
+        assert_eq!(dispatch.counts().queued, 1);
+        // The jobs that were accepted are its attempts.
+        let mut notices = Vec::new();
+        for _ in 0..300 {
+            let latest = engine.submissions();
+            engine.set(&format!("w-{latest}"), 0, JobState::Ended);
+            notices.extend(dispatch.look().unwrap());
+        }
+        assert_eq!(engine.submissions(), 10);
+        assert_eq!(notices.last(), Some(&Notice::Lost { row: 0 }));
     }
 
     #[test]

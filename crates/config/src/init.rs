@@ -1,4 +1,4 @@
-//! Creation of workspaces: the configuration for MariaDB that this repository uses, and an empty series.
+//! Creation of workspaces: the configurations that this repository and its examples use, and an empty series.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,87 @@ macro_rules! bundled {
     ($path:literal) => {
         ($path, include_str!(concat!("../../../", $path)))
     };
+    // Files of an example, whose workspace is the folder `$root`.
+    ($root:literal: $($path:literal)*) => {
+        &[$(($path, include_str!(concat!("../../../", $root, "/", $path)))),*]
+    };
 }
 
-/// The files of a new workspace. `tests/init.rs` compares this list with the repository's own `bench-config/`.
-const FILES: &[BundledFile] = &[
+/// A server that workspaces can be created for.
+#[derive(Debug, Clone, Copy)]
+pub struct Template {
+    /// The name on the command line.
+    pub server: &'static str,
+    files: &'static [BundledFile],
+}
+
+/// The servers. `tests/init.rs` compares their files with the configurations of this repository and its examples.
+pub const TEMPLATES: &[Template] = &[
+    Template {
+        server: "mariadb",
+        files: MARIADB,
+    },
+    Template {
+        server: "memcached",
+        files: bundled!("examples/memcached":
+            "bench-config/packages.txt"
+            "bench-config/workloads/get.toml"
+            "bench-config/workloads/set.toml"
+            "bench-config/perfquilt.toml"
+        ),
+    },
+    Template {
+        server: "nginx",
+        files: bundled!("examples/nginx":
+            "bench-config/nginx.conf"
+            "bench-config/packages.txt"
+            "bench-config/workloads/browser.toml"
+            "bench-config/workloads/static.toml"
+            "bench-config/www/index.html"
+            "bench-config/perfquilt.toml"
+        ),
+    },
+    Template {
+        server: "redis",
+        files: bundled!("examples/redis":
+            "bench-config/hash-seed.c"
+            "bench-config/packages.txt"
+            "bench-config/redis.conf"
+            "bench-config/workloads/get.toml"
+            "bench-config/workloads/lrange.toml"
+            "bench-config/workloads/mset.toml"
+            "bench-config/workloads/set.toml"
+            "bench-config/perfquilt.toml"
+        ),
+    },
+    Template {
+        server: "valkey",
+        files: bundled!("examples/valkey":
+            "bench-config/hash-seed.c"
+            "bench-config/packages.txt"
+            "bench-config/valkey.conf"
+            "bench-config/workloads/get.toml"
+            "bench-config/workloads/lrange.toml"
+            "bench-config/workloads/mset.toml"
+            "bench-config/workloads/set.toml"
+            "bench-config/workloads/zrange.toml"
+            "bench-config/perfquilt.toml"
+        ),
+    },
+];
+
+/// Files that are the same for every server.
+const COMMON: &[BundledFile] = &[
+    (
+        "series",
+        "# The patches in order, one a line, in quilt's format.\n",
+    ),
+    (".gitignore", ".perfquilt/\n"),
+];
+
+/// The files for MariaDB. The configuration comes last, as for all servers, because it marks a folder as a workspace:
+/// after an interruption, the same command continues.
+const MARIADB: &[BundledFile] = &[
     bundled!("bench-config/cmake/precompile.cmake"),
     bundled!("bench-config/handler/reads.sql"),
     bundled!("bench-config/packages.txt"),
@@ -74,26 +151,34 @@ const FILES: &[BundledFile] = &[
     bundled!("bench-config/workloads/string_append.toml"),
     bundled!("bench-config/workloads/string_append_concat.toml"),
     bundled!("bench-config/workloads/string_append_quote.toml"),
-    (
-        "series",
-        "# The patches in order, one a line, in quilt's format.\n",
-    ),
-    (".gitignore", ".perfquilt/\n"),
-    // This file comes last because it marks a folder as a workspace: after an interruption, the same command
-    // continues.
     bundled!("bench-config/perfquilt.toml"),
 ];
 
-/// Start of the lines for this repository's release-specific series, which a new workspace does not have.
+/// Start of the lines for release-specific series, which a new workspace does not have.
 const OWN_SERIES: &str = "patches = ";
 
-/// Creates a workspace in `dir`, and `dir` itself if it is missing. Existing files are never changed. Returns the
+/// Returns the template for a server.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a server without a template.
+pub fn template(server: &str) -> Result<&'static Template> {
+    let template = TEMPLATES.iter().find(|template| template.server == server);
+    template.ok_or_else(|| {
+        let names: Vec<String> = TEMPLATES
+            .iter()
+            .map(|template| template.server.to_owned())
+            .collect();
+        Error::unknown("template for the server", server, names.iter())
+    })
+}
+
+/// Creates a workspace for a server in `dir`, and `dir` itself if it is missing. Existing files are never changed. Returns the
 /// written files, relative to `dir`.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `dir` is a workspace already;
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be written.
-pub fn init(dir: &Path) -> Result<Vec<PathBuf>> {
+pub fn init(dir: &Path, template: &Template) -> Result<Vec<PathBuf>> {
     if dir.join(CONFIG_FILE).exists() {
         return Err(
             Error::usage(format!("{} is a workspace already", dir.display()))
@@ -109,7 +194,7 @@ pub fn init(dir: &Path) -> Result<Vec<PathBuf>> {
         std::os::unix::fs::symlink("../series", &link).map_err(|e| Error::io("link", &link, &e))?;
         written.push(PathBuf::from("patches/series"));
     }
-    for (name, content) in FILES {
+    for (name, content) in COMMON.iter().chain(template.files) {
         let path = dir.join(name);
         if path.exists() {
             continue;
@@ -133,18 +218,24 @@ mod tests {
     #[test]
     fn an_interrupted_init_continues() {
         let folder = tempfile::tempdir().unwrap();
+        let redis = template("redis").unwrap();
         let obstacle = folder.path().join("bench-config/workloads");
         fs::create_dir(folder.path().join("bench-config")).unwrap();
         fs::write(&obstacle, "").unwrap();
-        init(folder.path()).unwrap_err();
+        init(folder.path(), redis).unwrap_err();
         assert!(!folder.path().join(CONFIG_FILE).exists());
         fs::remove_file(&obstacle).unwrap();
-        init(folder.path()).unwrap();
-        assert!(
-            FILES
-                .iter()
-                .all(|(name, _)| folder.path().join(name).is_file())
-        );
-        assert!(init(folder.path()).is_err());
+        init(folder.path(), redis).unwrap();
+        let mut files = COMMON.iter().chain(redis.files);
+        assert!(files.all(|(name, _)| folder.path().join(name).is_file()));
+        assert!(init(folder.path(), redis).is_err());
+    }
+
+    #[test]
+    fn every_template_ends_with_the_file_that_marks_a_workspace() {
+        for template in TEMPLATES {
+            let last = template.files.last().map(|(name, _)| *name);
+            assert_eq!(last, Some(CONFIG_FILE), "{}", template.server);
+        }
     }
 }

@@ -4,6 +4,7 @@ pub mod bisect;
 pub mod commits;
 mod explain;
 mod jobs;
+mod next_step;
 mod rebased;
 pub mod releases;
 pub mod request;
@@ -35,6 +36,7 @@ use perfquilt_store::{ExperimentId, Store};
 use serde::Serialize;
 
 pub use jobs::build_task;
+pub use next_step::{NextStep, next_step};
 pub use rebased::build_rebased;
 pub use sandboxed::run_in_sandbox;
 pub use target::Target;

@@ -295,14 +295,20 @@ impl<'a> Collector<'a> {
     ) -> Option<Stopping> {
         let planned = &self.supplement.planned;
         let tables = &effects.completed[0].blocks;
-        Stopping::of(
+        let stopping = Stopping::of(
             planned,
             patches,
             total,
             tables,
             &self.unexecuted,
             &effects.untimed,
-        )
+        )?;
+        let source = &effects.completed[0];
+        if source.machines.units(false).is_none() {
+            return Some(stopping);
+        }
+        let (workloads, _) = self.workloads();
+        Some(stopping.on_machines(&machines(source, &workloads), patches, total))
     }
 
     /// Computes the effects of groups from the first look alone: how many blocks it has was fixed beforehand.

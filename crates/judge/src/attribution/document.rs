@@ -103,7 +103,7 @@ pub struct Stopping {
     /// The effects whose intervals are still too wide.
     pub open: Vec<OpenEffect>,
     /// The expected number of further blocks without the maximum; `null` before the standard deviation can be
-    /// estimated.
+    /// estimated, and where machines are the units and differ too much for any number of blocks.
     pub expected: Option<u32>,
     /// Whether the experiment has ended: no effect is open, or the blocks are used up.
     pub ended: bool,

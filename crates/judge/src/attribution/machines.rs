@@ -7,7 +7,7 @@ use crate::stats::Units;
 
 /// From so many machines on, a machine is the unit of intervals, which then hold for all machines of the class; with
 /// fewer, they hold for these machines alone. Intervals over five means would be half as wide again.
-pub(super) const FEWEST_AS_UNITS: usize = 6;
+pub const FEWEST_MACHINES_AS_UNITS: usize = 6;
 
 /// The machines of timed blocks.
 #[derive(Debug, Clone, Default)]
@@ -103,6 +103,6 @@ impl Machines {
     /// Returns the machines as units of the blocks over all points, or of the direct ones; `None` if there are too few.
     pub(super) fn units(&self, direct: bool) -> Option<&Units> {
         let of = if direct { &self.direct } else { &self.blocks };
-        (self.count() >= FEWEST_AS_UNITS).then(|| of.units())
+        (self.count() >= FEWEST_MACHINES_AS_UNITS).then(|| of.units())
     }
 }

@@ -37,6 +37,7 @@ pub use document::{
     TransactionCost, Verdict,
 };
 pub use functions::{compared, function_changes};
+pub use machines::FEWEST_MACHINES_AS_UNITS;
 pub use unexecuted::Unexecuted;
 pub use within::WithinBlocks;
 

@@ -1,12 +1,14 @@
 //! Evaluation of the stopping rule.
 
-use super::document::{Effect, EffectKind, OpenEffect, PatchEffects, SUITE, Stopping};
+use super::document::{
+    Effect, EffectKind, MachineNoise, OpenEffect, PatchEffects, SUITE, Stopping,
+};
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use super::tables::TablesByMeter;
 use super::unexecuted::Unexecuted;
-use crate::stats::{BlockTable, blocks_needed, half_width};
+use crate::stats::{BlockTable, blocks_needed, blocks_needed_on_machines, half_width};
 use perfquilt_model::observation::PlannedBlocks;
 
 /// The limit of forecasts, far above any practical number of blocks.
@@ -118,5 +120,63 @@ impl Stopping {
             },
             ended,
         })
+    }
+
+    /// Returns the same state with the blocks that are expected on `machines`, where these are the units: more blocks are
+    /// no more units.
+    pub(super) fn on_machines(
+        mut self,
+        machines: &[MachineNoise],
+        patches: &[PatchEffects],
+        total: &[Effect],
+    ) -> Self {
+        let by_workload: Vec<&MachineNoise> = machines
+            .iter()
+            .filter(|of| of.units && of.meter == self.meter)
+            .collect();
+        if by_workload.is_empty() || self.widest.is_none() {
+            return self;
+        }
+        let between = |workload: &str| {
+            let of = by_workload
+                .iter()
+                .filter(|of| workload == SUITE || of.workload == workload);
+            // A mean over workloads, each with shifts of its own.
+            let count = of.clone().count().max(1) as f64;
+            // The difference of two points.
+            (2.0 * of.map(|of| of.between_sd.powi(2)).sum::<f64>()).sqrt() / count
+        };
+        let effects: Vec<&Effect> = patches
+            .iter()
+            .flat_map(|patch| &patch.effects)
+            .chain(total)
+            .filter(|effect| effect.meter == self.meter)
+            .collect();
+        let needed = self.open.iter().map(|open| {
+            let effect = effects.iter().find(|effect| open.is(effect))?;
+            let needed = blocks_needed_on_machines(
+                effect.standard_error?,
+                effect.units,
+                between(&effect.workload),
+                effect.blocks,
+                self.resolution,
+            )?;
+            let least = needed.max(self.min_blocks as usize);
+            u32::try_from(least.saturating_sub(effect.blocks)).ok()
+        });
+        let needed: Option<Vec<u32>> = needed.collect();
+        self.expected = needed.map(|needed| {
+            let most = needed.into_iter().max().unwrap_or(0);
+            most.saturating_mul(self.windows)
+        });
+        self
+    }
+}
+
+impl OpenEffect {
+    /// Returns whether this is `effect`, of the meter of the stopping rule.
+    pub(super) fn is(&self, effect: &Effect) -> bool {
+        (&self.workload, self.kind, self.point, self.against)
+            == (&effect.workload, effect.kind, effect.point, effect.against)
     }
 }

@@ -493,11 +493,7 @@ fn few_machines(attribution: &Attribution) -> Option<Warning<'_>> {
     attribution.noise.machines.iter().find(|of| of.units)?;
     let is_open = |effect: &&Effect| {
         let mut open = rule.open.iter();
-        effect.meter == rule.meter
-            && open.any(|of| {
-                (&of.workload, of.kind, of.point, of.against)
-                    == (&effect.workload, effect.kind, effect.point, effect.against)
-            })
+        effect.meter == rule.meter && open.any(|of| of.is(effect))
     };
     let wider = |a: &&Effect, b: &&Effect| {
         let error = |of: &Effect| of.standard_error.unwrap_or(0.0);

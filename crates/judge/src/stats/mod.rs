@@ -32,7 +32,7 @@ pub use quantile::{LEVEL, POWER, normal_quantile};
 pub use robust::{median, trimmed_mean};
 pub use sequential::{
     EARLY_LEVEL, StoppingRule, anytime_critical_value, bayes_factor, bayes_factor_above,
-    bayes_factor_above_known, blocks_needed, half_width, widening,
+    bayes_factor_above_known, blocks_needed, blocks_needed_on_machines, half_width, widening,
 };
 pub use slices::{
     BlockValue, CAP, FEWEST_FOR_P99, FEWEST_SLICES, Histogram, REDUCTION, SLOW, SliceTail,

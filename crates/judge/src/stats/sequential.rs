@@ -197,6 +197,26 @@ pub fn blocks_needed(standard_error: f64, n: usize, resolution: f64, most: usize
     Some(low)
 }
 
+/// Returns the expected total number of blocks for a half-width of `resolution` on the same `machines`, which are the
+/// units, extrapolated from the `standard_error` after `blocks` blocks. Only the noise of blocks falls with their number:
+/// the effect's standard deviation `between` machines stays. `None` if no number of blocks is enough.
+pub fn blocks_needed_on_machines(
+    standard_error: f64,
+    machines: usize,
+    between: f64,
+    blocks: usize,
+    resolution: f64,
+) -> Option<usize> {
+    if machines < 2 || !standard_error.is_finite() {
+        return None;
+    }
+    let floor = (between.powi(2) / machines as f64).min(standard_error.powi(2));
+    let allowed = (resolution / half_width(1.0, machines)).powi(2) - floor;
+    let noise = (standard_error.powi(2) - floor) * blocks as f64;
+    let needed = (noise / allowed).ceil();
+    (allowed > 0.0).then_some((needed as usize).max(2))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,5 +312,17 @@ mod tests {
         assert_eq!(blocks_needed(0.004, 10, 1e-9, 40), Some(40));
         assert_eq!(blocks_needed(0.0, 10, 0.005, 40), Some(2));
         assert_eq!(blocks_needed(f64::INFINITY, 1, 0.005, 40), None);
+    }
+
+    #[test]
+    fn more_blocks_on_the_same_machines_leave_what_differs_between_them() {
+        let needed = |between| blocks_needed_on_machines(0.004, 8, between, 64, 0.005);
+        // Without such differences, the standard error falls with the root of the number of blocks.
+        let blocks = needed(0.0).unwrap();
+        let at = |n: usize| half_width(0.004 * (64.0 / n as f64).sqrt(), 8);
+        assert!(at(blocks) <= 0.005 && at(blocks - 1) > 0.005, "{blocks}");
+        assert!(needed(0.002).unwrap() > blocks);
+        assert_eq!(needed(0.01), None);
+        assert_eq!(blocks_needed_on_machines(0.004, 1, 0.0, 64, 0.005), None);
     }
 }

@@ -1,19 +1,16 @@
 //! Runs `HANDLER … READ` by primary key with a built-in client on one or many connections: as text, as a statement
 //! prepared in SQL, or prepared by the client (binary protocol).
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder, Row, Statement};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
+use super::burst::{Burst, BurstHandle, thread_time};
 use super::client::one;
 use super::rounds::{rounds, rows};
 use super::{
@@ -266,15 +263,6 @@ trait Connections {
     fn slice(&mut self, server: usize, count: u64, seed: u64) -> Result<Slice>;
 }
 
-/// Returns the processor time of the calling thread.
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(
-        time.tv_sec.unsigned_abs(),
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    )
-}
-
 /// One connection per server, used by the calling thread.
 struct SingleConnections {
     sessions: Vec<Session>,
@@ -294,126 +282,33 @@ impl Connections for SingleConnections {
     }
 }
 
-/// Slice parameters for the threads of [`ThreadedConnections`], and their results.
-struct SliceState {
-    begin: Barrier,
-    end: Barrier,
-    server: AtomicUsize,
-    count: AtomicU64,
-    seed: AtomicU64,
-    /// Processor time of the threads in this slice, in nanoseconds.
-    spent: AtomicU64,
-    /// Origin of `first` and `last`.
-    epoch: Instant,
-    /// Nanoseconds until the first thread of this slice started and until the last one finished.
-    first: AtomicU64,
-    last: AtomicU64,
-    over: AtomicBool,
-    failed: Mutex<Option<Error>>,
-}
-
-impl SliceState {
-    fn new(threads: usize) -> Self {
-        SliceState {
-            begin: Barrier::new(threads + 1),
-            end: Barrier::new(threads + 1),
-            server: AtomicUsize::new(0),
-            count: AtomicU64::new(0),
-            seed: AtomicU64::new(0),
-            spent: AtomicU64::new(0),
-            epoch: Instant::now(),
-            first: AtomicU64::new(0),
-            last: AtomicU64::new(0),
-            over: AtomicBool::new(false),
-            failed: Mutex::default(),
-        }
-    }
-
-    fn now(&self) -> u64 {
-        nanoseconds(self.epoch.elapsed())
-    }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+/// The reads of a slice on each connection of a server.
+#[derive(Debug, Clone, Copy)]
+struct Reads {
+    /// Index of the server.
+    server: usize,
+    count: u64,
+    seed: u64,
 }
 
 /// Several connections per server, each with its own thread.
 struct ThreadedConnections<'a> {
-    shared: &'a SliceState,
+    threads: BurstHandle<'a, Reads>,
 }
 
 impl Connections for ThreadedConnections<'_> {
     fn slice(&mut self, server: usize, count: u64, seed: u64) -> Result<Slice> {
-        let shared = self.shared;
-        shared.server.store(server, Ordering::Relaxed);
-        shared.count.store(count, Ordering::Relaxed);
-        shared.seed.store(seed, Ordering::Relaxed);
-        shared.spent.store(0, Ordering::Relaxed);
-        shared.first.store(u64::MAX, Ordering::Relaxed);
-        shared.last.store(0, Ordering::Relaxed);
-        // The barriers order these accesses. The threads measure the time, because this one may be woken long after
-        // they have started.
-        shared.begin.wait();
-        shared.end.wait();
-        let (first, last) = (&shared.first, &shared.last);
-        let wall = last
-            .load(Ordering::Relaxed)
-            .saturating_sub(first.load(Ordering::Relaxed));
-        match shared
-            .failed
-            .lock()
-            .ok()
-            .and_then(|mut failed| failed.take())
-        {
-            Some(error) => Err(error),
-            None => Ok(Slice {
-                wall: Duration::from_nanos(wall),
-                client: Duration::from_nanos(shared.spent.load(Ordering::Relaxed)),
-                server: Duration::ZERO,
-            }),
-        }
-    }
-}
-
-impl Drop for ThreadedConnections<'_> {
-    fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::Relaxed);
-        self.shared.begin.wait();
-    }
-}
-
-/// Runs the thread `number` of [`ThreadedConnections`]; `reads` runs a number of reads on the server with an index.
-fn run_thread(
-    shared: &SliceState,
-    number: u64,
-    mut reads: impl FnMut(usize, u64, &mut StdRng) -> Result<()>,
-) {
-    loop {
-        shared.begin.wait();
-        if shared.over.load(Ordering::Relaxed) {
-            return;
-        }
-        let seed = shared.seed.load(Ordering::Relaxed).wrapping_add(number);
-        let mut random = StdRng::seed_from_u64(seed);
-        let server = shared.server.load(Ordering::Relaxed);
-        let count = shared.count.load(Ordering::Relaxed);
-        let (begun, before) = (shared.now(), thread_time());
-        // If a thread ended here, the others would wait at the barriers for ever.
-        let result = catch_unwind(AssertUnwindSafe(|| reads(server, count, &mut random)))
-            .unwrap_or_else(|_| Err(Error::internal("a thread of the client failed")));
-        let (ended, spent) = (shared.now(), thread_time().saturating_sub(before));
-        shared.first.fetch_min(begun, Ordering::Relaxed);
-        shared.last.fetch_max(ended, Ordering::Relaxed);
-        shared
-            .spent
-            .fetch_add(nanoseconds(spent), Ordering::Relaxed);
-        if let Err(error) = result
-            && let Ok(mut failed) = shared.failed.lock()
-        {
-            failed.get_or_insert(error);
-        }
-        shared.end.wait();
+        let reads = Reads {
+            server,
+            count,
+            seed,
+        };
+        let time = self.threads.run(reads)?;
+        Ok(Slice {
+            wall: time.wall,
+            client: time.client,
+            server: Duration::ZERO,
+        })
     }
 }
 
@@ -484,18 +379,22 @@ fn measure_concurrent(
     let of_threads: Vec<Vec<Session>> = (0..threads)
         .map(|_| sessions(servers, settings))
         .collect::<Result<_, _>>()?;
-    let shared = SliceState::new(threads);
+    let shared = Burst::new(threads);
     std::thread::scope(|scope| {
         for (number, mut sessions) in (0..).zip(of_threads) {
             let shared = &shared;
             scope.spawn(move || {
                 placement.settle_this_thread(settings.threads);
-                run_thread(shared, number, |server, count, random| {
-                    sessions[server].reads(count, settings.rows, random)
+                shared.serve(|reads: &Reads| {
+                    let seed = reads.seed.wrapping_add(number);
+                    let mut random = StdRng::seed_from_u64(seed);
+                    sessions[reads.server].reads(reads.count, settings.rows, &mut random)
                 });
             });
         }
-        let mut connections = ThreadedConnections { shared: &shared };
+        let mut connections = ThreadedConnections {
+            threads: shared.handle(),
+        };
         alternate(
             servers,
             item,
@@ -608,47 +507,6 @@ impl Requests for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Runs a slice on threads that call `reads`.
-    fn slice(threads: u32, reads: impl Fn(u32) -> Result<()> + Sync) -> Result<Slice> {
-        let shared = SliceState::new(threads as usize);
-        std::thread::scope(|scope| {
-            for number in 0..threads {
-                let (shared, reads) = (&shared, &reads);
-                scope.spawn(move || run_thread(shared, u64::from(number), |_, _, _| reads(number)));
-            }
-            ThreadedConnections { shared: &shared }.slice(0, 1, 7)
-        })
-    }
-
-    #[test]
-    fn a_concurrent_slice_lasts_from_the_first_start_to_the_last_end() {
-        let times: Mutex<Vec<Instant>> = Mutex::default();
-        let result = slice(3, |number| {
-            let note = || times.lock().unwrap().push(Instant::now());
-            note();
-            std::thread::sleep(Duration::from_millis(2) * number);
-            note();
-            Ok(())
-        });
-        let times = times.into_inner().unwrap();
-        let all = *times.iter().max().unwrap() - *times.iter().min().unwrap();
-        assert!(result.unwrap().wall >= all);
-    }
-
-    #[test]
-    fn a_failing_thread_fails_the_slice() {
-        let result = slice(3, |number| match number {
-            1 => Err(Error::bench("no row 5")),
-            _ => Ok(()),
-        });
-        assert_eq!(result.unwrap_err().message(), "no row 5");
-        let result = slice(2, |number| {
-            assert!(number != 1, "as a library might");
-            Ok(())
-        });
-        assert!(result.is_err());
-    }
 
     #[test]
     fn one_disturbed_slice_does_not_affect_the_calibration() {

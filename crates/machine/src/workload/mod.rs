@@ -6,12 +6,14 @@
 //! servers of a round alike. Counting meters run a fixed number of transactions on one server
 //! ([`Clients::serve`]). `docs/method.md` explains the reasons.
 
+mod burst;
 mod client;
 mod clients;
 mod command;
 mod environment;
 mod handler;
 mod placement;
+mod requests;
 mod rounds;
 mod sql_bench;
 mod sysbench;
@@ -41,6 +43,7 @@ pub const KINDS: &[WorkloadKind] = &[
     command::KIND,
     sql_bench::KIND,
     handler::KIND,
+    requests::KIND,
 ];
 
 /// Returns the client of a workload, of one of `kinds`.

@@ -11,10 +11,12 @@ use perfquilt_model::observation::Slices;
 use perfquilt_model::point::Point;
 
 /// Minimum number of measured rounds of a block.
-const MIN_ROUNDS: usize = 2;
+pub(super) const MIN_ROUNDS: usize = 2;
 
-/// Runs rounds and returns the results of the measured ones, in the order of the servers. `slice` gets the index of
-/// its server and a random number shared by all slices of the round.
+/// Runs a slice on one server: gets the index of the server and a random number shared by all slices of the round.
+pub type SliceOf<'a, S> = dyn FnMut(usize, u64) -> Result<S, ClientFailure> + 'a;
+
+/// Runs rounds and returns the results of the measured ones, in the order of the servers.
 ///
 /// Without `warm_up` every round counts and a block may consist of a single one: with long slices, another start is
 /// more informative than a second slice on the same start.
@@ -23,36 +25,61 @@ pub fn rounds<S: Clone + Default>(
     item: &TimedBlock<'_>,
     warm_up: bool,
     random: &mut StdRng,
-    slice: &mut dyn FnMut(usize, u64) -> Result<S, ClientFailure>,
+    slice: &mut SliceOf<'_, S>,
 ) -> Result<Vec<Vec<S>>, ClientFailure> {
-    let mut order: Vec<usize> = (0..servers).collect();
-    let mut round = || -> Result<Vec<S>, ClientFailure> {
-        order.shuffle(random);
-        let number = random.random();
-        let mut values = vec![S::default(); servers];
-        for &index in &order {
-            values[index] = slice(index, number)?;
+    let mut rounds = Rounds::new(servers, random);
+    if !warm_up {
+        return rounds.measure(item, 1, slice);
+    }
+    rounds.repeat(item.warm_up_seconds, 1, slice)?;
+    rounds.measure(item, MIN_ROUNDS, slice)
+}
+
+/// Rounds of one slice on each server, in random order.
+pub(super) struct Rounds<'a> {
+    order: Vec<usize>,
+    random: &'a mut StdRng,
+}
+
+impl<'a> Rounds<'a> {
+    pub(super) fn new(servers: usize, random: &'a mut StdRng) -> Self {
+        Rounds {
+            order: (0..servers).collect(),
+            random,
         }
-        Ok(values)
-    };
-    let mut least = 1;
-    if warm_up {
-        least = MIN_ROUNDS;
+    }
+
+    /// Runs the measured rounds, at least `least`, and returns their results in the order of the servers.
+    pub(super) fn measure<S: Clone + Default>(
+        &mut self,
+        item: &TimedBlock<'_>,
+        least: usize,
+        slice: &mut SliceOf<'_, S>,
+    ) -> Result<Vec<Vec<S>>, ClientFailure> {
+        item.slices_begin();
+        self.repeat(item.seconds, least, slice)
+    }
+
+    /// Runs rounds for `seconds`, at least `least`, and returns their results in the order of the servers.
+    pub(super) fn repeat<S: Clone + Default>(
+        &mut self,
+        seconds: f64,
+        least: usize,
+        slice: &mut SliceOf<'_, S>,
+    ) -> Result<Vec<Vec<S>>, ClientFailure> {
         let started = Instant::now();
-        loop {
-            round()?;
-            if started.elapsed().as_secs_f64() >= item.warm_up_seconds {
-                break;
+        let mut rounds = Vec::new();
+        while rounds.len() < least || started.elapsed().as_secs_f64() < seconds {
+            self.order.shuffle(self.random);
+            let number = self.random.random();
+            let mut values = vec![S::default(); self.order.len()];
+            for &index in &self.order {
+                values[index] = slice(index, number)?;
             }
+            rounds.push(values);
         }
+        Ok(rounds)
     }
-    item.slices_begin();
-    let started = Instant::now();
-    let mut rounds = Vec::new();
-    while rounds.len() < least || started.elapsed().as_secs_f64() < item.seconds {
-        rounds.push(round()?);
-    }
-    Ok(rounds)
 }
 
 /// Returns one row per point from the slices of rounds, which are in the order of `points`; `nanoseconds` returns a slice's

@@ -9,7 +9,7 @@ use super::cluster::{self, Cluster, Row};
 use super::collected::Collected;
 use super::driver::Driver;
 use super::fingerprint::{self, Fingerprint};
-use super::identity::Facts;
+use super::identity::{CLUSTER, Facts};
 use super::machine::{Setup, ThisMachine};
 use super::plan::{Reading, Scope, single};
 use super::recorder::Readings;
@@ -111,7 +111,7 @@ impl<'a> AdaptiveRunner<'a> {
         if let Some(on) = &preset.on {
             header
                 .machine
-                .insert("cluster".to_owned(), cluster::describe(ws, on));
+                .insert(CLUSTER.to_owned(), cluster::describe(ws, on));
         }
         header.harness = identity::harness(ws, &facts.counter, layouts)?;
         let id = store.begin(&header, key)?;

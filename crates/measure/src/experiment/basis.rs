@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::forecast::{Forecast, ForecastBasis, NoiseSource, WindowSizes};
+use super::forecast::{ClusterSize, Forecast, ForecastBasis, NoiseSource, WindowSizes};
+use super::identity::CLUSTER;
 use super::lanes::automatic;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Lanes, Preset, Workload};
@@ -35,12 +36,13 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast
     let Work { ws, preset, .. } = work;
     let clients = Clients::new(ws, &work.header.release, work.workloads)?;
     let earlier = store.map(|store| earlier_noise(store, work.header));
-    let (noise, source) = match earlier.transpose()?.flatten() {
-        Some((noise, name)) => (noise, NoiseSource::Experiment(name)),
-        None => (BTreeMap::new(), NoiseSource::Assumed),
-    };
+    let earlier = earlier.transpose()?.flatten().unwrap_or_default();
     let threads = work.workloads.iter().map(|of| clients.threads(of)).max();
     let possible = lanes(threads.unwrap_or(1)).len();
+    let cluster = preset.on.as_ref().map(|_| ClusterSize {
+        machines: ws.config.cluster.machines.get(),
+        between: earlier.between,
+    });
     let servers = work.windows.most_servers();
     let adapter = server::adapter(ws)?;
     let key = clients.template_key(&work.header.release, adapter.as_ref(), work.workloads)?;
@@ -50,6 +52,11 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast
         _ => None,
     };
     let lanes = match (preset.lanes, space) {
+        // A worker takes as many lanes as its machine has; machines have lanes in proportion to their cores.
+        _ if cluster.is_some() => {
+            let here = allowed_cpus().len().max(1);
+            (possible * cores_of(work.header).unwrap_or(here) / here).max(1)
+        }
         (Lanes::Count(count), _) => (count.get() as usize).min(possible),
         (Lanes::Auto, Some(space)) => automatic(possible, &space),
         (Lanes::Auto, None) => possible,
@@ -62,28 +69,45 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast
         windows: work.windows,
         points: work.points,
         closure: work.closure,
-        noise: &noise,
-        source,
+        noise: &earlier.noise,
+        source: earlier
+            .name
+            .map_or(NoiseSource::Assumed, NoiseSource::Experiment),
         workloads: work.workloads.iter().map(|of| of.name.as_str()).collect(),
         lanes,
+        cluster,
         processors: allowed_cpus().len(),
         budget: work.budget,
         memory: (
             space.map(|space| space.times(lanes).memory()),
-            ServerSpace::available_memory(),
+            cluster.is_none().then(ServerSpace::available_memory),
         ),
     };
     Ok(basis.forecast())
 }
 
-/// Returns the variance of a value in a block by workload that the latest experiment on the same release and machine
-/// found, and its name.
-fn earlier_noise(
-    store: &Store,
-    header: &ExperimentHeader,
-) -> Result<Option<(BTreeMap<String, f64>, String)>> {
+/// Returns the number of processors of the machine of `header`.
+fn cores_of(header: &ExperimentHeader) -> Option<usize> {
+    header.machine.get("cores")?.parse().ok()
+}
+
+/// What an earlier experiment found of the noise.
+#[derive(Debug, Default)]
+struct EarlierNoise {
+    /// Its name; `None` if there is none.
+    name: Option<String>,
+    /// The variance of a value in a block, by workload.
+    noise: BTreeMap<String, f64>,
+    /// The largest standard deviation of a point's cost between machines, as a fraction.
+    between: f64,
+}
+
+/// Returns the noise that the latest experiment on the same release and machine, or cluster, found.
+fn earlier_noise(store: &Store, header: &ExperimentHeader) -> Result<Option<EarlierNoise>> {
     for earlier in store.earlier(&header.release)? {
-        if earlier.header.harness != header.harness {
+        let is_alike = earlier.header.harness == header.harness
+            && earlier.header.machine.get(CLUSTER) == header.machine.get(CLUSTER);
+        if !is_alike {
             continue;
         }
         let name = earlier.header.experiment;
@@ -98,7 +122,12 @@ fn earlier_noise(
             .filter_map(|of| Some((of.workload, of.block_sd?.powi(2))))
             .collect();
         if !noise.is_empty() {
-            return Ok(Some((noise, name)));
+            let machines = found.noise.machines.iter();
+            return Ok(Some(EarlierNoise {
+                name: Some(name),
+                noise,
+                between: machines.map(|of| of.between_sd).fold(0.0, f64::max),
+            }));
         }
     }
     Ok(None)

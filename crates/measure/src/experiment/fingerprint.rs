@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::identity::CLUSTER;
 use super::lengths::LENGTH;
 use super::plan::Reading;
 use perfquilt_model::observation::ExperimentHeader;
@@ -14,7 +15,7 @@ const MACHINE_FACTS: [&str; 6] = [
     "kernel",
     "virtualisation",
     "scheduling",
-    "cluster",
+    CLUSTER,
 ];
 
 /// The conditions of an experiment's observations: machine, harness, settings and workloads. Servers are

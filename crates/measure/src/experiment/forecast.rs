@@ -5,11 +5,13 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::cluster::ROW_BLOCKS;
 use super::lengths::share;
 use super::plan::{FEWEST_FOR_REPEATS, direct_blocks};
 use super::progress::words;
 use super::windows::FIRST_LOOK_BLOCKS;
 use perfquilt_config::Preset;
+use perfquilt_judge::attribution::FEWEST_MACHINES_AS_UNITS;
 use perfquilt_judge::stats::half_width;
 use perfquilt_model::point::Point;
 
@@ -44,12 +46,15 @@ pub struct Forecast {
     pub windows: usize,
     /// Servers that run at once on a lane.
     pub servers: usize,
-    /// Lanes.
+    /// Lanes, of each machine.
     pub lanes: usize,
-    /// Memory that all servers need at once, in bytes; `null` before their data was prepared.
+    /// Machines of the cluster that measures; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machines: Option<u32>,
+    /// Memory that all servers of a machine need at once, in bytes; `null` before their data was prepared.
     pub memory: Option<u64>,
-    /// Memory available for servers, in bytes.
-    pub available_memory: u64,
+    /// Memory available for servers, in bytes; `null` on a cluster.
+    pub available_memory: Option<u64>,
     /// The expected number of timed blocks of each window.
     pub blocks: u32,
     /// Their maximum number.
@@ -70,6 +75,17 @@ pub struct Forecast {
 }
 
 impl Forecast {
+    /// Returns the lanes and machines that each have all servers of a block, in words that follow *at once*; empty for a
+    /// single lane of this machine.
+    pub fn places(&self) -> String {
+        match (self.lanes, self.machines) {
+            (1, None) => String::new(),
+            (lanes, None) => format!(" on each of {lanes} lanes"),
+            (1, Some(machines)) => format!(" on each of {machines} machines"),
+            (lanes, Some(machines)) => format!(" on each of {lanes} lanes of {machines} machines"),
+        }
+    }
+
     /// Returns the expected duration in words.
     pub fn duration(&self) -> String {
         words((self.seconds * 1000.0).round().max(0.0) as u64)
@@ -78,10 +94,6 @@ impl Forecast {
 
 impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lanes = match self.lanes {
-            1 => String::new(),
-            lanes => format!(" on each of {lanes} lanes"),
-        };
         let windows = match self.windows {
             1 => String::new(),
             windows => format!(" in each of {windows} windows"),
@@ -94,7 +106,7 @@ impl fmt::Display for Forecast {
                 100.0 * self.half_width
             )?;
         }
-        write!(f, "{} servers at once{lanes}, ", self.servers)?;
+        write!(f, "{} servers at once{}, ", self.servers, self.places())?;
         if let Some(memory) = self.memory {
             write!(f, "{:.1} GiB, ", memory as f64 / f64::from(1 << 30))?;
         }
@@ -149,14 +161,32 @@ pub(super) struct ForecastBasis<'a> {
     pub source: NoiseSource,
     /// The workloads.
     pub workloads: Vec<&'a str>,
-    /// The number of lanes.
+    /// The number of lanes, of each machine.
     pub lanes: usize,
+    /// The cluster that measures; `None` for this machine.
+    pub cluster: Option<ClusterSize>,
     /// The number of processors that count side by side.
     pub processors: usize,
     /// Seconds to use; `None` without a limit.
     pub budget: Option<f64>,
-    /// Memory that all servers need at once, and the memory available for them.
-    pub memory: (Option<u64>, u64),
+    /// Memory that all servers of a machine need at once, and the memory available for them, as far as known.
+    pub memory: (Option<u64>, Option<u64>),
+}
+
+/// The machines of a cluster.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ClusterSize {
+    /// How many measure at once.
+    pub machines: u32,
+    /// The standard deviation of a point's cost between machines, as a fraction; 0 where it is not known.
+    pub between: f64,
+}
+
+impl ClusterSize {
+    /// Returns the number of blocks of a wave.
+    fn wave(self) -> u32 {
+        self.machines.saturating_mul(ROW_BLOCKS)
+    }
 }
 
 impl ForecastBasis<'_> {
@@ -186,6 +216,7 @@ impl ForecastBasis<'_> {
             windows: self.windows.windows.len(),
             servers: self.windows.most_servers(),
             lanes: self.lanes,
+            machines: self.cluster.map(|cluster| cluster.machines),
             memory: self.memory.0,
             available_memory: self.memory.1,
             blocks,
@@ -218,15 +249,30 @@ impl ForecastBasis<'_> {
         // Two blocks run the same layouts in all but short experiments.
         let short = blocks < FEWEST_FOR_REPEATS && self.preset.resolution.is_none();
         let units = if short { blocks } else { blocks.div_ceil(2) };
-        let error = (2.0 * self.variance() / f64::from(blocks.max(1))).sqrt();
-        half_width(error, units as usize)
+        let noise = 2.0 * self.variance() / f64::from(blocks.max(1));
+        match self.cluster {
+            Some(cluster) if cluster.machines as usize >= FEWEST_MACHINES_AS_UNITS => {
+                let machines = cluster.machines.min(blocks.div_ceil(ROW_BLOCKS));
+                let between = 2.0 * cluster.between.powi(2) / f64::from(machines.max(1));
+                half_width((noise + between).sqrt(), machines as usize)
+            }
+            _ => half_width(noise.sqrt(), units as usize),
+        }
     }
 
     /// Returns the seconds that an experiment with `blocks` takes.
     fn duration(&self, blocks: u32) -> f64 {
         let mut seconds = 0.0;
+        let machines = self
+            .cluster
+            .map_or(1.0, |cluster| f64::from(cluster.machines));
         if self.timed {
-            let lanes = self.lanes.max(1) as f64;
+            let lanes = match self.cluster {
+                // A row is measured by one machine.
+                Some(_) => self.lanes.clamp(1, ROW_BLOCKS as usize),
+                None => self.lanes.max(1),
+            } as f64;
+            let blocks = self.whole_waves(blocks);
             let each = |sizes: &[usize]| -> f64 {
                 let blocks = sizes.iter().map(|&servers| self.block(servers));
                 blocks.sum()
@@ -238,15 +284,27 @@ impl ForecastBasis<'_> {
                 0.0
             };
             let windows = f64::from(blocks) * each(&self.windows.windows);
-            seconds += (first_look + windows + direct) / lanes;
+            seconds += (first_look + windows + direct) / lanes / machines;
         }
         if self.counted {
             let (start, count) = COUNT_SECONDS;
             let point = start + count * self.workloads.len() as f64;
             let points = self.points as f64 / self.processors.max(1) as f64;
-            seconds += f64::from(self.preset.count_blocks) * points * point;
+            // One machine counts a block.
+            let side_by_side = machines.min(f64::from(self.preset.count_blocks)).max(1.0);
+            seconds += f64::from(self.preset.count_blocks) * points * point / side_by_side;
         }
         seconds
+    }
+
+    /// Returns the number of blocks of each window that are measured before a cluster looks whether `blocks` are done.
+    fn whole_waves(&self, blocks: u32) -> u32 {
+        match self.cluster {
+            Some(cluster) if self.windows.windows.len() <= 1 => {
+                blocks.next_multiple_of(cluster.wave().max(1))
+            }
+            _ => blocks,
+        }
     }
 
     /// Returns the seconds of a block with so many servers.
@@ -305,9 +363,10 @@ mod tests {
             source: NoiseSource::Assumed,
             workloads: vec!["w"],
             lanes: 1,
+            cluster: None,
             processors: 2,
             budget: None,
-            memory: (None, 0),
+            memory: (None, None),
         }
     }
 
@@ -326,6 +385,31 @@ mod tests {
             ..basis(&preset, &six)
         };
         assert_eq!(two.forecast().seconds, forecast.seconds / 2.0);
+    }
+
+    #[test]
+    fn a_cluster_measures_whole_waves_on_all_machines() {
+        let preset = preset(Some(0.008));
+        let six = sizes(&[6], &[]);
+        let on = |machines, between| ForecastBasis {
+            cluster: Some(ClusterSize { machines, between }),
+            ..basis(&preset, &six)
+        };
+        let block = on(3, 0.0).block(6);
+        let few = on(3, 0.0).forecast();
+        assert_eq!(few.machines, Some(3));
+        // Blocks are the units on few machines.
+        assert_eq!(few.blocks, basis(&preset, &six).forecast().blocks);
+        let waves = few.seconds / (4.0 * block);
+        assert_eq!(waves, waves.round());
+        // A row of four blocks on each of sixty machines is one wave.
+        assert!((on(60, 0.0).forecast().seconds - 4.0 * block).abs() < 1e-9);
+        // As many machines that differ are units that no number of blocks makes more of.
+        let wide = on(8, 0.01).forecast();
+        assert!(
+            wide.half_width > 0.008 && wide.blocks == wide.most_blocks,
+            "{wide:?}"
+        );
     }
 
     #[test]

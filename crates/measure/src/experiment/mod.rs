@@ -59,7 +59,7 @@ use driver::Driver;
 use executor::Executor;
 use forecast::WindowSizes;
 pub use forecast::{Forecast, NoiseSource};
-use identity::Facts;
+use identity::{CLUSTER, Facts};
 use key::ExperimentKey;
 pub(crate) use key::{ComparisonKey, FreshQuestion};
 pub(crate) use lock::ExperimentLock;
@@ -187,6 +187,10 @@ pub fn foresee(
     let counter = (!counted.is_empty()).then(Counter::detect).transpose()?;
     let layouts = preset.layouts.unwrap_or(Layouts::Padded);
     header.machine = identity::machine_facts(counter.as_ref());
+    if let Some(on) = &preset.on {
+        let machines = cluster::describe(ws, on);
+        header.machine.insert(CLUSTER.to_owned(), machines);
+    }
     let counts = counter.as_ref().map(Counter::describe).unwrap_or_default();
     let harness = |layouts| identity::harness(ws, &counts, layouts);
     header.harness = harness(layouts)?;
@@ -209,9 +213,15 @@ pub fn foresee(
                 harness: harness(layouts)?,
                 ..header.clone()
             };
-            let mut earlier = store.earlier(&like.release)?.into_iter();
-            if earlier.any(|of| of.header.harness == like.harness) {
-                header = like;
+            let earlier = store.earlier(&like.release)?.into_iter();
+            let is_alike = |of: &ExperimentHeader| {
+                of.harness == like.harness && of.machine.get(CLUSTER) == like.machine.get(CLUSTER)
+            };
+            if let Some(found) = earlier.map(|of| of.header).find(is_alike) {
+                header = ExperimentHeader {
+                    machine: found.machine,
+                    ..like
+                };
                 break;
             }
         }
@@ -341,17 +351,22 @@ fn run_on(
     if let Some(on) = &preset.on {
         // Values of a single machine and of a class of machines are not the same population.
         let machines = cluster::describe(ws, on);
-        header.machine.insert("cluster".to_owned(), machines);
+        header.machine.insert(CLUSTER.to_owned(), machines);
     }
     let mut key = ExperimentKey {
         identity: identity::key(ws, &header, preset.block_seconds, &workloads, points)?,
         fresh: reuse != ReusePolicy::Reuse,
         attempt: 1,
     };
+    // The plan is that of one machine of the class.
+    let mut of_one = header.clone();
+    of_one.machine.remove(CLUSTER);
+    let mut planned_as = identity::key(ws, &of_one, preset.block_seconds, &workloads, points)?;
     let mut requested = planned(preset, &timed, &counted);
     let identity = identity::of(ws, &header, preset.block_seconds, &workloads, points)?;
     if time_unexecuted && reuse != ReusePolicy::Separate {
         key.identity = unexecuted::timed_anyway(key.identity);
+        planned_as = unexecuted::timed_anyway(planned_as);
     }
     let unexecuted = if time_unexecuted || timed.is_empty() {
         Vec::new()
@@ -399,6 +414,13 @@ fn run_on(
     if reuse == ReusePolicy::Repeat {
         key = key.first(|key| Ok(!store.is_finished(&key.to_string())?))?;
     }
+    let seed = identity::seed(
+        &ExperimentKey {
+            identity: planned_as,
+            ..key.clone()
+        }
+        .to_string(),
+    );
     let key = key.to_string();
     let _lock = ExperimentLock::of(&ws.state(), &key)?;
     let measured: Vec<Point> = candidates.keys().copied().collect();
@@ -476,7 +498,7 @@ fn run_on(
     );
     let planned_blocks = |lanes: u32| {
         plan(&Scope {
-            seed: identity::seed(&key),
+            seed,
             points: &measured,
             windows: &windows,
             first_look: &first_look,
@@ -535,6 +557,7 @@ fn run_on(
             let names = (key.as_str(), preset.name.as_str());
             let row = Row::empty(ws, names, &header, &setup, (layouts, &unexecuted))?;
             let cluster = Cluster::new(ws, engine.as_ref(), row, wave.get(), progress)?;
+            progress.note(&format!("forecast: {}", forecast(&header)?));
             // The plan is that of a single lane: a row has the blocks that share layouts.
             let measured = driving.drive(&mut strategy(&blocks), &cluster, progress);
             cluster.close(measured.1.is_ok());

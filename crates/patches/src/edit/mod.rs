@@ -18,8 +18,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::upstream::Release;
+use crate::stack::history;
 use crate::upstream::git::reference_part;
+use crate::upstream::{Objects, Release};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::git::worktree::{self, WorktreeState};
@@ -133,6 +134,26 @@ impl Session {
         found.sort_by(|a, b| a.release.cmp(&b.release));
         Ok(found)
     }
+}
+
+/// Returns the versions of the releases whose edit branch has commits that are not in the series.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a session's file is damaged.
+pub fn unwritten(ws: &Workspace) -> Result<Vec<String>> {
+    let sessions = Session::all(ws)?;
+    if sessions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let store = Objects::open(&ws.object_store())?;
+    let mut found = Vec::new();
+    for session in sessions {
+        let tip = history::reference(&store, &session.reference())?;
+        if tip.is_some_and(|tip| tip != session.start) {
+            found.push(session.version);
+        }
+    }
+    Ok(found)
 }
 
 /// Returns `.perfquilt/edit/`.

@@ -139,3 +139,30 @@ fn a_report_says_which_machines_its_intervals_hold_for() {
     assert_eq!(in_order(&unlike, 1).units, 8);
     assert!(of(&mut random, 1, 0.0).noise.machines.is_empty());
 }
+
+#[test]
+fn blocks_are_forecast_on_the_same_machines() {
+    let mut random = StdRng::seed_from_u64(21);
+    let mut stopping = |tau, resolution| {
+        let supplement = Supplement {
+            planned: vec![PlannedBlocks {
+                min_blocks: Some(8),
+                resolution: Some(resolution),
+                ..PlannedBlocks::fixed("w", Meter::Time, 10_000)
+            }],
+            ..Supplement::default()
+        };
+        let observations = observations(&mut random, 8, tau, true);
+        let result = attribute_with(&header(1), &observations, &supplement, &margin).unwrap();
+        result.stopping.unwrap()
+    };
+    // A mean of 16 blocks varies by 0.8 % × √(1.5 / 16) = 0.24 %; eight of them are known to ±0.23 %.
+    let alike = stopping(0.0, 0.0018);
+    assert!(!alike.open.is_empty());
+    let expected = alike.expected.unwrap();
+    assert!((20..1000).contains(&expected), "{alike:?}");
+    // Eight machines that differ by 1 % never reach it.
+    let unlike = stopping(0.01, 0.0018);
+    assert!(!unlike.open.is_empty());
+    assert_eq!(unlike.expected, None, "{unlike:?}");
+}

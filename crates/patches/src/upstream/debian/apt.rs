@@ -34,6 +34,16 @@ pub struct Apt {
     has_lists: bool,
 }
 
+/// Which files of a source package to download.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PackageFiles {
+    All,
+    /// The `.dsc`.
+    Description,
+    /// The upstream tarball. apt checks it against the archive's signed index.
+    Tarball,
+}
+
 impl Apt {
     /// Writes the private configuration below `cache`: for `wanted`, and for those of `others` whose archive is in the
     /// machine's sources. `etc` is the machine's own configuration, `/etc/apt`.
@@ -128,7 +138,7 @@ impl Apt {
             .collect())
     }
 
-    /// Downloads a source package's files into `folder`; with `description_only` only its `.dsc`.
+    /// Downloads files of a source package into `folder`.
     ///
     /// # Errors
     /// [`Kind::Usage`] with apt's error lines.
@@ -136,17 +146,18 @@ impl Apt {
         &self,
         listed: &SourcePackage,
         folder: &Path,
-        description_only: bool,
+        files: PackageFiles,
     ) -> Result<()> {
         std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
-        let what = if description_only {
-            "--dsc-only"
-        } else {
-            "--download-only"
+        let mut command = self.command("apt-get");
+        command = command.args(["-q", "--download-only", "--only-source"]);
+        command = match files {
+            PackageFiles::All => command,
+            PackageFiles::Description => command.arg("--dsc-only"),
+            PackageFiles::Tarball => command.arg("--tar-only"),
         };
-        let output = self
-            .command("apt-get")
-            .args(["-q", "--download-only", "--only-source", what, "source"])
+        let output = command
+            .arg("source")
             .arg(format!("{}={}", listed.package, listed.version))
             .directory(folder)
             .run()?;
@@ -166,8 +177,10 @@ impl Apt {
         listed
             .iter()
             .filter(|candidate| {
-                tempfile::tempdir_in(&self.folder)
-                    .is_ok_and(|dir| self.download(candidate, dir.path(), true).is_ok())
+                tempfile::tempdir_in(&self.folder).is_ok_and(|dir| {
+                    self.download(candidate, dir.path(), PackageFiles::Description)
+                        .is_ok()
+                })
             })
             .collect()
     }

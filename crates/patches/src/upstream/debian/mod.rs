@@ -11,7 +11,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 
 use super::tarball::sha256;
-use apt::{Apt, SourcePackage};
+use apt::{Apt, PackageFiles, SourcePackage};
 
 /// A source package's downloaded upstream tarball, checked against the package's description.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,7 +158,12 @@ fn try_fetch(
         &format!("downloading {} {}", found.package, found.version),
         None,
     );
-    apt.download(found, folder, false)?;
+    if let Err(error) = apt.download(found, folder, PackageFiles::All) {
+        perfquilt_system::process::check_interrupted()?;
+        // Mirrors drop Debian's own files of a version at once when the next one arrives, but not the tarball, which both have.
+        let tarball = apt.download(found, folder, PackageFiles::Tarball);
+        tarball.and_then(|()| describe(folder)).map_err(|_| error)?;
+    }
     replace_links(folder)?;
     let file = cached_tarball(folder)?.ok_or_else(|| {
         Error::usage(format!(
@@ -169,6 +174,27 @@ fn try_fetch(
     })?;
     step.finish("");
     Ok(file)
+}
+
+/// Writes a description of the upstream tarball in `folder`, which apt has checked, so that the cached file is checked
+/// as any other.
+fn describe(folder: &Path) -> Result<()> {
+    let io = |e| Error::io("read", folder, &e);
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !name.contains(".tar.") {
+            continue;
+        }
+        let size = std::fs::metadata(&path).map_err(io)?.len();
+        let text = format!("Checksums-Sha256:\n {} {size} {name}\n", sha256(&path)?);
+        if upstream_tarball(&text).is_some() {
+            let description = folder.join("tarball.dsc");
+            return std::fs::write(&description, text)
+                .map_err(|e| Error::io("write", &description, &e));
+        }
+    }
+    Err(Error::usage("the source package has no upstream tarball"))
 }
 
 /// Replaces symbolic links in `folder` by copies. apt links to files of a local archive, and the cache must outlive
@@ -222,7 +248,8 @@ mod tests {
     use perfquilt_model::progress::Silent;
     use perfquilt_system::process::find_program;
 
-    /// Creates a local archive that lists the releases 1.0 and 2.0; the files of 2.0 are missing.
+    /// Creates a local archive that lists the releases 1.0, 2.0 and 3.0. The files of 2.0 are missing, and of 3.0 all but
+    /// the tarball.
     fn archive(root: &Path) -> PathBuf {
         let make = |path: &str, content: &str| {
             let path = root.join(path);
@@ -237,7 +264,7 @@ mod tests {
             )
         };
         let mut sources = String::new();
-        for version in ["1.0", "2.0"] {
+        for version in ["1.0", "2.0", "3.0"] {
             let orig = format!("srv_{version}.orig.tar.gz");
             make(&format!("archive/pool/{orig}"), "not really a tarball");
             let (digest, size) = sum(&format!("archive/pool/{orig}"));
@@ -266,6 +293,7 @@ mod tests {
         );
         std::fs::remove_file(root.join("archive/pool/srv_2.0.orig.tar.gz")).unwrap();
         std::fs::remove_file(root.join("archive/pool/srv_2.0-1.dsc")).unwrap();
+        std::fs::remove_file(root.join("archive/pool/srv_3.0-1.dsc")).unwrap();
         make(
             "etc/sources.list.d/local.sources",
             &format!(
@@ -310,10 +338,15 @@ mod tests {
             gone.hint_text().unwrap(),
             "available: srv 1.0 (test); set one in bench-config/perfquilt.toml"
         );
-        let unknown = get("3.0").unwrap_err();
+        // The archive's signed list has the tarball's digest too.
+        let download = get("3.0").unwrap();
+        assert_eq!(download.sha256, sha256(&download.file).unwrap());
+        assert_eq!(get("3.0").unwrap(), download);
+        let download = get("1.0").unwrap();
+        let unknown = get("4.0").unwrap_err();
         assert_eq!(
             unknown.message(),
-            "srv 3.0 is not in test, which has 1.0, 2.0"
+            "srv 4.0 is not in test, which has 1.0, 2.0, 3.0"
         );
 
         // A downloaded file needs neither apt nor the archive; a damaged one is an error.

@@ -1,0 +1,272 @@
+//! Sends requests of a protocol (Redis's, HTTP, SQL …) with clients of perfquilt's own, inside this process, over
+//! connections that stay open.
+//!
+//! A workload is a mix of transactions, each some requests with random values. The requests of a round are generated
+//! once, before its timed part, and sent to every server as the same bytes.
+
+mod connection;
+mod fill;
+mod parameter;
+mod plan;
+mod protocols;
+mod request;
+mod settings;
+mod stream;
+mod template;
+mod turns;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use super::client::{check_count, settings as read_settings};
+use super::{BlockSlices, Client, ClientFailure, Environment, Requests, TimedBlock, WorkloadKind};
+use crate::server::Running;
+use perfquilt_config::{Section, Workload};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::point::Point;
+
+use plan::{InvalidSetting, Plan, WeightedRequests};
+use protocols::{Options, PROTOCOLS, ProtocolKind};
+use settings::{ParameterSettings, RequestsSettings, StepSettings};
+use turns::{Measurement, OnRequest};
+
+/// The kind `requests`.
+pub(super) const KIND: WorkloadKind = WorkloadKind {
+    name: "requests",
+    client: |workload| Ok(Box::new(RequestsClient::new(workload)?)),
+};
+
+/// Part of the workload's identity: raised whenever the timed work changes.
+const VERSION: u32 = 1;
+/// The most connections to a server.
+const MAX_CONNECTIONS: u32 = 1024;
+/// The most requests in flight on a connection.
+const MAX_PIPELINE: u32 = 10_000;
+
+/// A workload of requests.
+#[derive(Debug)]
+struct RequestsClient {
+    name: String,
+    settings: RequestsSettings,
+    protocol: &'static ProtocolKind,
+    /// The timed transactions.
+    plan: Plan,
+    prepare: Plan,
+    after_start: Plan,
+    /// Whether the data is created once and copied to every start.
+    stored: bool,
+}
+
+impl RequestsClient {
+    fn new(workload: &Workload) -> Result<Self> {
+        let settings: RequestsSettings = read_settings(workload)?;
+        let section = &workload.settings;
+        check_counts(&settings, section)?;
+        let Some(protocol) = PROTOCOLS.iter().find(|kind| kind.name == settings.protocol) else {
+            let names: Vec<String> = PROTOCOLS.iter().map(|kind| kind.name.to_owned()).collect();
+            let unknown = Error::unknown("protocol", &settings.protocol, names.iter());
+            return Err(section.locate(&["protocol"], unknown));
+        };
+        let plan = |name: &str, transactions: &[WeightedRequests<'_>], options: Options| {
+            let protocol = (protocol.protocol)(&options)
+                .map_err(|(key, fault)| InvalidSetting::new(&[key], fault))?;
+            Plan::new(protocol, &settings.parameters, name, transactions)
+        };
+        let located = |invalid: InvalidSetting| {
+            let path: Vec<&str> = invalid.path.iter().map(String::as_str).collect();
+            section.error(&path, invalid.fault)
+        };
+        let options = Options {
+            prepared: settings.prepared,
+            pipeline: settings.pipeline,
+        };
+        let timed: Vec<WeightedRequests<'_>> = settings
+            .transaction
+            .iter()
+            .map(|one| (one.weight, one.requests.as_slice()))
+            .collect();
+        let timed = plan("transaction", &timed, options).map_err(located)?;
+        if timed.total_weight() == 0 {
+            let fault = "no transaction has a weight";
+            return Err(section.error(&["transaction"], fault));
+        }
+        let untimed = Options {
+            prepared: false,
+            pipeline: 1,
+        };
+        let steps = |name: &str, steps: &[StepSettings]| {
+            let requests: Vec<WeightedRequests<'_>> = steps
+                .iter()
+                .map(|step| (1, step.requests.as_slice()))
+                .collect();
+            plan(name, &requests, untimed).map_err(located)
+        };
+        let prepare = steps("prepare", &settings.prepare)?;
+        let after_start = steps("after_start", &settings.after_start)?;
+        let has_databases = timed.protocol.create_database("x").is_some();
+        Ok(RequestsClient {
+            name: workload.name.clone(),
+            protocol,
+            plan: timed,
+            prepare,
+            after_start,
+            stored: settings.stored.unwrap_or(has_databases),
+            settings,
+        })
+    }
+
+    /// Returns the key of the data, or `None` if it is created after every start.
+    fn stored_key(&self) -> Option<String> {
+        let settings = &self.settings;
+        if !self.stored || settings.prepare.is_empty() {
+            return None;
+        }
+        // Parameters of the timed transactions do not matter, so that workloads can share their data.
+        let texts: Vec<&str> = settings
+            .prepare
+            .iter()
+            .flat_map(|step| &step.requests)
+            .flat_map(|request| [Some(&request.send), request.body.as_ref()])
+            .flatten()
+            .map(String::as_str)
+            .collect();
+        let is_used = |name: &String| {
+            let starts = [format!("{{{name}}}"), format!("{{{name}:")];
+            let mut texts = texts.iter();
+            texts.any(|text| starts.iter().any(|start| text.contains(start)))
+        };
+        let parameters = settings.parameters.iter();
+        let used: BTreeMap<&String, &ParameterSettings> =
+            parameters.filter(|(name, _)| is_used(name)).collect();
+        let mut digest = Sha256::new();
+        digest.update(format!("{} {VERSION}\n", self.protocol.name));
+        digest.update(format!("{:?}\n{used:?}", settings.prepare));
+        Some(hex::encode(digest.finalize())[..16].to_owned())
+    }
+
+    /// Returns the database of the data, if the protocol knows databases.
+    fn database(&self) -> Option<String> {
+        let name = format!("perfquilt_{}", self.stored_key()?);
+        self.plan.protocol.create_database(&name).map(|_| name)
+    }
+
+    /// Names the workload in a failure of a server.
+    fn named(&self, error: Error) -> Error {
+        if error.kind() != Kind::Bench {
+            return error;
+        }
+        let hint = error.hint_text().map(str::to_owned);
+        let named = Error::bench(format!("workload {}: {}", self.name, error.message()))
+            .details(error.detail_lines().iter().cloned());
+        match hint {
+            Some(hint) => named.hint(hint),
+            None => named,
+        }
+    }
+}
+
+/// Checks the settings that are numbers.
+fn check_counts(settings: &RequestsSettings, section: &Section) -> Result<()> {
+    for (key, count, most) in [
+        ("connections", settings.connections, MAX_CONNECTIONS),
+        ("threads", settings.threads, MAX_CONNECTIONS),
+        ("pipeline", settings.pipeline, MAX_PIPELINE),
+    ] {
+        check_count(section, key, count)?;
+        if count > most {
+            return Err(section.error(&[key], format!("`{key}` must be at most {most}")));
+        }
+    }
+    if !settings.connections.is_multiple_of(settings.threads) {
+        let fault = "`connections` must be a multiple of `threads`";
+        return Err(section.error(&["threads"], fault));
+    }
+    Ok(())
+}
+
+impl Client for RequestsClient {
+    fn threads(&self) -> u32 {
+        self.settings.threads
+    }
+
+    fn runs_server_programs(&self) -> bool {
+        false
+    }
+
+    fn counted_transactions(&self) -> Option<u64> {
+        let configured = self.settings.count_transactions;
+        (configured > 0).then_some(configured.into())
+    }
+
+    fn identity(&self, _bench_config: &Path) -> Result<Vec<Vec<u8>>> {
+        Ok(vec![format!("{:?} {VERSION}", self.settings).into_bytes()])
+    }
+
+    fn data_key(&self, _environment: &Environment) -> Result<Option<String>> {
+        Ok(self.stored_key())
+    }
+
+    fn fill(&self, _environment: &Environment, running: &Running) -> Result<()> {
+        let database = self.database();
+        if let Some(name) = &database
+            && let Some(statements) = self.plan.protocol.create_database(name)
+        {
+            fill::create_database(self.protocol, &statements, running)
+                .map_err(|error| self.named(error))?;
+        }
+        let steps = &self.settings.prepare;
+        fill::run_steps(&self.prepare, steps, running, database.as_deref())
+            .map_err(|error| self.named(error))
+    }
+
+    fn after_start(&self, environment: &Environment, running: &Running) -> Result<()> {
+        if !self.stored {
+            self.fill(environment, running)?;
+        }
+        let steps = &self.settings.after_start;
+        let database = self.database();
+        fill::run_steps(&self.after_start, steps, running, database.as_deref())
+            .map_err(|error| self.named(error))
+    }
+
+    fn interleave(
+        &self,
+        environment: &Environment,
+        servers: &mut [(Point, Running)],
+        block: &TimedBlock<'_>,
+    ) -> Result<BlockSlices, ClientFailure> {
+        let database = self.database();
+        let measurement = Measurement {
+            environment,
+            settings: &self.settings,
+            plan: &self.plan,
+            database: database.as_deref(),
+        };
+        measurement
+            .interleave(servers, block)
+            .map_err(|failure| ClientFailure {
+                error: self.named(failure.error),
+                ..failure
+            })
+    }
+
+    fn connect<'a>(
+        &'a self,
+        _environment: &'a Environment,
+        running: &Running,
+        seed: u64,
+    ) -> Result<Box<dyn Requests + 'a>> {
+        let database = self.database();
+        let connected = OnRequest::new(
+            &self.settings,
+            &self.plan,
+            database.as_deref(),
+            running,
+            seed,
+        );
+        let connected = connected.map_err(|error| self.named(error))?;
+        Ok(Box::new(connected))
+    }
+}

@@ -1,0 +1,182 @@
+//! The protocols: how requests are written and replies are read. Nothing here waits or keeps time, except while a
+//! connection is opened.
+//!
+//! The codecs are perfquilt's own and as small as can be: the client shares a processor with the server, so that every
+//! nanosecond of the client is part of the measured time. A client library would build a value for every reply, often
+//! as costly as the server's own work on it, only for it to be dropped; here a reply is measured and checked in the
+//! buffer it arrived in.
+
+mod http;
+mod memcached;
+mod mysql;
+mod resp;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::request::Request;
+use super::settings::RequestSettings;
+use super::stream::Stream;
+use super::template::Values;
+use perfquilt_model::error::Result;
+
+/// The protocols. A new one is a file with its [`Protocol`] and a line here.
+pub(super) const PROTOCOLS: &[ProtocolKind] =
+    &[resp::KIND, http::KIND, memcached::KIND, mysql::KIND];
+
+/// A protocol.
+#[derive(Debug, Clone, Copy)]
+pub struct ProtocolKind {
+    /// The value of `protocol` in a workload's file.
+    pub name: &'static str,
+    /// Returns the protocol for a workload with these settings, or the setting at fault and what is wrong.
+    pub protocol: fn(&Options) -> std::result::Result<Box<dyn Protocol>, (&'static str, String)>,
+}
+
+/// Settings of a workload that protocols interpret.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Whether statements are prepared once a connection.
+    pub prepared: bool,
+    /// Requests that a connection sends before it reads their replies.
+    pub pipeline: u32,
+}
+
+/// Writes requests and reads replies.
+pub trait Protocol: fmt::Debug + Send + Sync {
+    /// Divides a request's text into the parts that [`Protocol::encode`] needs.
+    ///
+    /// # Errors
+    /// Why the request is invalid.
+    fn parts(&self, request: &RequestSettings) -> std::result::Result<Vec<String>, String>;
+
+    /// Appends the request with these values.
+    fn encode(&self, request: &Request, values: &Values, out: &mut Vec<u8>);
+
+    /// Reads the reply at the begin of `input`, which may have more behind it; `None` if the reply is not complete yet.
+    /// Any input is possible: the server may be broken.
+    ///
+    /// # Errors
+    /// What does not follow the protocol.
+    fn reply<'a>(
+        &self,
+        request: &Request,
+        input: &'a [u8],
+    ) -> std::result::Result<Option<Reply<'a>>, Malformed>;
+
+    /// Prepares a new connection: authentication, prepared statements.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's answer.
+    fn open(&self, _stream: &mut Stream, _session: &Session<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns the statements that create the database `name`; `None` if the protocol knows no databases. With
+    /// databases, data is created once and copied to every start.
+    fn create_database(&self, _name: &str) -> Option<Vec<String>> {
+        None
+    }
+
+    /// Returns how many requests a connection may send ahead when it creates data.
+    fn fill_pipeline(&self) -> usize {
+        100
+    }
+}
+
+/// What a connection is opened for.
+#[derive(Debug, Clone, Copy)]
+pub struct Session<'a> {
+    /// The database of the workload's data.
+    pub database: Option<&'a str>,
+    /// The requests that the connection will send.
+    pub requests: &'a [Request],
+}
+
+/// A complete reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply<'a> {
+    /// Its length in bytes, more than 0.
+    pub length: usize,
+    /// What it says.
+    pub outcome: Outcome<'a>,
+}
+
+/// What a reply says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// The request was executed.
+    Result,
+    /// The request was executed and found nothing; this describes the reply.
+    Nothing(&'static str),
+    /// The server's error message.
+    Error(Cow<'a, [u8]>),
+}
+
+/// What does not follow the protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Malformed(pub String);
+
+impl Malformed {
+    /// Describes the bytes where something else was expected.
+    pub fn instead_of(expected: &str, found: &[u8]) -> Self {
+        let shown = &found[..found.len().min(40)];
+        Malformed(format!("`{}` instead of {expected}", shown.escape_ascii()))
+    }
+}
+
+/// Returns the line at the begin of `input` without its end, and its length with it; `None` if it is not complete yet.
+fn line(input: &[u8], longest: usize) -> std::result::Result<Option<(&[u8], usize)>, Malformed> {
+    let searched = &input[..input.len().min(longest)];
+    match memchr::memchr(b'\n', searched) {
+        Some(end) if end > 0 && searched[end - 1] == b'\r' => {
+            Ok(Some((&searched[..end - 1], end + 1)))
+        }
+        Some(_) => Err(Malformed::instead_of("a line that ends in CR LF", input)),
+        None if searched.len() < input.len() => Err(Malformed::instead_of("a shorter line", input)),
+        None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use std::collections::BTreeMap;
+    use std::result::Result;
+
+    use super::super::plan::Plan;
+    use super::*;
+
+    /// Returns the protocol with this name.
+    pub(in crate::workload::requests) fn protocol(name: &str) -> Box<dyn Protocol> {
+        let kind = PROTOCOLS.iter().find(|kind| kind.name == name).unwrap();
+        (kind.protocol)(&Options {
+            prepared: false,
+            pipeline: 1,
+        })
+        .unwrap()
+    }
+
+    fn settings(request: &str) -> RequestSettings {
+        let text = format!("request = {request}");
+        let mut table: BTreeMap<String, RequestSettings> = toml::from_str(&text).unwrap();
+        table.remove("request").unwrap()
+    }
+
+    /// Returns the parts of a request in TOML's form.
+    pub(super) fn parts(name: &str, request: &str) -> Result<Vec<String>, String> {
+        protocol(name).parts(&settings(request))
+    }
+
+    /// Returns a plan with one request, in TOML's form, which may use `n`, a digit.
+    pub(in crate::workload::requests) fn plan(name: &str, request: &str) -> Plan {
+        let requests = [settings(request)];
+        let parameters = toml::from_str("n = { from = 0, to = 9 }").unwrap();
+        Plan::new(
+            protocol(name),
+            &parameters,
+            "transaction",
+            &[(1, &requests)],
+        )
+        .unwrap()
+    }
+}

@@ -1,0 +1,572 @@
+//! The protocol of MySQL and MariaDB: statements as text, or prepared once a connection.
+//!
+//! The client library that `workload/handler.rs` uses converts every row into values; here rows are only skipped, in
+//! the buffer they arrived in.
+
+use super::{Malformed, Outcome, Protocol, ProtocolKind, Reply, Session};
+use crate::workload::requests::request::Request;
+use crate::workload::requests::settings::RequestSettings;
+use crate::workload::requests::stream::Stream;
+use crate::workload::requests::template::{Piece, Template, Values};
+use perfquilt_model::error::{Error, Result as Outcomes};
+
+/// The protocol `mysql`.
+pub(super) const KIND: ProtocolKind = ProtocolKind {
+    name: "mysql",
+    protocol: |options| {
+        if options.pipeline > 1 {
+            let fault = "`mysql` answers one request at a time";
+            return Err(("pipeline", fault.to_owned()));
+        }
+        Ok(Box::new(MySql {
+            prepared: options.prepared,
+        }))
+    },
+};
+
+/// Capabilities of the client: protocol 4.1, transactions, authentication by plugins.
+const CAPABILITIES: u32 = 0x1 | 0x200 | 0x2000 | 0x8000 | 0x8_0000;
+/// The capability to choose a database at the begin.
+const CONNECT_WITH_DATABASE: u32 = 0x8;
+/// utf8mb4_general_ci.
+const COLLATION: u8 = 45;
+/// The status flag of a result that another one follows.
+const MORE_RESULTS: u16 = 0x8;
+/// The largest packet: a longer one has several parts, which no workload needs.
+const MAX_PACKET: usize = 0xff_ffff;
+
+const COMMAND_QUERY: u8 = 0x03;
+const COMMAND_PREPARE: u8 = 0x16;
+const COMMAND_EXECUTE: u8 = 0x17;
+const TYPE_LONGLONG: u8 = 0x08;
+const TYPE_VAR_STRING: u8 = 0xfd;
+
+/// MySQL's protocol.
+#[derive(Debug)]
+struct MySql {
+    prepared: bool,
+}
+
+impl Protocol for MySql {
+    fn parts(&self, request: &RequestSettings) -> Result<Vec<String>, String> {
+        if request.body.is_some() || !request.headers.is_empty() {
+            return Err("a statement has neither `body` nor `headers`".to_owned());
+        }
+        Ok(vec![request.send.clone()])
+    }
+
+    fn encode(&self, request: &Request, values: &Values, out: &mut Vec<u8>) {
+        let Some(statement) = request.parts.first() else {
+            return;
+        };
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        if self.prepared {
+            execute(request.number, statement, values, out);
+        } else {
+            out.push(COMMAND_QUERY);
+            statement.write(values, out);
+        }
+        close_packet(start, 0, out);
+    }
+
+    fn reply<'a>(
+        &self,
+        _request: &Request,
+        input: &'a [u8],
+    ) -> Result<Option<Reply<'a>>, Malformed> {
+        let mut packets = Packets { input, at: 0 };
+        let mut is_found = true;
+        loop {
+            let Some(first) = packets.next()? else {
+                return Ok(None);
+            };
+            let status = match first {
+                [0x00, rest @ ..] => status_of_ok(rest)?,
+                [0xff, rest @ ..] => return Ok(packets.end(Outcome::Error(message(rest).into()))),
+                [0xfb, ..] | [] => return Err(Malformed::instead_of("a result", first)),
+                columns => match rows(columns, &mut packets)? {
+                    Rows::Incomplete => return Ok(None),
+                    Rows::Failed(message) => {
+                        return Ok(packets.end(Outcome::Error(message.into())));
+                    }
+                    Rows::Complete { rows, status } => {
+                        is_found = rows > 0;
+                        status
+                    }
+                },
+            };
+            if status & MORE_RESULTS == 0 {
+                return Ok(packets.end(if is_found {
+                    Outcome::Result
+                } else {
+                    Outcome::Nothing("an empty set of rows")
+                }));
+            }
+        }
+    }
+
+    fn open(&self, stream: &mut Stream, session: &Session<'_>) -> Outcomes<()> {
+        let greeting = receive(stream)?;
+        if greeting.first() == Some(&0xff) {
+            return Err(refused("the connection", &greeting[1..]));
+        }
+        send(stream, 1, &login(session.database))?;
+        loop {
+            let answer = receive(stream)?;
+            match answer.split_first() {
+                Some((0x00, _)) => break,
+                Some((0xff, rest)) => return Err(refused("the login", rest)),
+                // Another plugin: without a password, an empty packet serves all of them.
+                Some((0xfe, _)) => send(stream, 3, &[])?,
+                // More data of a plugin.
+                Some((0x01, _)) => {}
+                _ => return Err(Error::bench("the server's answer to the login is unknown")),
+            }
+        }
+        if self.prepared {
+            for request in session.requests {
+                prepare(stream, request)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn create_database(&self, name: &str) -> Option<Vec<String>> {
+        Some(vec![format!("CREATE DATABASE `{name}`")])
+    }
+
+    fn fill_pipeline(&self) -> usize {
+        1
+    }
+}
+
+/// Writes the header of the packet that begins at `start`.
+fn close_packet(start: usize, sequence: u8, out: &mut [u8]) {
+    // A longer statement gets a wrong length, and an error of the server.
+    let length = (out.len() - start - 4).min(MAX_PACKET);
+    let length = u32::try_from(length).unwrap_or_default().to_le_bytes();
+    out[start..start + 3].copy_from_slice(&length[..3]);
+    out[start + 3] = sequence;
+}
+
+/// Appends the execution of a prepared statement.
+fn execute(number: usize, statement: &Template, values: &Values, out: &mut Vec<u8>) {
+    out.push(COMMAND_EXECUTE);
+    out.extend_from_slice(&statement_id(number).to_le_bytes());
+    // No cursor, one execution.
+    out.extend_from_slice(&[0, 1, 0, 0, 0]);
+    let indices = statement.pieces().iter().filter_map(|piece| match piece {
+        Piece::Value(index) => Some(*index),
+        Piece::Text(_) => None,
+    });
+    let count = indices.clone().count();
+    if count == 0 {
+        return;
+    }
+    out.resize(out.len() + count.div_ceil(8), 0);
+    out.push(1);
+    for index in indices.clone() {
+        let kind = values
+            .integer(index)
+            .map_or(TYPE_VAR_STRING, |_| TYPE_LONGLONG);
+        out.extend_from_slice(&[kind, 0]);
+    }
+    for index in indices {
+        if let Some(integer) = values.integer(index) {
+            out.extend_from_slice(&integer.to_le_bytes());
+        } else {
+            let text = values.text(index);
+            length_encoded(text.len(), out);
+            out.extend_from_slice(text);
+        }
+    }
+}
+
+/// Returns the number that the server gives a statement: those of a connection are counted from 1.
+fn statement_id(number: usize) -> u32 {
+    u32::try_from(number + 1).unwrap_or(u32::MAX)
+}
+
+fn length_encoded(length: usize, out: &mut Vec<u8>) {
+    let bytes = (length as u64).to_le_bytes();
+    match length {
+        0..=250 => out.push(bytes[0]),
+        251..=0xffff => {
+            out.push(0xfc);
+            out.extend_from_slice(&bytes[..2]);
+        }
+        0x1_0000..=0xff_ffff => {
+            out.push(0xfd);
+            out.extend_from_slice(&bytes[..3]);
+        }
+        _ => {
+            out.push(0xfe);
+            out.extend_from_slice(&bytes);
+        }
+    }
+}
+
+/// Returns a length-encoded integer and the bytes behind it.
+fn read_length_encoded(input: &[u8]) -> Result<(u64, &[u8]), Malformed> {
+    let short = || Malformed("a packet that ends too early".to_owned());
+    let (&first, rest) = input.split_first().ok_or_else(short)?;
+    let size = match first {
+        0..=0xfa => return Ok((first.into(), rest)),
+        0xfc => 2,
+        0xfd => 3,
+        0xfe => 8,
+        _ => return Err(Malformed::instead_of("a number", input)),
+    };
+    let (number, rest) = rest.split_at_checked(size).ok_or_else(short)?;
+    let mut bytes = [0; 8];
+    bytes[..size].copy_from_slice(number);
+    Ok((u64::from_le_bytes(bytes), rest))
+}
+
+/// Packets at the begin of a buffer.
+struct Packets<'a> {
+    input: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Packets<'a> {
+    /// Returns the next packet's content; `None` if it is not complete yet.
+    fn next(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
+        let rest = &self.input[self.at..];
+        let [a, b, c, _sequence, content @ ..] = rest else {
+            return Ok(None);
+        };
+        let length = usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16;
+        if length == MAX_PACKET {
+            return Err(Malformed("a packet of 16 MiB or more".to_owned()));
+        }
+        let packet = content.get(..length);
+        self.at += packet.map_or(0, |packet| 4 + packet.len());
+        Ok(packet)
+    }
+
+    fn end(&self, outcome: Outcome<'a>) -> Option<Reply<'a>> {
+        Some(Reply {
+            length: self.at,
+            outcome,
+        })
+    }
+}
+
+/// The rows of a result.
+enum Rows<'a> {
+    Incomplete,
+    Failed(&'a [u8]),
+    Complete { rows: u64, status: u16 },
+}
+
+/// Skips the definitions of columns and the rows behind a packet with the number of columns.
+fn rows<'a>(columns: &[u8], packets: &mut Packets<'a>) -> Result<Rows<'a>, Malformed> {
+    let (columns, rest) = read_length_encoded(columns)?;
+    if !rest.is_empty() {
+        return Err(Malformed::instead_of("a number of columns", rest));
+    }
+    for _ in 0..columns {
+        match packets.next()? {
+            None => return Ok(Rows::Incomplete),
+            Some([0xff, rest @ ..]) => return Ok(Rows::Failed(message(rest))),
+            Some(_) => {}
+        }
+    }
+    match packets.next()? {
+        None => return Ok(Rows::Incomplete),
+        Some([0xfe, ..]) => {}
+        Some(other) => return Err(Malformed::instead_of("the end of the columns", other)),
+    }
+    let mut rows = 0;
+    loop {
+        match packets.next()? {
+            None => return Ok(Rows::Incomplete),
+            // Rows may begin with this byte too, but are longer.
+            Some([0xfe, _, _, a, b]) => {
+                let status = u16::from_le_bytes([*a, *b]);
+                return Ok(Rows::Complete { rows, status });
+            }
+            Some([0xff, rest @ ..]) => return Ok(Rows::Failed(message(rest))),
+            Some(_) => rows += 1,
+        }
+    }
+}
+
+/// Returns the status in an OK packet without its first byte.
+fn status_of_ok(packet: &[u8]) -> Result<u16, Malformed> {
+    let (_affected, rest) = read_length_encoded(packet)?;
+    let (_last_id, rest) = read_length_encoded(rest)?;
+    match rest {
+        [a, b, ..] => Ok(u16::from_le_bytes([*a, *b])),
+        _ => Err(Malformed("a packet that ends too early".to_owned())),
+    }
+}
+
+/// Returns the text of an error packet without its first byte: behind its number and its state.
+fn message(packet: &[u8]) -> &[u8] {
+    let text = packet.get(2..).unwrap_or_default();
+    match text {
+        [b'#', _, _, _, _, _, text @ ..] => text,
+        _ => text,
+    }
+}
+
+fn refused(what: &str, packet: &[u8]) -> Error {
+    let message = String::from_utf8_lossy(message(packet))
+        .escape_debug()
+        .to_string();
+    Error::bench(format!("the server refused {what}: {message}"))
+}
+
+/// Returns the login of `root` without a password.
+fn login(database: Option<&str>) -> Vec<u8> {
+    let mut capabilities = CAPABILITIES;
+    if database.is_some() {
+        capabilities |= CONNECT_WITH_DATABASE;
+    }
+    let mut login = capabilities.to_le_bytes().to_vec();
+    login.extend_from_slice(&(1u32 << 30).to_le_bytes());
+    login.push(COLLATION);
+    login.extend_from_slice(&[0; 23]);
+    login.extend_from_slice(b"root\0\0");
+    if let Some(database) = database {
+        login.extend_from_slice(database.as_bytes());
+        login.push(0);
+    }
+    login.extend_from_slice(b"mysql_native_password\0");
+    login
+}
+
+fn send(stream: &mut Stream, sequence: u8, content: &[u8]) -> Outcomes<()> {
+    let mut packet = vec![0; 4];
+    packet.extend_from_slice(content);
+    close_packet(0, sequence, &mut packet);
+    stream.send(&packet)
+}
+
+/// Receives one packet.
+fn receive(stream: &mut Stream) -> Outcomes<Vec<u8>> {
+    loop {
+        let mut packets = Packets {
+            input: stream.received(),
+            at: 0,
+        };
+        let packet = packets
+            .next()
+            .map_err(|malformed| Error::bench(format!("the server sent {}", malformed.0)))?;
+        if let Some(packet) = packet {
+            let packet = packet.to_vec();
+            let length = packets.at;
+            stream.consume(length);
+            return Ok(packet);
+        }
+        stream.receive()?;
+    }
+}
+
+/// Prepares a request's statement, with question marks in place of its values.
+fn prepare(stream: &mut Stream, request: &Request) -> Outcomes<()> {
+    let pieces = request.parts.iter().flat_map(Template::pieces);
+    let mut statement = vec![COMMAND_PREPARE];
+    let mut values = 0;
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) => statement.extend_from_slice(text.as_bytes()),
+            Piece::Value(_) => {
+                statement.push(b'?');
+                values += 1;
+            }
+        }
+    }
+    send(stream, 0, &statement)?;
+    let answer = receive(stream)?;
+    let label = &request.label;
+    // Its number, and how many columns and parameters it has.
+    let [0x00, a, b, c, d, e, f, g, h, ..] = answer[..] else {
+        let what = format!("to prepare `{label}`");
+        return Err(refused(&what, answer.get(1..).unwrap_or_default()));
+    };
+    let id = u32::from_le_bytes([a, b, c, d]);
+    let columns = u16::from_le_bytes([e, f]);
+    let parameters = u16::from_le_bytes([g, h]);
+    if parameters != values {
+        return Err(Error::bench(format!(
+            "`{label}` has {values} values, but {parameters} parameters when it is prepared"
+        ))
+        .hint("in a prepared statement, values have no quotation marks around them"));
+    }
+    if id != statement_id(request.number) {
+        return Err(Error::bench(format!(
+            "the server gave a connection's statement {} the number {id}",
+            request.number + 1
+        )));
+    }
+    // Definitions of parameters and of columns, each with an end.
+    for count in [parameters, columns] {
+        let packets = if count == 0 { 0 } else { u32::from(count) + 1 };
+        for _ in 0..packets {
+            receive(stream)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use proptest::prelude::*;
+
+    use super::super::testing::plan;
+    use super::*;
+    use crate::workload::requests::stream::testing::pair;
+
+    const TEXT: MySql = MySql { prepared: false };
+
+    fn packet(sequence: u8, content: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0; 4];
+        packet.extend_from_slice(content);
+        close_packet(0, sequence, &mut packet);
+        packet
+    }
+
+    fn packets(contents: &[&[u8]]) -> Vec<u8> {
+        let packets = (1..).zip(contents).map(|(at, content)| packet(at, content));
+        packets.flatten().collect()
+    }
+
+    fn reply(input: &[u8]) -> Result<Option<Reply<'_>>, Malformed> {
+        TEXT.reply(&plan("mysql", "'SELECT 1'").requests[0], input)
+    }
+
+    #[test]
+    fn statements_are_sent_as_text_or_as_values() {
+        let plan = plan("mysql", "'SELECT {n}'");
+        let mut values = Values::default();
+        values.add(|text| {
+            text.push(b'7');
+            Some(7)
+        });
+        let mut out = Vec::new();
+        TEXT.encode(&plan.requests[0], &values, &mut out);
+        assert_eq!(out, b"\x09\0\0\0\x03SELECT 7");
+        out.clear();
+        MySql { prepared: true }.encode(&plan.requests[0], &values, &mut out);
+        assert_eq!(
+            out,
+            b"\x16\0\0\0\x17\x01\0\0\0\0\x01\0\0\0\0\x01\x08\0\x07\0\0\0\0\0\0\0"
+        );
+        let mut lengths = Vec::new();
+        for length in [250, 251, 0xffff, 0x1_0000, 0xff_ffff, 0x100_0000] {
+            lengths.clear();
+            length_encoded(length, &mut lengths);
+            assert_eq!(read_length_encoded(&lengths), Ok((length as u64, &[][..])));
+        }
+    }
+
+    #[test]
+    fn replies_end_where_they_end() {
+        let ok: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
+        let ok_more: &[u8] = &[0, 0, 0, 8, 0, 0, 0];
+        let end: &[u8] = &[0xfe, 0, 0, 2, 0];
+        let error: &[u8] = b"\xff\x28\x04#42000no such";
+        let none = Outcome::Nothing("an empty set of rows");
+        let failed = Outcome::Error(b"no such"[..].into());
+        for (contents, outcome) in [
+            (&[ok][..], Outcome::Result),
+            (&[ok_more, ok], Outcome::Result),
+            (
+                &[&[1], b"def", end, b"\x011", b"\x012", end],
+                Outcome::Result,
+            ),
+            (&[&[1], b"def", end, end], none),
+            (&[error], failed.clone()),
+            (&[&[1], b"def", end, b"\x011", error], failed),
+            // A row whose first value is longer than 16 MiB would begin with 0xfe; this one has a short one.
+            (&[&[1], b"def", end, &[0xfb], end], Outcome::Result),
+        ] {
+            let input = packets(contents);
+            let followed = [&input[..], &packet(1, ok)].concat();
+            let length = input.len();
+            let expected = Reply { length, outcome };
+            assert_eq!(reply(&followed), Ok(Some(expected)), "{contents:?}");
+            for end in 0..length {
+                assert_eq!(reply(&input[..end]), Ok(None), "{contents:?} {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_refused() {
+        for contents in [
+            &[&[][..]][..],
+            &[&[0xfb, 1]],
+            &[&[0, 0]],
+            &[&[1, 1]],
+            &[&[1], b"def", b"def"],
+        ] {
+            assert!(reply(&packets(contents)).is_err(), "{contents:?}");
+        }
+        assert!(reply(&[0xff, 0xff, 0xff, 0]).is_err());
+    }
+
+    #[test]
+    fn refusals_at_the_begin_are_errors() {
+        let open = |answer: &[&[u8]], prepared: bool| {
+            let (mut stream, mut server) = pair();
+            server.write_all(&packets(answer)).unwrap();
+            let plan = plan("mysql", "'SELECT {n}'");
+            let session = Session {
+                database: Some("d"),
+                requests: &plan.requests,
+            };
+            MySql { prepared }.open(&mut stream, &session)
+        };
+        let greeting: &[u8] = b"\x0a10.11\0";
+        let ok: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
+        let end: &[u8] = &[0xfe, 0, 0, 2, 0];
+        let prepared: &[u8] = &[0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0];
+        open(&[greeting, ok], false).unwrap();
+        open(&[greeting, &[0xfe], ok], false).unwrap();
+        open(&[greeting, ok, prepared, b"def", end, b"def", end], true).unwrap();
+        let no_parameter: &[u8] = &[0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        let other_id: &[u8] = &[0, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+        for (answer, message) in [
+            (
+                &[&b"\xff\x10\x04Too many"[..]][..],
+                "refused the connection: Too many",
+            ),
+            (
+                &[greeting, b"\xff\x15\x04#28000Access"],
+                "refused the login: Access",
+            ),
+            (&[greeting, b"x"], "unknown"),
+            (
+                &[greeting, ok, b"\xff\x28\x04#42000bad"],
+                "to prepare `SELECT {n}`: bad",
+            ),
+            (&[greeting, ok, no_parameter], "0 parameters"),
+            (&[greeting, ok, other_id], "number 2"),
+            (&[greeting, ok, &[0, 1]], "to prepare"),
+            (&[greeting], "does not answer"),
+        ] {
+            let error = open(answer, true).unwrap_err();
+            assert!(error.message().contains(message), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(contents in proptest::collection::vec(
+            proptest::collection::vec(prop_oneof![Just(0), Just(1), Just(0xfe), any::<u8>()], 0..9), 0..6,
+        )) {
+            let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
+            let input = packets(&contents);
+            if let Ok(Some(reply)) = reply(&input) {
+                prop_assert!(reply.length <= input.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The section `[requests]` of a workload's file.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::workload::client::one;
+
+/// `[requests]`: settings of a workload of requests.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RequestsSettings {
+    /// The protocol's name.
+    pub(super) protocol: String,
+    /// Connections to each server.
+    #[serde(default = "one")]
+    pub(super) connections: u32,
+    /// Client threads, which share the connections.
+    #[serde(default = "one")]
+    pub(super) threads: u32,
+    /// Requests that a connection sends before it reads their replies.
+    #[serde(default = "one")]
+    pub(super) pipeline: u32,
+    /// Whether the server prepares each statement once a connection.
+    #[serde(default)]
+    pub(super) prepared: bool,
+    /// Transactions of each connection in one slice; with 0, perfquilt chooses the number.
+    #[serde(default)]
+    pub(super) slice_transactions: u32,
+    /// Transactions counted by the counting meters per restart; with 0, perfquilt chooses the number.
+    #[serde(default)]
+    pub(super) count_transactions: u32,
+    /// Random values in requests, by name.
+    #[serde(default)]
+    pub(super) parameters: BTreeMap<String, ParameterSettings>,
+    /// Requests that create the data, in this order.
+    #[serde(default)]
+    pub(super) prepare: Vec<StepSettings>,
+    /// Whether the server stores the data on disk, so that it is created once and copied to every start; the default
+    /// depends on the protocol.
+    #[serde(default)]
+    pub(super) stored: Option<bool>,
+    /// Requests to every started server, in this order.
+    #[serde(default)]
+    pub(super) after_start: Vec<StepSettings>,
+    /// The transactions that are timed.
+    pub(super) transaction: Vec<TransactionSettings>,
+}
+
+/// `[[requests.transaction]]`: requests that belong together.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TransactionSettings {
+    /// How often it runs, in proportion to the other transactions.
+    #[serde(default = "one")]
+    pub(super) weight: u32,
+    /// Its requests, in this order.
+    pub(super) requests: Vec<RequestSettings>,
+}
+
+/// `[[requests.prepare]]` and `[[requests.after_start]]`: requests that are not timed.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StepSettings {
+    /// Repetitions.
+    #[serde(default = "once")]
+    pub(super) times: u64,
+    /// Its requests, in this order.
+    pub(super) requests: Vec<RequestSettings>,
+}
+
+fn once() -> u64 {
+    1
+}
+
+/// A request: a table, or the text to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RequestSettings {
+    /// The command, statement or request line.
+    pub(super) send: String,
+    /// The data that follows it.
+    pub(super) body: Option<String>,
+    /// Additional header lines.
+    pub(super) headers: Vec<String>,
+    /// The expected reply.
+    pub(super) expect: Expect,
+}
+
+/// Which reply to a request is expected. An error never is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Expect {
+    /// A reply with a result: no null, miss, empty list, empty set of rows or HTTP status beyond 2xx.
+    #[default]
+    Result,
+    /// Any reply that is no error.
+    Any,
+}
+
+impl RequestSettings {
+    /// Returns the request that sends `text`.
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        RequestSettings {
+            send: text.into(),
+            body: None,
+            headers: Vec::new(),
+            expect: Expect::default(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RequestSettings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrTable)
+    }
+}
+
+/// A request as a table.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequestTable {
+    send: String,
+    #[serde(default)]
+    body: Option<String>,
+    #[serde(default)]
+    headers: Vec<String>,
+    #[serde(default)]
+    expect: Expect,
+}
+
+struct TextOrTable;
+
+impl<'de> Visitor<'de> for TextOrTable {
+    type Value = RequestSettings;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a request: its text, or a table with `send`")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<RequestSettings, E> {
+        Ok(RequestSettings::text(text))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<RequestSettings, A::Error> {
+        let table = RequestTable::deserialize(MapAccessDeserializer::new(table))?;
+        Ok(RequestSettings {
+            send: table.send,
+            body: table.body,
+            headers: table.headers,
+            expect: table.expect,
+        })
+    }
+}
+
+/// `[requests.parameters]`: a random value, of exactly one of the kinds `from` and `to`, `sequence`, `length`,
+/// `choices`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ParameterSettings {
+    /// The smallest integer.
+    pub(super) from: Option<i64>,
+    /// The largest integer.
+    pub(super) to: Option<i64>,
+    /// How integers are distributed.
+    pub(super) distribution: Option<DistributionName>,
+    /// The distribution's shape.
+    pub(super) shape: Option<f64>,
+    /// The first of consecutive integers.
+    pub(super) sequence: Option<i64>,
+    /// The length of a random text.
+    pub(super) length: Option<u32>,
+    /// The characters of a random text.
+    pub(super) characters: Option<String>,
+    /// Texts of which one is drawn.
+    pub(super) choices: Option<Vec<String>>,
+    /// The least number of digits of an integer, filled with zeros.
+    pub(super) width: Option<u8>,
+}
+
+/// The distribution of a parameter's integers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum DistributionName {
+    /// All integers alike.
+    Uniform,
+    /// The integer number k from the smallest on has a probability in proportion to 1/k^shape.
+    Zipf,
+    /// A normal distribution around the middle, cut off at `shape` standard deviations on both sides.
+    Gaussian,
+    /// An exponential distribution from the smallest on, which falls by e^-shape over the range.
+    Exponential,
+}

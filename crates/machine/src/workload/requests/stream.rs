@@ -1,0 +1,258 @@
+//! A connection to a server: bytes with a buffer and timeouts.
+
+use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use crate::server::{Instrumentation, Running};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::check_interrupted;
+
+/// Timeout for an answer of the server.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// The same for a server under valgrind.
+const SLOW_TIMEOUT: Duration = Duration::from_secs(1200);
+/// Interval in which a waiting client checks for timeouts and for a request to stop.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Free space of the buffer before a read.
+const READ_SIZE: usize = 1 << 16;
+/// The largest incomplete reply.
+const MAX_REPLY: usize = 1 << 28;
+
+/// A connection.
+#[derive(Debug)]
+pub struct Stream {
+    socket: Socket,
+    buffer: Vec<u8>,
+    /// Where the bytes that were not consumed yet start and end in `buffer`.
+    start: usize,
+    end: usize,
+    timeout: Duration,
+    /// The process of the server that works for this connection alone, if the server has one for each.
+    pub server_process: Option<u32>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Socket::Unix(socket) => socket.read(buffer),
+            Socket::Tcp(socket) => socket.read(buffer),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Socket::Unix(socket) => socket.write(bytes),
+            Socket::Tcp(socket) => socket.write(bytes),
+        }
+    }
+}
+
+impl Stream {
+    /// Connects to a server: to its port if it has one, else to its Unix socket.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when it does not accept the connection.
+    pub(super) fn open(running: &Running) -> Result<Self> {
+        let endpoint = &running.endpoint;
+        let socket = match endpoint.port {
+            Some(port) => TcpStream::connect((Ipv4Addr::LOCALHOST, port)).and_then(|socket| {
+                socket.set_nodelay(true)?;
+                socket.set_read_timeout(Some(POLL_INTERVAL))?;
+                socket.set_write_timeout(Some(POLL_INTERVAL))?;
+                Ok(Socket::Tcp(socket))
+            }),
+            None => UnixStream::connect(&endpoint.socket).and_then(|socket| {
+                socket.set_read_timeout(Some(POLL_INTERVAL))?;
+                socket.set_write_timeout(Some(POLL_INTERVAL))?;
+                Ok(Socket::Unix(socket))
+            }),
+        };
+        let socket = socket.map_err(|error| {
+            Error::bench(format!("the server does not accept a connection: {error}"))
+        })?;
+        let timeout = match running.instrumentation() {
+            Instrumentation::Plain => TIMEOUT,
+            Instrumentation::Callgrind { .. } => SLOW_TIMEOUT,
+        };
+        Ok(Self::new(socket, timeout))
+    }
+
+    fn new(socket: Socket, timeout: Duration) -> Self {
+        Stream {
+            socket,
+            buffer: vec![0; READ_SIZE],
+            start: 0,
+            end: 0,
+            timeout,
+            server_process: None,
+        }
+    }
+
+    /// Sends all of `bytes`.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the server closes the connection or does not read.
+    pub fn send(&mut self, mut bytes: &[u8]) -> Result<()> {
+        let mut waiting = Waiting::new(self.timeout);
+        while !bytes.is_empty() {
+            match self.socket.write(bytes) {
+                Ok(0) => return Err(closed()),
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) => waiting.check(
+                    &error,
+                    "the server does not read the requests sent to it",
+                    "reduce `pipeline`: the server may write replies before it reads on",
+                )?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes received and not consumed yet.
+    pub fn received(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Consumes the first `length` of the received bytes.
+    pub fn consume(&mut self, length: usize) {
+        self.start = (self.start + length).min(self.end);
+    }
+
+    /// Waits until more bytes were received.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the server closes the connection, does not answer in time
+    /// or sends an endless reply.
+    pub fn receive(&mut self) -> Result<()> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+        if self.end == self.buffer.len() {
+            self.make_room()?;
+        }
+        let mut waiting = Waiting::new(self.timeout);
+        loop {
+            match self.socket.read(&mut self.buffer[self.end..]) {
+                Ok(0) => return Err(closed()),
+                Ok(read) => {
+                    self.end += read;
+                    return Ok(());
+                }
+                Err(error) => waiting.check(
+                    &error,
+                    "the server does not answer",
+                    "it hangs, or waits for another connection of the same client thread: with locks between \
+                     transactions, set `threads` to `connections`",
+                )?,
+            }
+        }
+    }
+
+    fn make_room(&mut self) -> Result<()> {
+        let waiting = self.end - self.start;
+        if waiting > MAX_REPLY {
+            return Err(Error::bench(format!(
+                "a reply of the server is longer than {} MiB",
+                MAX_REPLY >> 20
+            )));
+        }
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, waiting);
+        if self.buffer.len() - waiting < READ_SIZE {
+            self.buffer.resize(2 * self.buffer.len(), 0);
+        }
+        Ok(())
+    }
+}
+
+fn closed() -> Error {
+    Error::bench("the server closed the connection")
+}
+
+/// The wait for a socket.
+struct Waiting {
+    timeout: Duration,
+    /// Taken at the first interruption: most waits are far shorter than the socket's own timeout.
+    since: Option<Instant>,
+}
+
+impl Waiting {
+    fn new(timeout: Duration) -> Self {
+        Waiting {
+            timeout,
+            since: None,
+        }
+    }
+
+    /// Returns `Ok` while the wait goes on after this error of the socket; `fault` and `hint` describe a timeout.
+    fn check(&mut self, error: &std::io::Error, fault: &str, hint: &str) -> Result<()> {
+        let (WouldBlock | TimedOut | Interrupted) = error.kind() else {
+            return Err(Error::bench(format!("the connection failed: {error}")));
+        };
+        check_interrupted()?;
+        let waited = self.since.get_or_insert_with(Instant::now).elapsed();
+        if waited < self.timeout {
+            return Ok(());
+        }
+        let seconds = self.timeout.as_secs();
+        Err(Error::bench(format!("{fault} within {seconds} s")).hint(hint))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+
+    /// Returns a connection, with a short timeout, and its other end.
+    pub(in crate::workload::requests) fn pair() -> (Stream, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_read_timeout(Some(Duration::from_millis(10)))
+            .unwrap();
+        ours.set_write_timeout(Some(Duration::from_millis(10)))
+            .unwrap();
+        let stream = Stream::new(Socket::Unix(ours), Duration::from_millis(100));
+        (stream, theirs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::pair;
+    use super::*;
+
+    #[test]
+    fn bytes_are_kept_until_they_are_consumed() {
+        let (mut stream, mut server) = pair();
+        server.write_all(b"abc").unwrap();
+        stream.receive().unwrap();
+        stream.consume(1);
+        let long = vec![b'd'; 3 * READ_SIZE];
+        let writer = std::thread::spawn(move || server.write_all(&long).map(|()| server));
+        while stream.received().len() < 2 + 3 * READ_SIZE {
+            stream.receive().unwrap();
+        }
+        assert_eq!(&stream.received()[..4], b"bcdd");
+        drop(writer.join().unwrap());
+        stream.consume(usize::MAX);
+        assert!(stream.received().is_empty());
+        assert!(stream.receive().unwrap_err().message().contains("closed"));
+    }
+
+    #[test]
+    fn a_silent_server_ends_the_wait() {
+        let (mut stream, _server) = pair();
+        let error = stream.receive().unwrap_err();
+        assert!(error.message().contains("does not answer"), "{error}");
+        let error = stream.send(&vec![0; 1 << 24]).unwrap_err();
+        assert!(error.message().contains("does not read"), "{error}");
+    }
+}
