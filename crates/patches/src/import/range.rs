@@ -40,11 +40,11 @@ pub(super) fn read(
     step.finish("");
     let history = linear_history(objects, &base, &tip)?;
     let mut found = Source {
-        kind: format!(
-            "{} commits of {source}, {} of them merges",
-            history.commits.len() + history.merges,
-            history.merges
-        ),
+        kind: match history.merges {
+            0 => format!("{range} of {source}"),
+            1 => format!("{range} of {source}, with 1 merge"),
+            more => format!("{range} of {source}, with {more} merges"),
+        },
         series: Vec::new(),
         patches: Vec::new(),
         base: Some(history.base.clone()),

@@ -260,9 +260,10 @@ impl<'a> Merge<'a> {
         start: usize,
         theirs: &[&[u8]],
     ) -> (Vec<Vec<u8>>, bool) {
-        // Lines around the cluster that correspond to each other.
+        // Lines of the cluster and around it that correspond to each other, nearest first.
         let mut indents: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
-        let lines = cluster.from.saturating_sub(CONTEXT)..cluster.end + CONTEXT;
+        let before = cluster.from.saturating_sub(CONTEXT)..cluster.from;
+        let lines = (cluster.from..cluster.end + CONTEXT).chain(before.rev());
         for line in lines {
             let Some(mine) = (line + start).checked_sub(cluster.from) else {
                 continue;
