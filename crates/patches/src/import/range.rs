@@ -113,11 +113,11 @@ fn patch_of(message: &Message, commit: &LinearCommit, diff: Vec<u8>) -> Vec<u8> 
     let header = String::from_utf8_lossy(&new_header(message)).into_owned();
     let mut fields = format!("Origin: other, commit:{}\n", commit.id);
     for field in FIELDS {
-        let values = message.body.lines().filter_map(|line| {
+        let mut values = message.body.lines().filter_map(|line| {
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case(field).then(|| value.trim())
         });
-        if let Some(value) = values.last() {
+        if let Some(value) = values.next_back() {
             fields.push_str(&format!("{field}: {value}\n"));
         }
     }
