@@ -135,7 +135,7 @@ mod tests {
 
     use super::super::plan::Generator;
     use super::super::protocols::testing::plan;
-    use super::super::stream::testing::pair;
+    use super::super::stream::testing::{LONG, SHORT, pair};
     use super::*;
 
     /// Runs two transactions of `GET {n}` against a server that sends `answer` after each request.
@@ -143,7 +143,8 @@ mod tests {
         let plan = plan("resp", request);
         let mut script = Script::default();
         Generator::new(&plan, 1).generate(2, &mut script);
-        let (stream, mut server) = pair();
+        let is_complete = answer.ends_with('\n');
+        let (stream, mut server) = pair(if is_complete { LONG } else { SHORT });
         let length = script.bytes(script.range(0..2)).len() / 2;
         std::thread::spawn(move || {
             let mut request = vec![0; length];
@@ -169,7 +170,7 @@ mod tests {
                     "answered `GET {n}` with an error: ERR  [1m",
                 ),
                 ("$-1\r\n", "the reply to `GET {n}` is null"),
-                ("garbage", "does not follow the protocol"),
+                ("garbage\r\n", "does not follow the protocol"),
                 ("$5\r\nx", "does not answer"),
             ] {
                 let error = answered(answer, pipeline, "'GET {n}'").unwrap_err();

@@ -212,26 +212,29 @@ impl Waiting {
 pub(super) mod testing {
     use super::*;
 
-    /// Returns a connection, with a short timeout, and its other end.
-    pub(in crate::workload::requests) fn pair() -> (Stream, UnixStream) {
+    /// Returns a connection that waits this long for an answer, and its other end.
+    pub(in crate::workload::requests) fn pair(timeout: Duration) -> (Stream, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_read_timeout(Some(Duration::from_millis(10)))
-            .unwrap();
-        ours.set_write_timeout(Some(Duration::from_millis(10)))
-            .unwrap();
-        let stream = Stream::new(Socket::Unix(ours), Duration::from_millis(100));
-        (stream, theirs)
+        let poll = Some(Duration::from_millis(10));
+        ours.set_read_timeout(poll).unwrap();
+        ours.set_write_timeout(poll).unwrap();
+        (Stream::new(Socket::Unix(ours), timeout), theirs)
     }
+
+    /// A timeout that a server which answers does not reach, on a busy machine either.
+    pub(in crate::workload::requests) const LONG: Duration = Duration::from_secs(60);
+    /// A timeout for servers that do not answer.
+    pub(in crate::workload::requests) const SHORT: Duration = Duration::from_millis(100);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::testing::pair;
+    use super::testing::{LONG, SHORT, pair};
     use super::*;
 
     #[test]
     fn bytes_are_kept_until_they_are_consumed() {
-        let (mut stream, mut server) = pair();
+        let (mut stream, mut server) = pair(LONG);
         server.write_all(b"abc").unwrap();
         stream.receive().unwrap();
         stream.consume(1);
@@ -249,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_silent_server_ends_the_wait() {
-        let (mut stream, _server) = pair();
+        let (mut stream, _server) = pair(SHORT);
         let error = stream.receive().unwrap_err();
         assert!(error.message().contains("does not answer"), "{error}");
         let error = stream.send(&vec![0; 1 << 24]).unwrap_err();

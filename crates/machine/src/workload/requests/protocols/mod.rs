@@ -9,6 +9,7 @@
 mod http;
 mod memcached;
 mod mysql;
+mod postgresql;
 mod resp;
 
 use std::borrow::Cow;
@@ -21,17 +22,25 @@ use super::template::Values;
 use perfquilt_model::error::Result;
 
 /// The protocols. A new one is a file with its [`Protocol`] and a line here.
-pub(super) const PROTOCOLS: &[ProtocolKind] =
-    &[resp::KIND, http::KIND, memcached::KIND, mysql::KIND];
+pub(super) const PROTOCOLS: &[ProtocolKind] = &[
+    resp::KIND,
+    http::KIND,
+    memcached::KIND,
+    mysql::KIND,
+    postgresql::KIND,
+];
 
 /// A protocol.
 #[derive(Debug, Clone, Copy)]
 pub struct ProtocolKind {
     /// The value of `protocol` in a workload's file.
     pub name: &'static str,
-    /// Returns the protocol for a workload with these settings, or the setting at fault and what is wrong.
-    pub protocol: fn(&Options) -> std::result::Result<Box<dyn Protocol>, (&'static str, String)>,
+    /// Returns the protocol for a workload with these settings.
+    pub protocol: fn(&Options) -> std::result::Result<Box<dyn Protocol>, InvalidOption>,
 }
+
+/// A setting that a protocol cannot have, and why.
+pub type InvalidOption = (&'static str, String);
 
 /// Settings of a workload that protocols interpret.
 #[derive(Debug, Clone, Copy)]

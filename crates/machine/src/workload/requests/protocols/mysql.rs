@@ -421,7 +421,7 @@ mod tests {
 
     use super::super::testing::plan;
     use super::*;
-    use crate::workload::requests::stream::testing::pair;
+    use crate::workload::requests::stream::testing::{LONG, SHORT, pair};
 
     const TEXT: MySql = MySql { prepared: false };
 
@@ -515,7 +515,8 @@ mod tests {
     #[test]
     fn refusals_at_the_begin_are_errors() {
         let open = |answer: &[&[u8]], prepared: bool| {
-            let (mut stream, mut server) = pair();
+            // A greeting alone is followed by silence.
+            let (mut stream, mut server) = pair(if answer.len() == 1 { SHORT } else { LONG });
             server.write_all(&packets(answer)).unwrap();
             let plan = plan("mysql", "'SELECT {n}'");
             let session = Session {
