@@ -1,5 +1,7 @@
 //! How many of a patch's changes the new release has, at whatever lines and in whatever formatting.
 
+use std::collections::HashMap;
+
 use super::evidence::upstream_origin;
 use super::loose_merge::{count, distinctive, split, squeezed};
 use crate::series::Patch;
@@ -17,6 +19,9 @@ const MIN_CHANGED_ORIGIN: f64 = 0.25;
 /// Minimum share of the lines for a patch from upstream that the release is said to have, with later changes.
 const MIN_UPSTREAM_ORIGIN: f64 = 0.75;
 
+/// Size in bytes from which a file's lines are compared as a whole only.
+const LARGE: usize = 256 << 10;
+
 /// The changed lines of a patch that appeared or disappeared between the releases, weighted by letters and digits.
 #[derive(Debug, Clone, Default)]
 pub struct LinesThere {
@@ -29,6 +34,35 @@ pub struct LinesThere {
     added_there: usize,
     /// Changes of which something is not there.
     open: usize,
+}
+
+/// A release's file without white space.
+enum ReleaseText {
+    /// The text as a whole.
+    Text(Vec<u8>),
+    /// How often each line occurs, in a file that is too large to be searched for every line.
+    Lines(HashMap<Vec<u8>, usize>),
+}
+
+impl ReleaseText {
+    fn new(content: &[u8]) -> Self {
+        let lines = split(content);
+        if content.len() < LARGE {
+            return ReleaseText::Text(squeezed(&lines));
+        }
+        let mut counts = HashMap::new();
+        for line in lines {
+            *counts.entry(squeezed(&[line])).or_default() += 1;
+        }
+        ReleaseText::Lines(counts)
+    }
+
+    fn count(&self, wanted: &[u8]) -> usize {
+        match self {
+            ReleaseText::Text(text) => count(text, wanted),
+            ReleaseText::Lines(lines) => lines.get(wanted).copied().unwrap_or(0),
+        }
+    }
 }
 
 impl LinesThere {
@@ -56,10 +90,10 @@ impl LinesThere {
         }
         let (before, after) = (before.unwrap_or(&empty), after.unwrap_or(&empty));
         let (old, new) = (split(before), split(after));
-        let old_release = squeezed(&split(old_release.unwrap_or(&empty)));
-        let new_release = squeezed(&split(released));
-        let appeared = |text: &[u8]| count(&new_release, text) > count(&old_release, text);
-        let disappeared = |text: &[u8]| count(&new_release, text) < count(&old_release, text);
+        let old_release = ReleaseText::new(old_release.unwrap_or(&empty));
+        let new_release = ReleaseText::new(released);
+        let appeared = |text: &[u8]| new_release.count(text) > old_release.count(text);
+        let disappeared = |text: &[u8]| new_release.count(text) < old_release.count(text);
         let runs = line_runs(before, after)?;
         if runs.is_empty() {
             // A change of the mode.
@@ -96,9 +130,9 @@ impl LinesThere {
                 }
                 if weight < MIN_LINE {
                     complete &= whole;
-                } else if count(&old_release, &text) == 0 {
+                } else if old_release.count(&text) == 0 {
                     // What an earlier patch wrote cannot disappear from the release.
-                    complete &= count(&new_release, &text) == 0;
+                    complete &= new_release.count(&text) == 0;
                 } else {
                     let gone = disappeared(&text);
                     self.all += weight;
