@@ -49,7 +49,7 @@ mod workload {
 mod server {
     pub use perfquilt_machine::server::{
         AdapterKind, AdapterSetup, ClientThreads, Launch, ListenAddress, Running, ServerAdapter,
-        StartPlan, Stop, copy_tree, placeholder_values,
+        ServerProcess, StartPlan, Stop, copy_tree, placeholder_values,
     };
 
     mod line_server;

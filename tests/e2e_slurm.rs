@@ -164,9 +164,17 @@ impl Trial {
         assert_eq!(report.code, Some(0), "{}", report.stderr);
         let mut plan = Plan::new();
         let mut machines: BTreeMap<(bool, u64), BTreeSet<String>> = BTreeMap::new();
-        for line in report.stdout.lines() {
-            let line: Value = serde_json::from_str(line).unwrap();
-            let Some(block) = line["block"].as_u64() else {
+        let mut lines = report
+            .stdout
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let experiment = lines.next().unwrap()["experiment"].clone();
+        for line in lines {
+            // Blocks of earlier experiments are shown beside its own.
+            let Some(block) = line["block"]
+                .as_u64()
+                .filter(|_| line["experiment"] == experiment)
+            else {
                 continue;
             };
             let direct = line["direct"] == true;

@@ -148,6 +148,13 @@ SERVERS = {
         function=r"^int processCommand\(client \*c\) \{\n",
         call=None,
     ),
+    "postgresql": dict(
+        original=ROOT / "examples/postgresql", recipe="quick", workload="point_select", licence="PostgreSQL",
+        count_blocks=3,
+        file="src/backend/tcop/pquery.c",
+        function=r"^bool\nPortalRun\(",
+        call=r"^\tAssert(Arg)?\(PortalIsValid\(portal\)\);\n",
+    ),
     "valkey": dict(
         original=ROOT / "examples/valkey", recipe="make", workload="get", licence="BSD-3-Clause",
         count_blocks=3,
@@ -204,7 +211,11 @@ static __attribute__((noinline)) void planted_work(void)
 
 def planted(text, server, rounds):
     """The source with that many rounds of work in it."""
-    work = WORK.format(rounds=rounds)
+    return inserted(text, server, WORK.format(rounds=rounds))
+
+
+def inserted(text, server, work):
+    """The source with `work`, a function `planted_work`, and a call of it in what every request runs."""
     head = re.search(server["function"], text, re.M)
     if server["call"]:
         call = re.compile(server["call"], re.M).search(text, head.end())

@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use super::{
-    AdapterKind, ClientThreads, Launch, ListenAddress, Running, ServerAdapter, StartPlan, Stop,
-    copy_tree, placeholder_values,
+    AdapterKind, ClientThreads, Launch, ListenAddress, Running, ServerAdapter, ServerProcess,
+    StartPlan, Stop, copy_tree, placeholder_values,
 };
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
@@ -61,6 +61,7 @@ impl ServerAdapter for LineServer {
             values: placeholder_values(launch, &address, &self.bench_config),
             address,
             stop: Stop::Signal { may_kill: true },
+            process: ServerProcess::Group,
             start_seconds: self.start_seconds,
             kept_logs: self.logs.clone(),
             uncounted: &[],

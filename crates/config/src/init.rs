@@ -55,6 +55,27 @@ pub const TEMPLATES: &[Template] = &[
         ),
     },
     Template {
+        server: "postgresql",
+        files: bundled!("examples/postgresql":
+            "bench-config/packages.txt"
+            "bench-config/pgbench/tpcb.sql"
+            "bench-config/pgbench/tpcc/delivery.sql"
+            "bench-config/pgbench/tpcc/new_order.sql"
+            "bench-config/pgbench/tpcc/order_status.sql"
+            "bench-config/pgbench/tpcc/payment.sql"
+            "bench-config/pgbench/tpcc/stock_level.sql"
+            "bench-config/postgresql.conf"
+            "bench-config/workloads/deform.toml"
+            "bench-config/workloads/json.toml"
+            "bench-config/workloads/like.toml"
+            "bench-config/workloads/point_select.toml"
+            "bench-config/workloads/scan.toml"
+            "bench-config/workloads/tpcb.toml"
+            "bench-config/workloads/tpcc_like.toml"
+            "bench-config/perfquilt.toml"
+        ),
+    },
+    Template {
         server: "redis",
         files: bundled!("examples/redis":
             "bench-config/hash-seed.c"
@@ -101,6 +122,7 @@ const MARIADB: &[BundledFile] = &[
     bundled!("bench-config/server.cnf"),
     bundled!("bench-config/sysbench/oltp_utf8mb4.lua"),
     bundled!("bench-config/sysbench/statement.lua"),
+    bundled!("bench-config/sysbench/tpcc_like.lua"),
     bundled!("bench-config/workloads/handler_binary_aria.toml"),
     bundled!("bench-config/workloads/handler_binary_aria_64.toml"),
     bundled!("bench-config/workloads/handler_binary_innodb.toml"),
@@ -151,6 +173,7 @@ const MARIADB: &[BundledFile] = &[
     bundled!("bench-config/workloads/string_append.toml"),
     bundled!("bench-config/workloads/string_append_concat.toml"),
     bundled!("bench-config/workloads/string_append_quote.toml"),
+    bundled!("bench-config/workloads/tpcc_like.toml"),
     bundled!("bench-config/perfquilt.toml"),
 ];
 

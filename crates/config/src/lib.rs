@@ -37,7 +37,7 @@ pub use recipe::{
 };
 pub use sandbox::SandboxLimits;
 pub use seconds::parse_duration;
-pub use server::Server;
+pub use server::{Disk, Server};
 pub use upstream::{DebianSource, GitSource, ReleaseSource, SeriesFiles, TarballSource, Upstream};
 pub use workload::Workload;
 

@@ -16,12 +16,26 @@ pub struct Server {
     pub adapter: String,
     /// The server's own configuration file, relative to `bench-config/`.
     pub config: Option<PathBuf>,
+    /// Where servers' data is, and what their commits wait for.
+    #[serde(default)]
+    pub disk: Disk,
     /// Timeout in seconds until a server is ready.
     #[serde(default = "default_start_seconds")]
     pub start_seconds: f64,
     /// `[server.ADAPTER]`, which the adapter reads.
     #[serde(skip)]
     pub settings: Section,
+}
+
+/// Where the data of measured servers is, and what their commits wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Disk {
+    /// On the RAM disk, if there is room; no commit waits for a disk.
+    #[default]
+    Memory,
+    /// On the disk of the caches; commits wait until it has stored them.
+    Durable,
 }
 
 fn default_start_seconds() -> f64 {
@@ -33,6 +47,7 @@ impl Default for Server {
         Server {
             adapter: String::new(),
             config: None,
+            disk: Disk::default(),
             start_seconds: default_start_seconds(),
             settings: Section::default(),
         }

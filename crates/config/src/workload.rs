@@ -1,7 +1,7 @@
 //! Workloads: `bench-config/workloads/NAME.toml`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -25,6 +25,9 @@ pub struct Workload {
     /// The section named after the kind, which its client reads.
     #[serde(skip)]
     pub settings: Section,
+    /// The folder `bench-config/` of its workspace, at which the paths of its settings start.
+    #[serde(skip)]
+    pub bench_config: PathBuf,
     #[serde(skip)]
     document: Document,
 }
@@ -77,7 +80,8 @@ pub(super) fn load(root: &Path) -> Result<BTreeMap<String, Workload>> {
         let Some(name) = path.file_stem().and_then(|stem| stem.to_str()) else {
             continue;
         };
-        let workload = Workload::read(name, Document::read(&path, &shown(name))?)?;
+        let mut workload = Workload::read(name, Document::read(&path, &shown(name))?)?;
+        workload.bench_config = root.join("bench-config");
         workloads.insert(name.to_owned(), workload);
     }
     Ok(workloads)

@@ -160,14 +160,14 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Attaches `perf stat` to all current and future threads of `running`.
+    /// Attaches `perf stat` to all current and future threads and children of `running`.
     pub(super) fn count(running: &Running, sources: &[&EventSource]) -> Result<Self> {
         let words = ["stat", "-x,", "-e", &events(sources)];
-        Self::attach(running.dir(), running.pid(), &words)
+        Self::attach(running.dir(), &running.pids(), &words)
     }
 
-    /// Attaches perf with the arguments `words` to all threads of the process `pid`; its files are in `dir`.
-    pub(super) fn attach(dir: &Path, pid: u32, words: &[&str]) -> Result<Self> {
+    /// Attaches perf with the arguments `words` to all threads of the processes `pids`; its files are in `dir`.
+    pub(super) fn attach(dir: &Path, pids: &[u32], words: &[&str]) -> Result<Self> {
         let (control_path, answer_path) = (dir.join("perf-control"), dir.join("perf-answer"));
         let out = dir.join("perf-out");
         for path in [&control_path, &answer_path, &out] {
@@ -180,10 +180,12 @@ impl Session {
         fifo.push(&control_path);
         fifo.push(",");
         fifo.push(&answer_path);
+        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+        let pids = pids.join(",");
         let child = Command::new("perf")
             .args(words)
             .args(["--delay=-1", "-p"])
-            .arg(pid.to_string())
+            .arg(pids)
             .arg(fifo)
             .arg("-o")
             .arg(&out)

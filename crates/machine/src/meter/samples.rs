@@ -98,7 +98,7 @@ pub fn sample(
         run_checked(running, warm_up, run)?;
     }
     let words = ["record", "-q", "-F", FREQUENCY, "-e", by.event()];
-    let mut session = Session::attach(running.dir(), running.pid(), &words)?;
+    let mut session = Session::attach(running.dir(), &running.pids(), &words)?;
     session.enable()?;
     let n = run_checked(running, transactions, run)?;
     let file = session.finish()?;

@@ -15,39 +15,44 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Attempts at one command: valgrind occasionally misses one while a thread starts or ends.
 const ATTEMPTS: u32 = 3;
 
-/// Controls one server that runs under callgrind.
+/// Controls the processes of one server that runs under callgrind.
 pub(super) struct Control {
     prefix: PathBuf,
-    pid: u32,
+    pids: Vec<u32>,
     out: PathBuf,
 }
 
 impl Control {
+    /// Returns the control of the processes that the server has now. A process that it starts later inherits whether it
+    /// counts.
     pub(super) fn new(running: &Running) -> Result<Self> {
         let Instrumentation::Callgrind { out, .. } = running.instrumentation() else {
             return Err(Error::internal("the server does not run under callgrind"));
         };
         Ok(Control {
             prefix: crate::server::vgdb_prefix(running.dir()),
-            pid: running.pid(),
+            pids: running.pids(),
             out: out.clone(),
         })
     }
 
-    /// Switches counting on or off.
+    /// Switches counting on or off; on removes the profiles of processes that ended before.
     pub(super) fn instrument(&self, running: &mut Running, on: bool) -> Result<()> {
+        if on {
+            for file in self.files()? {
+                remove(&file)?;
+            }
+        }
         self.send(running, &["instrumentation", if on { "on" } else { "off" }])
     }
 
-    /// Dumps one profile per thread, parses each with `read` and removes it; counts restart at zero.
+    /// Dumps one profile per thread, parses each with `read` and removes it; counts restart at zero. Processes that
+    /// ended since counting began have left theirs.
     pub(super) fn dump<P>(
         &self,
         running: &mut Running,
         read: impl Fn(&Path) -> Result<P>,
     ) -> Result<Vec<P>> {
-        for file in self.files()? {
-            remove(&file)?;
-        }
         self.send(running, &["dump"])?;
         let mut profiles = Vec::new();
         for file in self.files()? {
@@ -57,34 +62,60 @@ impl Control {
         Ok(profiles)
     }
 
+    /// Sends a command to all processes that still run.
     fn send(&self, running: &mut Running, words: &[&str]) -> Result<()> {
-        let mut prefix = std::ffi::OsString::from("--vgdb-prefix=");
-        prefix.push(&self.prefix);
-        let mut prefix_and_pid = vec![prefix, format!("--pid={}", self.pid).into()];
-        // vgdb expects each command as one argument.
-        prefix_and_pid.extend(["-c".into(), words.join(" ").into()]);
-        let command = Command::new("vgdb").args(prefix_and_pid);
-        let mut last = None;
-        for _ in 0..ATTEMPTS {
-            match command.run_within(TIMEOUT) {
-                Ok(output) if output.success() => return Ok(()),
-                Ok(output) => last = Some(output.tail(5)),
-                // On a timeout the server may be the reason; it is checked below.
-                Err(error) if error.kind() == Kind::Bench => last = Some(vec![error.to_string()]),
-                Err(error) => return Err(error),
+        let command = words.join(" ");
+        // A process answers within a third of a second, most of which vgdb waits.
+        let answers: Vec<Result<Answer>> = std::thread::scope(|scope| {
+            let send = |&pid: &u32| {
+                let command = &command;
+                scope.spawn(move || self.send_to(pid, command))
+            };
+            let sent: Vec<_> = self.pids.iter().map(send).collect();
+            let answer = |thread: std::thread::ScopedJoinHandle<'_, Result<Answer>>| {
+                let panicked = |_| Err(Error::internal("a thread that runs vgdb failed"));
+                thread.join().unwrap_or_else(panicked)
+            };
+            sent.into_iter().map(answer).collect()
+        });
+        running.check()?;
+        for answer in answers {
+            if let Answer::None(output) = answer? {
+                let label = running.label();
+                return Err(Error::bench(format!(
+                    "valgrind did not execute `{command}` in the server of {label}"
+                ))
+                .details(output)
+                .hint("vgdb must be allowed to trace its own processes (ptrace), which some containers forbid"));
             }
-            running.check()?;
         }
-        Err(Error::bench(format!(
-            "valgrind did not execute `{}` in the server of {}",
-            words.join(" "),
-            running.label()
-        ))
-        .details(last.unwrap_or_default())
-        .hint("vgdb must be allowed to trace its own processes (ptrace), which some containers forbid"))
+        Ok(())
     }
 
-    /// Lists the profiles written so far: `OUT.PART-THREAD`.
+    fn send_to(&self, pid: u32, command: &str) -> Result<Answer> {
+        let mut prefix = std::ffi::OsString::from("--vgdb-prefix=");
+        prefix.push(&self.prefix);
+        let mut prefix_and_pid = vec![prefix, format!("--pid={pid}").into()];
+        // vgdb expects each command as one argument.
+        prefix_and_pid.extend(["-c".into(), command.into()]);
+        let vgdb = Command::new("vgdb").args(prefix_and_pid);
+        let mut last = Vec::new();
+        for _ in 0..ATTEMPTS {
+            match vgdb.run_within(TIMEOUT) {
+                Ok(output) if output.success() => return Ok(Answer::Done),
+                Ok(output) => last = output.tail(5),
+                // On a timeout the server may be the reason; it is checked afterwards.
+                Err(error) if error.kind() == Kind::Bench => last = vec![error.to_string()],
+                Err(error) => return Err(error),
+            }
+            if !Path::new(&format!("/proc/{pid}")).exists() {
+                return Ok(Answer::Done);
+            }
+        }
+        Ok(Answer::None(last))
+    }
+
+    /// Lists the profiles written so far: `OUT.PID.PART-THREAD`, or `OUT.PID-THREAD` of a process that ended.
     fn files(&self) -> Result<Vec<PathBuf>> {
         let folder = self.out.parent().unwrap_or(Path::new("."));
         let Some(name) = self.out.file_name().and_then(|name| name.to_str()) else {
@@ -96,7 +127,7 @@ impl Control {
                 .and_then(|rest| rest.strip_prefix('.'))
                 .and_then(|rest| rest.split_once('-'));
             let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-            numbers.is_some_and(|(part, thread)| digits(part) && digits(thread))
+            numbers.is_some_and(|(part, thread)| part.split('.').all(digits) && digits(thread))
         };
         let entries = std::fs::read_dir(folder).map_err(|e| Error::io("read", folder, &e))?;
         let mut files: Vec<PathBuf> = entries
@@ -107,6 +138,14 @@ impl Control {
         files.sort();
         Ok(files)
     }
+}
+
+/// What became of a command to one process.
+enum Answer {
+    /// It was executed, or the process has ended.
+    Done,
+    /// It was not; the last output of vgdb.
+    None(Vec<String>),
 }
 
 fn remove(file: &Path) -> Result<()> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::running::{ListenAddress, Running, StartPlan, Stop};
+use super::running::{ListenAddress, Running, ServerProcess, StartPlan, Stop};
 use super::start_failure::start_timeout;
 use super::{AdapterKind, ClientThreads, Launch, ServerAdapter, copy_tree};
 use perfquilt_config::{Section, Server, config_files, expand, expand_word};
@@ -189,6 +189,7 @@ impl CommandAdapter {
             env,
             address,
             stop,
+            process: ServerProcess::Group,
             start_seconds: self.start_seconds,
             kept_logs: self.logs.clone(),
             uncounted: &[],

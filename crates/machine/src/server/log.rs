@@ -7,13 +7,15 @@ use std::path::Path;
 const TAIL_BYTES: u64 = 64 * 1024;
 
 /// Marks of lines that explain why a server ended, for the known servers and tools.
-const RELEVANT_MARKS: [&str; 10] = [
+const RELEVANT_MARKS: [&str; 12] = [
     "[ERROR]",
     "got signal",
     "Assertion",
     "assertion",
     "Fatal",
     "FATAL",
+    "PANIC",
+    "was terminated by signal",
     "valgrind:",
     "Process terminating",
     "Address already in use",
@@ -67,6 +69,7 @@ pub(super) fn shows_crash(text: &str) -> bool {
     [
         "got signal",
         "crashed by signal",
+        "was terminated by signal",
         "Process terminating with",
     ]
     .iter()

@@ -1,14 +1,15 @@
-//! Runs servers: a trait, an adapter for MariaDB, and an adapter for any server driven by commands.
+//! Runs servers: a trait, adapters for MariaDB and PostgreSQL, and an adapter for any server driven by commands.
 //!
 //! Every start has a fresh folder (see [`Scratch`]) with the server's data in `data/` and its log in
 //! `server.log`. The server listens on a Unix socket in a private folder. Dropping a [`Running`] kills
-//! the server's whole process group and removes the folder in all cases. Only `mariadb` is specific to
-//! MariaDB.
+//! the server's whole process group and removes the folder in all cases. Only `mariadb` and `postgresql` are
+//! specific to a server.
 
 mod command;
 mod copy;
 mod log;
 mod mariadb;
+pub mod postgresql;
 mod running;
 mod scratch;
 mod start_failure;
@@ -25,7 +26,7 @@ use perfquilt_model::progress::Progress;
 
 pub use command::placeholder_values;
 pub use copy::{copy_tree, size_of_tree};
-pub use running::{Endpoint, ListenAddress, Running, StartPlan, Stop, vgdb_prefix};
+pub use running::{Endpoint, ListenAddress, Running, ServerProcess, StartPlan, Stop, vgdb_prefix};
 pub use scratch::{Scratch, ServerSpace};
 pub use start_failure::may_start_with;
 pub use template::prepare_template;
@@ -39,7 +40,7 @@ pub enum Instrumentation {
     /// Valgrind's callgrind with counting off until
     /// [`crate::meter`] switches it on.
     Callgrind {
-        /// Path of the profiles: dump `n` of thread `t` is `OUT.n-t`.
+        /// Path of the profiles: dump `n` of thread `t` of process `p` is `OUT.p.n-t`.
         out: PathBuf,
         /// Whether profiles contain addresses in addition to functions and lines.
         addresses: bool,
@@ -85,10 +86,10 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// The threads of a server that execute the clients' work, for meters that count by thread.
+/// The threads of a server, in all its processes, that execute the clients' work, for meters that count by thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientThreads {
-    /// Every thread of the process counts.
+    /// Every thread counts.
     All,
     /// The threads in which this function ran; all of them if no thread shows it (no symbols).
     WithFunction(&'static str),
@@ -130,7 +131,7 @@ pub trait ServerAdapter: Send + Sync {
 }
 
 /// The adapters. A new one is a file with its [`ServerAdapter`] and a line here.
-pub const ADAPTERS: &[AdapterKind] = &[mariadb::KIND, command::KIND];
+pub const ADAPTERS: &[AdapterKind] = &[mariadb::KIND, postgresql::KIND, command::KIND];
 
 /// A kind of server adapter.
 #[derive(Debug, Clone, Copy)]

@@ -12,7 +12,7 @@ use super::start_failure::{StartFailure, start_timeout};
 use super::{Instrumentation, Launch, log};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::{
-    Child, Command, Sink, check_interrupted, describe_exit, processor_time,
+    Child, Command, DeathSignal, Sink, check_interrupted, describe_exit, family, family_time,
 };
 
 /// How many lines of a failed server's log an error shows.
@@ -54,8 +54,21 @@ pub enum Stop {
         /// Whether death by the signal counts as success, for servers without a handler.
         may_kill: bool,
     },
+    /// SIGINT, after which the server must exit with 0.
+    Interrupt,
     /// A command; SIGTERM if the server still runs afterwards.
     Command(Box<Command>),
+}
+
+/// What a server's process is to its children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ServerProcess {
+    /// The leader of the group that they stay in; the group is killed.
+    #[default]
+    Group,
+    /// PostgreSQL's postmaster. Its children lead sessions of their own, and it ends them all on SIGQUIT, which it gets
+    /// before it is killed and when this program dies. It refuses to be root's.
+    Postmaster,
 }
 
 /// The folder of a start, removed when dropped unless its data is kept.
@@ -86,6 +99,8 @@ pub struct StartPlan<'a> {
     pub address: ListenAddress,
     /// How the server is asked to shut down.
     pub stop: Stop,
+    /// What its process is to its children.
+    pub process: ServerProcess,
     /// Timeout in seconds until the server is ready.
     pub start_seconds: f64,
     /// The folder for the log of a failed server.
@@ -153,6 +168,9 @@ impl Running {
         if let Some(cpus) = launch.cpus {
             command = command.cpus(cpus);
         }
+        if plan.process == ServerProcess::Postmaster {
+            command = command.death_signal(DeathSignal::Quit).ordinary_user();
+        }
         // From here on dropping this value removes the folder, also on an early return.
         let folder = StartFolder {
             path: launch.dir.to_path_buf(),
@@ -216,10 +234,15 @@ impl Running {
         self.child.id()
     }
 
-    /// Returns the processor time used so far, including that of ended threads; `None` if the kernel does not
-    /// report it. Child processes do not count.
+    /// Returns the ids of all its processes: its own, and those of its living descendants.
+    pub fn pids(&self) -> Vec<u32> {
+        family(self.pid())
+    }
+
+    /// Returns the processor time of all its processes so far, including that of ended threads and children; `None` if
+    /// the kernel does not report it.
     pub fn processor_time(&self) -> Option<Duration> {
-        processor_time(self.pid())
+        family_time(self.pid())
     }
 
     /// Returns its label in messages.
@@ -313,6 +336,9 @@ impl Running {
         }
         let status = match self.child.try_wait()? {
             Some(status) => status,
+            None if matches!(self.stop, Stop::Interrupt) => {
+                self.child.stop_by_interrupt(timeout)?
+            }
             None => self.child.stop(timeout)?,
         };
         let killed = status.signal() == Some(SIGTERM);
@@ -413,6 +439,8 @@ pub(super) fn valgrind_words(
         "--I1=32768,8,64",
         "--D1=32768,8,64",
         "--LL=8388608,16,64",
+        // Count children too, in profiles of their own: some servers serve each connection in one.
+        "--trace-children=yes",
         // Schedule threads in order, so that other threads cannot starve a client's thread.
         "--fair-sched=try",
     ]
@@ -431,7 +459,9 @@ pub(super) fn valgrind_words(
     words.extend(addresses.then(|| "--dump-instr=yes".into()));
     // Put the control pipes into the folder that is removed with the server, not into /tmp.
     words.push(with_path("--vgdb-prefix=", &vgdb_prefix(dir)));
-    words.push(with_path("--callgrind-out-file=", out));
+    let mut profiles = with_path("--callgrind-out-file=", out);
+    profiles.push(".%p");
+    words.push(profiles);
     words
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
+use perfquilt_config::Disk;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::locks::{self, Lock};
@@ -104,7 +105,8 @@ impl Scratch {
         let (servers, need) = (space.servers, space.files());
         let ram = Path::new(RAM_DISK);
         let memory = memory_available();
-        if is_tmpfs(ram) && space.fits_in_memory(free_bytes(ram), memory) {
+        let durable = ws.config.server.disk == Disk::Durable;
+        if !durable && is_tmpfs(ram) && space.fits_in_memory(free_bytes(ram), memory) {
             // Another user may own a folder of this name there; the cache is the fallback.
             let parent = ram.join(format!("perfquilt-{}", rustix::process::getuid().as_raw()));
             if let Ok(scratch) = Self::within(&parent) {
@@ -113,7 +115,23 @@ impl Scratch {
         }
         let parent = ws.cache().join("run");
         std::fs::create_dir_all(ws.cache()).map_err(|e| Error::io("create", ws.cache(), &e))?;
+        if durable && is_tmpfs(ws.cache()) {
+            return Err(Error::usage(format!(
+                "`disk = \"durable\"` needs a disk, and the caches in {} are in memory",
+                ws.cache().display()
+            ))
+            .hint("set XDG_CACHE_HOME to a folder on a disk"));
+        }
         let free = free_bytes(ws.cache());
+        if durable && need.saturating_add(RESERVE) > free {
+            return Err(Error::bench(format!(
+                "the files of {servers} servers need {} MiB, but {} has {} MiB to spare",
+                need >> 20,
+                ws.cache().display(),
+                free.saturating_sub(RESERVE) >> 20,
+            ))
+            .hint("free some space, or measure fewer points at once"));
+        }
         if need.saturating_add(RESERVE) > free {
             let mib = |bytes: u64| bytes >> 20;
             return Err(Error::bench(format!(

@@ -433,7 +433,7 @@ fn callgrind_writes_and_has_its_pipes_in_the_starts_folder() {
     let has = |word: &str| words.iter().any(|candidate| candidate == word);
     assert_eq!(words[0], "valgrind");
     assert!(has("--vgdb-prefix=/scratch/0000/vgdb"));
-    assert!(has("--callgrind-out-file=/scratch/0000/out"));
+    assert!(has("--callgrind-out-file=/scratch/0000/out.%p"));
     let position = |word: &str| words.iter().position(|candidate| candidate == word);
     // The later option partly reverts the earlier one.
     assert!(position("--collect-atstart=yes") > position("--toggle-collect=vio_read"));

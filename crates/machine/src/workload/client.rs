@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use super::environment::Environment;
-use super::watch::HostMonitor;
+use super::watch::{HostMonitor, ServerUsage};
 use crate::server::Running;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Section, Workload};
@@ -159,6 +159,13 @@ impl TimedBlock<'_> {
             monitor.restart();
         }
     }
+
+    /// Marks the end of the timed slices, while clients are still connected.
+    pub fn slices_end(&self) {
+        if let Some(monitor) = self.monitor {
+            monitor.stop();
+        }
+    }
 }
 
 /// Slices of a timed block of one workload: one row per slice for each server, with rows aligned by round.
@@ -171,6 +178,9 @@ pub struct BlockSlices {
     pub cpu: Vec<Slices>,
     /// Wall-clock time of the operations that the client times separately, by operation; 0 in slices without it.
     pub operations: BTreeMap<String, Vec<Slices>>,
+    /// Meters that are read once a block ([`Meter::is_usage`]): a single slice with all of the block's transactions for
+    /// each server. The caller of the client fills them in.
+    pub usage: BTreeMap<Meter, Vec<Slices>>,
     /// Number of measured rounds.
     pub rounds: u64,
     /// Rounds discarded because a transaction on some server was restarted.
@@ -178,6 +188,39 @@ pub struct BlockSlices {
 }
 
 impl BlockSlices {
+    /// Fills in the meters that are read once a block. `usage` has what each server used meanwhile, in the order of the
+    /// servers.
+    pub fn add_usage(&mut self, usage: &[(Point, ServerUsage)]) {
+        // Servers of one point run the same number of transactions.
+        let transactions = |point: Point| {
+            let rows = self.time.iter().filter(|slices| slices.point == point);
+            let all: u64 = rows
+                .map(|slices| slices.nanoseconds.len() as u64 * slices.transactions_per_slice)
+                .sum();
+            let servers = usage.iter().filter(|(other, _)| *other == point).count();
+            (all / servers.max(1) as u64).max(1)
+        };
+        let meters = Meter::ALL.into_iter().filter(|meter| meter.is_usage());
+        let rows_of = |meter: Meter| {
+            let row = |&(point, used): &(Point, ServerUsage)| {
+                let (amount, transactions_per_slice) = match meter {
+                    Meter::Rss => (used.peak_bytes, 1),
+                    Meter::ContextSwitches => (used.switches, transactions(point)),
+                    Meter::IoBytes => (used.io_bytes, transactions(point)),
+                    _ => (used.io_calls, transactions(point)),
+                };
+                Slices {
+                    point,
+                    // A cost is above 0: nothing in a whole block counts as one.
+                    nanoseconds: vec![amount.max(1) as f32],
+                    transactions_per_slice,
+                }
+            };
+            usage.iter().map(row).collect()
+        };
+        self.usage = meters.map(|meter| (meter, rows_of(meter))).collect();
+    }
+
     /// Returns the slices of a timed meter; none of a counted one.
     pub fn of(&self, meter: Meter) -> &[Slices] {
         match meter {
@@ -188,6 +231,9 @@ impl BlockSlices {
             | Meter::L1iMisses
             | Meter::BranchMisses
             | Meter::FrontendBound => &[],
+            Meter::Rss | Meter::ContextSwitches | Meter::IoBytes | Meter::IoCalls => {
+                self.usage.get(&meter).map_or(&[], Vec::as_slice)
+            }
         }
     }
 }

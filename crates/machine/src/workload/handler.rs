@@ -1,6 +1,7 @@
 //! Runs `HANDLER … READ` by primary key with a built-in client on one or many connections: as text, as a statement
 //! prepared in SQL, or prepared by the client (binary protocol).
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -455,6 +456,7 @@ fn alternate(
             Vec::new()
         },
         operations: [(CLIENT_OPERATION.to_owned(), rows(&|slice| slice.client))].into(),
+        usage: BTreeMap::new(),
         rounds: rounds.len() as u64,
         discarded_rounds: 0,
     })

@@ -35,7 +35,7 @@ pub use clients::{Clients, Serving};
 pub use environment::Environment;
 pub use placement::{Placement, allowed_cpus, lanes, pin_this_thread};
 pub use rounds::{rounds, rows};
-pub use watch::HostMonitor;
+pub use watch::{HostMonitor, ServerUsage};
 
 /// The kinds of workloads. A new kind is a file with its [`Client`] and a line here.
 pub const KINDS: &[WorkloadKind] = &[

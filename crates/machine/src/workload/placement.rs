@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use perfquilt_system::process::{Command, cpu_set, may_set_real_time, set_real_time};
+use perfquilt_system::process::{Command, cpu_set, family, may_set_real_time, set_real_time};
 
 /// Processors for servers and environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,12 +65,14 @@ impl Placement {
         }
     }
 
-    /// Moves all threads of the process `pid` to the processors of measured servers. Ignores refusals of the kernel,
-    /// which reduce precision but not correctness.
+    /// Moves all threads of the process `pid` and of its descendants to the processors of measured servers. Processes
+    /// that it starts later inherit them. Ignores refusals of the kernel, which reduce precision but not correctness.
     pub fn settle(&self, pid: u32, threads: u32) {
         let set = cpu_set(self.of(threads));
-        let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
-        for task in tasks.into_iter().flatten().flatten() {
+        let tasks = family(pid)
+            .into_iter()
+            .filter_map(|pid| std::fs::read_dir(format!("/proc/{pid}/task")).ok());
+        for task in tasks.flatten().flatten() {
             let Some(id) = task.file_name().to_str().and_then(|id| id.parse().ok()) else {
                 continue;
             };

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use perfquilt_model::observation::HostSample;
-use perfquilt_system::process::stat_field;
+use perfquilt_system::process::{family, stat_field};
 
 /// Records the state of the measuring processors and the servers, and reports the changes at the end.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub struct HostMonitor {
     cpus: Vec<usize>,
     pids: Vec<u32>,
     start: Mutex<HostState>,
+    /// The changes until [`HostMonitor::stop`].
+    changes: Mutex<Option<(HostSample, Vec<ServerUsage>)>>,
 }
 
 /// The state of the processors and the servers at one moment.
@@ -32,20 +34,40 @@ struct Ticks {
     steal: u64,
 }
 
-/// Kernel statistics of a process: page faults and involuntary context switches.
+/// Kernel statistics of a process: page faults, context switches, calls that read or write files and their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct ProcessCounts {
     minor: u64,
     major: u64,
+    /// Involuntary context switches.
     preempted: u64,
+    /// Voluntary context switches.
+    waited: u64,
+    io_bytes: u64,
+    io_calls: u64,
+}
+
+/// What a server with all its processes used while a block was timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ServerUsage {
+    /// The most resident memory since its start, in bytes: the sum of its processes' own peaks, with memory that they
+    /// share counted once.
+    pub peak_bytes: u64,
+    /// Context switches, voluntary and involuntary.
+    pub switches: u64,
+    /// Bytes of the calls below.
+    pub io_bytes: u64,
+    /// Calls that read or wrote files or pipes (`syscr` and `syscw` of proc(5)); those for sockets alone do not count.
+    pub io_calls: u64,
 }
 
 impl HostMonitor {
-    /// Starts monitoring the processors `cpus` and the processes `pids`.
+    /// Starts monitoring the processors `cpus` and the processes `pids` with their descendants.
     pub fn begin(cpus: &[usize], pids: impl IntoIterator<Item = u32>) -> HostMonitor {
         let pids: Vec<u32> = pids.into_iter().collect();
         HostMonitor {
             start: Mutex::new(HostState::read(cpus, &pids)),
+            changes: Mutex::default(),
             cpus: cpus.to_vec(),
             pids,
         }
@@ -55,13 +77,29 @@ impl HostMonitor {
     pub fn restart(&self) {
         let state = HostState::read(&self.cpus, &self.pids);
         *self.start.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.changes.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Returns the changes since the start. Values that the kernel does not report are 0; ended processes do not
-    /// count.
-    pub fn end(self) -> HostSample {
-        let start = self.start.into_inner();
-        let start = start.unwrap_or_else(PoisonError::into_inner);
+    /// Stops: changes from here on do not count. Called while clients are still connected, since a server may end the
+    /// process or thread of a connection with it.
+    pub fn stop(&self) {
+        let changes = self.changes();
+        *self.changes.lock().unwrap_or_else(PoisonError::into_inner) = Some(changes);
+    }
+
+    /// Returns the changes from the start until the monitor was stopped, or until now: of the host, and of each server in
+    /// the order of [`HostMonitor::begin`]. Values that the kernel does not report are 0; ended processes do not count.
+    pub fn end(self) -> (HostSample, Vec<ServerUsage>) {
+        let stopped = self
+            .changes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        stopped.unwrap_or_else(|| self.changes())
+    }
+
+    fn changes(&self) -> (HostSample, Vec<ServerUsage>) {
+        let start = self.start.lock().unwrap_or_else(PoisonError::into_inner);
         let mut moment = HostSample {
             seconds: start.at.elapsed().as_secs_f64(),
             ..HostSample::default()
@@ -71,19 +109,30 @@ impl HostMonitor {
             moment.idle = after.idle.saturating_sub(before.idle) as f64 / all;
             moment.steal = after.steal.saturating_sub(before.steal) as f64 / all;
         }
-        for (pid, after) in read_counts(&self.pids) {
-            let Some(before) = start.servers.get(&pid) else {
-                continue;
+        let mut usages = Vec::with_capacity(self.pids.len());
+        for &pid in &self.pids {
+            let mut usage = ServerUsage {
+                peak_bytes: peak_bytes(&family(pid)),
+                ..ServerUsage::default()
             };
-            moment.minor_faults += after.minor.saturating_sub(before.minor);
-            moment.major_faults += after.major.saturating_sub(before.major);
-            moment.preempted += after.preempted.saturating_sub(before.preempted);
+            for (pid, after) in read_counts(&[pid]) {
+                // A process that is new has done all of it meanwhile.
+                let before = start.servers.get(&pid).copied().unwrap_or_default();
+                let change = |of: fn(&ProcessCounts) -> u64| of(&after).saturating_sub(of(&before));
+                moment.minor_faults += change(|counts| counts.minor);
+                moment.major_faults += change(|counts| counts.major);
+                moment.preempted += change(|counts| counts.preempted);
+                usage.switches += change(|counts| counts.preempted + counts.waited);
+                usage.io_bytes += change(|counts| counts.io_bytes);
+                usage.io_calls += change(|counts| counts.io_calls);
+            }
+            usages.push(usage);
         }
         moment.mhz = match (start.mhz, read_mhz(&self.cpus)) {
             (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
             (one, other) => one.or(other),
         };
-        moment
+        (moment, usages)
     }
 }
 
@@ -136,19 +185,28 @@ fn read_counts(pids: &[u32]) -> BTreeMap<u32, ProcessCounts> {
         let (minor, major) = faults(&stat)?;
         // A thread may end between listing and reading.
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-        let preempted = tasks
-            .flatten()
-            .filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok())
-            .filter_map(|status| preemptions(&status))
-            .sum();
+        let (mut preempted, mut waited) = (0, 0);
+        for task in tasks.flatten() {
+            let status = std::fs::read_to_string(task.path().join("status"));
+            let status = status.unwrap_or_default();
+            preempted += named(&status, "nonvoluntary_ctxt_switches").unwrap_or(0);
+            waited += named(&status, "voluntary_ctxt_switches").unwrap_or(0);
+        }
+        // Threads that ended are included.
+        let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+        let sum = |names: [&str; 2]| names.iter().filter_map(|name| named(&io, name)).sum();
         Some(ProcessCounts {
             minor,
             major,
             preempted,
+            waited,
+            io_bytes: sum(["rchar", "wchar"]),
+            io_calls: sum(["syscr", "syscw"]),
         })
     };
     pids.iter()
-        .filter_map(|&pid| Some((pid, read(pid)?)))
+        .flat_map(|&pid| family(pid))
+        .filter_map(|pid| Some((pid, read(pid)?)))
         .collect()
 }
 
@@ -157,11 +215,25 @@ fn faults(stat: &str) -> Option<(u64, u64)> {
     Some((stat_field(stat, 10)?, stat_field(stat, 12)?))
 }
 
-fn preemptions(status: &str) -> Option<u64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?;
-    line.trim().parse().ok()
+/// Returns the number in the line `NAME: NUMBER …`.
+fn named(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    let (_, value) = lines.find(|(found, _)| *found == name)?;
+    value.split_whitespace().next()?.parse().ok()
+}
+
+/// Returns the most resident memory of processes: each one's own peak, and the most that one of them has of shared
+/// memory.
+fn peak_bytes(pids: &[u32]) -> u64 {
+    let (mut own, mut shared) = (0, 0);
+    for pid in pids {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let kib = |name| named(&status, name).unwrap_or(0);
+        let of_process = kib("RssShmem");
+        own += kib("VmHWM").saturating_sub(of_process);
+        shared = of_process.max(shared);
+    }
+    (own + shared) << 10
 }
 
 fn read_mhz(cpus: &[usize]) -> Option<(f64, f64)> {
@@ -211,11 +283,10 @@ mod tests {
         let stat = "12 (a) b (c) S 1 12 12 0 -1 4194560 345 6 7 8 9 10";
         assert_eq!(faults(stat), Some((345, 7)));
         assert_eq!(faults("12 (a"), None);
-        assert_eq!(
-            preemptions("Name:\tx\nnonvoluntary_ctxt_switches:\t17\n"),
-            Some(17)
-        );
-        assert_eq!(preemptions("Name:\tx\n"), None);
+        let status = "Name:\tx\nVmHWM:\t  12 kB\nnonvoluntary_ctxt_switches:\t17\n";
+        assert_eq!(named(status, "nonvoluntary_ctxt_switches"), Some(17));
+        assert_eq!(named(status, "VmHWM"), Some(12));
+        assert_eq!(named(status, "voluntary_ctxt_switches"), None);
     }
 
     #[test]
@@ -232,12 +303,40 @@ mod tests {
         let monitor = HostMonitor::begin(&cpus, [std::process::id(), u32::MAX]);
         let work: u64 = (0..3_000_000u64).fold(1, |a, b| a.rotate_left(7) ^ b);
         let pages = vec![1u8; 8 << 20];
-        let moment = monitor.end();
+        let (moment, usage) = monitor.end();
+        assert_eq!(usage.len(), 2);
+        assert!(usage[0].peak_bytes > 8 << 20, "{usage:?}");
+        assert_eq!(usage[1], ServerUsage::default());
         assert!(work != 0 && pages.len() > 1);
         assert!(moment.seconds > 0.0);
         assert!((0.0..=1.0).contains(&moment.idle), "{moment:?}");
         assert!((0.0..=1.0).contains(&moment.steal), "{moment:?}");
         assert!(moment.minor_faults > 0, "{moment:?}");
+    }
+
+    #[test]
+    fn calls_and_bytes_of_files_are_counted() {
+        let monitor = HostMonitor::begin(&[], [std::process::id()]);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for _ in 0..50 {
+            std::fs::write(file.path(), [1; 1000]).unwrap();
+        }
+        let (_, usage) = monitor.end();
+        assert!(usage[0].io_calls >= 50, "{usage:?}");
+        assert!(usage[0].io_bytes >= 50_000, "{usage:?}");
+    }
+
+    #[test]
+    fn a_stopped_monitor_counts_no_more() {
+        let monitor = HostMonitor::begin(&[], [std::process::id()]);
+        monitor.stop();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for _ in 0..2000 {
+            std::fs::write(file.path(), [1; 10_000]).unwrap();
+        }
+        let (_, usage) = monitor.end();
+        // Other tests of this process write less meanwhile.
+        assert!(usage[0].io_bytes < 20_000_000, "{usage:?}");
     }
 
     #[test]
@@ -248,7 +347,7 @@ mod tests {
         let first = touch();
         let before = HostState::read(&[], &[own]).servers[&own].minor;
         monitor.restart();
-        let moment = monitor.end();
+        let (moment, _) = monitor.end();
         assert!(before > 0 && first.len() > 1);
         // 16 MiB are 4096 pages; other tests of this process touch fewer at the same moment.
         assert!(moment.minor_faults < 4000, "{moment:?}");

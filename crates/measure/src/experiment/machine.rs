@@ -1,6 +1,7 @@
 //! The executor for this machine: real servers, real clients.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +15,7 @@ use super::links::Links;
 use super::plan::{Block, Reading};
 use super::private::{copy, may_execute, private_copy, room};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Lanes, Workload};
+use perfquilt_config::{Disk, Lanes, Workload};
 use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_machine::build::{ChangedCode, Relink};
 use perfquilt_machine::meter::{CountResult, Counter, WARM_UP};
@@ -146,7 +147,12 @@ impl<'a> ThisMachine<'a> {
             servers: setup.servers,
             bytes: size_of_tree(&template)?.saturating_add(executable),
         };
-        let lanes = lanes::choose(setup.lanes, workload::lanes(threads), &servers)?;
+        let wanted = match (ws.config.server.disk, setup.lanes) {
+            // Commits of several lanes would wait for one disk.
+            (Disk::Durable, Lanes::Auto) => Lanes::Count(NonZeroU32::MIN),
+            (_, wanted) => wanted,
+        };
+        let lanes = lanes::choose(wanted, workload::lanes(threads), &servers)?;
         let scratch = Scratch::open(ws, servers.times(lanes.len()))?;
         let shared = std::iter::once(ws.cache()).chain(scratch.path().parent());
         let shared = shared.map(Path::to_path_buf).collect();
@@ -485,7 +491,12 @@ impl<'m> MachineLane<'m> {
                 ..item.clone()
             };
             let failure = match self.clients.interleave(servers, &monitored) {
-                Ok(measured) => return Ok(Some((measured, monitor.end()))),
+                Ok(mut measured) => {
+                    let (sample, usage) = monitor.end();
+                    let points = servers.iter().map(|(point, _)| *point);
+                    measured.add_usage(&points.zip(usage).collect::<Vec<_>>());
+                    return Ok(Some((measured, sample)));
+                }
                 Err(failure) if failure.error.kind() == Kind::Interrupted => {
                     return Err(failure.error);
                 }

@@ -194,6 +194,7 @@ fn measured(points: &[Point], shift: &[f64], random: &mut StdRng) -> BlockSlices
         time,
         rounds: 100,
         discarded_rounds: 3,
+        ..BlockSlices::default()
     }
 }
 

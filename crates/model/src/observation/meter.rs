@@ -96,6 +96,39 @@ meters! {
         default_margin: 0.01,
         is_timed: false,
     }
+    /// The most resident memory of the server's processes up to the end of a block, in bytes; memory that they share
+    /// counts once.
+    Rss {
+        name: "rss",
+        unit: "bytes",
+        go_unit: "peak-rss-bytes",
+        default_margin: 0.01,
+        is_timed: true,
+    }
+    /// Context switches of the server's threads per transaction, voluntary and involuntary ones.
+    ContextSwitches {
+        name: "context_switches",
+        unit: "switches/txn",
+        go_unit: "context-switches/op",
+        default_margin: 0.01,
+        is_timed: true,
+    }
+    /// Bytes per transaction that the server reads and writes by calls for files and pipes, cached or not.
+    IoBytes {
+        name: "io_bytes",
+        unit: "bytes/txn",
+        go_unit: "io-bytes/op",
+        default_margin: 0.01,
+        is_timed: true,
+    }
+    /// These calls per transaction.
+    IoCalls {
+        name: "io_calls",
+        unit: "calls/txn",
+        go_unit: "io-calls/op",
+        default_margin: 0.01,
+        is_timed: true,
+    }
 }
 
 impl Meter {
@@ -119,9 +152,15 @@ impl Meter {
         self.facts().default_margin
     }
 
-    /// Whether the meter is read from slices; the others are counted.
+    /// Whether the meter is read in timed blocks; the others are counted.
     pub fn is_timed(self) -> bool {
         self.facts().is_timed
+    }
+
+    /// Whether the meter is read once a timed block, from what the kernel knows of the server's processes.
+    pub fn is_usage(self) -> bool {
+        use Meter::{ContextSwitches, IoBytes, IoCalls, Rss};
+        matches!(self, Rss | ContextSwitches | IoBytes | IoCalls)
     }
 }
 

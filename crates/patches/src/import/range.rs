@@ -40,11 +40,11 @@ pub(super) fn read(
     step.finish("");
     let history = linear_history(objects, &base, &tip)?;
     let mut found = Source {
-        kind: format!(
-            "{} commits of {source}, {} of them merges",
-            history.commits.len() + history.merges,
-            history.merges
-        ),
+        kind: match history.merges {
+            0 => format!("{range} of {source}"),
+            1 => format!("{range} of {source}, with 1 merge"),
+            more => format!("{range} of {source}, with {more} merges"),
+        },
         series: Vec::new(),
         patches: Vec::new(),
         base: Some(history.base.clone()),
@@ -113,11 +113,11 @@ fn patch_of(message: &Message, commit: &LinearCommit, diff: Vec<u8>) -> Vec<u8> 
     let header = String::from_utf8_lossy(&new_header(message)).into_owned();
     let mut fields = format!("Origin: other, commit:{}\n", commit.id);
     for field in FIELDS {
-        let values = message.body.lines().filter_map(|line| {
+        let mut values = message.body.lines().filter_map(|line| {
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case(field).then(|| value.trim())
         });
-        if let Some(value) = values.last() {
+        if let Some(value) = values.next_back() {
             fields.push_str(&format!("{field}: {value}\n"));
         }
     }

@@ -1,7 +1,9 @@
 //! How many of a patch's changes the new release has, at whatever lines and in whatever formatting.
 
+use std::collections::HashMap;
+
 use super::evidence::upstream_origin;
-use super::loose_merge::{count, distinctive, squeezed};
+use super::loose_merge::{count, distinctive, split, squeezed};
 use crate::series::Patch;
 use crate::stack::merge::line_runs;
 use perfquilt_model::error::Result;
@@ -17,6 +19,9 @@ const MIN_CHANGED_ORIGIN: f64 = 0.25;
 /// Minimum share of the lines for a patch from upstream that the release is said to have, with later changes.
 const MIN_UPSTREAM_ORIGIN: f64 = 0.75;
 
+/// Size in bytes from which a file's lines are compared as a whole only.
+const LARGE: usize = 256 << 10;
+
 /// The changed lines of a patch that appeared or disappeared between the releases, weighted by letters and digits.
 #[derive(Debug, Clone, Default)]
 pub struct LinesThere {
@@ -29,6 +34,35 @@ pub struct LinesThere {
     added_there: usize,
     /// Changes of which something is not there.
     open: usize,
+}
+
+/// A release's file without white space.
+enum ReleaseText {
+    /// The text as a whole.
+    Text(Vec<u8>),
+    /// How often each line occurs, in a file that is too large to be searched for every line.
+    Lines(HashMap<Vec<u8>, usize>),
+}
+
+impl ReleaseText {
+    fn new(content: &[u8]) -> Self {
+        let lines = split(content);
+        if content.len() < LARGE {
+            return ReleaseText::Text(squeezed(&lines));
+        }
+        let mut counts = HashMap::new();
+        for line in lines {
+            *counts.entry(squeezed(&[line])).or_default() += 1;
+        }
+        ReleaseText::Lines(counts)
+    }
+
+    fn count(&self, wanted: &[u8]) -> usize {
+        match self {
+            ReleaseText::Text(text) => count(text, wanted),
+            ReleaseText::Lines(lines) => lines.get(wanted).copied().unwrap_or(0),
+        }
+    }
 }
 
 impl LinesThere {
@@ -55,12 +89,11 @@ impl LinesThere {
             return Ok(());
         }
         let (before, after) = (before.unwrap_or(&empty), after.unwrap_or(&empty));
-        let lines = |text| -> Vec<&[u8]> { split(text) };
-        let (old, new) = (lines(before), lines(after));
-        let old_release = squeezed(&split(old_release.unwrap_or(&empty)));
-        let new_release = squeezed(&split(released));
-        let appeared = |text: &[u8]| count(&new_release, text) > count(&old_release, text);
-        let disappeared = |text: &[u8]| count(&new_release, text) < count(&old_release, text);
+        let (old, new) = (split(before), split(after));
+        let old_release = ReleaseText::new(old_release.unwrap_or(&empty));
+        let new_release = ReleaseText::new(released);
+        let appeared = |text: &[u8]| new_release.count(text) > old_release.count(text);
+        let disappeared = |text: &[u8]| new_release.count(text) < old_release.count(text);
         let runs = line_runs(before, after)?;
         if runs.is_empty() {
             // A change of the mode.
@@ -70,8 +103,12 @@ impl LinesThere {
             let removed = &old[run.old_start..run.old_start + run.old];
             let added = &new[run.new_start..run.new_start + run.new];
             let block = squeezed(added);
-            let whole = !block.is_empty() && appeared(&block);
-            let mut complete = true;
+            if block.is_empty() && squeezed(removed).is_empty() {
+                continue;
+            }
+            let whole = distinctive(&block) >= MIN_LINE && appeared(&block);
+            // Short lines such as `x = 1;` and braces prove nothing by themselves.
+            let (mut complete, mut proven) = (true, false);
             for line in added {
                 let text = squeezed(&[line]);
                 let weight = distinctive(&text);
@@ -79,28 +116,32 @@ impl LinesThere {
                 if weight >= MIN_LINE {
                     self.all += weight;
                     self.added += weight;
-                    if there {
-                        self.there += weight;
-                        self.added_there += weight;
-                    }
+                    self.there += if there { weight } else { 0 };
+                    self.added_there += if there { weight } else { 0 };
                 }
-                // Lines such as a brace prove nothing by themselves.
-                complete &= there || weight < MIN_LINE;
+                complete &= there || weight == 0;
+                proven |= there;
             }
             for line in removed {
                 let text = squeezed(&[line]);
                 let weight = distinctive(&text);
-                // What an earlier patch wrote cannot disappear from the release.
-                if weight < MIN_LINE || count(&block, &text) > 0 || count(&old_release, &text) == 0
-                {
+                if weight == 0 || count(&block, &text) > 0 {
                     continue;
                 }
-                let gone = disappeared(&text);
-                self.all += weight;
-                self.there += if gone { weight } else { 0 };
-                complete &= gone;
+                if weight < MIN_LINE {
+                    complete &= whole;
+                } else if old_release.count(&text) == 0 {
+                    // What an earlier patch wrote cannot disappear from the release.
+                    complete &= new_release.count(&text) == 0;
+                } else {
+                    let gone = disappeared(&text);
+                    self.all += weight;
+                    self.there += if gone { weight } else { 0 };
+                    complete &= gone;
+                    proven |= gone;
+                }
             }
-            self.open += usize::from(!complete);
+            self.open += usize::from(!(complete && proven));
         }
         Ok(())
     }
@@ -147,6 +188,42 @@ impl LinesThere {
     }
 }
 
-fn split(text: &[u8]) -> Vec<&[u8]> {
-    text.split_inclusive(|&b| b == b'\n').collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the release has every change, for texts before and after the patch and on the new release.
+    fn complete(old: &str, mine: &str, new: &str) -> bool {
+        let [old, mine, new] = [old, mine, new].map(|text| text.as_bytes().to_vec());
+        let mut found = LinesThere::default();
+        found
+            .add(Some(&old), Some(&mine), Some(&old), Some(&new))
+            .unwrap();
+        found.open == 0 && found.added_there >= MIN_PROOF
+    }
+
+    #[test]
+    fn every_change_counts_and_short_ones_prove_nothing() {
+        let old = "begin();\ntimeout = 10;\nx = 10;\nend();\n";
+        let long = "begin();\ntimeout = compute_timeout(session);\n";
+        let mine = format!("{long}x = 5;\nend();\n");
+        // The release has the long line only, or both.
+        assert!(!complete(
+            old,
+            &format!("{long}x = 10;\ny();\nx = 5;\nend();\n"),
+            &format!("{long}x = 10;\nend();\n")
+        ));
+        assert!(complete(old, &mine, &format!("other();\n{mine}")));
+        // A line that was there before is no sign, and one that stays is a change that is not there.
+        assert!(!complete(
+            &format!("{long}{old}"),
+            &format!("{long}{mine}"),
+            &format!("{long}{old}")
+        ));
+        assert!(!complete(
+            old,
+            &mine,
+            &format!("{long}x = 5;\ntimeout = 10;\nend();\n")
+        ));
+    }
 }

@@ -125,6 +125,13 @@ struct Cluster {
     theirs: Vec<LineRun>,
 }
 
+/// Lines of one side.
+struct Side<'l, 'a> {
+    /// The first line, from 0.
+    start: usize,
+    lines: &'l [&'a [u8]],
+}
+
 /// Three versions of a text, by lines.
 struct Merge<'a> {
     base: Vec<&'a [u8]>,
@@ -182,27 +189,33 @@ impl<'a> Merge<'a> {
         found
     }
 
-    /// Returns our and their lines for the ancestor's lines of a cluster, with the first line of each.
-    fn sides(&self, cluster: &Cluster) -> ((usize, &[&'a [u8]]), (usize, &[&'a [u8]])) {
+    /// Returns our and their lines for the ancestor's lines of a cluster.
+    fn sides(&self, cluster: &Cluster) -> (Side<'_, 'a>, Side<'_, 'a>) {
         let (from, end) = (cluster.from, cluster.end);
         let mine = side(&self.our_runs, from, end, self.ours.len());
         let other = side(&self.their_runs, from, end, self.theirs.len());
         (
-            (mine.start, &self.ours[mine]),
-            (other.start, &self.theirs[other]),
+            Side {
+                start: mine.start,
+                lines: &self.ours[mine],
+            },
+            Side {
+                start: other.start,
+                lines: &self.theirs[other],
+            },
         )
     }
 
     fn region(&self, cluster: &Cluster) -> ConflictRegion {
         let owned = |lines: &[&[u8]]| lines.iter().map(|line| line.to_vec()).collect();
-        let ((our_start, ours), (their_start, theirs)) = self.sides(cluster);
+        let (ours, theirs) = self.sides(cluster);
         ConflictRegion {
-            ours_start: our_start + 1,
-            ours: owned(ours),
+            ours_start: ours.start + 1,
+            ours: owned(ours.lines),
             base_start: cluster.from + 1,
             base: owned(&self.base[cluster.from..cluster.end]),
-            theirs_start: their_start + 1,
-            theirs: owned(theirs),
+            theirs_start: theirs.start + 1,
+            theirs: owned(theirs.lines),
         }
     }
 
@@ -216,7 +229,8 @@ impl<'a> Merge<'a> {
 
     /// Returns the edits of our lines that make the patch's change, and the rule that found them.
     fn resolve(&self, cluster: &Cluster) -> Result<Option<(Vec<LineEdit>, Option<Rule>)>> {
-        let ((start, ours), (_, theirs)) = self.sides(cluster);
+        let (ours, theirs) = self.sides(cluster);
+        let (start, ours, theirs) = (ours.start, ours.lines, theirs.lines);
         if cluster.ours.is_empty() {
             let base = &self.base[cluster.from..cluster.end];
             let (lines, changed) = self.reindented(cluster, start, theirs);
@@ -260,9 +274,10 @@ impl<'a> Merge<'a> {
         start: usize,
         theirs: &[&[u8]],
     ) -> (Vec<Vec<u8>>, bool) {
-        // Lines around the cluster that correspond to each other.
+        // Lines of the cluster and around it that correspond to each other, nearest first.
         let mut indents: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
-        let lines = cluster.from.saturating_sub(CONTEXT)..cluster.end + CONTEXT;
+        let before = cluster.from.saturating_sub(CONTEXT)..cluster.from;
+        let lines = (cluster.from..cluster.end + CONTEXT).chain(before.rev());
         for line in lines {
             let Some(mine) = (line + start).checked_sub(cluster.from) else {
                 continue;
@@ -498,7 +513,8 @@ fn share_lines(a: &[&[u8]], b: &[&[u8]]) -> bool {
     a.is_empty() || b.is_empty() || a.intersection(&b).next().is_some()
 }
 
-fn split(text: &[u8]) -> Vec<&[u8]> {
+/// Splits a text into lines with their ends.
+pub fn split(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|&b| b == b'\n').collect()
 }
 

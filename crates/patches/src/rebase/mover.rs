@@ -349,7 +349,7 @@ impl<'a> Mover<'a> {
         if let Some(evidence) = there.upstream(patch) {
             return self.report_upstream(report, EvidenceLevel::Lines, evidence);
         }
-        self.conflict(patch, paths, &merges, &there, step, report)
+        self.conflict(patch, &merges, &there, step, report)
     }
 
     /// Determines how many of the patch's changes the new release has.
@@ -512,7 +512,6 @@ impl<'a> Mover<'a> {
     fn conflict(
         &mut self,
         patch: &Patch,
-        paths: &[Vec<u8>],
         merges: &[FileMerge],
         there: &LinesThere,
         step: &PatchStep,
@@ -538,7 +537,7 @@ impl<'a> Mover<'a> {
         report.decisions = decisions;
         self.held.push(HeldPatch {
             index: report.index,
-            paths: paths.to_vec(),
+            paths: evidence::named_paths(patch).into_iter().collect(),
             open: true,
         });
         Ok(())

@@ -46,6 +46,10 @@ fn measure(meter: Meter) -> &'static str {
         Meter::L1iMisses => "l1i-misses",
         Meter::BranchMisses => "branch-misses",
         Meter::FrontendBound => "frontend-bound",
+        Meter::Rss => "peak-rss",
+        Meter::ContextSwitches => "context-switches",
+        Meter::IoBytes => "io-bytes",
+        Meter::IoCalls => "io-calls",
     }
 }
 

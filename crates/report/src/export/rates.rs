@@ -108,6 +108,10 @@ fn heading(meter: Meter) -> &'static str {
         Meter::L1iMisses => "instruction cache misses a transaction",
         Meter::BranchMisses => "mispredicted branches a transaction",
         Meter::FrontendBound => "share of issue slots the front end left empty",
+        Meter::Rss => "peak resident memory of the server, in bytes",
+        Meter::ContextSwitches => "context switches a transaction",
+        Meter::IoBytes => "bytes read and written a transaction",
+        Meter::IoCalls => "reads and writes a transaction",
     }
 }
 

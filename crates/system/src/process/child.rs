@@ -25,6 +25,9 @@ const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(200);
 const OUTPUT_GRACE: Duration = Duration::from_secs(2);
 /// How long a cancelled process may take to exit by itself.
 const STOP_GRACE: Duration = Duration::from_secs(2);
+/// How long a child with [`DeathSignal::Quit`](super::DeathSignal::Quit) may take to end its own children. PostgreSQL
+/// kills those that do not end within five seconds.
+const QUIT_GRACE: Duration = Duration::from_secs(15);
 /// The size of a read, in bytes.
 const READ_SIZE: usize = 64 * 1024;
 
@@ -37,15 +40,23 @@ pub struct Child {
     shown: String,
     /// Whether to keep waiting for it when a signal asks this program to stop.
     uninterruptible: bool,
+    /// Whether it gets SIGQUIT, on which it ends its children, before its group is killed.
+    quits: bool,
 }
 
 impl Child {
-    pub(super) fn new(inner: std::process::Child, shown: String, uninterruptible: bool) -> Self {
+    pub(super) fn new(
+        inner: std::process::Child,
+        shown: String,
+        uninterruptible: bool,
+        quits: bool,
+    ) -> Self {
         Child {
             inner,
             ended: None,
             shown,
             uninterruptible,
+            quits,
         }
     }
 
@@ -90,6 +101,13 @@ impl Child {
     fn reap(&mut self) -> Result<ExitStatus> {
         if let Some(status) = self.ended {
             return Ok(status);
+        }
+        if self.quits {
+            self.signal(Signal::QUIT);
+            let started = Instant::now();
+            while !self.has_ended()? && started.elapsed() < QUIT_GRACE {
+                std::thread::sleep(POLL_INTERVAL);
+            }
         }
         self.signal(Signal::KILL);
         let status = self.inner.wait().map_err(|error| self.unknown(&error))?;
@@ -139,6 +157,19 @@ impl Child {
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the kernel does not know it.
     pub fn stop(&mut self, grace: Duration) -> Result<ExitStatus> {
         self.signal(Signal::TERM);
+        self.end_within(grace)
+    }
+
+    /// Like [`Child::stop`], with SIGINT.
+    ///
+    /// # Errors
+    /// See [`Child::stop`].
+    pub fn stop_by_interrupt(&mut self, grace: Duration) -> Result<ExitStatus> {
+        self.interrupt();
+        self.end_within(grace)
+    }
+
+    fn end_within(&mut self, grace: Duration) -> Result<ExitStatus> {
         let started = Instant::now();
         while started.elapsed() < grace {
             if let Some(status) = self.try_wait()? {

@@ -6,6 +6,8 @@
 
 mod child;
 mod exit_status;
+mod family;
+mod namespace;
 mod scheduling;
 mod signals;
 #[cfg(test)]
@@ -25,6 +27,7 @@ use std::time::{Duration, Instant};
 
 pub use child::Child;
 pub use exit_status::describe_exit;
+pub use family::{family, family_time};
 pub use scheduling::cpu_set;
 pub use scheduling::{may_set_real_time, processor_time, set_real_time};
 pub use signals::{
@@ -92,7 +95,11 @@ pub struct Command {
     real_time: bool,
     open_file: Option<Arc<File>>,
     uninterruptible: bool,
+    ordinary_user: bool,
 }
+
+/// The user `nobody`, as which [`Command::ordinary_user`] runs: `getpwuid` knows it on nearly every system.
+const NOBODY: u32 = 65534;
 
 /// How long a program may be open for writing before it cannot be started.
 const BUSY: Duration = Duration::from_secs(5);
@@ -124,6 +131,9 @@ pub enum DeathSignal {
     Kill,
     /// SIGTERM: for programs that stop their own children on it (ninja, make).
     Terminate,
+    /// SIGQUIT: for servers whose children leave the process group, and which end all of them on it
+    /// (PostgreSQL). [`Child`] sends it too before it kills the group.
+    Quit,
 }
 
 /// The result of a finished process.
@@ -229,6 +239,7 @@ impl Command {
             real_time: false,
             open_file: None,
             uninterruptible: false,
+            ordinary_user: false,
         }
     }
 
@@ -339,6 +350,15 @@ impl Command {
         self
     }
 
+    /// Runs it as an ordinary user if this program runs as root, for programs that refuse root: in a user namespace
+    /// of its own, in which root's files belong to `nobody`. Nothing on the disk changes its owner, and System V
+    /// shared memory vanishes with the namespace.
+    #[must_use]
+    pub fn ordinary_user(mut self) -> Self {
+        self.ordinary_user = rustix::process::geteuid().is_root();
+        self
+    }
+
     /// Returns the command as a user would type it.
     pub fn shown(&self) -> String {
         let words = std::iter::once(&self.program).chain(&self.args);
@@ -397,7 +417,8 @@ impl Command {
             // A child may close the pipe without reading all of its input.
             std::thread::spawn(move || drop(pipe.write_all(&bytes)));
         }
-        Ok(Child::new(child, self.shown(), self.uninterruptible))
+        let quits = self.death_signal == DeathSignal::Quit;
+        Ok(Child::new(child, self.shown(), self.uninterruptible, quits))
     }
 
     fn not_started(&self, error: &std::io::Error) -> Error {
@@ -432,15 +453,25 @@ impl Command {
             _ if self.uninterruptible => None,
             DeathSignal::Kill => Some(rustix::process::Signal::KILL),
             DeathSignal::Terminate => Some(rustix::process::Signal::TERM),
+            DeathSignal::Quit => Some(rustix::process::Signal::QUIT),
         };
         let parent = rustix::process::getpid();
         let cpus = self.cpus.as_deref().map(scheduling::cpu_set);
         let open_file = self.open_file.clone();
         let real_time = self.real_time;
-        // SAFETY: between fork and exec only async-signal-safe system calls are made (prctl,
-        // getppid, sched_setaffinity, sched_setscheduler, fcntl); nothing allocates or locks.
+        let maps = self.ordinary_user.then(|| {
+            let map = |own: u32| format!("{NOBODY} {own} 1").into_bytes();
+            let user = map(rustix::process::geteuid().as_raw());
+            (user, map(rustix::process::getegid().as_raw()))
+        });
+        // SAFETY: between fork and exec only async-signal-safe system calls are made (unshare, open, write,
+        // prctl, getppid, sched_setaffinity, sched_setscheduler, fcntl); nothing allocates or locks.
         unsafe {
             command.pre_exec(move || {
+                if let Some((user, group)) = &maps {
+                    // First, because a change of credentials clears the death signal.
+                    namespace::enter_user_namespace(user, group)?;
+                }
                 rustix::process::set_parent_process_death_signal(signal)?;
                 // The parent may have died before the line above took effect.
                 if signal.is_some() && rustix::process::getppid() != Some(parent) {

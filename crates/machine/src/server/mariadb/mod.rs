@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::running::{Endpoint, ListenAddress, Running, StartPlan, Stop};
+use super::running::{Endpoint, ListenAddress, Running, ServerProcess, StartPlan, Stop};
 use super::{
     AdapterKind, ClientThreads, Instrumentation, Launch, ServerAdapter, command, copy_tree,
 };
-use perfquilt_config::Server;
+use perfquilt_config::{Disk, Server};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::{Command, Output};
@@ -44,12 +44,16 @@ pub(super) const KIND: AdapterKind = AdapterKind {
     name: "mariadb",
     check: check_settings,
     adapter: |setup| {
-        Ok(Box::new(Mariadb::new(
+        let adapter = Mariadb::new(
             setup.bench_config.clone(),
             setup.server.config.as_deref(),
             setup.server.start_seconds,
             setup.logs.clone(),
-        )?))
+        )?;
+        Ok(Box::new(Mariadb {
+            disk: setup.server.disk,
+            ..adapter
+        }))
     },
 };
 
@@ -68,6 +72,7 @@ fn check_settings(server: &Server) -> Result<()> {
 pub struct Mariadb {
     bench_config: PathBuf,
     config: Option<PathBuf>,
+    disk: Disk,
     start_seconds: f64,
     logs: PathBuf,
 }
@@ -109,6 +114,7 @@ impl Mariadb {
         Ok(Mariadb {
             bench_config,
             config,
+            disk: Disk::default(),
             start_seconds,
             logs,
         })
@@ -183,6 +189,9 @@ impl ServerAdapter for Mariadb {
     fn identity(&self) -> Result<String> {
         let mut digest = Sha256::new();
         digest.update(format!("mariadb {OPTIONS_VERSION}\n"));
+        if self.disk == Disk::Durable {
+            digest.update(format!("{DURABLE_OPTIONS:?}\n"));
+        }
         if let Some(file) = &self.config {
             digest.update(std::fs::read(file).map_err(|e| Error::io("read", file, &e))?);
         }
@@ -227,6 +236,9 @@ impl ServerAdapter for Mariadb {
             option("--socket=", &address.socket),
             option("--pid-file=", &launch.dir.join("server.pid")),
         ]);
+        if self.disk == Disk::Durable {
+            words.extend(DURABLE_OPTIONS.map(OsString::from));
+        }
         if launch.filling {
             words.push("--innodb-fast-shutdown=0".into());
         }
@@ -240,6 +252,7 @@ impl ServerAdapter for Mariadb {
             env: BTreeMap::new(),
             address,
             stop: Stop::Signal { may_kill: false },
+            process: ServerProcess::Group,
             start_seconds: self.start_seconds,
             kept_logs: self.logs.clone(),
             uncounted: UNCOUNTED,
@@ -291,6 +304,14 @@ fn stop_purge(endpoint: &Endpoint) -> Result<Client> {
 /// Functions that read from the client. If the next packet has not arrived, the server polls, waits and polls again,
 /// so that the cost depends on timing.
 const UNCOUNTED: &[&str] = &["vio_read"];
+
+/// Options with which a commit waits until the disk has stored it, whatever the configuration says.
+const DURABLE_OPTIONS: [&str; 4] = [
+    "--innodb-flush-log-at-trx-commit=1",
+    "--loose-sync-binlog=1",
+    "--innodb-doublewrite=1",
+    "--innodb-flush-method=fsync",
+];
 
 /// Options for running under valgrind.
 const CALLGRIND_OPTIONS: [&str; 3] = [

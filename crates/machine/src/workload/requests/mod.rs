@@ -7,6 +7,7 @@
 mod connection;
 mod fill;
 mod parameter;
+mod pgbench;
 mod plan;
 mod protocols;
 mod request;
@@ -29,7 +30,7 @@ use perfquilt_model::point::Point;
 
 use plan::{InvalidSetting, Plan, WeightedRequests};
 use protocols::{Options, PROTOCOLS, ProtocolKind};
-use settings::{ParameterSettings, RequestsSettings, StepSettings};
+use settings::{ParameterSettings, RequestsSettings, StepSettings, TransactionSettings};
 use turns::{Measurement, OnRequest};
 
 /// The kind `requests`.
@@ -61,9 +62,10 @@ struct RequestsClient {
 
 impl RequestsClient {
     fn new(workload: &Workload) -> Result<Self> {
-        let settings: RequestsSettings = read_settings(workload)?;
+        let mut settings: RequestsSettings = read_settings(workload)?;
         let section = &workload.settings;
         check_counts(&settings, section)?;
+        add_scripts(&mut settings, workload)?;
         let Some(protocol) = PROTOCOLS.iter().find(|kind| kind.name == settings.protocol) else {
             let names: Vec<String> = PROTOCOLS.iter().map(|kind| kind.name.to_owned()).collect();
             let unknown = Error::unknown("protocol", &settings.protocol, names.iter());
@@ -165,6 +167,36 @@ impl RequestsClient {
             None => named,
         }
     }
+}
+
+/// Adds the scripts of pgbench to the transactions and their random values to the parameters.
+fn add_scripts(settings: &mut RequestsSettings, workload: &Workload) -> Result<()> {
+    let section = &workload.settings;
+    if settings.transaction.is_empty() && settings.pgbench.is_empty() {
+        let fault = "a workload needs a [[requests.transaction]], or scripts in `pgbench`";
+        return Err(section.error(&[], fault));
+    }
+    for (index, script) in settings.pgbench.iter().enumerate() {
+        let place = index.to_string();
+        let (path, weight) = pgbench::with_weight(script)
+            .map_err(|fault| section.error(&["pgbench", &place], fault))?;
+        let file = workload.bench_config.join(path);
+        let text = std::fs::read_to_string(&file).map_err(|error| {
+            let fault = format!("the script `{path}` cannot be read: {error}");
+            section.error(&["pgbench", &place], fault)
+        })?;
+        let prefix = format!("script{index}_");
+        let read = pgbench::read(&text, &prefix, &settings.variables).map_err(|fault| {
+            let name = format!("bench-config/{path}");
+            Error::usage(fault.fault).at(name, Some(fault.line))
+        })?;
+        settings.parameters.extend(read.parameters);
+        settings.transaction.push(TransactionSettings {
+            weight,
+            requests: read.requests,
+        });
+    }
+    Ok(())
 }
 
 /// Checks the settings that are numbers.

@@ -47,7 +47,14 @@ pub(super) struct RequestsSettings {
     #[serde(default)]
     pub(super) after_start: Vec<StepSettings>,
     /// The transactions that are timed.
+    #[serde(default)]
     pub(super) transaction: Vec<TransactionSettings>,
+    /// Scripts of pgbench that are timed, each a transaction: `PATH`, or `PATH@WEIGHT`.
+    #[serde(default)]
+    pub(super) pgbench: Vec<String>,
+    /// Numbers that these scripts use as variables, such as `scale`.
+    #[serde(default)]
+    pub(super) variables: BTreeMap<String, f64>,
 }
 
 /// `[[requests.transaction]]`: requests that belong together.

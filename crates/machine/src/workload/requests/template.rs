@@ -126,7 +126,7 @@ impl Template {
 }
 
 /// Returns name, draw and length of the placeholder at the begin of `text`, which begins with a brace.
-fn placeholder(text: &str) -> Option<(&str, u32, usize)> {
+pub(super) fn placeholder(text: &str) -> Option<(&str, u32, usize)> {
     let end = text.find('}')?;
     let inner = &text[1..end];
     let (name, draw) = match inner.split_once(':') {

@@ -81,6 +81,7 @@ fn parse_slices(bytes: &[u8], points: &[Point]) -> Result<BlockSlices, String> {
         time: read(time),
         cpu: if with_cpu { read(cpu) } else { Vec::new() },
         operations: BTreeMap::new(),
+        usage: BTreeMap::new(),
         rounds: field("rounds")?,
         discarded_rounds: field("spoiled")?,
     })

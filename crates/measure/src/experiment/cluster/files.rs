@@ -217,6 +217,7 @@ enum PackedEvent {
         time: Vec<PackedSlices>,
         cpu: Vec<PackedSlices>,
         operations: BTreeMap<String, Vec<PackedSlices>>,
+        usage: BTreeMap<Meter, Vec<PackedSlices>>,
         rounds: u64,
         discarded_rounds: u64,
         sample: Option<HostSample>,
@@ -367,7 +368,10 @@ fn check(event: &Event, block: &Block) -> std::result::Result<(), String> {
         } => {
             workload(name)?;
             let operations = measured.operations.values().flatten();
-            let all = measured.time.iter().chain(&measured.cpu).chain(operations);
+            let usage = measured.usage.values().flatten();
+            let all = (measured.time.iter().chain(&measured.cpu))
+                .chain(operations)
+                .chain(usage);
             all.map(|slices| slices.point).try_for_each(point)
         }
         Event::Counted {
@@ -399,6 +403,11 @@ impl PackedEvent {
                     .operations
                     .iter()
                     .map(|(name, slices)| (name.clone(), pack(slices)))
+                    .collect(),
+                usage: measured
+                    .usage
+                    .iter()
+                    .map(|(meter, slices)| (*meter, pack(slices)))
                     .collect(),
                 rounds: measured.rounds,
                 discarded_rounds: measured.discarded_rounds,
@@ -454,6 +463,7 @@ impl PackedEvent {
                 time,
                 cpu,
                 operations,
+                usage,
                 rounds,
                 discarded_rounds,
                 sample,
@@ -466,6 +476,9 @@ impl PackedEvent {
                         cpu: unpack(cpu)?,
                         operations: operations
                             .map(|(name, slices)| Ok((name, unpack(slices)?)))
+                            .collect::<std::result::Result<_, String>>()?,
+                        usage: (usage.into_iter())
+                            .map(|(meter, slices)| Ok((meter, unpack(slices)?)))
                             .collect::<std::result::Result<_, String>>()?,
                         rounds,
                         discarded_rounds,

@@ -9,6 +9,7 @@
 mod http;
 mod memcached;
 mod mysql;
+mod postgresql;
 mod resp;
 
 use std::borrow::Cow;
@@ -21,8 +22,13 @@ use super::template::Values;
 use perfquilt_model::error::Result;
 
 /// The protocols. A new one is a file with its [`Protocol`] and a line here.
-pub(super) const PROTOCOLS: &[ProtocolKind] =
-    &[resp::KIND, http::KIND, memcached::KIND, mysql::KIND];
+pub(super) const PROTOCOLS: &[ProtocolKind] = &[
+    resp::KIND,
+    http::KIND,
+    memcached::KIND,
+    mysql::KIND,
+    postgresql::KIND,
+];
 
 /// A protocol.
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,449 @@
+//! PostgreSQL's protocol, version 3: statements as text (`Query`), or prepared once a connection (`Parse`) and then
+//! executed with values (`Bind`, `Execute`, `Sync`).
+//!
+//! Formats of messages: PostgreSQL's documentation, "Frontend/Backend Protocol", "Message Formats".
+
+use std::fmt::Write;
+
+use super::{Malformed, Options, Outcome, Protocol, ProtocolKind, Reply, Session};
+use crate::workload::requests::request::Request;
+use crate::workload::requests::settings::RequestSettings;
+use crate::workload::requests::stream::Stream;
+use crate::workload::requests::template::{Values, placeholder};
+use perfquilt_model::error::{Error, Result as CheckedResult};
+
+/// The protocol `postgresql`.
+pub(super) const KIND: ProtocolKind = ProtocolKind {
+    name: "postgresql",
+    protocol: |&Options { prepared, .. }| Ok(Box::new(Postgresql { prepared })),
+};
+
+/// The protocol's version, 3.0.
+const VERSION: i32 = 3 << 16;
+/// The superuser that the adapter creates.
+const USER: &str = "postgres";
+/// The longest message that is believed.
+const MAX_MESSAGE: usize = 1 << 28;
+/// The most values of a statement; the protocol counts them in 16 bits.
+const MAX_VALUES: usize = i16::MAX as usize;
+
+/// PostgreSQL's protocol.
+#[derive(Debug)]
+struct Postgresql {
+    prepared: bool,
+}
+
+impl Protocol for Postgresql {
+    /// The statement; with `prepared`, values follow, for which it has `$1`, `$2` and so on.
+    fn parts(&self, request: &RequestSettings) -> Result<Vec<String>, String> {
+        if request.send.trim().is_empty() {
+            return Err("the statement is empty".to_owned());
+        }
+        if request.send.contains('\0') {
+            return Err("a statement has no zero byte".to_owned());
+        }
+        if request.body.is_some() || !request.headers.is_empty() {
+            return Err("`postgresql` has neither `body` nor `headers`".to_owned());
+        }
+        if self.prepared {
+            with_numbers(&request.send)
+        } else {
+            Ok(vec![request.send.clone()])
+        }
+    }
+
+    fn encode(&self, request: &Request, values: &Values, out: &mut Vec<u8>) {
+        if !self.prepared {
+            message(b'Q', out, |out| {
+                request.parts[0].write(values, out);
+                out.push(0);
+            });
+            return;
+        }
+        message(b'B', out, |out| {
+            // The unnamed portal; all values and results are text.
+            out.push(0);
+            statement_name(request.number, out);
+            out.extend(0i16.to_be_bytes());
+            let parameters = &request.parts[1..];
+            out.extend((parameters.len() as i16).to_be_bytes());
+            for parameter in parameters {
+                out.extend((parameter.length(values) as i32).to_be_bytes());
+                parameter.write(values, out);
+            }
+            out.extend(0i16.to_be_bytes());
+        });
+        message(b'E', out, |out| {
+            out.push(0);
+            out.extend(0i32.to_be_bytes());
+        });
+        message(b'S', out, |_| ());
+    }
+
+    fn reply<'a>(
+        &self,
+        _request: &Request,
+        input: &'a [u8],
+    ) -> Result<Option<Reply<'a>>, Malformed> {
+        let mut length = 0;
+        let mut outcome = Outcome::Result;
+        while let Some(next) = Message::read(&input[length..])? {
+            length += next.length;
+            match next.kind {
+                b'Z' => return Ok(Some(Reply { length, outcome })),
+                b'E' => outcome = Outcome::Error(error_text(next.body).into()),
+                b'G' | b'W' => {
+                    return Err(Malformed(
+                        "COPY from the client is not supported".to_owned(),
+                    ));
+                }
+                b'C' if outcome == Outcome::Result && is_without_rows(next.body) => {
+                    outcome = Outcome::Nothing("no row");
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn open(&self, stream: &mut Stream, session: &Session<'_>) -> CheckedResult<()> {
+        let mut out = Vec::new();
+        let database = session.database.unwrap_or("postgres");
+        let words = [
+            "user",
+            USER,
+            "database",
+            database,
+            "application_name",
+            "perfquilt",
+        ];
+        let length = 4 + 4 + words.iter().map(|word| word.len() + 1).sum::<usize>() + 1;
+        out.extend((length as i32).to_be_bytes());
+        out.extend(VERSION.to_be_bytes());
+        for word in words {
+            out.extend(word.as_bytes());
+            out.push(0);
+        }
+        out.push(0);
+        finish(stream, &out)?;
+        for request in session.requests.iter().filter(|_| self.prepared) {
+            out.clear();
+            message(b'P', &mut out, |out| {
+                statement_name(request.number, out);
+                request.parts[0].write(&Values::default(), out);
+                out.push(0);
+                // The server infers the types of all parameters.
+                out.extend(0i16.to_be_bytes());
+            });
+            message(b'S', &mut out, |_| ());
+            let prepared = finish(stream, &out);
+            prepared.map_err(|error| error.details([format!("preparing `{}`", request.label)]))?;
+        }
+        Ok(())
+    }
+
+    fn create_database(&self, name: &str) -> Option<Vec<String>> {
+        Some(vec![format!("CREATE DATABASE {name}")])
+    }
+}
+
+/// Sends `out` and reads until the server is ready for a query.
+fn finish(stream: &mut Stream, out: &[u8]) -> CheckedResult<()> {
+    stream.send(out)?;
+    let mut failure = None;
+    loop {
+        let read = Message::read(stream.received());
+        let read = read.map_err(|malformed| Error::bench(malformed.0))?;
+        let Some(Message { kind, body, length }) = read else {
+            // After a fatal error the server closes the connection.
+            match (stream.receive(), failure) {
+                (Ok(()), unchanged) => failure = unchanged,
+                (Err(_), Some(failure)) => return Err(failure),
+                (Err(error), None) => return Err(error),
+            }
+            continue;
+        };
+        let number = |at: usize| {
+            body.get(at..at + 4)?
+                .try_into()
+                .map(u32::from_be_bytes)
+                .ok()
+        };
+        let mut server_process = None;
+        match kind {
+            b'Z' => {
+                stream.consume(length);
+                return failure.map_or(Ok(()), Err);
+            }
+            b'E' => {
+                let text = String::from_utf8_lossy(error_text(body)).into_owned();
+                failure = Some(Error::bench(format!(
+                    "the server reported an error: {text}"
+                )));
+            }
+            b'R' if number(0) != Some(0) => {
+                let fault =
+                    "the server wants a password, where its pg_hba.conf should trust local users";
+                return Err(Error::bench(fault));
+            }
+            b'K' => server_process = number(0),
+            _ => {}
+        }
+        if server_process.is_some() {
+            stream.server_process = server_process;
+        }
+        stream.consume(length);
+    }
+}
+
+/// Appends a message: its kind, its length, and what `body` appends.
+fn message(kind: u8, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    out.push(kind);
+    let start = out.len();
+    out.extend([0; 4]);
+    body(out);
+    let length = (out.len() - start) as i32;
+    out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+/// Appends the name of a prepared statement.
+fn statement_name(number: usize, out: &mut Vec<u8>) {
+    let name = format!("s{number}\0");
+    out.extend(name.as_bytes());
+}
+
+/// A message of the server.
+struct Message<'a> {
+    kind: u8,
+    body: &'a [u8],
+    /// With kind and length, in bytes.
+    length: usize,
+}
+
+impl<'a> Message<'a> {
+    /// Reads the message at the begin of `input`; `None` if it is not complete yet.
+    fn read(input: &'a [u8]) -> Result<Option<Self>, Malformed> {
+        let Some((&kind, rest)) = input.split_first() else {
+            return Ok(None);
+        };
+        if !kind.is_ascii_alphanumeric() {
+            return Err(Malformed::instead_of("a message", input));
+        }
+        let Some((size, rest)) = rest.split_first_chunk() else {
+            return Ok(None);
+        };
+        // The length counts itself.
+        let size = usize::try_from(i32::from_be_bytes(*size))
+            .ok()
+            .and_then(|size| size.checked_sub(4))
+            .filter(|&size| size <= MAX_MESSAGE)
+            .ok_or_else(|| Malformed::instead_of("a message's length", input))?;
+        Ok(rest.get(..size).map(|body| Message {
+            kind,
+            body,
+            length: 1 + 4 + size,
+        }))
+    }
+}
+
+/// Returns the text of an error message: of its fields, each a mark and a text that ends in zero, the one with mark M.
+fn error_text(body: &[u8]) -> &[u8] {
+    let mut fields = body.split(|&byte| byte == 0);
+    let text = fields.find_map(|field| field.strip_prefix(b"M"));
+    text.unwrap_or(b"an error without a message")
+}
+
+/// Whether the tag of a completed command says that it found or changed no row, such as `SELECT 0`.
+fn is_without_rows(body: &[u8]) -> bool {
+    let tag = body.strip_suffix(b"\0").unwrap_or(body);
+    let counts = [
+        &b"SELECT"[..],
+        b"INSERT",
+        b"UPDATE",
+        b"DELETE",
+        b"MERGE",
+        b"FETCH",
+    ];
+    counts.iter().any(|command| tag.starts_with(command)) && tag.ends_with(b" 0")
+}
+
+/// Returns the statement with `$1` and so on for its placeholders, followed by these.
+///
+/// # Errors
+/// A placeholder inside a longer quoted text, which the server would not take for a value.
+fn with_numbers(text: &str) -> Result<Vec<String>, String> {
+    let mut parts = vec![String::new()];
+    let mut rest = text;
+    let mut is_quoted = false;
+    while let Some(next) = rest.find(['{', '\'']) {
+        let (before, after) = rest.split_at(next);
+        parts[0].push_str(before);
+        let Some((_, _, length)) = placeholder(after) else {
+            is_quoted ^= after.starts_with('\'');
+            parts[0].push_str(&after[..1]);
+            rest = &after[1..];
+            continue;
+        };
+        let (value, after) = after.split_at(length);
+        rest = after;
+        if is_quoted {
+            // A value alone needs no quotation marks.
+            let alone =
+                parts[0].ends_with('\'') && after.starts_with('\'') && !after.starts_with("''");
+            if !alone {
+                return Err(format!(
+                    "`{value}` is inside a quoted text, where a prepared statement has no values"
+                ));
+            }
+            parts[0].pop();
+            rest = &after[1..];
+            is_quoted = false;
+        }
+        let known = parts[1..].iter().position(|part| part == value);
+        let number = known.map_or(parts.len(), |index| index + 1);
+        if known.is_none() {
+            parts.push(value.to_owned());
+        }
+        let _ = write!(parts[0], "${number}");
+    }
+    parts[0].push_str(rest);
+    if parts.len() > MAX_VALUES {
+        return Err(format!("a statement has at most {MAX_VALUES} values"));
+    }
+    Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::{parts, plan};
+    use super::*;
+
+    const TEXT: Postgresql = Postgresql { prepared: false };
+    const PREPARED: Postgresql = Postgresql { prepared: true };
+
+    fn reply(input: &[u8]) -> Result<Option<Reply<'_>>, Malformed> {
+        TEXT.reply(&plan("postgresql", "'SELECT 1'").requests[0], input)
+    }
+
+    fn bytes(messages: &[(u8, &[u8])]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for &(kind, body) in messages {
+            message(kind, &mut out, |out| out.extend(body));
+        }
+        out
+    }
+
+    #[test]
+    fn a_statement_is_one_message() {
+        let plan = plan("postgresql", "\"SELECT 'x'\"");
+        let mut out = Vec::new();
+        TEXT.encode(&plan.requests[0], &Values::default(), &mut out);
+        assert_eq!(out, b"Q\0\0\0\x0fSELECT 'x'\0");
+    }
+
+    #[test]
+    fn invalid_statements_are_refused() {
+        for request in ["' '", "\"a\\u0000\"", "{ send = 'x', body = 'y' }"] {
+            assert!(parts("postgresql", request).is_err(), "{request}");
+        }
+    }
+
+    #[test]
+    fn placeholders_become_numbers() {
+        let of = |text: &str| with_numbers(text).unwrap();
+        assert_eq!(
+            of("SELECT {a}, '{b}', '{', {a}, {a:2}, 'it''s' WHERE c = '{c}'"),
+            [
+                "SELECT $1, $2, '{', $1, $3, 'it''s' WHERE c = $4",
+                "{a}",
+                "{b}",
+                "{a:2}",
+                "{c}"
+            ]
+        );
+        for text in ["'%{a}%'", "'{a}''x'", "'x{a}'"] {
+            assert!(with_numbers(text).unwrap_err().contains("{a}"), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_are_bound_to_a_prepared_statement() {
+        let mut plan = plan("postgresql", "'{n}'");
+        let request = &mut plan.requests[0];
+        let value = request.parts[0].clone();
+        request.parts = vec![value.clone(), value];
+        request.number = 12;
+        let mut values = Values::default();
+        values.add(|out| {
+            out.extend(b"34");
+            Some(34)
+        });
+        let mut out = Vec::new();
+        PREPARED.encode(request, &values, &mut out);
+        let bind = b"\0s12\0\0\0\0\x01\0\0\0\x0234\0\0";
+        assert_eq!(
+            out,
+            bytes(&[(b'B', bind), (b'E', b"\0\0\0\0\0"), (b'S', b"")])
+        );
+    }
+
+    #[test]
+    fn replies_end_with_the_server_ready() {
+        let ready: (u8, &[u8]) = (b'Z', b"I");
+        let error = b"SERROR\0C42P01\0Mrelation \"x\" does not exist\0\0";
+        for (messages, outcome) in [
+            (
+                vec![(b'T', &b"\0\0"[..]), (b'D', b"\0\0"), (b'C', b"SELECT 1\0")],
+                Outcome::Result,
+            ),
+            (vec![(b'2', b""), (b'C', b"SELECT 10\0")], Outcome::Result),
+            (vec![(b'C', b"BEGIN\0")], Outcome::Result),
+            (vec![(b'C', b"INSERT 0 1\0")], Outcome::Result),
+            (
+                vec![(b'T', b"\0\0"), (b'C', b"SELECT 0\0")],
+                Outcome::Nothing("no row"),
+            ),
+            (vec![(b'C', b"UPDATE 0\0")], Outcome::Nothing("no row")),
+            (
+                vec![(b'N', b"x"), (b'E', error)],
+                Outcome::Error(b"relation \"x\" does not exist"[..].into()),
+            ),
+        ] {
+            let mut messages = messages;
+            messages.push(ready);
+            let input = bytes(&messages);
+            let length = input.len();
+            let followed = [&input[..], b"Z"].concat();
+            assert_eq!(reply(&followed), Ok(Some(Reply { length, outcome })));
+            for end in 0..length {
+                assert_eq!(reply(&input[..end]), Ok(None), "{end}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_refused() {
+        for input in [
+            &b"\0"[..],
+            b"Z\0\0\0\x03",
+            b"D\xff\xff\xff\xff",
+            b"D\x7f\xff\xff\xff",
+        ] {
+            assert!(reply(input).is_err(), "{input:?}");
+        }
+        assert!(reply(&bytes(&[(b'G', b"")])).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(input in proptest::collection::vec(
+            prop_oneof![Just(b'Z'), Just(b'E'), Just(0), Just(4), Just(5), any::<u8>()], 0..60,
+        )) {
+            if let Ok(Some(reply)) = reply(&input) {
+                prop_assert!(reply.length <= input.len());
+            }
+        }
+    }
+}
