@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -16,6 +16,7 @@ use perfquilt_config::{Section, Server, config_files, expand, expand_word};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::digest;
+use perfquilt_system::files::{read_text, write_file};
 use perfquilt_system::process::Command;
 
 /// Maximum time of one run of the ready command.
@@ -54,6 +55,9 @@ pub struct CommandServer {
     /// Additional environment variables of the server.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// Files that are copied to `{dir}` before every start, with their placeholders replaced: name in `{dir}` and path.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
 }
 
 impl CommandServer {
@@ -68,6 +72,16 @@ impl CommandServer {
                 return Err(section.error(&[key], fault));
             }
         }
+        for name in commands.files.keys() {
+            let mut parts = Path::new(name).components();
+            if !matches!(
+                (parts.next(), parts.next()),
+                (Some(Component::Normal(_)), None)
+            ) {
+                let fault = format!("`{name}` is not the name of a file in {{dir}}");
+                return Err(section.error(&["files", name], fault));
+            }
+        }
         Ok(commands)
     }
 
@@ -76,6 +90,10 @@ impl CommandServer {
         let commands = [("start", &self.start), ("ready", &self.ready)];
         let stop = self.stop.iter().map(|stop| ("stop", stop));
         commands.into_iter().chain(stop)
+    }
+
+    fn wants_port(&self) -> bool {
+        uses(&self.start, "{port}") || uses(&self.ready, "{port}")
     }
 
     /// Refuses unknown placeholders, and a server that listens on a fixed address.
@@ -87,7 +105,9 @@ impl CommandServer {
             expand(words, &sample).map_err(|error| section.locate(&[key], error))?;
         }
         // Several servers run at once, and a fixed address could belong to an unrelated server.
-        if !uses(&self.start, "{socket}") && !uses(&self.start, "{port}") {
+        // With files of its own, a server may have its address from one of them.
+        let has_address = uses(&self.start, "{socket}") || uses(&self.start, "{port}");
+        if !has_address && self.files.is_empty() {
             let fault = "`start` of [server.command] mentions neither {socket} nor {port}";
             return Err(section
                 .error(&["start"], fault)
@@ -123,14 +143,29 @@ impl CommandAdapter {
         }
     }
 
+    /// Writes the server's files for one start.
+    fn write_files(&self, launch: &Launch<'_>, values: &BTreeMap<String, String>) -> Result<()> {
+        for (name, path) in &self.commands.files {
+            let path = PathBuf::from(expand_word(path, values)?);
+            let text = read_text(&path, &path.to_string_lossy())?;
+            // The message would have the whole text.
+            let text = expand_word(&text, values).map_err(|error| {
+                let known = error.hint_text().unwrap_or_default();
+                Error::usage("the file has an unknown placeholder")
+                    .at(&path, None)
+                    .hint(known)
+            })?;
+            write_file(&launch.dir.join("data").join(name), text.as_bytes())?;
+        }
+        Ok(())
+    }
+
     fn start_once(&self, launch: &Launch<'_>) -> Result<Running> {
-        let wants_port = [Some(&self.commands.start), Some(&self.commands.ready)]
-            .into_iter()
-            .flatten()
-            .any(|words| uses(words, "{port}"));
+        let wants_port = self.commands.wants_port();
         let port = wants_port.then(free_port).transpose()?;
         let address = ListenAddress::new(launch.dir, port)?;
         let values = placeholder_values(launch, &address, &self.config);
+        self.write_files(launch, &values)?;
         let env = self
             .commands
             .env
@@ -182,9 +217,11 @@ impl ServerAdapter for CommandAdapter {
             ready,
             stop,
             env,
+            files,
         } = &self.commands;
         let commands = [start, ready].into_iter().chain(stop);
-        let words = commands.flatten().chain(env.values()).map(String::as_str);
+        let words = commands.flatten().chain(env.values()).chain(files.values());
+        let words = words.map(String::as_str);
         for (name, bytes) in config_files(words, &self.config)? {
             digest::add(&mut digest, name.as_bytes());
             digest::add(&mut digest, &bytes);

@@ -159,6 +159,13 @@ impl TimedBlock<'_> {
             monitor.restart();
         }
     }
+
+    /// Marks the end of the timed slices, while clients are still connected.
+    pub fn slices_end(&self) {
+        if let Some(monitor) = self.monitor {
+            monitor.stop();
+        }
+    }
 }
 
 /// Slices of a timed block of one workload: one row per slice for each server, with rows aligned by round.

@@ -57,7 +57,9 @@ impl<'a> Rounds<'a> {
         slice: &mut SliceOf<'_, S>,
     ) -> Result<Vec<Vec<S>>, ClientFailure> {
         item.slices_begin();
-        self.repeat(item.seconds, least, slice)
+        let rounds = self.repeat(item.seconds, least, slice);
+        item.slices_end();
+        rounds
     }
 
     /// Runs rounds for `seconds`, at least `least`, and returns their results in the order of the servers.

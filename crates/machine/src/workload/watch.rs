@@ -13,6 +13,8 @@ pub struct HostMonitor {
     cpus: Vec<usize>,
     pids: Vec<u32>,
     start: Mutex<HostState>,
+    /// The changes until [`HostMonitor::stop`].
+    changes: Mutex<Option<(HostSample, Vec<ServerUsage>)>>,
 }
 
 /// The state of the processors and the servers at one moment.
@@ -65,6 +67,7 @@ impl HostMonitor {
         let pids: Vec<u32> = pids.into_iter().collect();
         HostMonitor {
             start: Mutex::new(HostState::read(cpus, &pids)),
+            changes: Mutex::default(),
             cpus: cpus.to_vec(),
             pids,
         }
@@ -74,13 +77,29 @@ impl HostMonitor {
     pub fn restart(&self) {
         let state = HostState::read(&self.cpus, &self.pids);
         *self.start.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.changes.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Returns the changes since the start, of the host and of each server in the order of [`HostMonitor::begin`]. Values
-    /// that the kernel does not report are 0; ended processes do not count.
+    /// Stops: changes from here on do not count. Called while clients are still connected, since a server may end the
+    /// process or thread of a connection with it.
+    pub fn stop(&self) {
+        let changes = self.changes();
+        *self.changes.lock().unwrap_or_else(PoisonError::into_inner) = Some(changes);
+    }
+
+    /// Returns the changes from the start until the monitor was stopped, or until now: of the host, and of each server in
+    /// the order of [`HostMonitor::begin`]. Values that the kernel does not report are 0; ended processes do not count.
     pub fn end(self) -> (HostSample, Vec<ServerUsage>) {
-        let start = self.start.into_inner();
-        let start = start.unwrap_or_else(PoisonError::into_inner);
+        let stopped = self
+            .changes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        stopped.unwrap_or_else(|| self.changes())
+    }
+
+    fn changes(&self) -> (HostSample, Vec<ServerUsage>) {
+        let start = self.start.lock().unwrap_or_else(PoisonError::into_inner);
         let mut moment = HostSample {
             seconds: start.at.elapsed().as_secs_f64(),
             ..HostSample::default()
@@ -305,6 +324,19 @@ mod tests {
         let (_, usage) = monitor.end();
         assert!(usage[0].io_calls >= 50, "{usage:?}");
         assert!(usage[0].io_bytes >= 50_000, "{usage:?}");
+    }
+
+    #[test]
+    fn a_stopped_monitor_counts_no_more() {
+        let monitor = HostMonitor::begin(&[], [std::process::id()]);
+        monitor.stop();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for _ in 0..2000 {
+            std::fs::write(file.path(), [1; 10_000]).unwrap();
+        }
+        let (_, usage) = monitor.end();
+        // Other tests of this process write less meanwhile.
+        assert!(usage[0].io_bytes < 20_000_000, "{usage:?}");
     }
 
     #[test]

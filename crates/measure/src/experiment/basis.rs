@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::fingerprint::CLUSTER;
 use super::forecast::{ClusterSize, Forecast, ForecastBasis, NoiseSource, WindowSizes};
-use super::identity::CLUSTER;
 use super::lanes::automatic;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Lanes, Preset, Workload};

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::identity::CLUSTER;
 use super::lengths::LENGTH;
 use super::plan::Reading;
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_store::ExperimentIdentity;
+
+/// The name, among the facts of a machine, of the cluster that measures.
+pub(super) const CLUSTER: &str = "cluster";
 
 /// The machine facts that affect observations.
 const MACHINE_FACTS: [&str; 6] = [

@@ -79,9 +79,6 @@ impl Facts {
     }
 }
 
-/// The name, among the facts of a machine, of the cluster that measures.
-pub(super) const CLUSTER: &str = "cluster";
-
 /// Returns processor, cores, memory, kernel and virtualisation of this machine, and how it is used.
 pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
