@@ -30,7 +30,7 @@ enum Message {
     /// A result of the lane's block.
     Event {
         lane: u32,
-        event: Event,
+        event: Box<Event>,
         /// Receives whether the result was stored.
         reply: Sender<Result<()>>,
     },
@@ -77,6 +77,7 @@ fn work(lane: u32, executor: &dyn Executor, jobs: &Receiver<Job>, driver: &Sende
             };
             measuring.run(&job.block, &job.transactions, &mut |event| {
                 let (reply, replied) = mpsc::channel();
+                let event = Box::new(event);
                 let message = Message::Event { lane, event, reply };
                 let gone = || Error::internal("the driver ended");
                 driver.send(message).map_err(|_| gone())?;
@@ -218,7 +219,7 @@ impl<'a> Driver<'a> {
             match message {
                 Message::Event { lane, event, reply } => {
                     // Nobody waits for the reply on a lane that panicked.
-                    let _ = reply.send(self.record(run, lane, event));
+                    let _ = reply.send(self.record(run, lane, *event));
                 }
                 Message::Done { lane, result } => {
                     if let Some(running) = run.running.remove(&lane) {
