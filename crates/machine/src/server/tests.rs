@@ -43,7 +43,7 @@ impl World {
             ready: words(ready),
             stop: stop.map(words),
             env: [("GREETING".to_owned(), "from {socket}".to_owned())].into(),
-            files: BTreeMap::new(),
+            files: std::collections::BTreeMap::new(),
         };
         CommandAdapter::new(commands, self.base.path().into(), 5.0, self.logs())
     }
@@ -213,7 +213,7 @@ fn a_server_that_is_never_ready_times_out() {
         ready: ["false"].map(str::to_owned).into(),
         stop: None,
         env: Default::default(),
-        files: BTreeMap::new(),
+        files: std::collections::BTreeMap::new(),
     };
     let adapter = CommandAdapter::new(commands, world.base.path().into(), 0.2, world.logs());
     let error = world.start(&adapter).unwrap_err();
@@ -233,7 +233,7 @@ fn a_ready_command_that_hangs_gets_no_more_time_than_the_start() {
         ready: ["sleep", "60"].map(str::to_owned).into(),
         stop: None,
         env: Default::default(),
-        files: BTreeMap::new(),
+        files: std::collections::BTreeMap::new(),
     };
     let adapter = CommandAdapter::new(commands, world.base.path().into(), 0.5, world.logs());
     let started = Instant::now();
@@ -277,7 +277,7 @@ fn a_server_at_a_fixed_address_is_refused() {
         ready: vec!["true".into()],
         stop: None,
         env: Default::default(),
-        files: BTreeMap::new(),
+        files: std::collections::BTreeMap::new(),
     };
     let new = |start: &[&str]| commands(start).check(&Section::default());
     assert!(new(&["server", "--port=6379"]).is_err());
