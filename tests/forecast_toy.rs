@@ -83,7 +83,9 @@ fn the_status_tells_what_to_do_next() {
         next(&[]),
         "`perfquilt report` shows the effects; every point is measured"
     );
-    environment.replace("patches/0001-fewer-rounds.patch", "25000u", "20000u");
+    for patch in ["0001-fewer-rounds", "0002-comment-only"] {
+        environment.replace(&format!("patches/{patch}.patch"), "25000u", "20000u");
+    }
     assert_eq!(
         next(&["status"]),
         "`perfquilt run` builds 2 points and measures points 1, 2"

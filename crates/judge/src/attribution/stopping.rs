@@ -13,6 +13,8 @@ use perfquilt_model::observation::PlannedBlocks;
 
 /// The limit of forecasts, far above any practical number of blocks.
 const FORESEEABLE: usize = 1_000_000;
+/// Machines are expected to go on differing if the p-value of their differences is below this.
+const HETEROGENEOUS: f64 = 0.05;
 
 impl Stopping {
     /// Evaluates the stopping rule in `planned`; `None` without one. `effects` are those of all patches and
@@ -143,8 +145,10 @@ impl Stopping {
                 .filter(|of| workload == SUITE || of.workload == workload);
             // A mean over workloads, each with shifts of its own.
             let count = of.clone().count().max(1) as f64;
+            // What chance explains is no difference between machines.
+            let shown = of.filter(|of| of.p_value < HETEROGENEOUS);
             // The difference of two points.
-            (2.0 * of.map(|of| of.between_sd.powi(2)).sum::<f64>()).sqrt() / count
+            (2.0 * shown.map(|of| of.between_sd.powi(2)).sum::<f64>()).sqrt() / count
         };
         let effects: Vec<&Effect> = patches
             .iter()
