@@ -1,6 +1,5 @@
 //! Tests of starting and stopping servers, with small scripts as servers.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
