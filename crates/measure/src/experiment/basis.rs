@@ -91,6 +91,11 @@ fn cores_of(header: &ExperimentHeader) -> Option<usize> {
     header.machine.get("cores")?.parse().ok()
 }
 
+/// Returns whether two experiments were measured with the same harness, and both on the same cluster or on a machine alone.
+pub(super) fn measured_alike(one: &ExperimentHeader, other: &ExperimentHeader) -> bool {
+    one.harness == other.harness && one.machine.get(CLUSTER) == other.machine.get(CLUSTER)
+}
+
 /// What an earlier experiment found of the noise.
 #[derive(Debug, Default)]
 struct EarlierNoise {
@@ -105,9 +110,7 @@ struct EarlierNoise {
 /// Returns the noise that the latest experiment on the same release and machine, or cluster, found.
 fn earlier_noise(store: &Store, header: &ExperimentHeader) -> Result<Option<EarlierNoise>> {
     for earlier in store.earlier(&header.release)? {
-        let is_alike = earlier.header.harness == header.harness
-            && earlier.header.machine.get(CLUSTER) == header.machine.get(CLUSTER);
-        if !is_alike {
+        if !measured_alike(&earlier.header, header) {
             continue;
         }
         let name = earlier.header.experiment;

@@ -215,10 +215,8 @@ pub fn foresee(
                 ..header.clone()
             };
             let earlier = store.earlier(&like.release)?.into_iter();
-            let is_alike = |of: &ExperimentHeader| {
-                of.harness == like.harness && of.machine.get(CLUSTER) == like.machine.get(CLUSTER)
-            };
-            if let Some(found) = earlier.map(|of| of.header).find(is_alike) {
+            let mut headers = earlier.map(|of| of.header);
+            if let Some(found) = headers.find(|of| basis::measured_alike(of, &like)) {
                 header = ExperimentHeader {
                     machine: found.machine,
                     ..like
@@ -349,20 +347,24 @@ fn run_on(
     let mut header = header;
     header.machine = facts.machine;
     header.harness = identity::harness(ws, &facts.counter, layouts)?;
-    if let Some(on) = &preset.on {
+    let identity_of = |header: &ExperimentHeader| {
+        identity::key(ws, header, preset.block_seconds, &workloads, points)
+    };
+    // The plan is that of one machine of the class.
+    let mut planned_as = identity_of(&header)?;
+    let identity = if let Some(on) = &preset.on {
         // Values of a single machine and of a class of machines are not the same population.
         let machines = cluster::describe(ws, on);
         header.machine.insert(CLUSTER.to_owned(), machines);
-    }
+        identity_of(&header)?
+    } else {
+        planned_as.clone()
+    };
     let mut key = ExperimentKey {
-        identity: identity::key(ws, &header, preset.block_seconds, &workloads, points)?,
+        identity,
         fresh: reuse != ReusePolicy::Reuse,
         attempt: 1,
     };
-    // The plan is that of one machine of the class.
-    let mut of_one = header.clone();
-    of_one.machine.remove(CLUSTER);
-    let mut planned_as = identity::key(ws, &of_one, preset.block_seconds, &workloads, points)?;
     let mut requested = planned(preset, &timed, &counted);
     let identity = identity::of(ws, &header, preset.block_seconds, &workloads, points)?;
     if time_unexecuted && reuse != ReusePolicy::Separate {

@@ -438,14 +438,14 @@ fn merge_words(base: &[&[u8]], ours: &[&[u8]], theirs: &[&[u8]]) -> Result<Optio
         return Ok(None);
     }
     // Words that neither side changed must separate the changes.
-    let apart = |a: &LineRun, b: &LineRun| {
+    let separate = |a: &LineRun, b: &LineRun| {
         let end = a.old_start + a.old;
         end < b.old_start && solid(&base[end..b.old_start]) > 0
     };
     let independent = their_runs.iter().all(|their| {
         our_runs
             .iter()
-            .all(|our| apart(their, our) || apart(our, their))
+            .all(|our| separate(their, our) || separate(our, their))
     });
     if !independent {
         return Ok(None);
