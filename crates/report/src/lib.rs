@@ -1,6 +1,7 @@
 //! Reports on attributions, bisections, rebases and profiles in several formats. The crate does no I/O.
 
 pub mod bisect;
+mod code_size;
 mod comment;
 mod escape;
 mod export;

@@ -223,6 +223,10 @@ const MIGRATIONS: &[&str] = &[
     "
     DROP TABLE pilots;
 ",
+    "
+    -- Bytes of machine code in the measured executable.
+    ALTER TABLE builds ADD COLUMN code_bytes INTEGER;
+",
 ];
 
 /// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.
