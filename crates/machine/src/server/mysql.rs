@@ -218,7 +218,85 @@ impl ServerAdapter for Mysql {
         ClientThreads::WithFunction("do_command")
     }
 
+    fn shares_data(&self, server: &Path, other: &Path) -> bool {
+        is_mariadb(server) == is_mariadb(other)
+    }
+
     fn storage_reader(&self) -> Option<StorageReader> {
         Some(read_storage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A folder laid out as a built server, whose program writes its arguments to `args` in the folder of the data.
+    fn server(program: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["bin", "share/english", "share/charsets"] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        std::fs::write(folder.path().join("share/english/errmsg.sys"), "").unwrap();
+        let binary = folder.path().join("bin").join(program);
+        let script = "#!/bin/sh\nfor word; do case $word in --datadir=*) data=${word#*=};; esac; done\n\
+                      ls \"$data\" > \"$0.found\"; printf '%s\\n' \"$@\" > \"$data/args\"\n";
+        std::fs::write(&binary, script).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&binary, mode).unwrap();
+        folder
+    }
+
+    fn adapter(folder: &Path) -> Mysql {
+        let mariadb = Mariadb::new(folder.into(), None, 5.0, folder.into()).unwrap();
+        Mysql {
+            mariadb,
+            bench_config: folder.into(),
+            config: None,
+            disk: Disk::default(),
+            start_seconds: 5.0,
+            logs: folder.into(),
+        }
+    }
+
+    #[test]
+    fn data_is_initialised_in_an_empty_folder() {
+        let server = server("mysqld");
+        let data = server.path().join("data");
+        adapter(server.path())
+            .prepare(server.path(), &data, &Silent)
+            .unwrap();
+        let found = std::fs::read_to_string(server.path().join("bin/mysqld.found")).unwrap();
+        assert_eq!(found, "");
+        let args = std::fs::read_to_string(data.join("args")).unwrap();
+        let args: Vec<&str> = args.lines().collect();
+        assert_eq!(args[0], "--no-defaults");
+        let share = format!("--lc-messages-dir={}/share", server.path().display());
+        for expected in ["--initialize-insecure", &share] {
+            assert!(args.contains(&expected), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn an_incomplete_server_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let error = adapter(folder.path())
+            .prepare(folder.path(), &data, &Silent)
+            .unwrap_err();
+        assert!(
+            error.message().contains("share/english/errmsg.sys"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn mysql_and_mariadb_have_data_of_their_own() {
+        let (mysql, mariadb) = (server("mysqld"), server("mariadbd"));
+        let adapter = adapter(mysql.path());
+        assert!(!adapter.shares_data(mysql.path(), mariadb.path()));
+        assert!(adapter.shares_data(mysql.path(), mysql.path()));
+        assert!(adapter.shares_data(mariadb.path(), mariadb.path()));
     }
 }
