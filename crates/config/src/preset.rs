@@ -106,6 +106,9 @@ pub struct Preset {
     /// The time that a command may take; `None` for as long as `blocks` take.
     #[serde(default, deserialize_with = "seconds::deserialize")]
     pub budget: Option<Duration>,
+    /// Whether `perfquilt run` runs the server's own tests at every point, before it measures.
+    #[serde(default)]
+    pub test: bool,
     /// `[preset.NAME.sql_bench]`: settings that override those of all sql-bench workloads.
     #[serde(default)]
     pub sql_bench: toml::Table,
@@ -179,6 +182,10 @@ impl Preset {
         if recipe.system.is_none() {
             let fault = format!("recipe `{}` has no `system`", self.recipe);
             return Err(document.error(&own, fault));
+        }
+        if self.test && recipe.test.is_none() {
+            let fault = format!("`test`: recipe `{}` has no section `test`", self.recipe);
+            return Err(document.error(&["preset", name, "test"], fault));
         }
         for workload in &self.workloads {
             config.workload(workload).map_err(at)?;

@@ -5,4 +5,5 @@
 pub mod attribution;
 pub mod bisect;
 pub mod profile;
+pub mod server_tests;
 pub mod stats;
