@@ -115,7 +115,7 @@ fn every_meter_is_documented() {
     let schema: Value = serde_json::from_str(&read("attribution.schema.json")).unwrap();
     let names: Vec<&str> = Meter::ALL.iter().map(|meter| meter.name()).collect();
     assert_eq!(schema["$defs"]["meter"]["enum"], serde_json::json!(names));
-    for page in ["reference.md", "json.md", "method.md"] {
+    for page in ["reference.md", "json.md", "measuring.md"] {
         let text = read(page);
         for name in &names {
             assert!(text.contains(&format!("`{name}`")), "{name} in {page}");

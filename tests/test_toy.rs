@@ -139,7 +139,11 @@ fn the_patch_that_breaks_a_test_is_named() {
     for work in ["building", "testing", "repeating"] {
         assert!(!again.stderr.contains(work), "{}", again.stderr);
     }
-    let words = again.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = again
+        .stdout
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
     assert_eq!(words.matches("from the cache").count(), 5);
     assert_eq!(chosen(&environment), runs);
 
