@@ -30,6 +30,7 @@ mod recipe;
 mod sandbox;
 mod seconds;
 mod server;
+mod test_suite;
 mod upstream;
 mod workload;
 pub mod workspace;
@@ -55,6 +56,7 @@ pub use recipe::{
 pub use sandbox::SandboxLimits;
 pub use seconds::parse_duration;
 pub use server::{Disk, Server};
+pub use test_suite::{TESTS_PLACEHOLDER, TestFormat, TestSuite};
 pub use upstream::{DebianSource, GitSource, ReleaseSource, SeriesFiles, TarballSource, Upstream};
 pub use workload::Workload;
 

@@ -108,6 +108,9 @@ pub struct Preset {
     /// `--budget` overrides it.
     #[serde(default, deserialize_with = "seconds::deserialize")]
     pub budget: Option<Duration>,
+    /// Whether `perfquilt run` runs the server's own tests at every point before it measures.
+    #[serde(default)]
+    pub test: bool,
     /// `[preset.NAME.sql_bench]`: settings that override those of all sql-bench workloads, such as `engine` and
     /// `small`.
     #[serde(default)]
@@ -182,6 +185,10 @@ impl Preset {
         if recipe.system.is_none() {
             let fault = format!("recipe `{}` has no `system`", self.recipe);
             return Err(document.error(&own, fault));
+        }
+        if self.test && recipe.test.is_none() {
+            let fault = format!("`test`: recipe `{}` has no section `test`", self.recipe);
+            return Err(document.error(&["preset", name, "test"], fault));
         }
         for workload in &self.workloads {
             config.workload(workload).map_err(at)?;

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 
 use super::document::Document;
-use super::{Config, expand_word};
+use super::{Config, TestSuite, expand_word};
 use perfquilt_model::error::{Error, Result};
 
 /// Placeholders of recipes.
@@ -80,6 +80,8 @@ pub struct Recipe {
     pub relink: Option<Relink>,
     /// `[recipe.NAME.profile]`: profile-guided optimisation.
     pub profile: Option<Profile>,
+    /// `[recipe.NAME.test]`: the server's own tests.
+    pub test: Option<TestSuite>,
 }
 
 /// `[recipe.NAME.profile]`: profile-guided optimisation. perfquilt adds the compiler's flags to `CFLAGS`,
@@ -189,6 +191,9 @@ impl Recipe {
                 (path, word.as_str())
             }));
         }
+        if let Some(test) = &self.test {
+            test.check_placeholders(name, &of_recipe, document)?;
+        }
         let own = words.len();
         if let Some(relink) = &self.relink {
             list("relink.command", &relink.command, &mut words);
@@ -233,6 +238,9 @@ impl Recipe {
                 ));
             }
         }
+        if let (Some(test), Some(_)) = (&self.test, self.system) {
+            test.check(name, self, document)?;
+        }
         if let Some(profile) = &self.profile {
             let section = ["recipe", name, "profile"];
             for workload in &profile.workloads {
@@ -274,7 +282,7 @@ impl Recipe {
 }
 
 /// Appends the words of the list at `path`, keys separated by dots, each with its path.
-fn list<'w>(path: &str, list: &'w [String], words: &mut Vec<(Vec<String>, &'w str)>) {
+pub(super) fn list<'w>(path: &str, list: &'w [String], words: &mut Vec<(Vec<String>, &'w str)>) {
     for (index, word) in list.iter().enumerate() {
         let mut path: Vec<String> = path.split('.').map(str::to_owned).collect();
         path.push(index.to_string());
@@ -334,5 +342,6 @@ fn merge(parent: &Recipe, child: Recipe) -> Recipe {
         env: map(&parent.env, child.env),
         relink: child.relink.or_else(|| parent.relink.clone()),
         profile: child.profile.or_else(|| parent.profile.clone()),
+        test: child.test.or_else(|| parent.test.clone()),
     }
 }

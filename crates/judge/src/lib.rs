@@ -48,4 +48,5 @@
 pub mod attribution;
 pub mod bisect;
 pub mod profile;
+pub mod server_tests;
 pub mod stats;

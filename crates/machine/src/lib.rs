@@ -27,6 +27,7 @@ pub mod packages;
 pub mod profile;
 pub mod sandbox;
 pub mod server;
+pub mod test_suite;
 pub mod workload;
 
 use perfquilt_config::Config;

@@ -28,7 +28,7 @@ pub enum Kind {
     Build = 4,
     /// Benchmark: a server or a client failed.
     Bench = 5,
-    /// Regression: one was found, with `--fail-on regression`.
+    /// Regression: one was found, with `--fail-on regression`; `test`: a test newly fails.
     Regression = 6,
     /// Inconclusive: the result is, with `--fail-on inconclusive`; `calibrate` found a broken promise; `bisect` is
     /// undecided.

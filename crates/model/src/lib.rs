@@ -33,5 +33,6 @@ pub mod profile;
 pub mod progress;
 pub mod rebase;
 pub mod repository;
+pub mod server_tests;
 
 pub use error::{Error, Result};

@@ -63,6 +63,7 @@ mod profile;
 mod profile_guided;
 pub mod rebase;
 mod sentences;
+pub mod server_tests;
 mod sql_bench;
 mod tail;
 mod terminal;

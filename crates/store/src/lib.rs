@@ -44,6 +44,7 @@ use perfquilt_model::observation::{
     UnexecutedPatch,
 };
 use perfquilt_model::point::Point;
+use perfquilt_model::server_tests::TestRecord;
 
 pub use earlier::{EarlierExperiment, ExperimentIdentity};
 
@@ -289,6 +290,30 @@ impl Store {
         let sql = "UPDATE experiments SET unexecuted = ?2 WHERE id = ?1";
         let done = self.connection.execute(sql, params![id.0, text]);
         done.map(drop).map_err(self.failed("write"))
+    }
+
+    /// Stores the results of the server's own tests for servers with these keys in the cache of builds. They replace
+    /// earlier results of the same server.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be stored.
+    pub fn record_tests<'a>(
+        &self,
+        records: impl IntoIterator<Item = (&'a str, &'a TestRecord)>,
+    ) -> Result<()> {
+        let transaction = self.transaction()?;
+        for (key, record) in records {
+            let text = serde_json::to_string(record).map_err(|error| {
+                Error::internal(format!("cannot write results of tests: {error}"))
+            })?;
+            transaction
+                .execute(
+                    "INSERT OR REPLACE INTO tests VALUES (?1, ?2)",
+                    params![key, text],
+                )
+                .map_err(self.failed("write"))?;
+        }
+        transaction.commit().map_err(self.failed("write"))
     }
 
     /// Stores the build times of points. The seconds of a cached build do not replace those of the original

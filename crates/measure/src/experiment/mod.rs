@@ -880,6 +880,7 @@ mod tests {
             block_seconds: 1.0,
             count_blocks: 0,
             layouts,
+            test: false,
             sql_bench: Default::default(),
             min_blocks: None,
             resolution: None,
