@@ -1,4 +1,21 @@
 //! The configuration: `bench-config/perfquilt.toml` and `bench-config/workloads/*.toml`.
+//!
+//! # Example
+//!
+//! ```
+//! use perfquilt_config::{Config, Workload, init};
+//!
+//! let folder = tempfile::tempdir().unwrap();
+//! init::init(folder.path(), init::template("redis")?)?;
+//! let config = Config::load(folder.path())?;
+//! assert_eq!(config.upstream.name, "redis");
+//! assert!(config.preset("quick").is_ok());
+//!
+//! // Every error names the file and the line.
+//! let error = Workload::parse("ping", "description = \"pings\"\nkint = \"command\"").unwrap_err();
+//! assert!(error.to_string().starts_with("bench-config/workloads/ping.toml:2: "), "{error}");
+//! # Ok::<(), perfquilt_model::Error>(())
+//! ```
 
 mod bot;
 mod cluster;

@@ -81,7 +81,7 @@ pub struct Recipe {
     pub relink: Option<Relink>,
     /// `[recipe.NAME.profile]`: profile-guided optimisation.
     pub profile: Option<Profile>,
-    /// The server's own tests.
+    /// `[recipe.NAME.test]`: the server's own tests.
     pub test: Option<TestSuite>,
 }
 

@@ -1,4 +1,24 @@
 //! Storage of raw observations in SQLite; all figures are pure functions of the stored observations.
+//!
+//! # Example
+//!
+//! ```
+//! use perfquilt_model::observation::ExperimentHeader;
+//! use perfquilt_store::{Store, jsonl};
+//!
+//! let line = r#"{"schema": 1, "experiment": "toy", "block": 0, "order": 0, "point": "0", "layout": 0,
+//!     "workload": "requests", "meter": "time", "unit": "ns/txn", "value": 1000.0, "n": 5000}"#.replace('\n', "");
+//! let head = serde_json::to_string(&ExperimentHeader::new("toy-1.0", "make")).unwrap().replace("toy-1.0-make", "toy");
+//! let file = jsonl::read(format!("{head}\n{line}\n").as_bytes(), "toy.jsonl".as_ref())?;
+//!
+//! let folder = tempfile::tempdir().unwrap();
+//! let store = Store::open(&folder.path().join("results.db"))?;
+//! let experiment = store.begin(&file.header, "key")?;
+//! store.append(experiment, &file.observations, &[])?;
+//! let (_, observations) = store.load(experiment)?;
+//! assert_eq!(observations[0].value, 1000.0);
+//! # Ok::<(), perfquilt_model::Error>(())
+//! ```
 
 mod blob;
 mod earlier;

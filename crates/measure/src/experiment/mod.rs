@@ -19,7 +19,7 @@ mod links;
 mod lock;
 mod machine;
 mod note;
-mod plan;
+pub mod plan;
 mod private;
 mod progress;
 pub mod recorder;
