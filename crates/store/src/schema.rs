@@ -224,6 +224,13 @@ const MIGRATIONS: &[&str] = &[
     DROP TABLE pilots;
 ",
     "
+    -- Results of the server's own tests, as JSON, by the key of the server in the cache of builds.
+    CREATE TABLE tests (
+        key    TEXT PRIMARY KEY,
+        record TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+",
+    "
     -- Bytes of machine code in the measured executable.
     ALTER TABLE builds ADD COLUMN code_bytes INTEGER;
 ",
