@@ -404,7 +404,7 @@ fn a_guess_is_marked_for_review_and_can_be_opened() {
     space.ok(&["rebase", "2.0", "--abort"]);
     // It does not stop the branch, whose commit names it.
     space.ok(&["rebase", "2.0", "--write"]);
-    let log = ["log", "-1", "--format=%B", "rebase/2.0"];
+    let log = ["log", "-1", "--format=%B", "rebase/srv-2.0"];
     let message = git(&space, &log);
     assert!(message.contains("To be reviewed:\na.patch: "), "{message}");
 }
