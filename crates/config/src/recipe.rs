@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 
 use super::document::Document;
+use super::placeholders::list;
 use super::{Config, TestSuite, expand_word};
 use perfquilt_model::error::{Error, Result};
 
@@ -239,7 +240,7 @@ impl Recipe {
             }
         }
         if let (Some(test), Some(_)) = (&self.test, self.system) {
-            test.check(name, self, document)?;
+            test.check(name, self.system == Some(BuildSystem::Cmake), document)?;
         }
         if let Some(profile) = &self.profile {
             let section = ["recipe", name, "profile"];
@@ -278,15 +279,6 @@ impl Recipe {
             return complain(format!("recipe `{name}` has an empty command"));
         }
         Ok(())
-    }
-}
-
-/// Appends the words of the list at `path`, keys separated by dots, each with its path.
-pub(super) fn list<'w>(path: &str, list: &'w [String], words: &mut Vec<(Vec<String>, &'w str)>) {
-    for (index, word) in list.iter().enumerate() {
-        let mut path: Vec<String> = path.split('.').map(str::to_owned).collect();
-        path.push(index.to_string());
-        words.push((path, word));
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::document::Document;
-use super::{Recipe, expand_word, recipe, seconds};
+use super::placeholders::{expand_word, list};
+use super::seconds;
 use perfquilt_model::error::Result;
 
 /// Placeholder of `select`: the tests to run.
@@ -76,12 +77,12 @@ impl TestSuite {
     /// Returns the words of the commands and of the environment, each with its path below the section.
     pub(super) fn words(&self) -> Vec<(Vec<String>, &str)> {
         let mut words = Vec::new();
-        recipe::list("targets", &self.targets, &mut words);
+        list("targets", &self.targets, &mut words);
         for (index, command) in self.prepare.iter().enumerate() {
-            recipe::list(&format!("prepare.{index}"), command, &mut words);
+            list(&format!("prepare.{index}"), command, &mut words);
         }
-        recipe::list("command", &self.command, &mut words);
-        recipe::list("select", &self.select, &mut words);
+        list("command", &self.command, &mut words);
+        list("select", &self.select, &mut words);
         let directory = self.directory.iter();
         words.extend(directory.map(|word| (vec!["directory".to_owned()], word.as_str())));
         words.extend(self.env.iter().map(|(name, word)| {
@@ -91,8 +92,8 @@ impl TestSuite {
         words
     }
 
-    /// Checks the section of the recipe called `name`.
-    pub(super) fn check(&self, name: &str, recipe: &Recipe, document: &Document) -> Result<()> {
+    /// Checks the section of the recipe called `name`, which ninja builds if `with_ninja` is set.
+    pub(super) fn check(&self, name: &str, with_ninja: bool, document: &Document) -> Result<()> {
         let section = ["recipe", name, "test"];
         let complain = |key: &str, fault: &str| {
             let setting = [&section[..], &[key]].concat();
@@ -105,7 +106,7 @@ impl TestSuite {
         if prepare.any(|words| words.first().is_none_or(String::is_empty)) {
             return complain("prepare", "`prepare` has an empty command");
         }
-        if !self.targets.is_empty() && recipe.system != Some(super::BuildSystem::Cmake) {
+        if !self.targets.is_empty() && !with_ninja {
             return complain(
                 "targets",
                 "`targets` are ninja's; `prepare` runs what this recipe needs",

@@ -26,9 +26,10 @@ pub enum Kind {
     Series = 3,
     /// Build: a point could not be built.
     Build = 4,
-    /// Benchmark: a server or a client failed.
+    /// Benchmark: a server or a client failed, or the server's own tests could not run.
     Bench = 5,
-    /// Regression: one was found, with `--fail-on regression`; `test`: a test newly fails.
+    /// Regression: a patch is slower, with `--fail-on regression`; one of the server's own tests newly fails with a patch
+    /// (`test`, `run --test`, `rebase --test`).
     Regression = 6,
     /// Inconclusive: the result is, with `--fail-on inconclusive`; `calibrate` found a broken promise; `bisect` is
     /// undecided.
