@@ -12,7 +12,7 @@ use perfquilt_model::error::Result;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// The adapter that runs the server: `mariadb`, `postgresql` or `command`.
+    /// The adapter that runs the server: `mariadb`, `mysql`, `postgresql` or `command`.
     pub adapter: String,
     /// The server's own configuration file, relative to `bench-config/`.
     pub config: Option<PathBuf>,

@@ -493,10 +493,11 @@ fn measure(
     let mut build_errors = Vec::new();
     let mut failed = BTreeMap::new();
     let mut builds = Vec::new();
+    let binary = ws.config.recipe(&preset.recipe)?.binary.as_deref();
     for point in built {
         match point.built {
             Ok(server) => {
-                builds.push(server.record(point.point));
+                builds.push(server.record(point.point, binary));
                 measurable.push((point.point, server));
             }
             Err(error) if point.point == Point::BASE => return Err(error),

@@ -46,6 +46,7 @@
 //! ```
 
 pub mod bisect;
+mod code_size;
 mod comment;
 mod escape;
 mod export;

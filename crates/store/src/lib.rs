@@ -324,9 +324,18 @@ impl Store {
     pub fn record_builds(&self, id: ExperimentId, builds: &[PointBuild]) -> Result<()> {
         let transaction = self.transaction()?;
         for build in builds {
-            let conflict = if build.cached { "IGNORE" } else { "REPLACE" };
-            let seconds =
-                format!("INSERT OR {conflict} INTO builds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)");
+            // An earlier version may have stored the times without the size.
+            let (replace, conflict) = if build.cached {
+                (
+                    "",
+                    "ON CONFLICT (key) DO UPDATE SET code_bytes = excluded.code_bytes",
+                )
+            } else {
+                ("OR REPLACE", "")
+            };
+            let seconds = format!(
+                "INSERT {replace} INTO builds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) {conflict}"
+            );
             let profile = build.profile.as_ref().map(serde_json::to_string);
             let profile = profile
                 .transpose()
@@ -341,7 +350,8 @@ impl Store {
                         build.link,
                         build.overhead,
                         signed(build.units),
-                        profile
+                        profile,
+                        build.code_bytes.map(signed)
                     ],
                 )
                 .and_then(|_| {

@@ -254,7 +254,7 @@ impl Store {
     pub fn builds(&self, id: ExperimentId) -> Result<Vec<PointBuild>> {
         let mut builds = self
             .rows(
-                "SELECT point, key, configure, compile, link, overhead, units, cached, profile
+                "SELECT point, key, configure, compile, link, overhead, units, cached, profile, code_bytes
                  FROM experiment_builds JOIN builds USING (key) WHERE experiment = ?1",
                 params![id.0],
                 |row| {
@@ -267,6 +267,7 @@ impl Store {
                         overhead: row.get(5)?,
                         units: unsigned(row.get(6)?),
                         cached: row.get(7)?,
+                        code_bytes: row.get::<_, Option<i64>>(9)?.map(unsigned),
                         // An unreadable profile is treated as absent, because no decision depends on it.
                         profile: row
                             .get::<_, Option<String>>(8)?

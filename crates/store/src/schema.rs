@@ -230,6 +230,10 @@ const MIGRATIONS: &[&str] = &[
         record TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
 ",
+    "
+    -- Bytes of machine code in the measured executable.
+    ALTER TABLE builds ADD COLUMN code_bytes INTEGER;
+",
 ];
 
 /// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.

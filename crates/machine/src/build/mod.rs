@@ -13,6 +13,7 @@ mod builder;
 mod cache;
 mod changed_code;
 mod cmake;
+mod code_size;
 mod command;
 mod common_layout;
 mod diagnose;
@@ -113,8 +114,9 @@ pub struct Built {
 }
 
 impl Built {
-    /// Returns the record of this build that is stored with the observations of `point`.
-    pub fn record(&self, point: Point) -> PointBuild {
+    /// Returns the record of this build that is stored with the observations of `point`. `binary` is the measured
+    /// executable in the folder.
+    pub fn record(&self, point: Point, binary: Option<&str>) -> PointBuild {
         PointBuild {
             point,
             key: self.key.clone(),
@@ -124,6 +126,7 @@ impl Built {
             overhead: self.seconds.overhead,
             units: self.compiled_units,
             cached: self.cached,
+            code_bytes: binary.and_then(|binary| code_size::code_bytes(&self.dir.join(binary))),
             profile: self.profile.clone(),
         }
     }

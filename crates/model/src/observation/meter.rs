@@ -130,6 +130,30 @@ meters! {
         default_margin: 0.01,
         is_timed: true,
     }
+    /// Reads of data files per transaction, by the server's own counters.
+    ServerReads {
+        name: "server_reads",
+        unit: "reads/txn",
+        go_unit: "server-reads/op",
+        default_margin: 0.01,
+        is_timed: true,
+    }
+    /// Writes of data files and logs per transaction, by the server's own counters.
+    ServerWrites {
+        name: "server_writes",
+        unit: "writes/txn",
+        go_unit: "server-writes/op",
+        default_margin: 0.01,
+        is_timed: true,
+    }
+    /// Times per transaction that the server made the disk store data files or logs, by its own counters.
+    ServerSyncs {
+        name: "server_syncs",
+        unit: "syncs/txn",
+        go_unit: "server-syncs/op",
+        default_margin: 0.01,
+        is_timed: true,
+    }
 }
 
 impl Meter {
@@ -163,10 +187,17 @@ impl Meter {
         self.facts().is_timed
     }
 
-    /// Whether the meter is read once a timed block, from what the kernel knows of the server's processes.
+    /// Whether the meter is read once a timed block, from what the kernel knows of the server's processes or what the
+    /// server counts itself.
     pub fn is_usage(self) -> bool {
         use Meter::{ContextSwitches, IoBytes, IoCalls, Rss};
-        matches!(self, Rss | ContextSwitches | IoBytes | IoCalls)
+        matches!(self, Rss | ContextSwitches | IoBytes | IoCalls) || self.is_storage()
+    }
+
+    /// Whether the server itself counts it, so that only adapters that know its counters have it.
+    pub fn is_storage(self) -> bool {
+        use Meter::{ServerReads, ServerSyncs, ServerWrites};
+        matches!(self, ServerReads | ServerWrites | ServerSyncs)
     }
 }
 

@@ -182,6 +182,9 @@ pub struct PointBuild {
     /// Whether this experiment found the server in the cache. The seconds are then those of the original
     /// build, as far as they are known.
     pub cached: bool,
+    /// Bytes of machine code in the measured executable, in the linker's own layout; `None` when unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code_bytes: Option<u64>,
     /// The profile used for profile-guided optimisation, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileUse>,
