@@ -223,6 +223,13 @@ const MIGRATIONS: &[&str] = &[
     "
     DROP TABLE pilots;
 ",
+    "
+    -- Results of the server's own tests, as JSON, by the key of the server in the cache of builds.
+    CREATE TABLE tests (
+        key    TEXT PRIMARY KEY,
+        record TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.

@@ -46,11 +46,13 @@ use perfquilt_model::progress::Progress;
 
 pub use build_files::build_relevance;
 pub use builder::Builder;
+pub(crate) use builder::WorkTree;
 pub use changed_code::{ChangedCode, CodeComparison};
 pub use identity::identity_of_files;
 pub use perfquilt_model::observation::ProfileUse;
 pub use profile::Training;
 pub use relink::{Relink, sweep};
+pub(crate) use run::{Line, Log, ProgramRun, run_within};
 
 /// Moves a source tree from point to point.
 pub trait SourceTree {

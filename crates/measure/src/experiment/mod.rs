@@ -19,7 +19,7 @@ mod links;
 mod lock;
 mod machine;
 mod note;
-mod plan;
+pub mod plan;
 mod private;
 mod progress;
 pub mod recorder;
@@ -880,6 +880,7 @@ mod tests {
             block_seconds: 1.0,
             count_blocks: 0,
             layouts,
+            test: false,
             sql_bench: Default::default(),
             min_blocks: None,
             resolution: None,

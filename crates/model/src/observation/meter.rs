@@ -9,6 +9,7 @@ use crate::error::Error;
 
 /// The facts about a meter.
 struct Facts {
+    description: &'static str,
     name: &'static str,
     unit: &'static str,
     go_unit: &'static str,
@@ -16,14 +17,14 @@ struct Facts {
     is_timed: bool,
 }
 
-/// Defines [`Meter`] with one entry a meter, so that none can lack a fact.
+/// Defines [`Meter`] with one entry a meter, so that none can lack a fact. Its comment is its description.
 macro_rules! meters {
-    ($($(#[$doc:meta])* $variant:ident { $($fact:ident: $value:expr,)* })*) => {
+    ($($(#[doc = $doc:literal])* $variant:ident { $($fact:ident: $value:expr,)* })*) => {
         /// A quantity read while a server works. All meters are costs: less is faster.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum Meter {
-            $($(#[$doc])* $variant,)*
+            $($(#[doc = $doc])* $variant,)*
         }
 
         impl Meter {
@@ -32,7 +33,7 @@ macro_rules! meters {
 
             const fn facts(self) -> Facts {
                 match self {
-                    $(Meter::$variant => Facts { $($fact: $value,)* },)*
+                    $(Meter::$variant => Facts { description: concat!($($doc),*), $($fact: $value,)* },)*
                 }
             }
         }
@@ -121,7 +122,7 @@ meters! {
         default_margin: 0.01,
         is_timed: true,
     }
-    /// These calls per transaction.
+    /// Calls per transaction by which the server reads and writes files and pipes.
     IoCalls {
         name: "io_calls",
         unit: "calls/txn",
@@ -135,6 +136,11 @@ impl Meter {
     /// Returns the name in configuration, command line and files.
     pub fn name(self) -> &'static str {
         self.facts().name
+    }
+
+    /// Returns one or more sentences that say what the meter reads.
+    pub fn description(self) -> &'static str {
+        self.facts().description.trim_start()
     }
 
     /// Returns the unit of [`Observation::value`](super::Observation::value).

@@ -59,7 +59,7 @@ pub(super) const KIND: AdapterKind = AdapterKind {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Settings {
-    /// Further options of `initdb`.
+    /// Further options of `initdb`; by default `--encoding=UTF8` and `--locale=C`.
     initdb: Vec<String>,
 }
 
