@@ -207,3 +207,35 @@ fn circles_are_found() {
         assert!(circles[0].contains(name), "{circles:?}");
     }
 }
+
+/// A version of the compiler as numbers.
+fn version(text: &str) -> Vec<u32> {
+    text.split('.').map(|part| part.parse().unwrap()).collect()
+}
+
+#[test]
+fn no_dependency_needs_a_newer_compiler_than_the_promised_one() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--offline", "--locked", "--format-version=1"])
+        .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let promised = env!("CARGO_PKG_RUST_VERSION");
+    let packages = metadata["packages"].as_array().unwrap();
+    let newer: Vec<String> = packages
+        .iter()
+        .filter_map(|package| Some((package["name"].as_str()?, package["rust_version"].as_str()?)))
+        .filter(|(_, needed)| version(needed) > version(promised))
+        .map(|(name, needed)| format!("{name} needs Rust {needed}"))
+        .collect();
+    assert_eq!(
+        newer,
+        Vec::<String>::new(),
+        "Cargo.toml promises {promised}"
+    );
+    assert!(packages.len() > 200, "{}", packages.len());
+}

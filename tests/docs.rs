@@ -180,6 +180,20 @@ fn links_lead_to_files_and_headings() {
     assert!(headings > 10, "{headings}");
 }
 
+/// `ci/docs` makes its table of contents from the README's.
+#[test]
+fn the_readme_lists_every_page() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let (_, table) = readme.split_once("## Documentation").unwrap();
+    let mut missing = documents();
+    missing.retain(|(file, _)| {
+        let name = file.strip_prefix(root()).unwrap().to_str().unwrap();
+        let in_docs = name.starts_with("docs/") && name.matches('/').count() == 1;
+        in_docs && !table.contains(&format!("]({name})"))
+    });
+    assert_eq!(missing, []);
+}
+
 /// The name that GitHub gives to a heading.
 fn heading(line: &str) -> Option<String> {
     let title = line.strip_prefix('#')?.trim_start_matches('#').trim();

@@ -45,7 +45,14 @@ fn a_new_workspace_has_the_repositorys_configuration() {
 fn a_new_workspace_for_another_server_has_the_configuration_of_its_example() {
     let environment = TestEnvironment::with_fixture("toy");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-    for server in ["memcached", "nginx", "postgresql", "redis", "valkey"] {
+    for server in [
+        "memcached",
+        "mysql",
+        "nginx",
+        "postgresql",
+        "redis",
+        "valkey",
+    ] {
         let made = environment.run(&["init", "--server", server, server]);
         assert_eq!(made.code, Some(0), "{}", made.stderr);
         let new = environment.workspace().join(server);

@@ -436,6 +436,47 @@ fn every_moved_patch_is_built() {
 }
 
 #[test]
+fn every_moved_patch_is_tested() {
+    let old = lines(40, &[]);
+    let space = space(&[("f", old.clone())], &[("f", format!("new\n{old}"))]);
+    let config = space.read("bench-config/perfquilt.toml").replace(
+        "[recipe]\n[preset]\n",
+        "[recipe.plain]\nsystem = \"command\"\nbuild = [[\"cp\", \"f\", \"toy\"]]\nbinary = \"bin/toy\"\n\
+         [recipe.plain.install]\n\"bin/toy\" = \"{build}/toy\"\n\
+         [recipe.plain.test]\nformat = \"tap\"\ncommand = [\"sh\", \"-c\", \"\"\"\n\
+         echo 'ok 1 - there'; if grep -q wrong toy; then echo 'not ok 2 - right'; exit 1; \
+         else echo 'ok 2 - right'; fi\"\"\"]\n",
+    );
+    space.write("bench-config/perfquilt.toml", config);
+    let one = lines(40, &[(10, "patched 10\n")]);
+    let two = lines(40, &[(10, "patched 10\n"), (20, "wrong\n")]);
+    let three = lines(
+        40,
+        &[(10, "patched 10\n"), (20, "wrong\n"), (30, "patched 30\n")],
+    );
+    patch(&space, "a.patch", "f", &old, &one);
+    patch(&space, "b.patch", "f", &one, &two);
+    patch(&space, "c.patch", "f", &two, &three);
+    let test = ["rebase", "2.0", "--build", "--test", "--recipe", "plain"];
+    let (code, out, err) = space.run(&test);
+    assert_eq!(code, 6, "{out}{err}");
+    for part in [
+        "On the release 2 tests pass.",
+        "Goes in and makes tests fail: 1",
+        "2 - right fails in 4 of 4 runs, on the release in 0 of 4",
+        "2 tests pass, no new failures",
+        "1 test passes, no new failures; 1 fails because of an earlier patch",
+    ] {
+        let joined = out.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(joined.contains(part), "{part}: {out}");
+    }
+    assert!(err.contains("1 patch makes tests fail on"), "{err}");
+    let report = json(&space, &[&test[..], &["--json"]].concat());
+    let ran = &report["patches"][1]["tests"]["ran"];
+    assert_eq!(ran["new"][0]["name"], "2 - right", "{report}");
+}
+
+#[test]
 fn changes_that_upstream_made_elsewhere_are_found() {
     let function = |name: &str, call: &str| {
         format!(

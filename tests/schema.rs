@@ -62,6 +62,10 @@ fn what_may_be_absent_fits_too() {
         "functions": [{"patch": 1, "workload": "w", "function": "f", "before": 2.0, "after": 1.0,
                        "half_width": 0.1, "share": -0.01}],
         "left_out": [{"workload": "w", "meter": "time", "count": 3, "reason": "too few"}],
+        "tests": [{"point": "0", "passed": 9, "skipped": 1,
+                   "known": [{"name": "k", "failed": 4, "runs": 4, "base_failed": 4, "base_runs": 4}]},
+                  {"point": "1", "passed": 7, "skipped": 1, "lost": ["l"], "fixed": ["k"],
+                   "new": [{"name": "n", "failed": 4, "runs": 4, "base_failed": 0, "base_runs": 4}]}],
         "conditions": [{"workload": "w", "blocks": 5, "steal": {"mean": 0.0, "worst": 0.0},
                         "idle": {"mean": 0.0, "worst": 0.0}, "preempted": 1.0, "major_faults": 0,
                         "minor_faults": 4.5, "mhz": null}]
@@ -111,7 +115,7 @@ fn every_meter_is_documented() {
     let schema: Value = serde_json::from_str(&read("attribution.schema.json")).unwrap();
     let names: Vec<&str> = Meter::ALL.iter().map(|meter| meter.name()).collect();
     assert_eq!(schema["$defs"]["meter"]["enum"], serde_json::json!(names));
-    for page in ["reference.md", "json.md", "method.md"] {
+    for page in ["reference.md", "json.md", "measuring.md"] {
         let text = read(page);
         for name in &names {
             assert!(text.contains(&format!("`{name}`")), "{name} in {page}");

@@ -32,6 +32,7 @@ mod run;
 mod stack;
 mod status;
 mod terminal;
+mod test;
 mod upstream;
 mod welcome;
 mod worker;
@@ -115,6 +116,8 @@ enum Command {
     Refresh(refresh::Refresh),
     /// Build points without measuring them
     Build(build::Arguments),
+    /// Run the server's own tests on the release and after each patch
+    Test(test::Arguments),
     /// Measure servers that are already built
     Bench(bench::Arguments),
     /// Report on a stored experiment
@@ -304,6 +307,7 @@ fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
         Command::Edit(arguments) => edit::run(context, &arguments),
         Command::Refresh(arguments) => refresh::run(context, &arguments),
         Command::Build(arguments) => build::run(context, &arguments),
+        Command::Test(arguments) => test::run(context, &arguments),
         Command::Bench(arguments) => bench::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),
         Command::History(arguments) => history::run(context, &arguments),

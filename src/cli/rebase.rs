@@ -11,8 +11,8 @@ use super::report_options::{TextFormat, TextReportOptions};
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_measure::run::build_rebased;
-use perfquilt_model::error::{Error, Result};
-use perfquilt_model::rebase::{BuildResult, PatchReport};
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::rebase::{BuildResult, PatchReport, TestResult};
 use perfquilt_patches::rebase::resolve::{self, OpenConflict};
 use perfquilt_patches::rebase::{self, RebaseRequest, Report, WriteOptions, Written};
 use perfquilt_system::process::quoted;
@@ -23,6 +23,7 @@ use perfquilt_system::process::quoted;
   perfquilt rebase 11.8.6               how each patch fits
   perfquilt rebase 11.8.6 --conflicts   with the lines of each conflict
   perfquilt rebase 11.8.6 --build       and whether each point builds
+  perfquilt rebase 11.8.6 --test        and how the server's own tests go at each point
   perfquilt rebase 11.8.6 --write       and the moved series as a branch
   perfquilt rebase 11.8.6 --continue    after a conflict was resolved and committed")]
 pub struct Arguments {
@@ -54,8 +55,11 @@ pub struct Arguments {
     /// Build the new release, and each patch that goes in on top of the ones before it
     #[arg(long, conflicts_with_all = ["resolve", "abort"])]
     build: bool,
-    /// With --build: recipe to build with (default: that of the preset quick)
-    #[arg(long, value_name = "NAME", requires = "build")]
+    /// Run the server's own tests on the new release, and at each point that builds
+    #[arg(long, conflicts_with_all = ["resolve", "abort"])]
+    test: bool,
+    /// With --build or --test: recipe to build with (default: that of the preset quick)
+    #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
     /// Show the lines of every conflict and of every patch that changed
     #[arg(long)]
@@ -108,12 +112,15 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         return show_open(context, &rebased.report, &request, &open);
     }
     perfquilt_results::worth::add_effects(&ws, &mut rebased.report)?;
-    if arguments.build {
+    if arguments.recipe.is_some() && !arguments.build && !arguments.test {
+        return Err(Error::usage("`--recipe` needs `--build` or `--test`"));
+    }
+    if arguments.build || arguments.test {
         let recipe = match &arguments.recipe {
             Some(recipe) => recipe,
             None => &ws.config.preset("quick")?.recipe,
         };
-        build_rebased(&ws, &mut rebased, recipe, progress)?;
+        build_rebased(&ws, &mut rebased, recipe, arguments.test, progress)?;
     }
     if arguments.write {
         let options = WriteOptions {
@@ -126,11 +133,13 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         rebased.report.next = after_writing(&ws, &rebased.report, &written);
         rebased.report.written = Some(written);
         show(context, arguments, format, &rebased.report)?;
-        return require_builds(&rebased.report);
+        require_builds(&rebased.report)?;
+        return require_tests(&rebased.report);
     }
     show(context, arguments, format, &rebased.report)?;
     require_decisions(&rebased.report)?;
-    require_builds(&rebased.report)
+    require_builds(&rebased.report)?;
+    require_tests(&rebased.report)
 }
 
 /// Returns the next commands after a branch or a folder was written.
@@ -219,6 +228,35 @@ fn require_builds(report: &Report) -> Result<()> {
             counted(count, "patch does", "patches do"),
             report.to
         ))),
+    }
+}
+
+/// Returns an error if the tests of a patch that goes in newly fail, or could not run.
+fn require_tests(report: &Report) -> Result<()> {
+    let mut failing = 0;
+    let mut lacking = 0;
+    for patch in &report.patches {
+        match &patch.tests {
+            Some(TestResult::Ran(tests)) if !tests.new.is_empty() => failing += 1,
+            Some(TestResult::Failed(_)) => lacking += 1,
+            _ => {}
+        }
+    }
+    match (failing, lacking) {
+        (0, 0) => Ok(()),
+        (0, lacking) => Err(Error::bench(format!(
+            "the tests of {} could not run on {}",
+            counted(lacking, "patch", "patches"),
+            report.to
+        ))),
+        (failing, _) => Err(Error::new(
+            Kind::Regression,
+            format!(
+                "{} tests fail on {}",
+                counted(failing, "patch makes", "patches make"),
+                report.to
+            ),
+        )),
     }
 }
 

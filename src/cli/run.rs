@@ -27,6 +27,7 @@ use perfquilt_store::Store;
   perfquilt run                          the whole series, preset quick
   perfquilt run --point 0 --point 2      two points only
   perfquilt run --workload oltp_read_only --blocks 24
+  perfquilt run --test                   the server's own tests first, at every point
   perfquilt run --effects alone,without  also each patch alone, and the series without it
   perfquilt run --dry-run                what would be measured, and how long it would take
   perfquilt run --budget 30m             the best use of half an hour
@@ -41,6 +42,9 @@ pub struct Arguments {
     /// Recipe instead of the preset's
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
+    /// Run the server's own tests at every point before measuring (default: as the preset says)
+    #[arg(long)]
+    test: bool,
     /// Folder to write the outcome to, for `perfquilt post`: raw observations and failures
     #[arg(long, value_name = "FOLDER", overrides_with = "outcome")]
     outcome: Option<PathBuf>,
@@ -213,7 +217,8 @@ fn open_workspace(
     let ws = ws?;
     arguments.report.check(context)?;
     let preset = arguments.measuring.preset(&ws)?;
-    let preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
+    let mut preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
+    preset.test |= arguments.test;
     Ok((ws, preset))
 }
 
@@ -332,6 +337,8 @@ fn run_directly(
     let errors = judged
         .err()
         .into_iter()
+        .chain(outcome.tests.lacking.into_iter().map(|(_, error)| error))
+        .chain(outcome.tests.new)
         .chain(points.map(|(_, error)| error));
     let done = context.output.errors(errors.collect());
     context.output.combine(done, written)

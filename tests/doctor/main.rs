@@ -1,10 +1,12 @@
-//! `perfquilt doctor` and `ci/install-deps` on machines made up of a few programs.
+//! `perfquilt doctor`, `ci/install-deps`, `ci/quickstart` and the action's `ci/github/install` on machines made up of a few programs.
 
 #![allow(clippy::unwrap_used)] // A test fails by panicking.
 #![allow(clippy::disallowed_methods, missing_docs)] // These run the tool from outside.
 
+mod action;
 mod command;
 mod install_deps;
+mod quickstart;
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};

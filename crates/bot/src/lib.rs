@@ -1,5 +1,25 @@
 //! The service that measures pull requests: receives GitHub's webhooks, authorizes and parses commands, queues
 //! jobs, runs them and shows the status.
+//!
+//! # Example
+//!
+//! ```
+//! use perfquilt_bot::{Service, listen};
+//! use perfquilt_config::{Config, init};
+//! use perfquilt_forge::Secret;
+//!
+//! let folder = tempfile::tempdir().unwrap();
+//! init::init(folder.path(), init::template("redis")?)?;
+//! let service = Service {
+//!     repository: "acme/series".parse()?,
+//!     secret: Secret::new("0123456789abcdef"),
+//!     config: Config::load(folder.path())?,
+//!     queue: folder.path().join("queue.db"),
+//! };
+//! let listener = listen(&service, "127.0.0.1:0".parse().unwrap())?;
+//! assert_ne!(listener.address()?.port(), 0);
+//! # Ok::<(), perfquilt_model::Error>(())
+//! ```
 
 mod access;
 mod bot;

@@ -1,5 +1,22 @@
 //! Calibration of the method: simulated experiments with known effects, and the same server measured against
 //! itself. The simulated noise is public, so that other methods can be judged on it too.
+//!
+//! # Example
+//!
+//! How often do intervals over twelve blocks of heavy-tailed noise contain the true effect, 0?
+//!
+//! ```
+//! use perfquilt_calibrate::random::Noise;
+//! use perfquilt_judge::stats::Interval;
+//!
+//! let holds = |experiment: &usize| {
+//!     let mut noise = Noise::of(1, "example", *experiment);
+//!     let blocks: Vec<f64> = (0..12).map(|_| noise.heavy()).collect();
+//!     Interval::of(&blocks).is_some_and(|interval| interval.contains_zero())
+//! };
+//! let covered = (0..1000).filter(holds).count();
+//! assert!((930..=980).contains(&covered), "{covered}");
+//! ```
 
 pub mod bisection;
 mod checks;

@@ -1,4 +1,19 @@
 //! Jobs on the machines of a cluster: engines that queue them, and the folder through which they exchange files.
+//!
+//! # Example
+//!
+//! Whichever of two workers publishes a result first is believed:
+//!
+//! ```
+//! use perfquilt_cluster::exchange::publish;
+//!
+//! let folder = tempfile::tempdir().unwrap();
+//! let result = folder.path().join("row-7.json");
+//! assert!(publish(&result, b"first")?);
+//! assert!(!publish(&result, b"second")?);
+//! assert_eq!(std::fs::read(&result).unwrap(), b"first");
+//! # Ok::<(), perfquilt_model::Error>(())
+//! ```
 
 pub mod dispatch;
 pub mod doctor;

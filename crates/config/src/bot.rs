@@ -11,7 +11,7 @@ use perfquilt_model::repository::Repository;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Bot {
-    /// The repository whose pull requests the bot serves, as `owner/name`.
+    /// The repository whose pull requests the bot serves, as `owner/name`. Required for the bot.
     pub repository: String,
     /// The git remote to fetch commits from; by default the repository on github.com.
     pub remote: Option<String>,
@@ -23,15 +23,15 @@ pub struct Bot {
     pub on_push: bool,
     /// Whether code from pull requests runs in a sandbox.
     pub sandbox: SandboxMode,
-    /// Whether an authorised user may request a run of an unauthorised author's code.
+    /// How code of unauthorised authors runs.
     pub run_untrusted: UntrustedPolicy,
     /// Whose changes to build-steering files need approval.
     pub approval: ApprovalPolicy,
-    /// Build-steering files: names, with `*` for any characters; a trailing slash matches everything in folders
-    /// of that name.
+    /// Names of build-steering files, with `*` for any characters; a trailing slash matches everything in folders of
+    /// that name. Paths are refused. The default is listed below.
     pub steering: Vec<String>,
-    /// Processors on which servers of the next job are built while the current job measures on the others; if
-    /// empty, nothing is built meanwhile.
+    /// Processors on which servers of the next job are built while the current job measures on the others; if empty,
+    /// nothing is built meanwhile.
     #[serde(rename = "ahead_cpus")]
     pub prebuild_cpus: Vec<usize>,
     /// Prefix of the result label `PREFIX: STATUS`, for example `perf: faster`; without it, no label is set.

@@ -17,20 +17,21 @@ const MOST_MACHINES: u32 = 1000;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cluster {
-    /// The class of the machines, which have the same processors: a feature of Slurm's nodes. Empty for any machine.
+    /// The class of the machines, which have the same processors; empty for any machine. For Slurm a feature of
+    /// nodes, or an expression of features (`--constraint`).
     pub class: String,
-    /// How many machines measure at once.
+    /// How many machines measure at once, at most 1000. A wave has a row of four blocks for each.
     pub machines: NonZeroU32,
     /// Minutes after which a job is ended.
     pub minutes: NonZeroU32,
     /// The folder through which jobs and their results are exchanged, relative to the workspace. All machines see it
     /// under the same path, as well as the workspace and the cache.
     pub folder: PathBuf,
-    /// The folder of each machine for source and build trees, which other machines need not see; `{machine}` is the
-    /// machine's name. `None` for a folder of the user's in `/var/tmp`, which has the same path on all machines, as
-    /// ccache's keys contain it.
+    /// Each machine's folder for source and build trees, which other machines need not see; `{machine}` is the
+    /// machine's name. By default a folder of the user's in `/var/tmp`. The same path on all machines lets ccache
+    /// share objects with debug information.
     pub scratch: Option<String>,
-    /// The program on the machines; `None` for the path of the running one.
+    /// perfquilt on the machines; by default the path of the running program.
     pub program: Option<PathBuf>,
     /// `[cluster.ENGINE]` by engine, which the engines read.
     #[serde(skip)]

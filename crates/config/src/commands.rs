@@ -9,11 +9,12 @@ use perfquilt_model::error::Result;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Commands {
-    /// The name that commands start with, after the `@`.
+    /// The name that commands start with: a command is a line that begins with `@name`.
     pub name: String,
     /// Logins of authorised users.
     pub users: Vec<String>,
-    /// Associations with the repository that also authorise a user.
+    /// Associations with the repository that also authorise a user. Everybody who once had a pull request merged is a
+    /// contributor.
     pub associations: Vec<Association>,
 }
 

@@ -44,6 +44,16 @@ pub const TEMPLATES: &[Template] = &[
         ),
     },
     Template {
+        server: "mysql",
+        files: bundled!("examples/mysql":
+            "bench-config/packages.txt"
+            "bench-config/server.cnf"
+            "bench-config/workloads/oltp_point_select.toml"
+            "bench-config/workloads/oltp_read_only.toml"
+            "bench-config/perfquilt.toml"
+        ),
+    },
+    Template {
         server: "nginx",
         files: bundled!("examples/nginx":
             "bench-config/nginx.conf"
@@ -157,6 +167,8 @@ const MARIADB: &[BundledFile] = &[
     bundled!("bench-config/workloads/oltp_update_index.toml"),
     bundled!("bench-config/workloads/oltp_update_non_index.toml"),
     bundled!("bench-config/workloads/oltp_write_only.toml"),
+    bundled!("bench-config/workloads/requests_point_select.toml"),
+    bundled!("bench-config/workloads/requests_point_select_prepared.toml"),
     bundled!("bench-config/workloads/row_guards.toml"),
     bundled!("bench-config/workloads/row_guards_read.toml"),
     bundled!("bench-config/workloads/select_random_points.toml"),

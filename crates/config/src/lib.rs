@@ -1,4 +1,21 @@
 //! The configuration: `bench-config/perfquilt.toml` and `bench-config/workloads/*.toml`.
+//!
+//! # Example
+//!
+//! ```
+//! use perfquilt_config::{Config, Workload, init};
+//!
+//! let folder = tempfile::tempdir().unwrap();
+//! init::init(folder.path(), init::template("redis")?)?;
+//! let config = Config::load(folder.path())?;
+//! assert_eq!(config.upstream.name, "redis");
+//! assert!(config.preset("quick").is_ok());
+//!
+//! // Every error names the file and the line.
+//! let error = Workload::parse("ping", "description = \"pings\"\nkint = \"command\"").unwrap_err();
+//! assert!(error.to_string().starts_with("bench-config/workloads/ping.toml:2: "), "{error}");
+//! # Ok::<(), perfquilt_model::Error>(())
+//! ```
 
 mod bot;
 mod cluster;
@@ -13,6 +30,7 @@ mod recipe;
 mod sandbox;
 mod seconds;
 mod server;
+mod test_suite;
 mod upstream;
 mod workload;
 pub mod workspace;
@@ -38,6 +56,7 @@ pub use recipe::{
 pub use sandbox::SandboxLimits;
 pub use seconds::parse_duration;
 pub use server::{Disk, Server};
+pub use test_suite::{TESTS_PLACEHOLDER, TestFormat, TestSuite};
 pub use upstream::{DebianSource, GitSource, ReleaseSource, SeriesFiles, TarballSource, Upstream};
 pub use workload::Workload;
 

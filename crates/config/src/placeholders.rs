@@ -52,6 +52,15 @@ fn is_name(name: &str) -> bool {
             .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
+/// Appends the words of the list at `path`, keys separated by dots, each with its path.
+pub(super) fn list<'w>(path: &str, list: &'w [String], words: &mut Vec<(Vec<String>, &'w str)>) {
+    for (index, word) in list.iter().enumerate() {
+        let mut path: Vec<String> = path.split('.').map(str::to_owned).collect();
+        path.push(index.to_string());
+        words.push((path, word));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

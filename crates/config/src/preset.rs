@@ -74,39 +74,45 @@ pub struct Preset {
     /// One-line description.
     #[serde(default)]
     pub description: String,
-    /// The recipe.
+    /// The recipe that points are built with.
     pub recipe: String,
-    /// Workload names.
+    /// The workloads.
     pub workloads: Vec<String>,
-    /// The meters.
+    /// The [meters](#meters).
     pub meters: Vec<Meter>,
-    /// Blocks of the timed meters for each workload; every block restarts every server. With `resolution`,
-    /// this is the maximum.
+    /// Blocks of the timed meters per workload; every block restarts every server. With `resolution`, the maximum.
     pub blocks: u32,
-    /// Ends the experiment when the 95 % interval of every patch's effect, on the first timed meter,
-    /// is at most ± this, as a fraction of speed.
+    /// Measuring ends when the 95 % interval of every patch's effect, on the first timed meter, is at most ± this, as
+    /// a fraction of speed (`0.004` is ±0.4 %). `--resolution` overrides it; 0 measures all blocks.
     pub resolution: Option<f64>,
-    /// The minimum number of blocks of an experiment with `resolution`; by default [`DEFAULT_MIN_BLOCKS`], or
-    /// `blocks` if that is smaller.
+    /// The minimum number of blocks with `resolution`; by default [`DEFAULT_MIN_BLOCKS`], or `blocks` if that is smaller. Intervals that
+    /// end below ten blocks are wider.
     pub min_blocks: Option<u32>,
     /// Measuring time in seconds of one block of one workload, all points together, for up to six servers; more
-    /// servers take longer in proportion.
+    /// servers take longer in proportion. At most 86400.
     pub block_seconds: f64,
-    /// Blocks of the counting meters (`instructions`, …).
+    /// Blocks of the counting meters.
     #[serde(default = "default_count_blocks")]
     pub count_blocks: u32,
-    /// How the timed blocks vary the servers' code layouts; by default [`Layouts::Padded`] if the servers can
-    /// be relinked.
+    /// How the timed blocks vary the servers' code layouts; by default `padded` if the servers can be relinked.
+    /// `--layouts` overrides it.
     pub layouts: Option<Layouts>,
-    /// How many blocks are measured side by side.
+    /// How many blocks are measured side by side, each on physical cores of its own: a number, or `"auto"` for as
+    /// many as there are cores and memory for. `--lanes` overrides it.
     #[serde(default)]
     pub lanes: Lanes,
-    /// The engine whose machines measure, with the settings of `[cluster]`; `None` for this machine.
+    /// The cluster that builds and measures: `"slurm"` or `"command"`, with the settings of `[cluster]`; by default
+    /// this machine. `--on` overrides it.
     pub on: Option<String>,
-    /// The time that a command may take; `None` for as long as `blocks` take.
+    /// The time that `run` and `bench` may take, builds included, in place of `blocks`: `"30m"`, `"1h 30m"`.
+    /// `--budget` overrides it.
     #[serde(default, deserialize_with = "seconds::deserialize")]
     pub budget: Option<Duration>,
-    /// `[preset.NAME.sql_bench]`: settings that override those of all sql-bench workloads.
+    /// Whether `perfquilt run` runs the server's own [tests](testing.md) at every point, before it measures.
+    #[serde(default)]
+    pub test: bool,
+    /// `[preset.NAME.sql_bench]`: settings that override those of all sql-bench workloads, such as `engine` and
+    /// `small`.
     #[serde(default)]
     pub sql_bench: toml::Table,
 }
@@ -179,6 +185,10 @@ impl Preset {
         if recipe.system.is_none() {
             let fault = format!("recipe `{}` has no `system`", self.recipe);
             return Err(document.error(&own, fault));
+        }
+        if self.test && recipe.test.is_none() {
+            let fault = format!("`test`: recipe `{}` has no section `test`", self.recipe);
+            return Err(document.error(&["preset", name, "test"], fault));
         }
         for workload in &self.workloads {
             config.workload(workload).map_err(at)?;

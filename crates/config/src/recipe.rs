@@ -6,7 +6,8 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 
 use super::document::Document;
-use super::{Config, expand_word};
+use super::placeholders::list;
+use super::{Config, TestSuite, expand_word};
 use perfquilt_model::error::{Error, Result};
 
 /// Placeholders of recipes.
@@ -48,38 +49,40 @@ pub enum Linker {
 pub struct Recipe {
     /// One-line description.
     pub description: String,
-    /// A parent recipe that supplies the settings missing here; lists are appended to the parent's lists.
+    /// A parent recipe. It supplies the settings that are missing here, and its lists come before this recipe's.
     pub inherits: Option<String>,
     /// The build system.
     pub system: Option<BuildSystem>,
-    /// Arguments of `cmake` (only [`BuildSystem::Cmake`]).
+    /// Arguments of `cmake` (only `cmake`).
     pub cmake_args: Vec<String>,
-    /// A CMake file included by every `project()` of the tree (`CMAKE_PROJECT_INCLUDE`), relative to
-    /// `bench-config/`: it can change targets without touching the upstream tree.
+    /// A CMake file that every `project()` of the tree includes (`CMAKE_PROJECT_INCLUDE`), relative to
+    /// `bench-config/`. It can change targets without touching the upstream tree.
     pub cmake_include: Option<PathBuf>,
-    /// The linker (only [`BuildSystem::Cmake`]); by default the compiler's default or the one given in
-    /// `cmake_args`.
+    /// The linker (only `cmake`), added to the linker flags unless they choose one. By default the one in
+    /// `cmake_args`, or else the compiler's own.
     pub linker: Option<Linker>,
-    /// Ninja targets that make up the server.
+    /// Ninja targets that make up the server (only `cmake`).
     pub targets: Vec<String>,
-    /// Commands run before the first compilation, and for points with different build files (only
-    /// [`BuildSystem::Command`]).
+    /// Commands run before the first compilation of a set of build files (only `command`).
     pub configure: Vec<Vec<String>>,
-    /// Commands run for every point (only [`BuildSystem::Command`]).
+    /// Commands run for every point (only `command`).
     pub build: Vec<Vec<String>>,
-    /// Files of the runnable server: maps a path inside the result to the path of the file or folder to copy,
-    /// with placeholders. Stars in the last part of the source path copy every matching file into the folder
-    /// that the key names.
+    /// The runnable server: maps a path inside the result to the path of the file or folder to copy. With `*` in the
+    /// last part of the source path, every matching file is copied into the folder that the key names. Keys stay
+    /// inside the result (no `..`); `build.json` and `relink` are reserved. Links in a folder are followed; a pipe,
+    /// or a link that leads nowhere or to a folder around it, fails the point.
     pub install: BTreeMap<String, String>,
     /// The measured executable inside the result.
     pub binary: Option<String>,
     /// Additional environment variables of every command.
     pub env: BTreeMap<String, String>,
-    /// How to relink the measured executable (only [`BuildSystem::Command`]; for CMake builds, ninja provides
-    /// the command).
+    /// `[recipe.NAME.relink]`: how to relink the measured executable (only `command`; for CMake builds, ninja
+    /// provides the command).
     pub relink: Option<Relink>,
-    /// Profile-guided optimisation.
+    /// `[recipe.NAME.profile]`: profile-guided optimisation.
     pub profile: Option<Profile>,
+    /// `[recipe.NAME.test]`: the server's own tests.
+    pub test: Option<TestSuite>,
 }
 
 /// `[recipe.NAME.profile]`: profile-guided optimisation. perfquilt adds the compiler's flags to `CFLAGS`,
@@ -125,12 +128,12 @@ pub const KEEP_RESERVED: &[&str] = &[RELINK_RECORD];
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Relink {
-    /// Inputs of the link, kept beside the built server: maps a name to the path of the file to copy, with
-    /// placeholders. Stars in the last part of the path copy every matching file into a folder of that name.
+    /// Inputs of the link, kept beside the built server: maps a name to the path of the file to copy. With `*` in the
+    /// last part of the path, every matching file is copied into a folder of that name.
     pub keep: BTreeMap<String, String>,
     /// The link command, run in the folder with these inputs. `{output}` is the executable to write.
     pub command: Vec<String>,
-    /// Arguments added to the command to shuffle sections. `{seed}` is a number from 1 to 2³¹ − 1 that
+    /// Arguments added to the command for `--layouts shuffled`. `{seed}` is a number from 1 to 2³¹ − 1 that
     /// determines the order.
     #[serde(default)]
     pub shuffle: Vec<String>,
@@ -189,6 +192,9 @@ impl Recipe {
                 (path, word.as_str())
             }));
         }
+        if let Some(test) = &self.test {
+            test.check_placeholders(name, &of_recipe, document)?;
+        }
         let own = words.len();
         if let Some(relink) = &self.relink {
             list("relink.command", &relink.command, &mut words);
@@ -233,6 +239,9 @@ impl Recipe {
                 ));
             }
         }
+        if let (Some(test), Some(_)) = (&self.test, self.system) {
+            test.check(name, self.system == Some(BuildSystem::Cmake), document)?;
+        }
         if let Some(profile) = &self.profile {
             let section = ["recipe", name, "profile"];
             for workload in &profile.workloads {
@@ -270,15 +279,6 @@ impl Recipe {
             return complain(format!("recipe `{name}` has an empty command"));
         }
         Ok(())
-    }
-}
-
-/// Appends the words of the list at `path`, keys separated by dots, each with its path.
-fn list<'w>(path: &str, list: &'w [String], words: &mut Vec<(Vec<String>, &'w str)>) {
-    for (index, word) in list.iter().enumerate() {
-        let mut path: Vec<String> = path.split('.').map(str::to_owned).collect();
-        path.push(index.to_string());
-        words.push((path, word));
     }
 }
 
@@ -334,5 +334,6 @@ fn merge(parent: &Recipe, child: Recipe) -> Recipe {
         env: map(&parent.env, child.env),
         relink: child.relink.or_else(|| parent.relink.clone()),
         profile: child.profile.or_else(|| parent.profile.clone()),
+        test: child.test.or_else(|| parent.test.clone()),
     }
 }

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SandboxLimits {
-    /// Files and folders readable in the sandbox, besides the system's.
+    /// Files and folders readable in the sandbox besides the system's, for example a compiler below `/opt`.
     pub read: Vec<PathBuf>,
-    /// Memory of all processes together, in MiB; 0 is half of the machine's memory. RAM disks may take three
-    /// quarters of this in addition.
+    /// Memory of all processes together, in MiB; 0 is half of the machine's memory. RAM disks may take three quarters
+    /// of this in addition.
     pub memory_mib: u64,
     /// Maximum number of processes and threads.
     pub processes: u64,
@@ -19,9 +19,10 @@ pub struct SandboxLimits {
     pub file_mib: u64,
     /// Maximum number of open files per process.
     pub open_files: u64,
-    /// MiB that must stay free on the disk the sandbox writes to.
+    /// MiB that must stay free on the disks the sandbox writes to.
     pub free_mib: u64,
-    /// Maximum hours of wall-clock time of the sandbox, and of processor time of each process.
+    /// Maximum hours of wall-clock time of the sandbox, and of processor time of each process. The former also limits
+    /// a job of the bot without a sandbox.
     pub hours: u64,
 }
 

@@ -12,14 +12,14 @@ use perfquilt_model::error::Result;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// The name of the adapter that runs the server; empty without a `[server]`.
+    /// The adapter that runs the server: `mariadb`, `mysql`, `postgresql` or `command`.
     pub adapter: String,
     /// The server's own configuration file, relative to `bench-config/`.
     pub config: Option<PathBuf>,
-    /// Where servers' data is, and what their commits wait for.
+    /// Where servers' data is, and what their commits wait for. The adapter `command` only moves the data.
     #[serde(default)]
     pub disk: Disk,
-    /// Timeout in seconds until a server is ready.
+    /// Seconds until a server must be ready.
     #[serde(default = "default_start_seconds")]
     pub start_seconds: f64,
     /// `[server.ADAPTER]`, which the adapter reads.

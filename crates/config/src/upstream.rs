@@ -13,7 +13,7 @@ use perfquilt_model::error::Result;
 pub struct Upstream {
     /// The server's name, the first part of release names (`mariadb` in `mariadb-10.11.18`).
     pub name: String,
-    /// The version of the release the series is for.
+    /// The version of the release that the series is for.
     pub current: String,
     /// `[[upstream.release]]`: the releases.
     #[serde(default)]
@@ -26,7 +26,7 @@ pub struct Upstream {
 pub struct ReleaseSource {
     /// The upstream version, for example `10.11.18`.
     pub version: String,
-    /// A Debian source package, fetched by the machine's own apt.
+    /// A Debian source package. The upstream tarball in it is the release; Debian's patches are not applied.
     pub debian: Option<DebianSource>,
     /// A tarball.
     pub tarball: Option<TarballSource>,
@@ -34,8 +34,8 @@ pub struct ReleaseSource {
     pub git: Option<GitSource>,
     /// An unpacked tree; a relative path starts at the workspace.
     pub directory: Option<PathBuf>,
-    /// A folder with a separate series for this release: a file `series` and its patches. A relative path
-    /// starts at the workspace. By default, the release uses the series of `[series]`.
+    /// The folder of this release's own series, with a file `series` and the patches that it names; a relative path
+    /// starts at the workspace. By default the release uses the series of `[series]`.
     pub patches: Option<PathBuf>,
 }
 
@@ -47,8 +47,8 @@ pub struct DebianSource {
     pub package: String,
     /// The suite, for example `bookworm`.
     pub suite: String,
-    /// The source archive, for example `debian-security`; the default is the archive of the machine's own
-    /// suite.
+    /// The source archive, for example `debian-security`, if the suite's sources are not in the archive of the
+    /// machine's own suite.
     pub archive: Option<String>,
 }
 
@@ -56,7 +56,7 @@ pub struct DebianSource {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TarballSource {
-    /// A path (relative to the workspace) or a URL.
+    /// A path, relative to the workspace, or a URL.
     pub url: String,
     /// SHA-256 of the file, in hexadecimal.
     pub sha256: String,
@@ -80,7 +80,7 @@ pub struct SeriesFiles {
     pub file: PathBuf,
     /// The folder of the patches.
     pub patches: PathBuf,
-    /// Fuzz: the number of context lines that may be ignored if a hunk does not apply otherwise.
+    /// The number of context lines that may be ignored if a hunk does not apply otherwise.
     pub fuzz: usize,
 }
 

@@ -17,9 +17,9 @@ pub struct Workload {
     pub name: String,
     /// One-line description.
     pub description: String,
-    /// The name of the client that runs the workload.
+    /// The client that runs the workload: `sysbench`, `requests`, `command`, `handler` or `sql-bench`.
     pub kind: String,
-    /// Patches (numbers or prefixes of names) that this workload exercises; informational.
+    /// Patches (numbers or prefixes of names) that this workload is meant for; informational.
     #[serde(default)]
     pub exercises: Vec<String>,
     /// The section named after the kind, which its client reads.

@@ -3,6 +3,21 @@
 //!
 //! `perfquilt_report::comment()` writes the comment; this crate posts it exactly once, whatever fails on the
 //! way.
+//!
+//! # Example
+//!
+//! ```
+//! use perfquilt_forge::{Secret, event::Target};
+//!
+//! let event = r#"{"repository": {"full_name": "acme/series"}, "pull_request": {"number": 7,
+//!     "head": {"sha": "1111111111111111111111111111111111111111", "ref": "faster"}}}"#;
+//! let target = Target::from_environment(&|_| None, Some(event))?;
+//! assert_eq!(target.number, Some(7));
+//!
+//! // No error, log or `{:?}` shows a token.
+//! assert_eq!(format!("{:?}", Secret::new("ghp_very_secret")), "Secret(…)");
+//! # Ok::<(), perfquilt_model::Error>(())
+//! ```
 
 mod auth;
 mod checks;

@@ -102,10 +102,16 @@ fn parse(file: &str, text: &str, config: Option<&Config>) -> Result<Vec<Package>
         if !is_package(name) {
             return Err(wrong(format!("`{name}` is not a valid package name")));
         }
-        let need = need_of(need, config).ok_or_else(|| {
-            wrong(format!("`{need}` is not a need"))
-                .hint("required, recommended, optional, tests, cmake, debian, git, sysbench, sql-bench, instructions")
-        })?;
+        // Developers of perfquilt need them; no workspace does.
+        let for_developers = ["tests", "release"].contains(&need);
+        let need = if for_developers {
+            Need::Optional
+        } else {
+            need_of(need, config).ok_or_else(|| {
+                wrong(format!("`{need}` is not a need"))
+                    .hint("required, recommended, optional, tests, release, cmake, debian, git, sysbench, sql-bench, instructions")
+            })?
+        };
         let found_by = match found_by.split_once(':') {
             Some(("program", program)) => FoundBy::Program(program.to_owned()),
             Some(("header", header)) => FoundBy::Header(header.to_owned()),
@@ -120,12 +126,14 @@ fn parse(file: &str, text: &str, config: Option<&Config>) -> Result<Vec<Package>
                 );
             }
         };
-        packages.push(Package {
-            name: name.to_owned(),
-            need,
-            found_by,
-            purpose: words.collect::<Vec<_>>().join(" "),
-        });
+        if !for_developers {
+            packages.push(Package {
+                name: name.to_owned(),
+                need,
+                found_by,
+                purpose: words.collect::<Vec<_>>().join(" "),
+            });
+        }
     }
     Ok(packages)
 }
@@ -151,8 +159,7 @@ fn need_of(word: &str, config: Option<&Config>) -> Option<Need> {
     Some(match word {
         "required" => Need::Required,
         "recommended" => Need::Recommended,
-        // `ci/install-deps --tests` installs packages that only the tests need.
-        "optional" | "tests" => Need::Optional,
+        "optional" => Need::Optional,
         "cmake" => when(|config| {
             let mut recipes = config.recipe.values();
             recipes.any(|recipe| recipe.system == Some(BuildSystem::Cmake))
@@ -260,7 +267,10 @@ mod tests {
 
     #[test]
     fn the_lists_of_this_repository_are_well_formed() {
-        assert!(parse("ci/packages.txt", BASE, None).unwrap().len() > 10);
+        let base = parse("ci/packages.txt", BASE, None).unwrap();
+        assert!(base.len() > 10);
+        // A package for developers that no workspace needs.
+        assert!(!base.iter().any(|package| package.name == "mmdebstrap"));
         let own = include_str!("../../../bench-config/packages.txt");
         let packages = parse(OWN, own, None).unwrap();
         assert!(packages.iter().any(|package| package.name == "libfmt-dev"));

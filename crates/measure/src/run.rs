@@ -10,6 +10,7 @@ pub mod releases;
 pub mod request;
 pub mod revisions;
 mod sandboxed;
+mod server_tests;
 pub mod sessions;
 pub mod step;
 mod target;
@@ -39,6 +40,7 @@ pub use jobs::build_task;
 pub use next_step::{NextStep, next_step};
 pub use rebased::build_rebased;
 pub use sandboxed::run_in_sandbox;
+pub use server_tests::{TestedPoint, new_failures, test_points};
 pub use target::Target;
 pub use training::{builder, builder_on};
 
@@ -269,6 +271,8 @@ pub struct Outcome {
     /// The error that ended measuring early, if any: a signal, or a failed server of the bare release. Blocks
     /// measured before it count.
     pub stopped: Option<Error>,
+    /// What is wrong with the server's own tests, if they ran.
+    pub tests: TestFailures,
 }
 
 impl Outcome {
@@ -278,6 +282,12 @@ impl Outcome {
         let points = self.build_errors.iter().chain(&self.failed);
         stopped
             .chain(points.map(|(point, error)| Failure::new(error, Some(*point))))
+            .chain(
+                self.tests
+                    .lacking
+                    .iter()
+                    .map(|(point, error)| Failure::new(error, *point)),
+            )
             .collect()
     }
 }
@@ -299,7 +309,64 @@ pub fn run(
     let points = wanted.points(&prepared)?;
     let how = (preset.recipe.as_str(), preset.on.as_deref());
     let built = build_points(ws, &prepared, how, &points, progress)?;
-    measure(ws, preset, &prepared, built, wanted, progress)
+    let tests = if preset.test {
+        test_built(ws, &prepared, &preset.recipe, &built, progress)?
+    } else {
+        TestFailures::default()
+    };
+    let mut outcome = measure(ws, preset, &prepared, built, wanted, progress)?;
+    outcome.tests = tests;
+    Ok(outcome)
+}
+
+/// Why tests of a run have no results, and the error that names those that newly fail.
+#[derive(Debug, Default)]
+pub struct TestFailures {
+    /// Points without results; `None` stands for all of them.
+    pub lacking: Vec<(Option<Point>, Error)>,
+    /// The patches with which tests newly fail.
+    pub new: Option<Error>,
+}
+
+/// Runs the server's own tests at the points of the series that were built. A suite that does not run is no reason not
+/// to measure.
+///
+/// # Errors
+/// [`Kind::Usage`] for a recipe without tests; [`Kind::Interrupted`].
+fn test_built(
+    ws: &Workspace,
+    prepared: &Prepared,
+    recipe: &str,
+    built: &[BuiltPoint],
+    progress: &dyn Progress,
+) -> Result<TestFailures> {
+    let has_server = |built: &&BuiltPoint| built.built.is_ok();
+    let points: Vec<Point> = built
+        .iter()
+        .filter(has_server)
+        .map(|built| built.point)
+        .filter(|point| !is_separate(*point))
+        .collect();
+    if !points.contains(&Point::BASE) {
+        return Ok(TestFailures::default());
+    }
+    match test_points(ws, prepared, recipe, &points, progress) {
+        Ok(tested) => Ok(TestFailures {
+            new: new_failures(&tested),
+            lacking: tested
+                .into_iter()
+                .filter_map(|of| Some((Some(of.point), of.tests.err()?)))
+                .collect(),
+        }),
+        Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => Err(error),
+        Err(error) => {
+            progress.warn(&format!("the server's own tests did not run: {error}"));
+            Ok(TestFailures {
+                lacking: vec![(None, error)],
+                new: None,
+            })
+        }
+    }
 }
 
 /// A run as it is expected to be.
@@ -426,10 +493,11 @@ fn measure(
     let mut build_errors = Vec::new();
     let mut failed = BTreeMap::new();
     let mut builds = Vec::new();
+    let binary = ws.config.recipe(&preset.recipe)?.binary.as_deref();
     for point in built {
         match point.built {
             Ok(server) => {
-                builds.push(server.record(point.point));
+                builds.push(server.record(point.point, binary));
                 measurable.push((point.point, server));
             }
             Err(error) if point.point == Point::BASE => return Err(error),
@@ -470,5 +538,6 @@ fn measure(
         build_errors,
         failed,
         stopped,
+        tests: TestFailures::default(),
     })
 }

@@ -12,44 +12,38 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The hint given when the disk is full.
 pub const DISK_FULL: &str = "free some space (`perfquilt clean --unused-days 0` empties the caches), then run the same command again";
 
-/// The category of an error, which determines the exit code.
+/// The category of an error. Its number is the process's exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[repr(u8)]
 pub enum Kind {
-    /// A fault of this program or of the machine under it (exit code 1).
-    Internal,
-    /// Wrong arguments or configuration, or a missing tool or package (2).
-    Usage,
-    /// The series: malformed, missing, does not apply (3).
-    Series,
-    /// A point could not be built (4).
-    Build,
-    /// A server or a benchmark failed (5).
-    Bench,
-    /// `--fail-on regression` was given and a regression was found (6).
-    Regression,
-    /// `--fail-on inconclusive` was given and the result is inconclusive (7).
-    Inconclusive,
-    /// The forge refused or could not be reached (8).
-    Forge,
-    /// Stopped by a signal (130).
-    Interrupted,
+    /// Internal: a fault of perfquilt or of the machine under it (a full disk, a damaged database).
+    Internal = 1,
+    /// Usage or configuration: wrong arguments, a wrong `perfquilt.toml`, a missing tool or package.
+    Usage = 2,
+    /// Series: a patch is malformed, missing, does not apply or became empty; `lint` found errors (with `--strict` or
+    /// warnings); a branch cannot be written back; a rebase needs a decision.
+    Series = 3,
+    /// Build: a point could not be built.
+    Build = 4,
+    /// Benchmark: a server or a client failed, or the server's own tests could not run.
+    Bench = 5,
+    /// Regression: a patch is slower, with `--fail-on regression`; one of the server's own tests newly fails with a patch
+    /// (`test`, `run --test`, `rebase --test`).
+    Regression = 6,
+    /// Inconclusive: the result is, with `--fail-on inconclusive`; `calibrate` found a broken promise; `bisect` is
+    /// undecided.
+    Inconclusive = 7,
+    /// Forge: GitHub refused, could not be reached, or has no such pull request.
+    Forge = 8,
+    /// Interrupted by a signal; the same command continues.
+    Interrupted = 130,
 }
 
 impl Kind {
-    /// The process's exit code for this kind.
+    /// Returns the process's exit code for this kind.
     pub fn exit_code(self) -> u8 {
-        match self {
-            Kind::Internal => 1,
-            Kind::Usage => 2,
-            Kind::Series => 3,
-            Kind::Build => 4,
-            Kind::Bench => 5,
-            Kind::Regression => 6,
-            Kind::Inconclusive => 7,
-            Kind::Forge => 8,
-            Kind::Interrupted => 130,
-        }
+        self as u8
     }
 }
 

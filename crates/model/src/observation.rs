@@ -39,7 +39,7 @@ pub const CLIENT_OPERATION: &str = "client";
 /// One value of one point in one block: a line of an observation file.
 ///
 /// `value` is the cost of one transaction in `unit`, already reduced over the block's slices for
-/// the `time` meter (see `docs/method.md`); `n` is how many transactions it stands for.
+/// the `time` meter (see `docs/statistics.md`); `n` is how many transactions it stands for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
     /// Version of this form: 1.

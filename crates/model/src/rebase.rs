@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::server_tests::PointTests;
+
 /// The result of moving a series to another release.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
@@ -23,6 +25,9 @@ pub struct Report {
     pub decisions: usize,
     /// The patches in series order.
     pub patches: Vec<PatchReport>,
+    /// How the tests of the bare new release go, if they ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tests: Option<PointTests>,
     /// Patches that can be dropped, with the reason.
     pub drops: Vec<PatchRemoval>,
     /// Further remarks, one sentence each.
@@ -160,6 +165,9 @@ pub struct PatchReport {
     /// How the new release with the patches up to this one builds, if that was tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build: Option<BuildResult>,
+    /// How the tests of the new release go with the patches up to this one, if they ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tests: Option<TestResult>,
     /// The largest distance of a hunk from its original position, in lines.
     pub offset: i64,
     /// Patches that could not be moved and were left out when this one was tried.
@@ -190,6 +198,16 @@ pub enum BuildResult {
     /// It builds.
     Ok,
     /// It does not, with the first error.
+    Failed(String),
+}
+
+/// How the tests of the new release go with the patches up to one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TestResult {
+    /// They ran.
+    Ran(PointTests),
+    /// They could not run, with the reason.
     Failed(String),
 }
 

@@ -1,9 +1,10 @@
 //! The legend of a report: units of its figures and coverage of its intervals.
 
-use super::number;
 use super::view::View;
+use super::{number, server_tests};
 use perfquilt_judge::attribution::{Attribution, Effect, Interval, Verdict};
 use perfquilt_model::observation::Meter;
+use perfquilt_model::point::Point;
 
 /// Returns an effect whose interval has the kind and level of all intervals of the meter.
 fn typical(attribution: &Attribution, meter: Meter) -> Option<&Effect> {
@@ -18,7 +19,8 @@ pub(super) fn level(attribution: &Attribution, meter: Meter) -> f64 {
 }
 
 impl View<'_> {
-    /// Returns the legend: the unit of the figures, and the kind of interval of each meter.
+    /// Returns the legend: the unit of the figures, the kind of interval of each meter, and how the bare release's
+    /// tests go.
     pub(super) fn legend(&self) -> String {
         let attribution = self.attribution;
         let mut said: Vec<(String, Vec<String>)> = Vec::new();
@@ -68,6 +70,12 @@ impl View<'_> {
         } else {
             ""
         };
-        format!("Per cent of speed, + is faster (fewer instructions); ± is {intervals}.{seen}")
+        let tests = match attribution.tests_at(Point::BASE) {
+            Some(tests) => format!(" {}.", server_tests::of_release(tests)),
+            None => String::new(),
+        };
+        format!(
+            "Per cent of speed, + is faster (fewer instructions); ± is {intervals}.{seen}{tests}"
+        )
     }
 }

@@ -1,6 +1,52 @@
 //! Reports on attributions, bisections, rebases and profiles in several formats. The crate does no I/O.
+//!
+//! # Example
+//!
+//! ```
+//! use perfquilt_judge::attribution::attribute;
+//! use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
+//! use perfquilt_report::{EXPORTERS, ReportData};
+//!
+//! let mut header = ExperimentHeader::new("toy-1.0", "make");
+//! header.series = vec!["0001-fewer-rounds.patch".to_owned()];
+//! // Nanoseconds a transaction: the release, the first patch, and the release again, in eight blocks.
+//! let mut observations = Vec::new();
+//! for block in 0..8 {
+//!     let machine = f64::from(block * 5 % 8); // what the machine did to all points of the block
+//!     let costs = [("0", 1000.0), ("1", 900.0 + f64::from(block % 3)), ("control", 1001.0)];
+//!     for (order, (point, cost)) in costs.into_iter().enumerate() {
+//!         observations.push(Observation {
+//!             schema: 1,
+//!             experiment: header.experiment.clone(),
+//!             block,
+//!             order: order as u32,
+//!             point: point.parse()?,
+//!             layout: 0,
+//!             workload: "requests".to_owned(),
+//!             meter: Meter::Time,
+//!             unit: Meter::Time.unit().to_owned(),
+//!             value: cost + machine,
+//!             n: 5000,
+//!             direct: false,
+//!             mean: None,
+//!             slow: None,
+//!             p99: None,
+//!             lane: None,
+//!             machine: None,
+//!         });
+//!     }
+//! }
+//!
+//! let attribution = attribute(&header, &observations, &Meter::default_margin)?;
+//! let data = ReportData::new(&attribution);
+//! let markdown = EXPORTERS.iter().find(|exporter| exporter.name() == "markdown").unwrap();
+//! let report = markdown.export(&data)?.text;
+//! assert!(report.contains("| faster |"), "{report}");
+//! # Ok::<(), perfquilt_model::Error>(())
+//! ```
 
 pub mod bisect;
+mod code_size;
 mod comment;
 pub mod comparison;
 mod escape;
@@ -19,6 +65,7 @@ mod profile;
 mod profile_guided;
 pub mod rebase;
 mod sentences;
+pub mod server_tests;
 mod sql_bench;
 mod tail;
 mod terminal;

@@ -405,6 +405,9 @@ pub(super) fn builds(page: &mut String, attribution: &Attribution) {
     let mut body = String::from(
         "| point | configure | compile | link | units | tool's own |\n|:--|--:|--:|--:|--:|--:|\n",
     );
+    if let Some(words) = super::code_size::describe(attribution) {
+        body = format!("{words}\n\n{body}");
+    }
     if let Some(words) = super::profile_guided::describe(attribution, &escape) {
         body = format!("{words}\n\n{body}");
     }

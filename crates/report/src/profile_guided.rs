@@ -74,6 +74,7 @@ mod tests {
             overhead: 0.0,
             units: 1,
             cached: false,
+            code_bytes: None,
             profile: profile.map(|(digest, changed)| ProfileUse {
                 digest: digest.into(),
                 of: "toy-1".into(),

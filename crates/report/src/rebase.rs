@@ -3,12 +3,14 @@
 use std::fmt::Write;
 
 use super::escape::{code, fenced, markdown as escape, markdown_uncut, shell};
-use super::number;
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, fit_end, long, width};
+use super::{number, server_tests};
 use perfquilt_model::rebase::{
     BuildResult, Decision, EffectChange, MeasuredEffect, PatchRemoval, PatchReport, Report, Status,
+    TestResult,
 };
+use perfquilt_model::server_tests::TestFailure;
 
 /// Smallest width that is fitted, in columns.
 const NARROWEST: usize = 60;
@@ -58,7 +60,8 @@ fn summary(report: &Report) -> Vec<Group> {
     };
     let line = |patch: &PatchReport, why: &str| format!("{} {}: {why}", patch.index, patch.name);
     let mut groups = Vec::new();
-    let certain = chosen(&|patch| patch.status.applies() && patch.review.is_none());
+    let certain =
+        chosen(&|patch| patch.status.applies() && patch.review.is_none() && !is_broken(patch));
     if !certain.is_empty() {
         let parts: Vec<String> = Status::ALL
             .into_iter()
@@ -92,6 +95,18 @@ fn summary(report: &Report) -> Vec<Group> {
         _ => None,
     });
     add("Goes in and does not build", lines.collect());
+    let untestable = chosen(&|patch| matches!(patch.tests, Some(TestResult::Failed(_))));
+    let lines = untestable.iter().filter_map(|patch| match &patch.tests {
+        Some(TestResult::Failed(error)) => Some((line(patch, error), None)),
+        _ => None,
+    });
+    add("Goes in, and its tests could not run", lines.collect());
+    let failing = chosen(&|patch| !new_failures(patch).is_empty());
+    let lines = failing.iter().map(|patch| {
+        let failures: Vec<String> = new_failures(patch).iter().map(server_tests::runs).collect();
+        (line(patch, &failures.join("; ")), None)
+    });
+    add("Goes in and makes tests fail", lines.collect());
     let upstream = chosen(&|patch| patch.status == Status::Upstream);
     let lines = upstream.iter().map(|it| (line(it, &it.evidence), None));
     add(
@@ -118,6 +133,21 @@ fn summary(report: &Report) -> Vec<Group> {
     let lines = untested.iter().map(|it| (line(it, &it.evidence), None));
     add("Waits for a decision", lines.collect());
     groups
+}
+
+/// Whether a patch that goes in does not build, or its tests fail or could not run.
+fn is_broken(patch: &PatchReport) -> bool {
+    matches!(patch.build, Some(BuildResult::Failed(_)))
+        || matches!(patch.tests, Some(TestResult::Failed(_)))
+        || !new_failures(patch).is_empty()
+}
+
+/// Returns the tests that newly fail with a patch.
+fn new_failures(patch: &PatchReport) -> &[TestFailure] {
+    match &patch.tests {
+        Some(TestResult::Ran(tests)) => &tests.new,
+        _ => &[],
+    }
 }
 
 /// Returns the patches that may be dropped although the release does not have them.
@@ -150,6 +180,11 @@ fn notes(patch: &PatchReport) -> Vec<String> {
     match &patch.build {
         Some(BuildResult::Ok) => notes.push("builds".to_owned()),
         Some(BuildResult::Failed(_)) => notes.push("does not build".to_owned()),
+        None => {}
+    }
+    match &patch.tests {
+        Some(TestResult::Ran(tests)) => notes.push(server_tests::of_patch(tests)),
+        Some(TestResult::Failed(_)) => notes.push("its tests could not run".to_owned()),
         None => {}
     }
     notes.extend(patch.notes.iter().cloned());
@@ -215,6 +250,9 @@ pub fn terminal(report: &Report, columns: usize, color: bool, lines: bool) -> St
         if color { style } else { "" },
     );
     page.indented(&tally(report), 0, "");
+    if let Some(tests) = &report.tests {
+        page.indented(&format!("{}.", server_tests::of_release(tests)), 0, "");
+    }
     for group in summary(report) {
         page.heading(&clean(&group.title));
         for (patch, command) in group.patches {
@@ -474,6 +512,9 @@ pub fn markdown(report: &Report, lines: bool) -> String {
         verdict(report),
         tally(report)
     );
+    if let Some(tests) = &report.tests {
+        let _ = writeln!(page, "{}.\n", server_tests::of_release(tests));
+    }
     for group in summary(report) {
         let _ = writeln!(page, "**{}**\n", escape(&group.title));
         for (patch, _) in &group.patches {

@@ -378,6 +378,9 @@ impl TextPage {
                 "",
             );
         }
+        if let Some(words) = super::code_size::describe(attribution) {
+            self.paragraph(&words, "");
+        }
         if let Some(words) = super::profile_guided::describe(attribution, &clean) {
             self.paragraph(&words, "");
         }

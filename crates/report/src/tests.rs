@@ -252,6 +252,7 @@ fn all_faster() {
             overhead: 1.25,
             units: 860,
             cached,
+            code_bytes: Some(11_263_440 - 1024 * point as u64),
             profile: None,
         })
         .into();

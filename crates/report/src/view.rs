@@ -8,7 +8,7 @@ use perfquilt_judge::attribution::{
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
-use super::{number, tail};
+use super::{number, server_tests, tail};
 
 /// The content of a report in any format. Names in it are raw: each format must escape them.
 pub(super) struct View<'a> {
@@ -227,6 +227,9 @@ impl<'a> View<'a> {
             let against = point_name(effect.against);
             row.notes
                 .push(format!("against {against}, the last before it {why}"));
+        }
+        if let Some(tests) = self.attribution.tests_at(Point::Step(patch.index)) {
+            row.notes.push(server_tests::of_patch(tests));
         }
         // If all effects are unpaired, one warning says so.
         let paired = |effect: &Effect| !effect.unpaired && effect.is_measured();

@@ -7,6 +7,7 @@ use std::path::Path;
 use perfquilt_judge::attribution::{
     Attribution, Collector, ObservationFault, WithinBlocks, function_changes,
 };
+use perfquilt_judge::server_tests;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, Observation, ObservationFile, Supplement};
 use perfquilt_store::{ExperimentId, Store, jsonl};
@@ -26,7 +27,8 @@ pub fn stored(store: &Store, id: ExperimentId) -> Result<ObservationFile> {
     })
 }
 
-/// Returns the supplement of a stored experiment, with the standard errors within blocks from its slices.
+/// Returns the supplement of a stored experiment, with the standard errors within blocks from its slices and the
+/// comparison of the server's own tests.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
@@ -37,6 +39,7 @@ pub fn supplement(store: &Store, id: ExperimentId) -> Result<Supplement> {
     }
     let (within, mut left_out) = blocks.finish();
     let mut supplement = store.supplement(id)?;
+    supplement.tests = server_tests::compare(&store.tests(id)?);
     left_out.append(&mut supplement.left_out);
     Ok(Supplement {
         within,

@@ -1,4 +1,24 @@
 //! Storage of raw observations in SQLite; all figures are pure functions of the stored observations.
+//!
+//! # Example
+//!
+//! ```
+//! use perfquilt_model::observation::ExperimentHeader;
+//! use perfquilt_store::{Store, jsonl};
+//!
+//! let line = r#"{"schema": 1, "experiment": "toy", "block": 0, "order": 0, "point": "0", "layout": 0,
+//!     "workload": "requests", "meter": "time", "unit": "ns/txn", "value": 1000.0, "n": 5000}"#.replace('\n', "");
+//! let head = serde_json::to_string(&ExperimentHeader::new("toy-1.0", "make")).unwrap().replace("toy-1.0-make", "toy");
+//! let file = jsonl::read(format!("{head}\n{line}\n").as_bytes(), "toy.jsonl".as_ref())?;
+//!
+//! let folder = tempfile::tempdir().unwrap();
+//! let store = Store::open(&folder.path().join("results.db"))?;
+//! let experiment = store.begin(&file.header, "key")?;
+//! store.append(experiment, &file.observations, &[])?;
+//! let (_, observations) = store.load(experiment)?;
+//! assert_eq!(observations[0].value, 1000.0);
+//! # Ok::<(), perfquilt_model::Error>(())
+//! ```
 
 mod blob;
 mod earlier;
@@ -24,6 +44,7 @@ use perfquilt_model::observation::{
     UnexecutedPatch,
 };
 use perfquilt_model::point::Point;
+use perfquilt_model::server_tests::TestRecord;
 
 pub use earlier::{EarlierExperiment, ExperimentIdentity};
 
@@ -271,6 +292,30 @@ impl Store {
         done.map(drop).map_err(self.failed("write"))
     }
 
+    /// Stores the results of the server's own tests for servers with these keys in the cache of builds. They replace
+    /// earlier results of the same server.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be stored.
+    pub fn record_tests<'a>(
+        &self,
+        records: impl IntoIterator<Item = (&'a str, &'a TestRecord)>,
+    ) -> Result<()> {
+        let transaction = self.transaction()?;
+        for (key, record) in records {
+            let text = serde_json::to_string(record).map_err(|error| {
+                Error::internal(format!("cannot write results of tests: {error}"))
+            })?;
+            transaction
+                .execute(
+                    "INSERT OR REPLACE INTO tests VALUES (?1, ?2)",
+                    params![key, text],
+                )
+                .map_err(self.failed("write"))?;
+        }
+        transaction.commit().map_err(self.failed("write"))
+    }
+
     /// Stores the build times of points. The seconds of a cached build do not replace those of the original
     /// build.
     ///
@@ -279,9 +324,18 @@ impl Store {
     pub fn record_builds(&self, id: ExperimentId, builds: &[PointBuild]) -> Result<()> {
         let transaction = self.transaction()?;
         for build in builds {
-            let conflict = if build.cached { "IGNORE" } else { "REPLACE" };
-            let seconds =
-                format!("INSERT OR {conflict} INTO builds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)");
+            // An earlier version may have stored the times without the size.
+            let (replace, conflict) = if build.cached {
+                (
+                    "",
+                    "ON CONFLICT (key) DO UPDATE SET code_bytes = excluded.code_bytes",
+                )
+            } else {
+                ("OR REPLACE", "")
+            };
+            let seconds = format!(
+                "INSERT {replace} INTO builds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) {conflict}"
+            );
             let profile = build.profile.as_ref().map(serde_json::to_string);
             let profile = profile
                 .transpose()
@@ -296,7 +350,8 @@ impl Store {
                         build.link,
                         build.overhead,
                         signed(build.units),
-                        profile
+                        profile,
+                        build.code_bytes.map(signed)
                     ],
                 )
                 .and_then(|_| {

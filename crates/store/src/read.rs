@@ -12,6 +12,7 @@ use perfquilt_model::observation::{
 };
 use perfquilt_model::observation::{RowName, Slices};
 use perfquilt_model::point::Point;
+use perfquilt_model::server_tests::TestRecord;
 
 impl Store {
     /// Returns the stored blocks of a workload and meter, ascending: those over all points, or the `direct`
@@ -253,7 +254,7 @@ impl Store {
     pub fn builds(&self, id: ExperimentId) -> Result<Vec<PointBuild>> {
         let mut builds = self
             .rows(
-                "SELECT point, key, configure, compile, link, overhead, units, cached, profile
+                "SELECT point, key, configure, compile, link, overhead, units, cached, profile, code_bytes
                  FROM experiment_builds JOIN builds USING (key) WHERE experiment = ?1",
                 params![id.0],
                 |row| {
@@ -266,6 +267,7 @@ impl Store {
                         overhead: row.get(5)?,
                         units: unsigned(row.get(6)?),
                         cached: row.get(7)?,
+                        code_bytes: row.get::<_, Option<i64>>(9)?.map(unsigned),
                         // An unreadable profile is treated as absent, because no decision depends on it.
                         profile: row
                             .get::<_, Option<String>>(8)?
@@ -282,6 +284,27 @@ impl Store {
             .collect::<Result<Vec<_>>>()?;
         builds.sort_by_key(|build| build.point);
         Ok(builds)
+    }
+
+    /// Returns the results of the server's own tests at the points of an experiment whose servers were tested, whenever
+    /// that was.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
+    pub fn tests(&self, id: ExperimentId) -> Result<BTreeMap<Point, TestRecord>> {
+        let found = self.rows(
+            "SELECT point, record FROM experiment_builds JOIN tests USING (key) WHERE experiment = ?1",
+            params![id.0],
+            |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)),
+        )?;
+        let mut records = BTreeMap::new();
+        for (point, text) in found {
+            // An unreadable record is treated as absent, because the tests can run again.
+            if let Ok(record) = serde_json::from_str(&text) {
+                records.insert(self.known(point.parse())?, record);
+            }
+        }
+        Ok(records)
     }
 
     /// Returns the costs of functions in the counted blocks.

@@ -223,6 +223,17 @@ const MIGRATIONS: &[&str] = &[
     "
     DROP TABLE pilots;
 ",
+    "
+    -- Results of the server's own tests, as JSON, by the key of the server in the cache of builds.
+    CREATE TABLE tests (
+        key    TEXT PRIMARY KEY,
+        record TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+",
+    "
+    -- Bytes of machine code in the measured executable.
+    ALTER TABLE builds ADD COLUMN code_bytes INTEGER;
+",
 ];
 
 /// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.

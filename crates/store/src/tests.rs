@@ -370,6 +370,7 @@ fn supplements_come_back() {
         overhead: 0.5,
         units: 860,
         cached,
+        code_bytes: Some(11_263_440),
         profile: None,
     };
     store.record_builds(id, &[build(false, 1338.0)]).unwrap();

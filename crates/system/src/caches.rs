@@ -26,7 +26,7 @@ struct Cache {
     marker: fn(&Path) -> PathBuf,
 }
 
-const CACHES: [Cache; 4] = [
+const CACHES: [Cache; 5] = [
     Cache {
         folder: "builds",
         what: "built server",
@@ -43,6 +43,11 @@ const CACHES: [Cache; 4] = [
         marker: |entry| entry.join("lock"),
     },
     Cache {
+        folder: "tests",
+        what: "results of tests",
+        marker: |entry| entry.join("tests.json"),
+    },
+    Cache {
         folder: "data",
         what: "prepared data",
         marker: |entry| with_suffix(entry, ".lock"),
@@ -52,7 +57,7 @@ const CACHES: [Cache; 4] = [
 /// A cache entry.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CacheEntry {
-    /// `built server`, `profile`, `source and build tree`, `prepared data`.
+    /// `built server`, `profile`, `source and build tree`, `results of tests`, `prepared data`.
     pub what: &'static str,
     /// The label: point and recipe of a built server, else the folder's name.
     pub name: String,

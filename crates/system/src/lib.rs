@@ -1,4 +1,18 @@
 //! perfquilt's access to the operating system: processes, files, locks, digests and the user's git.
+//!
+//! # Example
+//!
+//! A child gets no environment but the one it is given, and ends with this program.
+//!
+//! ```
+//! use perfquilt_system::process::Command;
+//!
+//! let shell = Command::new("sh").args(["-c", "echo $GREETING $LANG"]);
+//! let output = shell.env("GREETING", "hello").run()?;
+//! assert!(output.success());
+//! assert_eq!(output.stdout_text().trim(), "hello");
+//! # Ok::<(), perfquilt_model::Error>(())
+//! ```
 
 pub mod caches;
 pub mod digest;

@@ -15,12 +15,14 @@ use perfquilt_system::process::{Command, Output};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandEngine {
-    /// Queues a job.
+    /// Queues a job that runs `PROGRAM worker FILE`; runs once per job and knows `{name}` (of the job), `{class}`,
+    /// `{minutes}`, `{folder}` (of its files), `{program}`, `{file}` (of its task) and `{not_on}` (machines on which
+    /// the task failed before, separated by commas).
     submit: Vec<String>,
-    /// Prints the state of each job, a line each: its name, then `queued`, `held REASON`, `running MACHINE` or `ended`.
-    /// Jobs of others may be among them.
+    /// Prints the state of each job on a line: its name, then `queued`, `held REASON`, `running MACHINE` or `ended`.
+    /// Lines about other jobs are ignored.
     list: Vec<String>,
-    /// Cancels a job.
+    /// Cancels the job `{name}`.
     cancel: Vec<String>,
 }
 

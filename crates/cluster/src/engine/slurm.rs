@@ -25,7 +25,7 @@ const NEVER: [&str; 8] = [
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slurm {
-    /// Further options of `sbatch`: a partition, an account.
+    /// Further options of `sbatch`: `["--partition=measure", "--account=perf"]`.
     options: Vec<String>,
 }
 

@@ -224,6 +224,7 @@ impl<'a> Collector<'a> {
             sources: Vec::new(),
             failed: header.failed.clone(),
             builds: self.supplement.builds.clone(),
+            tests: self.supplement.tests.clone(),
             warnings: Vec::new(),
         };
         attribution.sources = used(header, &attribution);

@@ -9,6 +9,7 @@ use perfquilt_model::observation::{
     Conditions, ExcludedReadings, FunctionChange, Meter, PointBuild, ReusedFrom, Statistic,
 };
 use perfquilt_model::point::Point;
+use perfquilt_model::server_tests::PointTests;
 
 /// The value of [`Effect::workload`] for a suite.
 pub const SUITE: &str = "*";
@@ -74,6 +75,9 @@ pub struct Attribution {
     pub failed: BTreeMap<Point, String>,
     /// How long the points took to build; empty when unknown.
     pub builds: Vec<PointBuild>,
+    /// The server's own tests at the points, compared with those on the bare release; empty if they did not run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tests: Vec<PointTests>,
     /// Warnings about the validity of the figures, one or two sentences each.
     pub warnings: Vec<String>,
 }

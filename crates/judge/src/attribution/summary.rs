@@ -3,6 +3,8 @@
 use super::document::{Attribution, Closure, Effect, EffectKind, PatchEffects, SUITE, Verdict};
 use crate::stats::holm;
 use perfquilt_model::observation::Meter;
+use perfquilt_model::point::Point;
+use perfquilt_model::server_tests::PointTests;
 
 impl Attribution {
     /// Returns the baseline of all comparisons: the release, or the name of the server that the user gave.
@@ -82,6 +84,17 @@ impl Attribution {
             effect.is_some_and(|effect| effect.verdict == verdict)
         };
         self.patches.iter().filter(main).collect()
+    }
+
+    /// Returns the comparison of the server's own tests at `point`.
+    pub fn tests_at(&self, point: Point) -> Option<&PointTests> {
+        self.tests.iter().find(|tests| tests.point == point)
+    }
+
+    /// Returns the numbers of the patches with which a test newly fails.
+    pub fn patches_with_new_failures(&self) -> Vec<usize> {
+        let tests = self.tests.iter().filter(|tests| !tests.new.is_empty());
+        tests.filter_map(|tests| tests.point.step()).collect()
     }
 
     /// Returns whether a patch or the whole series is slower: over all workloads, or on a single one if there

@@ -1,6 +1,6 @@
 //! Statistics: block values from slices, contrasts of points over blocks, and their confidence intervals.
 //!
-//! `docs/method.md` gives the reasons for the methods.
+//! `docs/statistics.md` gives the reasons for the methods.
 
 mod components;
 mod dependence;

@@ -1,6 +1,8 @@
 //! Builds points of one recipe and release.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,7 +22,7 @@ use super::work::Work;
 use super::{BuildItem, BuildSeconds, Built, SourceTree};
 use crate::packages::{self, FoundBy};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{BuildSystem, Profile, Recipe, expand, expand_word};
+use perfquilt_config::{BuildSystem, Profile, Recipe, TestSuite, expand, expand_word};
 use perfquilt_model::error::{DISK_FULL, Error, Result};
 use perfquilt_model::observation::ProfileUse;
 use perfquilt_model::progress::{Progress, Step};
@@ -211,18 +213,28 @@ impl Builder {
         if let Some(built) = self.cached(&item.tree) {
             return Ok(built);
         }
+        self.for_point(item, source, progress)?
+            .build_now(item, source, progress)
+    }
+
+    /// Returns the builder with the profile that `item` is compiled with, which is made first if necessary.
+    fn for_point(
+        &self,
+        item: &BuildItem,
+        source: &dyn SourceTree,
+        progress: &dyn Progress,
+    ) -> Result<Cow<'_, Builder>> {
         match &self.profiles {
             None if self.recipe.profile.is_some() => Err(Error::internal(
                 "a profile-guided recipe needs a builder with a training",
             )),
-            None => self.build_now(item, source, progress),
+            None => Ok(Cow::Borrowed(self)),
             Some(provider) => {
                 let profile = provider.profile(item, source, progress)?;
-                let builder = Builder {
+                Ok(Cow::Owned(Builder {
                     profile: Some(profile),
                     ..self.clone()
-                };
-                builder.build_now(item, source, progress)
+                }))
             }
         }
     }
@@ -245,23 +257,8 @@ impl Builder {
         for line in &self.tools.lines {
             log.line(line)?;
         }
-        let build_files = source.build_files_digest(&item.tree)?;
-        work.prepare(&self.stamp(&build_files), progress)?;
-        source.move_to(&item.tree, &work.src(), progress)?;
         let step = progress.begin(&format!("building {}", item.label), None);
-        let mut attempt = self.attempt(&work, &build_files, self.jobs, &mut log, step.as_ref())?;
-        let mut fault = self.fault(&attempt, &work);
-        if self.jobs > 1 && fault.as_ref().is_some_and(|f| f.cause == Cause::Killed) {
-            progress
-                .warn("a compiler was killed, most likely for want of memory: one at a time now");
-            let first = attempt;
-            attempt = self.attempt(&work, &build_files, 1, &mut log, step.as_ref())?;
-            attempt.add(&first);
-            fault = self.fault(&attempt, &work);
-        }
-        if let (Some(fault), Some(ran)) = (fault, &attempt.failed) {
-            return Err(self.explain(item, fault, &ran.ended, &log));
-        }
+        let attempt = self.compile(item, &work, source, &mut log, (step.as_ref(), progress))?;
         let install = self.installed(work.dir())?;
         let owner = self.work_dir();
         let owner = owner.file_name().unwrap_or_default().to_string_lossy();
@@ -306,6 +303,90 @@ impl Builder {
         Ok(built)
     }
 
+    /// Moves the working folder to `item` and compiles it.
+    fn compile(
+        &self,
+        item: &BuildItem,
+        work: &Work,
+        source: &dyn SourceTree,
+        log: &mut Log,
+        (step, progress): (&dyn Step, &dyn Progress),
+    ) -> Result<BuildAttempt> {
+        let build_files = source.build_files_digest(&item.tree)?;
+        work.prepare(&self.stamp(&build_files), progress)?;
+        source.move_to(&item.tree, &work.src(), progress)?;
+        let mut attempt = self.attempt(work, &build_files, self.jobs, log, step)?;
+        let mut fault = self.fault(&attempt, work);
+        if self.jobs > 1 && fault.as_ref().is_some_and(|f| f.cause == Cause::Killed) {
+            progress
+                .warn("a compiler was killed, most likely for want of memory: one at a time now");
+            let first = attempt;
+            attempt = self.attempt(work, &build_files, 1, log, step)?;
+            attempt.add(&first);
+            fault = self.fault(&attempt, work);
+        }
+        if let (Some(fault), Some(ran)) = (fault, &attempt.failed) {
+            return Err(self.explain(item, fault, &ran.ended, log));
+        }
+        Ok(attempt)
+    }
+
+    /// Returns the recipe's tests.
+    pub(crate) fn suite(&self) -> Option<&TestSuite> {
+        self.recipe.test.as_ref()
+    }
+
+    /// Returns the recipe's name.
+    pub(crate) fn recipe_name(&self) -> &str {
+        &self.recipe_name
+    }
+
+    /// Returns the workspace's `bench-config/`.
+    pub(crate) fn config_dir(&self) -> &Path {
+        &self.config
+    }
+
+    /// Returns the folder of all caches.
+    pub(crate) fn cache_dir(&self) -> &Path {
+        &self.cache_dir
+    }
+
+    /// Returns the folder of the logs.
+    pub(crate) fn logs(&self) -> &Path {
+        &self.logs
+    }
+
+    /// Builds `item` with the targets of its tests in the working folder, and passes the locked folder to `act`.
+    ///
+    /// # Errors
+    /// The errors of [`Builder::build`] and of `act`.
+    pub(crate) fn in_work_tree<T>(
+        &self,
+        item: &BuildItem,
+        source: &dyn SourceTree,
+        log: &mut Log,
+        progress: &dyn Progress,
+        act: &mut dyn FnMut(&WorkTree<'_>, &mut Log) -> Result<T>,
+    ) -> Result<T> {
+        let mut builder = self.for_point(item, source, progress)?.into_owned();
+        if let Some(suite) = &self.recipe.test {
+            builder.recipe.targets.extend(suite.targets.iter().cloned());
+        }
+        let work = Work::lock(&builder.work_dir(), progress)?;
+        let step = progress.begin(&format!("building the tests of {}", item.label), None);
+        builder.compile(item, &work, source, log, (step.as_ref(), progress))?;
+        step.finish("");
+        let values = builder.values(work.dir(), builder.jobs);
+        let env = builder.recipe_env(&values)?;
+        let tree = WorkTree {
+            build: builder.build_dir(work.dir()),
+            lock: work.lock_file(),
+            values,
+            env,
+        };
+        act(&tree, log)
+    }
+
     /// Diagnoses the failure of `attempt`, if it failed.
     fn fault(&self, attempt: &BuildAttempt, work: &Work) -> Option<Fault> {
         let ran = attempt.failed.as_ref()?;
@@ -337,12 +418,7 @@ impl Builder {
         let commands = |list: &[Vec<String>]| -> Result<Vec<Vec<String>>> {
             list.iter().map(|words| expand(words, &values)).collect()
         };
-        let mut env = self
-            .recipe
-            .env
-            .iter()
-            .map(|(name, value)| Ok((name.clone(), expand_word(value, &values)?)))
-            .collect::<Result<Vec<_>>>()?;
+        let mut env = self.recipe_env(&values)?;
         if self.tools.ccache.is_some() {
             let user =
                 |name: &str| std::env::var_os(name).is_some() || self.recipe.env.contains_key(name);
@@ -371,6 +447,13 @@ impl Builder {
             .with_tools(dir, &self.tools)
             .build(work, log, step),
         }
+    }
+
+    /// Returns the environment variables of the recipe, with placeholders replaced by `values`.
+    fn recipe_env(&self, values: &BTreeMap<String, String>) -> Result<Vec<(String, String)>> {
+        let env = self.recipe.env.iter();
+        env.map(|(name, value)| Ok((name.clone(), expand_word(value, values)?)))
+            .collect()
     }
 
     /// Returns the build tree below the working folder `dir`.
@@ -476,6 +559,18 @@ impl Builder {
             _ => format!("`perfquilt doctor` lists missing packages; {log}"),
         })
     }
+}
+
+/// The working folder of a built point, locked.
+pub(crate) struct WorkTree<'w> {
+    /// The build tree.
+    pub(crate) build: PathBuf,
+    /// The lock file, which child processes inherit.
+    pub(crate) lock: &'w Arc<File>,
+    /// The values of the recipe's placeholders.
+    pub(crate) values: BTreeMap<String, String>,
+    /// The recipe's environment variables.
+    pub(crate) env: Vec<(String, String)>,
 }
 
 impl InstrumentedBuilder for Builder {

@@ -13,6 +13,7 @@ mod builder;
 mod cache;
 mod changed_code;
 mod cmake;
+mod code_size;
 mod command;
 mod common_layout;
 mod diagnose;
@@ -46,11 +47,13 @@ use perfquilt_model::progress::Progress;
 
 pub use build_files::build_relevance;
 pub use builder::Builder;
+pub(crate) use builder::WorkTree;
 pub use changed_code::{ChangedCode, CodeComparison};
 pub use identity::identity_of_files;
 pub use perfquilt_model::observation::ProfileUse;
 pub use profile::Training;
 pub use relink::{Relink, sweep};
+pub(crate) use run::{Line, Log, ProgramRun, run_within};
 
 /// Moves a source tree from point to point.
 pub trait SourceTree {
@@ -111,8 +114,9 @@ pub struct Built {
 }
 
 impl Built {
-    /// Returns the record of this build that is stored with the observations of `point`.
-    pub fn record(&self, point: Point) -> PointBuild {
+    /// Returns the record of this build that is stored with the observations of `point`. `binary` is the measured
+    /// executable in the folder.
+    pub fn record(&self, point: Point, binary: Option<&str>) -> PointBuild {
         PointBuild {
             point,
             key: self.key.clone(),
@@ -122,6 +126,7 @@ impl Built {
             overhead: self.seconds.overhead,
             units: self.compiled_units,
             cached: self.cached,
+            code_bytes: binary.and_then(|binary| code_size::code_bytes(&self.dir.join(binary))),
             profile: self.profile.clone(),
         }
     }

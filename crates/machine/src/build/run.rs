@@ -23,13 +23,13 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 const KEPT_LINES: usize = 20_000;
 
 /// The log of one build.
-pub(super) struct Log {
+pub(crate) struct Log {
     file: BufWriter<File>,
     path: PathBuf,
 }
 
 impl Log {
-    pub(super) fn create(path: &Path) -> Result<Log> {
+    pub(crate) fn create(path: &Path) -> Result<Log> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
         }
@@ -40,15 +40,15 @@ impl Log {
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn line(&mut self, text: &str) -> Result<()> {
+    pub(crate) fn line(&mut self, text: &str) -> Result<()> {
         writeln!(self.file, "{text}").map_err(|e| Error::io("write", &self.path, &e))
     }
 
-    pub(super) fn flush(&mut self) -> Result<()> {
+    pub(crate) fn flush(&mut self) -> Result<()> {
         self.file
             .flush()
             .map_err(|e| Error::io("write", &self.path, &e))
@@ -56,7 +56,7 @@ impl Log {
 }
 
 /// A listener's classification of a line.
-pub(super) enum Line {
+pub(crate) enum Line {
     /// Progress: logged in this form, not part of the output.
     Status(String),
     /// Output: logged, and kept for the error message.
@@ -89,7 +89,7 @@ impl Lines {
 }
 
 /// A finished run of a program.
-pub(super) struct ProgramRun {
+pub(crate) struct ProgramRun {
     pub success: bool,
     /// How it ended, in words of [`describe_exit`].
     pub ended: String,
@@ -108,6 +108,20 @@ pub(super) fn run(
     log: &mut Log,
     listener: &mut dyn FnMut(&str) -> Line,
 ) -> Result<ProgramRun> {
+    run_within(command, log, None, listener)
+}
+
+/// Runs `command` like [`run`], for at most `limit`.
+///
+/// # Errors
+/// Those of [`run`]; [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the time is over, after stopping the
+/// command and its children.
+pub(crate) fn run_within(
+    command: &Command,
+    log: &mut Log,
+    limit: Option<Duration>,
+    listener: &mut dyn FnMut(&str) -> Line,
+) -> Result<ProgramRun> {
     let started = Instant::now();
     log.line(&format!("$ {}", command.shown()))?;
     let mut child = command
@@ -122,7 +136,26 @@ pub(super) fn run(
     }
     let mut output = Lines::default();
     // Dropping the child would kill the program before it could end its own children.
-    let status = match pump(&mut child, &lines, log, listener, &mut output) {
+    let mut check = || {
+        if limit.is_some_and(|limit| started.elapsed() > limit) {
+            let seconds = limit.unwrap_or_default().as_secs();
+            return Err(Error::bench(format!(
+                "`{}` did not end within {seconds} s",
+                command.shown()
+            )));
+        }
+        check_interrupted()
+    };
+    let status = match pump(&mut child, &lines, &mut check, &mut |line| {
+        match listener(&line) {
+            Line::Status(text) => log.line(&text)?,
+            Line::Output => {
+                log.line(&line)?;
+                output.push(line);
+            }
+        }
+        Ok(())
+    }) {
         Ok(status) => status,
         Err(error) => {
             child.stop(GRACE)?;
@@ -140,23 +173,17 @@ pub(super) fn run(
     })
 }
 
+/// Passes the lines of a program to `take` until it ends, or `check` returns an error.
 fn pump(
     child: &mut Child,
     lines: &Receiver<String>,
-    log: &mut Log,
-    listener: &mut dyn FnMut(&str) -> Line,
-    output: &mut Lines,
+    check: &mut dyn FnMut() -> Result<()>,
+    take: &mut dyn FnMut(String) -> Result<()>,
 ) -> Result<ExitStatus> {
     let mut ended: Option<(ExitStatus, Instant)> = None;
     loop {
         match lines.recv_timeout(POLL_INTERVAL) {
-            Ok(line) => match listener(&line) {
-                Line::Status(text) => log.line(&text)?,
-                Line::Output => {
-                    log.line(&line)?;
-                    output.push(line);
-                }
-            },
+            Ok(line) => take(line)?,
             Err(RecvTimeoutError::Timeout) => {
                 // A process it left running may hold the pipe open and is not waited for. On a busy machine
                 // the program's own last lines may arrive late.
@@ -168,7 +195,7 @@ fn pump(
             }
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        check_interrupted()?;
+        check()?;
     }
     loop {
         if let Some(status) = child.wait_within(GRACE)? {

@@ -10,7 +10,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_system::caches::is_unfinished;
 
 /// Caches whose entries never change once finished.
-const SHARED_KINDS: [&str; 2] = ["builds", "data"];
+const SHARED_KINDS: [&str; 3] = ["builds", "data", "tests"];
 
 /// Applies the limits of the sandbox this program runs in and links the shared caches. Does nothing outside a
 /// sandbox.

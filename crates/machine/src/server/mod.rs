@@ -1,14 +1,15 @@
-//! Runs servers: a trait, adapters for MariaDB and PostgreSQL, and an adapter for any server driven by commands.
+//! Runs servers: a trait, adapters for MariaDB, MySQL and PostgreSQL, and an adapter for any server driven by commands.
 //!
 //! Every start has a fresh folder (see [`Scratch`]) with the server's data in `data/` and its log in
 //! `server.log`. The server listens on a Unix socket in a private folder. Dropping a [`Running`] kills
-//! the server's whole process group and removes the folder in all cases. Only `mariadb` and `postgresql` are
-//! specific to a server.
+//! the server's whole process group and removes the folder in all cases. Only `mariadb`, `mysql` and
+//! `postgresql` are specific to a server.
 
 mod command;
 mod copy;
 mod log;
 mod mariadb;
+mod mysql;
 pub mod postgresql;
 mod running;
 mod scratch;
@@ -128,10 +129,40 @@ pub trait ServerAdapter: Send + Sync {
 
     /// Returns the threads that execute the clients' work.
     fn client_threads(&self) -> ClientThreads;
+
+    /// Returns what reads the server's own counters of its storage; `None` if perfquilt knows none.
+    fn storage_reader(&self) -> Option<StorageReader> {
+        None
+    }
+}
+
+/// Reads the counters of a running server.
+pub type StorageReader = fn(&Endpoint) -> Result<StorageCounts>;
+
+/// What a server itself counts since its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StorageCounts {
+    /// Reads of data files.
+    pub reads: u64,
+    /// Writes of data files and logs.
+    pub writes: u64,
+    /// Times that the disk had to store data files or logs.
+    pub syncs: u64,
+}
+
+impl StorageCounts {
+    /// Returns the changes since `before`.
+    pub(crate) fn since(self, before: StorageCounts) -> StorageCounts {
+        StorageCounts {
+            reads: self.reads.saturating_sub(before.reads),
+            writes: self.writes.saturating_sub(before.writes),
+            syncs: self.syncs.saturating_sub(before.syncs),
+        }
+    }
 }
 
 /// The adapters. A new one is a file with its [`ServerAdapter`] and a line here.
-pub const ADAPTERS: &[AdapterKind] = &[mariadb::KIND, postgresql::KIND, command::KIND];
+pub const ADAPTERS: &[AdapterKind] = &[mariadb::KIND, mysql::KIND, postgresql::KIND, command::KIND];
 
 /// A kind of server adapter.
 #[derive(Debug, Clone, Copy)]

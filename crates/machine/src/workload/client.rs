@@ -152,6 +152,11 @@ pub struct TimedBlock<'a> {
 }
 
 impl TimedBlock<'_> {
+    /// Whether the servers' own counters are read at the begin and at the end of the timed slices.
+    pub fn reads_storage(&self) -> bool {
+        self.monitor.is_some_and(HostMonitor::reads_storage)
+    }
+
     /// Marks the begin of the timed slices. What happened on the host before, when clients connected and read the
     /// data, does not count.
     pub fn slices_begin(&self) {
@@ -203,20 +208,25 @@ impl BlockSlices {
         let meters = Meter::ALL.into_iter().filter(|meter| meter.is_usage());
         let rows_of = |meter: Meter| {
             let row = |&(point, used): &(Point, ServerUsage)| {
-                let (amount, transactions_per_slice) = match meter {
-                    Meter::Rss => (used.peak_bytes, 1),
-                    Meter::ContextSwitches => (used.switches, transactions(point)),
-                    Meter::IoBytes => (used.io_bytes, transactions(point)),
-                    _ => (used.io_calls, transactions(point)),
+                let amount = match meter {
+                    Meter::Rss => used.peak_bytes,
+                    Meter::ContextSwitches => used.switches,
+                    Meter::IoBytes => used.io_bytes,
+                    Meter::IoCalls => used.io_calls,
+                    Meter::ServerReads => used.storage?.reads,
+                    Meter::ServerWrites => used.storage?.writes,
+                    Meter::ServerSyncs => used.storage?.syncs,
+                    _ => return None,
                 };
-                Slices {
+                let is_peak = meter == Meter::Rss;
+                Some(Slices {
                     point,
                     // A cost is above 0: nothing in a whole block counts as one.
                     nanoseconds: vec![amount.max(1) as f32],
-                    transactions_per_slice,
-                }
+                    transactions_per_slice: if is_peak { 1 } else { transactions(point) },
+                })
             };
-            usage.iter().map(row).collect()
+            usage.iter().filter_map(row).collect()
         };
         self.usage = meters.map(|meter| (meter, rows_of(meter))).collect();
     }
@@ -231,9 +241,13 @@ impl BlockSlices {
             | Meter::L1iMisses
             | Meter::BranchMisses
             | Meter::FrontendBound => &[],
-            Meter::Rss | Meter::ContextSwitches | Meter::IoBytes | Meter::IoCalls => {
-                self.usage.get(&meter).map_or(&[], Vec::as_slice)
-            }
+            Meter::Rss
+            | Meter::ContextSwitches
+            | Meter::IoBytes
+            | Meter::IoCalls
+            | Meter::ServerReads
+            | Meter::ServerWrites
+            | Meter::ServerSyncs => self.usage.get(&meter).map_or(&[], Vec::as_slice),
         }
     }
 }

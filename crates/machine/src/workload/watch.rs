@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use crate::server::{Endpoint, StorageCounts, StorageReader};
 use perfquilt_model::observation::HostSample;
 use perfquilt_system::process::{family, stat_field};
 
@@ -12,6 +13,8 @@ use perfquilt_system::process::{family, stat_field};
 pub struct HostMonitor {
     cpus: Vec<usize>,
     pids: Vec<u32>,
+    /// What reads the servers' own counters, and where.
+    storage: Option<(StorageReader, Vec<Endpoint>)>,
     start: Mutex<HostState>,
     /// The changes until [`HostMonitor::stop`].
     changes: Mutex<Option<(HostSample, Vec<ServerUsage>)>>,
@@ -23,6 +26,8 @@ struct HostState {
     at: Instant,
     ticks: Option<Ticks>,
     servers: BTreeMap<u32, ProcessCounts>,
+    /// The servers' own counters; `None` for a server that does not answer.
+    storage: Vec<Option<StorageCounts>>,
     mhz: Option<(f64, f64)>,
 }
 
@@ -59,6 +64,8 @@ pub struct ServerUsage {
     pub io_bytes: u64,
     /// Calls that read or wrote files or pipes (`syscr` and `syscw` of proc(5)); those for sockets alone do not count.
     pub io_calls: u64,
+    /// What the server counted itself, if it was asked and answered.
+    pub storage: Option<StorageCounts>,
 }
 
 impl HostMonitor {
@@ -66,16 +73,32 @@ impl HostMonitor {
     pub fn begin(cpus: &[usize], pids: impl IntoIterator<Item = u32>) -> HostMonitor {
         let pids: Vec<u32> = pids.into_iter().collect();
         HostMonitor {
-            start: Mutex::new(HostState::read(cpus, &pids)),
+            start: Mutex::new(HostState::read(cpus, &pids, None)),
             changes: Mutex::default(),
             cpus: cpus.to_vec(),
+            storage: None,
             pids,
         }
     }
 
+    /// Also reads the servers' own counters, from the next [`HostMonitor::restart`] on; `endpoints` are in the order of
+    /// the processes.
+    #[must_use]
+    pub fn with_storage(self, reader: StorageReader, endpoints: Vec<Endpoint>) -> HostMonitor {
+        HostMonitor {
+            storage: Some((reader, endpoints)),
+            ..self
+        }
+    }
+
+    /// Whether it reads the servers' own counters.
+    pub(super) fn reads_storage(&self) -> bool {
+        self.storage.is_some()
+    }
+
     /// Starts again: changes until here do not count.
     pub fn restart(&self) {
-        let state = HostState::read(&self.cpus, &self.pids);
+        let state = HostState::read(&self.cpus, &self.pids, self.storage.as_ref());
         *self.start.lock().unwrap_or_else(PoisonError::into_inner) = state;
         *self.changes.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -128,6 +151,11 @@ impl HostMonitor {
             }
             usages.push(usage);
         }
+        // Asking comes last, since it costs the servers something too.
+        let after = read_storage(self.storage.as_ref());
+        for ((usage, &before), after) in usages.iter_mut().zip(&start.storage).zip(after) {
+            usage.storage = after.zip(before).map(|(after, before)| after.since(before));
+        }
         moment.mhz = match (start.mhz, read_mhz(&self.cpus)) {
             (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
             (one, other) => one.or(other),
@@ -137,14 +165,32 @@ impl HostMonitor {
 }
 
 impl HostState {
-    fn read(cpus: &[usize], pids: &[u32]) -> Self {
+    fn read(
+        cpus: &[usize],
+        pids: &[u32],
+        storage: Option<&(StorageReader, Vec<Endpoint>)>,
+    ) -> Self {
         HostState {
+            // Asking comes first, since it costs the servers something too.
+            storage: read_storage(storage),
             ticks: read_ticks(cpus),
             servers: read_counts(pids),
             mhz: read_mhz(cpus),
             at: Instant::now(),
         }
     }
+}
+
+/// Returns each server's own counters; nothing if they are not to be read.
+fn read_storage(storage: Option<&(StorageReader, Vec<Endpoint>)>) -> Vec<Option<StorageCounts>> {
+    let Some((reader, endpoints)) = storage else {
+        return Vec::new();
+    };
+    // A server that does not answer fails its client as well, which reports it.
+    endpoints
+        .iter()
+        .map(|endpoint| reader(endpoint).ok())
+        .collect()
 }
 
 fn read_ticks(cpus: &[usize]) -> Option<Ticks> {
@@ -328,6 +374,41 @@ mod tests {
     }
 
     #[test]
+    fn servers_are_asked_at_the_begin_and_at_the_end() {
+        use std::sync::atomic::{AtomicU64, Ordering};
+
+        static ASKED: AtomicU64 = AtomicU64::new(0);
+        fn reader(endpoint: &Endpoint) -> perfquilt_model::error::Result<StorageCounts> {
+            let asked = ASKED.fetch_add(1, Ordering::Relaxed);
+            if endpoint.port.is_none() {
+                return Err(perfquilt_model::error::Error::bench("no answer"));
+            }
+            Ok(StorageCounts {
+                reads: 10 * asked,
+                writes: 100,
+                syncs: 7,
+            })
+        }
+        let endpoint = |port| Endpoint {
+            socket: "/nonexistent".into(),
+            port,
+        };
+        let own = std::process::id();
+        let monitor = HostMonitor::begin(&[], [own, own]);
+        assert!(!monitor.reads_storage());
+        let monitor = monitor.with_storage(reader, vec![endpoint(Some(1)), endpoint(None)]);
+        monitor.restart();
+        let (_, usage) = monitor.end();
+        let counted = StorageCounts {
+            reads: 20,
+            writes: 0,
+            syncs: 0,
+        };
+        assert_eq!(usage[0].storage, Some(counted));
+        assert_eq!(usage[1].storage, None);
+    }
+
+    #[test]
     fn a_stopped_monitor_counts_no_more() {
         let monitor = HostMonitor::begin(&[], [std::process::id()]);
         monitor.stop();
@@ -346,7 +427,7 @@ mod tests {
         let touch = || std::hint::black_box(vec![1u8; 16 << 20]);
         let monitor = HostMonitor::begin(&[], [own]);
         let first = touch();
-        let before = HostState::read(&[], &[own]).servers[&own].minor;
+        let before = HostState::read(&[], &[own], None).servers[&own].minor;
         monitor.restart();
         let (moment, _) = monitor.end();
         assert!(before > 0 && first.len() > 1);

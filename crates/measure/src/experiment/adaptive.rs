@@ -101,6 +101,7 @@ impl<'a> AdaptiveRunner<'a> {
             meters: vec![metric.meter],
             ..preset.clone()
         };
+        super::check_storage(ws, &preset.meters)?;
         let (engine, facts) = facts_for(ws, &preset, metric.meter)?;
         let layouts = if metric.meter.is_timed() {
             preset.layouts.unwrap_or(Layouts::Padded)
@@ -158,7 +159,14 @@ impl<'a> AdaptiveRunner<'a> {
         self.settle(built, progress)?;
         let point = Point::Step(state);
         self.servers.insert(state, built.clone());
-        self.store.record_builds(self.id, &[built.record(point)])?;
+        let binary = self
+            .ws
+            .config
+            .recipe(&self.preset.recipe)?
+            .binary
+            .as_deref();
+        let record = built.record(point, binary);
+        self.store.record_builds(self.id, &[record])?;
         let points: Vec<(Point, Built)> = self
             .servers
             .iter()
@@ -244,6 +252,7 @@ impl<'a> AdaptiveRunner<'a> {
             release: self.header.release.clone(),
             binary: self.ws.config.recipe(&self.preset.recipe)?.binary.clone(),
             count_meters: counted.clone(),
+            reads_storage: self.metric.meter.is_storage(),
             servers: states.len(),
             lanes: self.preset.lanes,
         };

@@ -68,6 +68,8 @@ pub struct Setup<'a> {
     pub binary: Option<String>,
     /// The requested counting meters.
     pub count_meters: Vec<Meter>,
+    /// Whether timed blocks read what the servers count themselves.
+    pub reads_storage: bool,
     /// The most servers that run at once on one lane.
     pub servers: usize,
     /// The requested number of lanes.
@@ -486,6 +488,14 @@ impl<'m> MachineLane<'m> {
         while servers.len() > 1 {
             let monitor =
                 HostMonitor::begin(cpus, servers.iter().map(|(_, running)| running.pid()));
+            let reader = self.machine.adapter.storage_reader();
+            let monitor = match reader.filter(|_| self.machine.setup.reads_storage) {
+                Some(reader) => {
+                    let endpoints = servers.iter().map(|(_, running)| running.endpoint.clone());
+                    monitor.with_storage(reader, endpoints.collect())
+                }
+                None => monitor,
+            };
             let monitored = TimedBlock {
                 monitor: Some(&monitor),
                 ..item.clone()

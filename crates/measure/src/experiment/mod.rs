@@ -19,7 +19,7 @@ mod links;
 mod lock;
 mod machine;
 mod note;
-mod plan;
+pub mod plan;
 mod private;
 mod progress;
 pub mod recorder;
@@ -327,6 +327,7 @@ fn run_on(
         progress.warn(&words);
     }
     let timed: Vec<Meter> = meters(preset, Meter::is_timed);
+    check_storage(ws, &timed)?;
     let mut counted: Vec<Meter> = meters(preset, |meter| !meter.is_timed());
     let counts = !counted.is_empty();
     let facts = match &engine {
@@ -551,6 +552,7 @@ fn run_on(
         release: header.release.clone(),
         binary: ws.config.recipe(&preset.recipe)?.binary.clone(),
         count_meters: counted,
+        reads_storage: preset.meters.iter().any(|meter| meter.is_storage()),
         servers: windows.iter().map(Vec::len).max().unwrap_or(0),
         lanes: preset.lanes,
         unexecuted: Unexecuted::of(&header, &unexecuted),
@@ -685,6 +687,24 @@ pub fn needed(
     };
     let block = stopping::needed(block, stopping, &|_, point| point);
     (block.points, block.workloads)
+}
+
+/// Refuses meters that only the server's own counters have, if the adapter does not know them.
+fn check_storage(ws: &Workspace, meters: &[Meter]) -> Result<()> {
+    let Some(meter) = meters.iter().find(|meter| meter.is_storage()) else {
+        return Ok(());
+    };
+    if perfquilt_machine::server::adapter(ws)?
+        .storage_reader()
+        .is_some()
+    {
+        return Ok(());
+    }
+    let name = &ws.config.server.adapter;
+    Err(Error::usage(format!(
+        "the adapter `{name}` does not know the server's counters for {meter}"
+    ))
+    .hint("`io_calls` and `io_bytes` can be read of every server"))
 }
 
 fn meters(preset: &Preset, wanted: impl Fn(Meter) -> bool) -> Vec<Meter> {
@@ -880,6 +900,7 @@ mod tests {
             block_seconds: 1.0,
             count_blocks: 0,
             layouts,
+            test: false,
             sql_bench: Default::default(),
             min_blocks: None,
             resolution: None,

@@ -174,6 +174,7 @@ impl ExecutionCheck<'_> {
             release: self.header.release.clone(),
             binary: self.ws.config.recipe(&self.preset.recipe)?.binary.clone(),
             count_meters: Vec::new(),
+            reads_storage: false,
             servers: 1,
             lanes: self.preset.lanes,
             unexecuted: Unexecuted::default(),

@@ -1,18 +1,20 @@
-//! Builds the points of a moved series before it is written.
+//! Builds and tests the points of a moved series before it is written.
 
 use super::StoredTrees;
+use super::server_tests::{judged, test_items};
 use super::training::builder_on;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_machine::build::BuildItem;
 use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
-use perfquilt_model::rebase::BuildResult;
+use perfquilt_model::rebase::{BuildResult, TestResult};
 use perfquilt_patches::rebase::{RebasedSeries, named_paths};
 use perfquilt_patches::series::path::shown;
 
 /// Builds the new release, then each patch that goes in on top of the ones before it, and stores in the report how that
-/// went. A patch that does not compile does not stop the later ones.
+/// went; with `test`, runs the server's own tests at each point that builds. A patch that does not compile does not stop
+/// the later ones.
 ///
 /// # Errors
 /// [`Kind::Build`] when the bare release cannot be built; [`Kind::Usage`] for an unknown recipe or a missing tool;
@@ -21,6 +23,7 @@ pub fn build_rebased(
     ws: &Workspace,
     rebased: &mut RebasedSeries,
     recipe: &str,
+    test: bool,
     progress: &dyn Progress,
 ) -> Result<()> {
     let release = rebased.to.name.clone();
@@ -35,6 +38,7 @@ pub fn build_rebased(
     let builder = builder_on(ws, recipe, &base)?;
     let source = StoredTrees::new(ws);
     builder.build(&base, &source, progress)?;
+    let mut built = Vec::new();
     let series = rebased.series.patches().iter().zip(&rebased.steps);
     for ((patch, step), report) in series.zip(&mut rebased.report.patches) {
         if !report.status.applies() {
@@ -49,12 +53,31 @@ pub fn build_rebased(
             release: release.clone(),
         };
         report.build = Some(match builder.build(&item, &source, progress) {
-            Ok(_) => BuildResult::Ok,
+            Ok(_) => {
+                built.push(item);
+                BuildResult::Ok
+            }
             Err(error) if matches!(error.kind(), Kind::Interrupted | Kind::Usage) => {
                 return Err(error);
             }
             Err(error) => BuildResult::Failed(error.to_string()),
         });
+    }
+    if !test {
+        return Ok(());
+    }
+    let tested = test_items(&builder, base, built, &source, progress)?;
+    for tested in judged(tested) {
+        let index = tested.point.step();
+        let patches = &mut rebased.report.patches;
+        let report = patches.iter_mut().find(|patch| Some(patch.index) == index);
+        match (report, tested.tests) {
+            (Some(report), Ok(tests)) => report.tests = Some(TestResult::Ran(tests)),
+            (Some(report), Err(error)) => {
+                report.tests = Some(TestResult::Failed(error.to_string()));
+            }
+            (None, tests) => rebased.report.tests = Some(tests?),
+        }
     }
     Ok(())
 }

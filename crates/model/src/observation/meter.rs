@@ -9,6 +9,7 @@ use crate::error::Error;
 
 /// The facts about a meter.
 struct Facts {
+    description: &'static str,
     name: &'static str,
     unit: &'static str,
     go_unit: &'static str,
@@ -16,14 +17,14 @@ struct Facts {
     is_timed: bool,
 }
 
-/// Defines [`Meter`] with one entry a meter, so that none can lack a fact.
+/// Defines [`Meter`] with one entry a meter, so that none can lack a fact. Its comment is its description.
 macro_rules! meters {
-    ($($(#[$doc:meta])* $variant:ident { $($fact:ident: $value:expr,)* })*) => {
+    ($($(#[doc = $doc:literal])* $variant:ident { $($fact:ident: $value:expr,)* })*) => {
         /// A quantity read while a server works. All meters are costs: less is faster.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum Meter {
-            $($(#[$doc])* $variant,)*
+            $($(#[doc = $doc])* $variant,)*
         }
 
         impl Meter {
@@ -32,7 +33,7 @@ macro_rules! meters {
 
             const fn facts(self) -> Facts {
                 match self {
-                    $(Meter::$variant => Facts { $($fact: $value,)* },)*
+                    $(Meter::$variant => Facts { description: concat!($($doc),*), $($fact: $value,)* },)*
                 }
             }
         }
@@ -121,11 +122,35 @@ meters! {
         default_margin: 0.01,
         is_timed: true,
     }
-    /// These calls per transaction.
+    /// Calls per transaction by which the server reads and writes files and pipes.
     IoCalls {
         name: "io_calls",
         unit: "calls/txn",
         go_unit: "io-calls/op",
+        default_margin: 0.01,
+        is_timed: true,
+    }
+    /// Reads of data files per transaction, by the server's own counters.
+    ServerReads {
+        name: "server_reads",
+        unit: "reads/txn",
+        go_unit: "server-reads/op",
+        default_margin: 0.01,
+        is_timed: true,
+    }
+    /// Writes of data files and logs per transaction, by the server's own counters.
+    ServerWrites {
+        name: "server_writes",
+        unit: "writes/txn",
+        go_unit: "server-writes/op",
+        default_margin: 0.01,
+        is_timed: true,
+    }
+    /// Times per transaction that the server made the disk store data files or logs, by its own counters.
+    ServerSyncs {
+        name: "server_syncs",
+        unit: "syncs/txn",
+        go_unit: "server-syncs/op",
         default_margin: 0.01,
         is_timed: true,
     }
@@ -135,6 +160,11 @@ impl Meter {
     /// Returns the name in configuration, command line and files.
     pub fn name(self) -> &'static str {
         self.facts().name
+    }
+
+    /// Returns one or more sentences that say what the meter reads.
+    pub fn description(self) -> &'static str {
+        self.facts().description.trim_start()
     }
 
     /// Returns the unit of [`Observation::value`](super::Observation::value).
@@ -157,10 +187,17 @@ impl Meter {
         self.facts().is_timed
     }
 
-    /// Whether the meter is read once a timed block, from what the kernel knows of the server's processes.
+    /// Whether the meter is read once a timed block, from what the kernel knows of the server's processes or what the
+    /// server counts itself.
     pub fn is_usage(self) -> bool {
         use Meter::{ContextSwitches, IoBytes, IoCalls, Rss};
-        matches!(self, Rss | ContextSwitches | IoBytes | IoCalls)
+        matches!(self, Rss | ContextSwitches | IoBytes | IoCalls) || self.is_storage()
+    }
+
+    /// Whether the server itself counts it, so that only adapters that know its counters have it.
+    pub fn is_storage(self) -> bool {
+        use Meter::{ServerReads, ServerSyncs, ServerWrites};
+        matches!(self, ServerReads | ServerWrites | ServerSyncs)
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Conditions, Meter};
 use crate::point::Point;
+use crate::server_tests::PointTests;
 
 /// Optional facts that a report shows; each may be missing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -38,6 +39,9 @@ pub struct Supplement {
     /// is unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unexecuted: Vec<UnexecutedPatch>,
+    /// The server's own tests at the points, compared with those on the bare release; empty if they did not run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tests: Vec<PointTests>,
 }
 
 /// A patch whose code a workload does not execute: what it does at `point` it does at `against`, instruction by
@@ -178,6 +182,9 @@ pub struct PointBuild {
     /// Whether this experiment found the server in the cache. The seconds are then those of the original
     /// build, as far as they are known.
     pub cached: bool,
+    /// Bytes of machine code in the measured executable, in the linker's own layout; `None` when unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code_bytes: Option<u64>,
     /// The profile used for profile-guided optimisation, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileUse>,

@@ -152,6 +152,7 @@ pub fn rebase(
         ready: false,
         decisions: 0,
         patches,
+        tests: None,
         drops: Vec::new(),
         notes,
         written: None,

@@ -152,6 +152,7 @@ impl<'a> Mover<'a> {
             evidence_level: None,
             review: None,
             build: None,
+            tests: None,
             offset: 0,
             without: Vec::new(),
             notes: Vec::new(),

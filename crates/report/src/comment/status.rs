@@ -33,7 +33,10 @@ pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> Measuremen
         .and_then(|meter| attribution.main_effect(&attribution.total, EffectKind::Total, meter))
         .filter(|effect| !effect.is_stale());
     let verdict = total.map(|effect| effect.verdict);
-    if attribution.is_regression() || patches(view).any(|row| row.no_longer_helps) {
+    if attribution.is_regression()
+        || !attribution.patches_with_new_failures().is_empty()
+        || patches(view).any(|row| row.no_longer_helps)
+    {
         return MeasurementStatus::Regression;
     }
     let stopped = notice.failures.iter().any(|failure| stopped(failure.kind));
@@ -105,6 +108,10 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
             "no longer help"
         };
         but.push(format!("{patches} {verb}"));
+    }
+    let broken = view.attribution.patches_with_new_failures();
+    if let Some((patches, verb)) = patch_list(&broken, "makes", "make") {
+        but.push(format!("{patches} {verb} tests fail"));
     }
     if let Some((patches, _)) = patch_list(&failed, "", "") {
         but.push(format!("{patches} failed"));

@@ -6,6 +6,7 @@ use perfquilt_judge::bisect::{Direction, Event, Question, Session, State};
 use perfquilt_model::error::Error;
 use perfquilt_model::observation::{Meter, PlannedBlocks};
 use perfquilt_model::point::Point;
+use perfquilt_model::server_tests::{PointTests, TestFailure};
 
 /// Maximum length of a comment on GitHub.
 const LIMIT: usize = 65_536;
@@ -104,6 +105,57 @@ fn build_failure_at_patch_3() {
     );
     assert_eq!(comment.status, MeasurementStatus::Failed);
     insta::assert_snapshot!(shown(&comment));
+}
+
+/// A patch that makes a test fail is a regression, however fast it is. The names of tests are a stranger's.
+#[test]
+fn a_test_newly_fails() {
+    let mut experiment = Experiment::new(&[(0.012, 0.01), (0.02, 0.018)]);
+    let tests = |point, passed, names: &[&str]| PointTests {
+        point: Point::Step(point),
+        passed,
+        skipped: 272,
+        new: names
+            .iter()
+            .map(|name| TestFailure {
+                name: (*name).to_owned(),
+                failed: 4,
+                runs: 4,
+                base_failed: 0,
+                base_runs: 4,
+            })
+            .collect(),
+        earlier: Vec::new(),
+        known: Vec::new(),
+        flaky: Vec::new(),
+        unclear: Vec::new(),
+        lost: Vec::new(),
+        fixed: Vec::new(),
+    };
+    let hostile = format!("<img src=x> @somebody [a](b) {}", "x".repeat(100_000));
+    experiment.supplement.tests = vec![
+        tests(0, 1053, &[]),
+        tests(1, 1053, &[]),
+        tests(2, 1051, &["main.func_math", &hostile]),
+    ];
+    let comment = of(&experiment.attribution());
+    assert_eq!(comment.status, MeasurementStatus::Regression);
+    assert!(
+        comment.title.ends_with("; patch 2 makes tests fail"),
+        "{}",
+        comment.title
+    );
+    let text = shown(&comment);
+    assert!(
+        text.contains("On the release 1,053 tests pass and 272 are skipped."),
+        "{text}"
+    );
+    assert!(text.contains("1,053 tests pass, no new failures"), "{text}");
+    assert!(
+        text.contains("1,051 tests pass, 2 new failures: main.func"),
+        "{text}"
+    );
+    assert!(comment.body.len() < 20_000, "{}", comment.body.len());
 }
 
 #[test]

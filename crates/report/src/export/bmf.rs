@@ -50,6 +50,9 @@ fn measure(meter: Meter) -> &'static str {
         Meter::ContextSwitches => "context-switches",
         Meter::IoBytes => "io-bytes",
         Meter::IoCalls => "io-calls",
+        Meter::ServerReads => "server-reads",
+        Meter::ServerWrites => "server-writes",
+        Meter::ServerSyncs => "server-syncs",
     }
 }
 

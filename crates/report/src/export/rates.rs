@@ -112,6 +112,9 @@ fn heading(meter: Meter) -> &'static str {
         Meter::ContextSwitches => "context switches a transaction",
         Meter::IoBytes => "bytes read and written a transaction",
         Meter::IoCalls => "reads and writes a transaction",
+        Meter::ServerReads => "reads of data files a transaction, as the server counts",
+        Meter::ServerWrites => "writes of data files and logs a transaction, as the server counts",
+        Meter::ServerSyncs => "syncs a transaction, as the server counts",
     }
 }
 

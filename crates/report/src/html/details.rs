@@ -267,6 +267,9 @@ pub(super) fn builds(attribution: &Attribution) -> Result<Markup> {
         section aria-labelledby="builds" {
             h2 #builds { "Builds" }
             p { (number::seconds(all)) " in all." }
+            @if let Some(words) = super::super::code_size::describe(attribution) {
+                p { (words) }
+            }
             @if let Some(words) = super::super::profile_guided::describe(attribution, &clean) {
                 p { (words) }
             }

@@ -51,6 +51,7 @@ fn whole() -> Experiment {
         overhead: 1.0,
         units: 860,
         cached: false,
+        code_bytes: Some(11_263_440),
         profile: None,
     }];
     experiment.separate_points = vec![(Point::Alone(1), 0.02), (Point::Without(1), 0.03)];

@@ -1,7 +1,7 @@
 //! Import of other tools' results as observations.
 //!
 //! These tools have no blocks: the i-th readings of a server, one per workload, become a block that no other
-//! server shares, so points are compared like runs that were not interleaved (docs/method.md).
+//! server shares, so points are compared like runs that were not interleaved (docs/statistics.md).
 
 mod go;
 mod hyperfine;

@@ -14,7 +14,8 @@ use sha2::{Digest, Sha256};
 
 use super::running::{Endpoint, ListenAddress, Running, ServerProcess, StartPlan, Stop};
 use super::{
-    AdapterKind, ClientThreads, Instrumentation, Launch, ServerAdapter, command, copy_tree,
+    AdapterKind, ClientThreads, Instrumentation, Launch, ServerAdapter, StorageCounts,
+    StorageReader, command, copy_tree,
 };
 use perfquilt_config::{Disk, Server};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -42,7 +43,7 @@ const OPTIONS_VERSION: u32 = 1;
 /// The adapter `mariadb`.
 pub(super) const KIND: AdapterKind = AdapterKind {
     name: "mariadb",
-    check: check_settings,
+    check: |server| check_settings(server, "mariadb"),
     adapter: |setup| {
         let adapter = Mariadb::new(
             setup.bench_config.clone(),
@@ -58,13 +59,34 @@ pub(super) const KIND: AdapterKind = AdapterKind {
 };
 
 /// Refuses a section of its own, since the adapter has no settings.
-fn check_settings(server: &Server) -> Result<()> {
+pub(super) fn check_settings(server: &Server, adapter: &str) -> Result<()> {
     match server.settings.parse::<toml::Table>()? {
         None => Ok(()),
-        Some(_) => Err(server
-            .settings
-            .error(&[], "adapter `mariadb` has no settings")),
+        Some(_) => {
+            let fault = format!("adapter `{adapter}` has no settings");
+            Err(server.settings.error(&[], fault))
+        }
     }
+}
+
+/// Returns the path of a configuration file.
+///
+/// # Errors
+/// [`Kind::Usage`] when the file is missing, or world-writable so that the server would ignore it.
+pub(super) fn configuration(bench_config: &Path, file: &Path) -> Result<PathBuf> {
+    let file = bench_config.join(file);
+    let meta = std::fs::metadata(&file).map_err(|e| {
+        Error::usage(format!("cannot read the server's configuration: {e}")).at(&file, None)
+    })?;
+    if meta.permissions().mode() & 0o002 != 0 {
+        // The server skips such a file with only a warning in its log.
+        return Err(
+            Error::usage("this file is world-writable, so the server would ignore it")
+                .at(&file, None)
+                .hint(format!("chmod o-w {}", file.display())),
+        );
+    }
+    Ok(file)
 }
 
 /// Runs `bin/mariadbd` of a built server.
@@ -97,20 +119,8 @@ impl Mariadb {
         start_seconds: f64,
         logs: PathBuf,
     ) -> Result<Self> {
-        let config = config.map(|file| bench_config.join(file));
-        if let Some(file) = &config {
-            let meta = std::fs::metadata(file).map_err(|e| {
-                Error::usage(format!("cannot read the server's configuration: {e}")).at(file, None)
-            })?;
-            if meta.permissions().mode() & 0o002 != 0 {
-                // MariaDB skips such a file with only a warning in its log.
-                return Err(Error::usage(
-                    "this file is world-writable, so the server would ignore it",
-                )
-                .at(file, None)
-                .hint(format!("chmod o-w {}", file.display())));
-            }
-        }
+        let config = config.map(|file| configuration(&bench_config, file));
+        let config = config.transpose()?;
         Ok(Mariadb {
             bench_config,
             config,
@@ -173,13 +183,13 @@ impl Mariadb {
     }
 }
 
-fn option(name: &str, value: &Path) -> OsString {
+pub(super) fn option(name: &str, value: &Path) -> OsString {
     let mut word = OsString::from(name);
     word.push(value);
     word
 }
 
-fn incomplete(server: &Path, what: &str) -> Error {
+pub(super) fn incomplete(server: &Path, what: &str) -> Error {
     Error::bench(format!("the built server has no {what}"))
         .details([format!("built server: {}", server.display())])
         .hint("check `install` of the recipe in bench-config/perfquilt.toml")
@@ -267,27 +277,36 @@ impl ServerAdapter for Mariadb {
     }
 
     fn settle(&self, running: &mut Running) -> Result<()> {
-        let mut client = Client::connect(&running.endpoint.socket)?;
-        let tables = client.query(
-            "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES \
-             WHERE TABLE_TYPE = 'BASE TABLE' AND TABLE_SCHEMA NOT IN \
-             ('mysql', 'information_schema', 'performance_schema', 'sys')",
-        )?;
-        for table in tables {
-            let quoted: Vec<String> = table
-                .iter()
-                .map(|name| format!("`{}`", name.replace('`', "``")))
-                .collect();
-            // Query plans depend on these statistics, so all clones of the data must share them.
-            client.query(&format!("ANALYZE TABLE {}", quoted.join(".")))?;
-        }
-        Ok(())
+        analyze_tables(&running.endpoint)
     }
 
     fn client_threads(&self) -> ClientThreads {
         // This function reads and executes one command of a client; background threads never run it.
         ClientThreads::WithFunction("do_command")
     }
+
+    fn storage_reader(&self) -> Option<StorageReader> {
+        Some(read_storage)
+    }
+}
+
+/// Computes the statistics of all tables.
+pub(super) fn analyze_tables(endpoint: &Endpoint) -> Result<()> {
+    let mut client = Client::connect(&endpoint.socket)?;
+    let tables = client.query(
+        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES \
+         WHERE TABLE_TYPE = 'BASE TABLE' AND TABLE_SCHEMA NOT IN \
+         ('mysql', 'information_schema', 'performance_schema', 'sys')",
+    )?;
+    for table in tables {
+        let quoted: Vec<String> = table
+            .iter()
+            .map(|name| format!("`{}`", name.replace('`', "``")))
+            .collect();
+        // Query plans depend on these statistics, so all clones of the data must share them.
+        client.query(&format!("ANALYZE TABLE {}", quoted.join(".")))?;
+    }
+    Ok(())
 }
 
 /// Opens a snapshot, which stops the purge of newer row versions as long as it is open.
@@ -295,7 +314,7 @@ impl ServerAdapter for Mariadb {
 /// The progress of the purge of old row versions affects the cost of updates. Under valgrind, where one thread runs
 /// at a time, that progress is random: the instructions of an update workload differ by 30 % from start to start
 /// with purge and by less than 0.1 % without.
-fn stop_purge(endpoint: &Endpoint) -> Result<Client> {
+pub(super) fn stop_purge(endpoint: &Endpoint) -> Result<Client> {
     let mut client = Client::connect(&endpoint.socket)?;
     client.query("START TRANSACTION WITH CONSISTENT SNAPSHOT")?;
     Ok(client)
@@ -326,7 +345,7 @@ const CALLGRIND_OPTIONS: [&str; 3] = [
 
 /// Whether the server sends its greeting: a packet with a 4-byte header whose first byte of content is the
 /// protocol version, 10 (255 marks an error, such as too many connections).
-fn sends_greeting(endpoint: &Endpoint) -> bool {
+pub(super) fn sends_greeting(endpoint: &Endpoint) -> bool {
     let greeting = || -> std::io::Result<[u8; 5]> {
         let mut stream = UnixStream::connect(&endpoint.socket)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -335,6 +354,24 @@ fn sends_greeting(endpoint: &Endpoint) -> bool {
         Ok(head)
     };
     greeting().is_ok_and(|head| head[4] == 10)
+}
+
+/// Reads InnoDB's counters of data files and logs.
+pub(super) fn read_storage(endpoint: &Endpoint) -> Result<StorageCounts> {
+    let mut client = Client::connect(&endpoint.socket)?;
+    let rows = client.query("SHOW GLOBAL STATUS LIKE 'Innodb_data_%'")?;
+    let value = |name: &str| {
+        let found = rows
+            .iter()
+            .find(|row| row.first().is_some_and(|first| first == name));
+        let number = found.and_then(|row| row.get(1)?.parse().ok());
+        number.ok_or_else(|| Error::bench(format!("the server has no status variable {name}")))
+    };
+    Ok(StorageCounts {
+        reads: value("Innodb_data_reads")?,
+        writes: value("Innodb_data_writes")?,
+        syncs: value("Innodb_data_fsyncs")?,
+    })
 }
 
 fn check_bootstrap(output: &Output) -> Result<()> {

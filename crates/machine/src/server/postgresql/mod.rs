@@ -16,14 +16,17 @@ use std::time::Duration;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::running::{ListenAddress, Running, ServerProcess, StartPlan, Stop};
-use super::{AdapterKind, ClientThreads, Launch, ServerAdapter, command, copy_tree};
+use super::running::{Endpoint, ListenAddress, Running, ServerProcess, StartPlan, Stop};
+use super::{
+    AdapterKind, ClientThreads, Launch, ServerAdapter, StorageCounts, StorageReader, command,
+    copy_tree,
+};
 use perfquilt_config::{Disk, Section, Server};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::Command;
 
-use client::{Client, USER};
+use client::{Client, Rows, USER};
 
 /// Part of the identity: changes with the options on the command line.
 const OPTIONS_VERSION: u32 = 1;
@@ -59,7 +62,7 @@ pub(super) const KIND: AdapterKind = AdapterKind {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Settings {
-    /// Further options of `initdb`.
+    /// Further options of `initdb`; by default `--encoding=UTF8` and `--locale=C`.
     initdb: Vec<String>,
 }
 
@@ -283,4 +286,37 @@ impl ServerAdapter for Postgresql {
         // The loop of a session; the postmaster and its background processes never enter it.
         ClientThreads::WithFunction("PostgresMain")
     }
+
+    fn storage_reader(&self) -> Option<StorageReader> {
+        Some(read_storage)
+    }
+}
+
+/// Reads the cumulative statistics. Release 16 has a view of all input and output, which from 18 on includes the log.
+fn read_storage(endpoint: &Endpoint) -> Result<StorageCounts> {
+    let mut client = Client::connect(&endpoint.socket, "postgres")?;
+    let version = number(&client.query("SHOW server_version_num")?, 0);
+    let files = match version {
+        160_000.. => "SELECT sum(reads), sum(writes), sum(fsyncs) FROM pg_stat_io",
+        _ => {
+            "SELECT (SELECT sum(blks_read) FROM pg_stat_database), \
+             buffers_checkpoint + buffers_clean + buffers_backend, buffers_backend_fsync FROM pg_stat_bgwriter"
+        }
+    };
+    let files = client.query(files)?;
+    let log = match version {
+        180_000.. => Rows::new(),
+        _ => client.query("SELECT wal_write, wal_sync FROM pg_stat_wal")?,
+    };
+    Ok(StorageCounts {
+        reads: number(&files, 0),
+        writes: number(&files, 1) + number(&log, 0),
+        syncs: number(&files, 2) + number(&log, 1),
+    })
+}
+
+/// Returns a number of the first row; 0 without it.
+fn number(rows: &Rows, column: usize) -> u64 {
+    let value = rows.first().and_then(|row| row.get(column)?.as_deref());
+    value.and_then(|text| text.parse().ok()).unwrap_or(0)
 }

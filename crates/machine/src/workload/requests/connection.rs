@@ -37,6 +37,11 @@ impl<'a> Connection<'a> {
         self.stream.server_process
     }
 
+    /// Makes the server publish what it counted for this connection.
+    pub(super) fn publish_counters(&mut self) -> Result<()> {
+        self.plan.protocol.publish_counters(&mut self.stream)
+    }
+
     /// Reads the replies to `sent`, and nothing else.
     fn replies(&mut self, sent: &[SentRequest]) -> Result<()> {
         for request in sent {

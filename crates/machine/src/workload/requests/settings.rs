@@ -13,18 +13,22 @@ use crate::workload::client::one;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RequestsSettings {
-    /// The protocol's name.
+    /// The protocol: `resp` (Redis, Valkey), `http` (HTTP/1.1), `memcached` (text and meta commands), `mysql` (MySQL,
+    /// MariaDB) or `postgresql`.
     pub(super) protocol: String,
-    /// Connections to each server.
+    /// Connections to each server, at most 1024.
     #[serde(default = "one")]
     pub(super) connections: u32,
-    /// Client threads, which share the connections.
+    /// Client threads that share the connections. A thread sends to all its connections, then reads their replies,
+    /// which suits servers with an event loop. Transactions that wait for each other's locks need a thread per
+    /// connection. With several threads, client and servers have all processors, and slices take 2 ms.
     #[serde(default = "one")]
     pub(super) threads: u32,
-    /// Requests that a connection sends before it reads their replies.
+    /// Requests that a connection sends before it reads their replies; `mysql` and `postgresql` have no more than 1.
     #[serde(default = "one")]
     pub(super) pipeline: u32,
-    /// Whether the server prepares each statement once a connection.
+    /// Whether statements are prepared once per connection, with values sent in binary form (`mysql`) or as text
+    /// (`postgresql`, where quotation marks around a placeholder alone are dropped).
     #[serde(default)]
     pub(super) prepared: bool,
     /// Transactions of each connection in one slice; with 0, perfquilt chooses the number.
@@ -33,26 +37,31 @@ pub(super) struct RequestsSettings {
     /// Transactions counted by the counting meters per restart; with 0, perfquilt chooses the number.
     #[serde(default)]
     pub(super) count_transactions: u32,
-    /// Random values in requests, by name.
+    /// `[requests.parameters]`: random values in requests, by name.
     #[serde(default)]
     pub(super) parameters: BTreeMap<String, ParameterSettings>,
-    /// Requests that create the data, in this order.
+    /// `[[requests.prepare]]`: requests that create the data, in this order. Workloads with the same `prepare` share
+    /// their data.
     #[serde(default)]
     pub(super) prepare: Vec<StepSettings>,
-    /// Whether the server stores the data on disk, so that it is created once and copied to every start; the default
-    /// depends on the protocol.
+    /// Whether the server stores its data on disk, so that `prepare` runs once and its result is copied to every
+    /// start; by default `true` for `mysql` and `postgresql`, in a database of the workload's own. Otherwise
+    /// `prepare` runs after every start.
     #[serde(default)]
     pub(super) stored: Option<bool>,
-    /// Requests to every started server, in this order.
+    /// `[[requests.after_start]]`: requests to every started server, in this order.
     #[serde(default)]
     pub(super) after_start: Vec<StepSettings>,
-    /// The transactions that are timed.
+    /// `[[requests.transaction]]`: the transactions that are timed, a mix by weight.
     #[serde(default)]
     pub(super) transaction: Vec<TransactionSettings>,
-    /// Scripts of pgbench that are timed, each a transaction: `PATH`, or `PATH@WEIGHT`.
+    /// Scripts of pgbench below `bench-config/`, each a transaction: `PATH` or `PATH@WEIGHT` (only `postgresql`).
+    /// They have statements, `\set` of arithmetic with numbers or of one of `random`, `random_zipfian`,
+    /// `random_gaussian` and `random_exponential`, and `:name`. Another command, or arithmetic with a random value,
+    /// is an error with file and line.
     #[serde(default)]
     pub(super) pgbench: Vec<String>,
-    /// Numbers that these scripts use as variables, such as `scale`.
+    /// Numbers that these scripts use as variables: `{ scale = 10 }`.
     #[serde(default)]
     pub(super) variables: BTreeMap<String, f64>,
 }
@@ -64,7 +73,7 @@ pub(super) struct TransactionSettings {
     /// How often it runs, in proportion to the other transactions.
     #[serde(default = "one")]
     pub(super) weight: u32,
-    /// Its requests, in this order.
+    /// Its requests, in this order: texts to send, or tables.
     pub(super) requests: Vec<RequestSettings>,
 }
 
@@ -83,7 +92,7 @@ fn once() -> u64 {
     1
 }
 
-/// A request: a table, or the text to send.
+/// A request: a table ([`RequestTable`]), or the text to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestSettings {
     /// The command, statement or request line.
@@ -129,11 +138,17 @@ impl<'de> Deserialize<'de> for RequestSettings {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RequestTable {
+    /// `resp`: the words of a command, with quotation marks as in a shell; `http`: `GET /path`; `memcached`: a
+    /// command without the length of its data; `mysql`: a statement; `postgresql`: a statement, or several where they
+    /// are not prepared.
     send: String,
+    /// `http` and `memcached`: the data, whose length perfquilt adds; `resp`: a last word.
     #[serde(default)]
     body: Option<String>,
+    /// `http`: lines `Name: value`.
     #[serde(default)]
     headers: Vec<String>,
+    /// The expected reply. Any other reply, and every error, fails the block.
     #[serde(default)]
     expect: Expect,
 }
@@ -171,19 +186,19 @@ pub(super) struct ParameterSettings {
     pub(super) from: Option<i64>,
     /// The largest integer.
     pub(super) to: Option<i64>,
-    /// How integers are distributed.
+    /// How integers are distributed; by default `uniform`. `gaussian` and `exponential` are pgbench's.
     pub(super) distribution: Option<DistributionName>,
-    /// The distribution's shape.
+    /// The distribution's shape: by default 1 for `zipf` and 2.5 for `gaussian` and `exponential`.
     pub(super) shape: Option<f64>,
     /// The first of consecutive integers.
     pub(super) sequence: Option<i64>,
     /// The length of a random text.
     pub(super) length: Option<u32>,
-    /// The characters of a random text.
+    /// The characters of a random text; by default a-z and 0-9.
     pub(super) characters: Option<String>,
     /// Texts of which one is drawn.
     pub(super) choices: Option<Vec<String>>,
-    /// The least number of digits of an integer, filled with zeros.
+    /// The minimum number of digits of an integer, filled with zeros.
     pub(super) width: Option<u8>,
 }
 

@@ -115,6 +115,9 @@ trait Runner {
         scripts: &Arc<Vec<Script>>,
         transactions: Range<usize>,
     ) -> Result<Duration>;
+
+    /// Makes the server with an index publish what it counted for its connections.
+    fn publish_counters(&mut self, server: usize) -> Result<()>;
 }
 
 /// All connections of all servers, used by the calling thread.
@@ -139,14 +142,29 @@ impl Runner for SingleThread<'_> {
         )?;
         Ok(started.elapsed())
     }
+
+    fn publish_counters(&mut self, server: usize) -> Result<()> {
+        publish_counters(&mut self.servers[server])
+    }
+}
+
+fn publish_counters(connections: &mut [Connection<'_>]) -> Result<()> {
+    connections
+        .iter_mut()
+        .try_for_each(Connection::publish_counters)
 }
 
 /// The job of the threads of a burst.
 #[derive(Clone)]
 struct Job {
     server: usize,
-    scripts: Arc<Vec<Script>>,
-    transactions: Range<usize>,
+    work: Work,
+}
+
+#[derive(Clone)]
+enum Work {
+    Transactions(Arc<Vec<Script>>, Range<usize>),
+    PublishCounters,
 }
 
 /// Threads with some of the connections each.
@@ -159,12 +177,13 @@ impl Runner for Threads<'_> {
         scripts: &Arc<Vec<Script>>,
         transactions: Range<usize>,
     ) -> Result<Duration> {
-        let job = Job {
-            server,
-            scripts: Arc::clone(scripts),
-            transactions,
-        };
-        self.0.run(job).map(|time| time.wall)
+        let work = Work::Transactions(Arc::clone(scripts), transactions);
+        self.0.run(Job { server, work }).map(|time| time.wall)
+    }
+
+    fn publish_counters(&mut self, server: usize) -> Result<()> {
+        let work = Work::PublishCounters;
+        self.0.run(Job { server, work }).map(drop)
     }
 }
 
@@ -273,9 +292,14 @@ impl Measurement<'_> {
                 scope.spawn(move || {
                     placement.settle_this_thread(threads);
                     burst.serve(|job: &Job| {
-                        let scripts = &job.scripts[thread * each..(thread + 1) * each];
                         let own = &mut connections[job.server];
-                        run(own, scripts, job.transactions.clone(), pipeline)
+                        match &job.work {
+                            Work::Transactions(scripts, transactions) => {
+                                let scripts = &scripts[thread * each..(thread + 1) * each];
+                                run(own, scripts, transactions.clone(), pipeline)
+                            }
+                            Work::PublishCounters => publish_counters(own),
+                        }
                     });
                 });
             }
@@ -312,11 +336,26 @@ impl Measurement<'_> {
             let one = median(recent.into_iter().flatten().flatten(), turn.per_slice);
             turn = Turn::choose(one, least, self.settings);
         }
-        let rounds = rounds.measure(
-            block,
+        let publish = |runner: &mut dyn Runner| {
+            let asked = if block.reads_storage() { servers } else { &[] };
+            for (index, server) in asked.iter().enumerate() {
+                let published = runner.publish_counters(index);
+                published.map_err(|error| ClientFailure {
+                    point: Some(server.point),
+                    error,
+                })?;
+            }
+            Ok::<(), ClientFailure>(())
+        };
+        publish(runner)?;
+        block.slices_begin();
+        let rounds = rounds.repeat(
+            block.seconds,
             MIN_ROUNDS,
             &mut take_turns(servers, runner, &mut generated, turn),
         )?;
+        publish(runner)?;
+        block.slices_end();
         Ok(self.block_slices(servers, &rounds, turn))
     }
 

@@ -67,6 +67,7 @@ pub(in crate::experiment) struct Row {
     pub block_seconds: f64,
     pub binary: Option<String>,
     pub count_meters: Vec<Meter>,
+    pub reads_storage: bool,
     pub most_servers: usize,
     pub blocks: Vec<RowBlock>,
     /// The folder for results.
@@ -112,6 +113,7 @@ impl Row {
             block_seconds: setup.block_seconds,
             binary: setup.binary.clone(),
             count_meters: setup.count_meters.clone(),
+            reads_storage: setup.reads_storage,
             most_servers: setup.servers,
             blocks: Vec::new(),
             results: PathBuf::new(),

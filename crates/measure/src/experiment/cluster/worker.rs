@@ -90,6 +90,7 @@ impl Here {
             release: row.header.release.clone(),
             binary: row.binary.clone(),
             count_meters: row.count_meters.clone(),
+            reads_storage: row.reads_storage,
             servers: row.most_servers,
             lanes: Lanes::Auto,
             unexecuted: Unexecuted::of(&row.header, &row.unexecuted),

@@ -81,6 +81,15 @@ pub trait Protocol: fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// Makes the server publish what it counted for this connection, before its counters are read. Servers that
+    /// publish at once have nothing to do.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's answer.
+    fn publish_counters(&self, _stream: &mut Stream) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns the statements that create the database `name`; `None` if the protocol knows no databases. With
     /// databases, data is created once and copied to every start.
     fn create_database(&self, _name: &str) -> Option<Vec<String>> {

@@ -142,6 +142,15 @@ impl Protocol for Postgresql {
         Ok(())
     }
 
+    fn publish_counters(&self, stream: &mut Stream) -> CheckedResult<()> {
+        // A session publishes its counts at most once a second otherwise.
+        let mut out = Vec::new();
+        message(b'Q', &mut out, |out| {
+            out.extend(b"SELECT pg_stat_force_next_flush()\0");
+        });
+        finish(stream, &out)
+    }
+
     fn create_database(&self, name: &str) -> Option<Vec<String>> {
         Some(vec![format!("CREATE DATABASE {name}")])
     }

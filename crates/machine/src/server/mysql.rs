@@ -1,0 +1,216 @@
+//! Runs MySQL with an initialised data directory and a Unix socket, without network. What it has in common with MariaDB
+//! is in that adapter.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::mariadb::{
+    analyze_tables, check_settings, configuration, incomplete, option, read_storage,
+    sends_greeting, stop_purge,
+};
+use super::running::{ListenAddress, Running, ServerProcess, StartPlan, Stop};
+use super::{
+    AdapterKind, ClientThreads, Instrumentation, Launch, ServerAdapter, StorageReader, command,
+    copy_tree,
+};
+use perfquilt_config::Disk;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::{Progress, Silent};
+use perfquilt_system::process::Command;
+
+/// Part of the identity: changes with the options on the command line.
+const OPTIONS_VERSION: u32 = 1;
+
+/// Timeout of the initialisation.
+const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The databases of clients, which the initialisation creates.
+const DATABASES: &str = "CREATE DATABASE test;\nCREATE DATABASE sbtest;\n";
+
+/// Options with which a commit waits until the disk has stored it, whatever the configuration says.
+const DURABLE_OPTIONS: [&str; 4] = [
+    "--innodb-flush-log-at-trx-commit=1",
+    "--sync-binlog=1",
+    "--innodb-doublewrite=ON",
+    "--innodb-flush-method=fsync",
+];
+
+/// Options for running under valgrind.
+const CALLGRIND_OPTIONS: [&str; 2] = [
+    "--innodb-use-native-aio=0",
+    // Resolving a stack under valgrind takes minutes.
+    "--skip-stack-trace",
+];
+
+/// The function that reads from the client (see MariaDB's), which here has a C++ name.
+const UNCOUNTED: &[&str] = &["vio_read(*"];
+
+/// The adapter `mysql`.
+pub(super) const KIND: AdapterKind = AdapterKind {
+    name: "mysql",
+    check: |server| check_settings(server, "mysql"),
+    adapter: |setup| {
+        let file = setup.server.config.as_deref();
+        let config = file.map(|file| configuration(&setup.bench_config, file));
+        Ok(Box::new(Mysql {
+            bench_config: setup.bench_config.clone(),
+            config: config.transpose()?,
+            disk: setup.server.disk,
+            start_seconds: setup.server.start_seconds,
+            logs: setup.logs.clone(),
+        }))
+    },
+};
+
+/// Runs `bin/mysqld` of a built server.
+#[derive(Debug)]
+struct Mysql {
+    bench_config: PathBuf,
+    config: Option<PathBuf>,
+    disk: Disk,
+    start_seconds: f64,
+    logs: PathBuf,
+}
+
+/// Returns a file of the built server.
+fn part(server: &Path, name: &str) -> Result<PathBuf> {
+    let path = server.join(name);
+    if path.exists() {
+        Ok(path)
+    } else {
+        Err(incomplete(server, name))
+    }
+}
+
+impl Mysql {
+    /// Returns the program and the options of every run, including the initialisation. The configuration file must
+    /// come first.
+    fn common(&self, server: &Path, data: &Path) -> Result<Vec<OsString>> {
+        let messages = part(server, "share/english/errmsg.sys")?;
+        let messages = messages.ancestors().nth(2).unwrap_or(server);
+        let mut words: Vec<OsString> = vec![
+            part(server, "bin/mysqld")?.into(),
+            match &self.config {
+                Some(file) => option("--defaults-file=", file),
+                None => "--no-defaults".into(),
+            },
+            option("--datadir=", data),
+            option("--lc-messages-dir=", messages),
+            option("--character-sets-dir=", &part(server, "share/charsets")?),
+            // Keep the server from loading plugins and from using files of the compiled-in folders.
+            option("--plugin-dir=", data),
+            option("--tmpdir=", data),
+            option("--secure-file-priv=", data),
+        ];
+        if rustix::process::geteuid().is_root() {
+            // It refuses to run as root without this option.
+            words.push("--user=root".into());
+        }
+        Ok(words)
+    }
+}
+
+impl ServerAdapter for Mysql {
+    fn identity(&self) -> Result<String> {
+        let mut digest = Sha256::new();
+        digest.update(format!("mysql {OPTIONS_VERSION}\n"));
+        if self.disk == Disk::Durable {
+            digest.update(format!("{DURABLE_OPTIONS:?}\n"));
+        }
+        if let Some(file) = &self.config {
+            digest.update(std::fs::read(file).map_err(|e| Error::io("read", file, &e))?);
+        }
+        Ok(hex::encode(digest.finalize()))
+    }
+
+    fn prepare(&self, server: &Path, data: &Path, progress: &dyn Progress) -> Result<()> {
+        let words = self.common(server, data)?;
+        let step = progress.begin("initialize", None);
+        // The folder of the data must be empty.
+        let statements = tempfile::NamedTempFile::new()
+            .map_err(|e| Error::io("create a file in", &std::env::temp_dir(), &e))?;
+        std::fs::write(statements.path(), DATABASES)
+            .map_err(|e| Error::io("write", statements.path(), &e))?;
+        // Makes a user `root` without a password.
+        let output = Command::new(&words[0])
+            .args(&words[1..])
+            .arg("--initialize-insecure")
+            .arg(option("--init-file=", statements.path()))
+            .directory(server)
+            .run_within(INITIALIZE_TIMEOUT)?;
+        if !output.success() {
+            return Err(Error::bench(format!(
+                "the server could not fill an empty data directory (initialisation {})",
+                output.describe_exit()
+            ))
+            .details(output.tail(14)));
+        }
+        step.finish("");
+        Ok(())
+    }
+
+    fn start(&self, launch: &Launch<'_>) -> Result<Running> {
+        let data = launch.dir.join("data");
+        match launch.template {
+            Some(template) => copy_tree(template, &data)?,
+            None if data.exists() => {}
+            None => {
+                std::fs::create_dir_all(&data).map_err(|e| Error::io("create", &data, &e))?;
+                self.prepare(launch.server, &data, &Silent)?;
+            }
+        }
+        let address = ListenAddress::new(launch.dir, None)?;
+        let mut words = self.common(launch.server, &data)?;
+        words.extend([
+            "--skip-networking".into(),
+            option("--socket=", &address.socket),
+            option("--pid-file=", &launch.dir.join("server.pid")),
+        ]);
+        if self.disk == Disk::Durable {
+            words.extend(DURABLE_OPTIONS.map(OsString::from));
+        }
+        if launch.filling {
+            words.push("--innodb-fast-shutdown=0".into());
+        }
+        let is_callgrind = matches!(launch.instrumentation, Instrumentation::Callgrind { .. });
+        if is_callgrind {
+            words.extend(CALLGRIND_OPTIONS.map(OsString::from));
+        }
+        let values = command::placeholder_values(launch, &address, &self.bench_config);
+        let plan = StartPlan {
+            launch,
+            words,
+            env: BTreeMap::new(),
+            address,
+            stop: Stop::Signal { may_kill: false },
+            process: ServerProcess::Group,
+            start_seconds: self.start_seconds,
+            kept_logs: self.logs.clone(),
+            uncounted: UNCOUNTED,
+            values,
+        };
+        let mut running = Running::begin(plan, &mut |endpoint| Ok(sends_greeting(endpoint)))?;
+        if is_callgrind {
+            let snapshot = stop_purge(&running.endpoint).map_err(|error| running.explain(error))?;
+            running.hold(snapshot);
+        }
+        Ok(running)
+    }
+
+    fn settle(&self, running: &mut Running) -> Result<()> {
+        analyze_tables(&running.endpoint)
+    }
+
+    fn client_threads(&self) -> ClientThreads {
+        // This function reads and executes one command of a client; background threads never run it.
+        ClientThreads::WithFunction("do_command")
+    }
+
+    fn storage_reader(&self) -> Option<StorageReader> {
+        Some(read_storage)
+    }
+}

@@ -1,0 +1,202 @@
+//! Sentences about the server's own tests.
+
+use super::number::grouped;
+use perfquilt_model::server_tests::{PointTests, TestFailure};
+
+/// Number of tests that a sentence names.
+const MOST_NAMED: usize = 5;
+
+/// Says how the tests of a patch go: `1,053 tests pass, no new failures`. Names in it are raw.
+pub fn of_patch(tests: &PointTests) -> String {
+    let mut text = pass(tests.passed);
+    match tests.new.as_slice() {
+        [] => text += ", no new failures",
+        [failure] => text += &format!(", 1 new failure: {}", failure.name),
+        several => {
+            text += &format!(
+                ", {} new failures: {}",
+                grouped(several.len() as f64),
+                names(several)
+            );
+        }
+    }
+    for (failures, what) in [
+        (&tests.earlier, "because of an earlier patch"),
+        (&tests.known, "on the release too"),
+    ] {
+        match failures.len() as u64 {
+            0 => {}
+            1 => text += &format!("; 1 fails {what}"),
+            several => text += &format!("; {} fail {what}", grouped(several as f64)),
+        }
+    }
+    if !tests.flaky.is_empty() {
+        text += &format!("; {}", flaky(tests.flaky.len()));
+    }
+    for failure in tests.unclear.iter().take(MOST_NAMED) {
+        text += &format!("; unclear: {}", runs(failure));
+    }
+    if tests.unclear.len() > MOST_NAMED {
+        text += &format!(" and {} more", tests.unclear.len() - MOST_NAMED);
+    }
+    match tests.lost.as_slice() {
+        [] => {}
+        [name] => text += &format!("; {name} no longer runs"),
+        several => {
+            let named = several.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>();
+            let more = match several.len() - named.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            text += &format!("; no longer run: {}{more}", named.join(", "));
+        }
+    }
+    match tests.fixed.as_slice() {
+        [] => {}
+        [name] => text += &format!("; {name} passes and did not before"),
+        several => text += &format!("; {} pass that did not before", several.len()),
+    }
+    text
+}
+
+/// Says how the tests of the bare release go: `On the release 1,053 tests pass, 2 fail, 1 is flaky and 236 are skipped`.
+pub fn of_release(tests: &PointTests) -> String {
+    let mut parts = vec![pass(tests.passed)];
+    match tests.known.len() as u64 {
+        0 => {}
+        1 => parts.push("1 fails".to_owned()),
+        several => parts.push(format!("{} fail", grouped(several as f64))),
+    }
+    if !tests.flaky.is_empty() {
+        parts.push(flaky(tests.flaky.len()));
+    }
+    match tests.skipped {
+        0 => {}
+        1 => parts.push("1 is skipped".to_owned()),
+        several => parts.push(format!("{} are skipped", grouped(several as f64))),
+    }
+    let last = parts.pop().unwrap_or_default();
+    let joined = if parts.is_empty() {
+        last
+    } else {
+        format!("{} and {last}", parts.join(", "))
+    };
+    format!("On the release {joined}")
+}
+
+/// Says in how many runs a test failed: `main.x fails in 1 of 4 runs`.
+pub fn runs_here(failure: &TestFailure) -> String {
+    format!(
+        "{} fails in {} of {} runs",
+        failure.name, failure.failed, failure.runs
+    )
+}
+
+/// Says in how many runs a test failed with a patch and without: `main.x fails in 4 of 4 runs, on the release in 0 of 4`.
+pub fn runs(failure: &TestFailure) -> String {
+    let here = runs_here(failure);
+    match failure.base_runs {
+        0 => format!("{here}; the release does not run it"),
+        base => format!(
+            "{here}, on the release in {} of {base}",
+            failure.base_failed
+        ),
+    }
+}
+
+fn pass(count: u64) -> String {
+    match count {
+        0 => "no test passes".to_owned(),
+        1 => "1 test passes".to_owned(),
+        several => format!("{} tests pass", grouped(several as f64)),
+    }
+}
+
+fn flaky(count: usize) -> String {
+    match count {
+        1 => "1 is flaky".to_owned(),
+        several => format!("{several} are flaky"),
+    }
+}
+
+fn names(failures: &[TestFailure]) -> String {
+    let named: Vec<&str> = failures
+        .iter()
+        .take(MOST_NAMED)
+        .map(|failure| failure.name.as_str())
+        .collect();
+    match failures.len() - named.len() {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perfquilt_model::point::Point;
+
+    fn failure(name: &str) -> TestFailure {
+        TestFailure {
+            name: name.to_owned(),
+            failed: 4,
+            runs: 4,
+            base_failed: 0,
+            base_runs: 4,
+        }
+    }
+
+    fn tests(passed: u64, new: &[&str]) -> PointTests {
+        PointTests {
+            point: Point::Step(1),
+            passed,
+            skipped: 236,
+            new: new.iter().map(|name| failure(name)).collect(),
+            earlier: Vec::new(),
+            known: Vec::new(),
+            flaky: Vec::new(),
+            unclear: Vec::new(),
+            lost: Vec::new(),
+            fixed: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_patch_in_one_sentence() {
+        assert_eq!(
+            of_patch(&tests(1053, &[])),
+            "1,053 tests pass, no new failures"
+        );
+        let mut some = tests(1, &["a", "b", "c", "d", "e", "f"]);
+        some.known = vec![failure("k")];
+        some.flaky = vec![failure("x"), failure("y")];
+        some.unclear = vec![TestFailure {
+            failed: 1,
+            ..failure("u")
+        }];
+        some.lost = vec!["gone".to_owned()];
+        some.fixed = vec!["better".to_owned()];
+        assert_eq!(
+            of_patch(&some),
+            "1 test passes, 6 new failures: a, b, c, d, e and 1 more; 1 fails on the release too; 2 are flaky; \
+             unclear: u fails in 1 of 4 runs, on the release in 0 of 4; gone no longer runs; \
+             better passes and did not before"
+        );
+    }
+
+    #[test]
+    fn the_release_in_one_sentence() {
+        let mut release = tests(1053, &[]);
+        assert_eq!(
+            of_release(&release),
+            "On the release 1,053 tests pass and 236 are skipped"
+        );
+        release.known = vec![failure("a"), failure("b")];
+        release.flaky = vec![failure("c")];
+        release.skipped = 0;
+        assert_eq!(
+            of_release(&release),
+            "On the release 1,053 tests pass, 2 fail and 1 is flaky"
+        );
+    }
+}
