@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::{COVERAGE, FALSE_POSITIVES, Real, Simulated, family, plot, scenario};
 use perfquilt_model::error::Result;
+use perfquilt_report::wrap;
 
 fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
@@ -116,6 +117,9 @@ impl Simulated {
     }
 }
 
+/// Width of a promise in columns: with its figure and the longest limits, a line has 80.
+const NAME: usize = 53;
+
 /// Returns the summary for a terminal: one line per scenario and per check, and the limits.
 pub fn text(simulated: &Simulated) -> String {
     let mut text = format!(
@@ -135,11 +139,20 @@ pub fn text(simulated: &Simulated) -> String {
             family.blocks,
         );
     }
-    let _ = writeln!(text, "\n{:<58} {:>7}  limits", "promise", "found");
+    let _ = writeln!(text, "\n{:<NAME$} {:>7}  limits", "promise", "found");
     for check in &simulated.checks {
-        let name: String = check.name.chars().take(58).collect();
+        let mut name = wrap(&check.name, NAME);
+        let last = name.pop().unwrap_or_default();
+        for line in name {
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
         let limits = format!("{} to {}", percent(check.least), percent(check.most));
-        let _ = writeln!(text, "{name:<58} {:>7}  {limits}", percent(check.share));
+        let _ = writeln!(
+            text,
+            "{:<NAME$} {:>7}  {limits}",
+            last.trim_end(),
+            percent(check.share)
+        );
     }
     let _ = writeln!(
         text,
