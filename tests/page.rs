@@ -211,7 +211,7 @@ fn overhang(folder: &Path, file: &Path, width: u32) -> i64 {
 fn pages_fit_a_phone() {
     let folder = tempfile::tempdir().unwrap();
     let file = page(folder.path());
-    for width in [390, 1200] {
+    for width in [360, 1200] {
         assert_eq!(overhang(folder.path(), &file, width), 0, "{width}");
     }
 }

@@ -10,11 +10,23 @@ use common::TestEnvironment;
 
 /// Runs the tool in a terminal of `columns`; everything that was written to it, and the exit code.
 fn at_a_terminal(environment: &TestEnvironment, columns: usize, line: &str) -> (String, i32) {
+    at_a_terminal_of(environment, (columns, 40), "", line)
+}
+
+/// Runs the tool like [`at_a_terminal`], in one of `columns` and `rows`, and with further variables.
+fn at_a_terminal_of(
+    environment: &TestEnvironment,
+    (columns, rows): (usize, usize),
+    variables: &str,
+    line: &str,
+) -> (String, i32) {
     let tool = env!("CARGO_BIN_EXE_perfquilt");
     let output = environment
         .hermetic("script", &environment.workspace())
         .args(["--quiet", "--return", "--flush", "--command"])
-        .arg(format!("stty cols {columns} rows 40; '{tool}' {line}"))
+        .arg(format!(
+            "stty cols {columns} rows {rows}; {variables} '{tool}' {line}"
+        ))
         .arg("/dev/null")
         .env("TERM", "xterm-256color")
         .env("LC_ALL", "C.UTF-8")
@@ -99,4 +111,40 @@ fn nobody_has_to_read_standard_error() {
     let mut command = environment.command(&["status"]);
     let status = command.stdout(Stdio::null()).stderr(writer).status();
     assert_eq!(status.unwrap().code(), Some(3));
+}
+
+#[test]
+fn a_long_report_goes_through_the_pager() {
+    let environment = TestEnvironment::with_fixture("toy");
+    assert_eq!(environment.run(&["run", "--blocks", "3"]).code, Some(0));
+    let shown = |rows: usize, variables: &str, line: &str| {
+        let (text, code) = at_a_terminal_of(&environment, (80, rows), variables, line);
+        assert_eq!(code, 0, "{text}");
+        assert!(text.contains("the whole series"), "{text}");
+        text.lines()
+            .filter(|line| line.starts_with("paged:"))
+            .count()
+    };
+    let pager = "PAGER='sed s/^/paged:/'";
+    assert!(shown(5, pager, "history") >= 5);
+    // A pager that reads keys is in the foreground of the terminal, and perfquilt afterwards.
+    let foreground = "PAGER='ps -o stat= -p $$ | grep -q + && sed s/^/paged:/ || cat'";
+    assert!(
+        shown(
+            5,
+            foreground,
+            "history; perfquilt_after=$(ps -o stat= -p $$); echo $perfquilt_after | grep -q +"
+        ) >= 5
+    );
+    assert_eq!(shown(40, pager, "history"), 0);
+    assert_eq!(shown(5, pager, "history --no-pager"), 0);
+    assert_eq!(shown(5, pager, "history | cat"), 0);
+    for none in [
+        "PAGER=",
+        "PAGER=cat",
+        "PAGER=no-such-program",
+        "PERFQUILT_PAGER=cat PAGER=false",
+    ] {
+        assert_eq!(shown(5, none, "history"), 0, "{none}");
+    }
 }

@@ -113,6 +113,14 @@ fn cluster_checks(context: &Context, workspace: &Workspace, on: &str) -> Vec<Che
     checks
 }
 
+/// Appends `head` and `words`, wrapped beside it.
+fn entry(text: &mut String, head: &str, words: &str, columns: usize) {
+    let indent = head.chars().count();
+    let lines = wrap(words, columns.saturating_sub(indent).max(20));
+    let lines: Vec<&str> = lines.iter().map(|line| line.trim_end()).collect();
+    let _ = writeln!(text, "{head}{}", lines.join(&format!("\n{:indent$}", "")));
+}
+
 fn text(examination: &DoctorReport, checks: &[Check], columns: usize) -> String {
     let mut text = String::from("programs and packages\n");
     let found = &examination.packages;
@@ -137,10 +145,12 @@ fn text(examination: &DoctorReport, checks: &[Check], columns: usize) -> String 
             "  {state:<7}  {:<name$}  {shown:<version$}  ",
             found.package
         );
-        let indent = head.chars().count();
-        let room = columns.saturating_sub(indent).max(20);
-        let lines = wrap(&format!("{}{need}", found.purpose), room);
-        let _ = writeln!(text, "{head}{}", lines.join(&format!("\n{:indent$}", "")));
+        entry(
+            &mut text,
+            &head,
+            &format!("{}{need}", found.purpose),
+            columns,
+        );
     }
     let machine = &examination.machine;
     let _ = writeln!(text, "\nthis machine");
@@ -171,21 +181,24 @@ fn text(examination: &DoctorReport, checks: &[Check], columns: usize) -> String 
     };
     let _ = writeln!(text, "  RAM disk   {ram_disk}");
     if machine.counters.is_empty() {
-        let _ = writeln!(
-            text,
-            "  counting   no readable hardware counters: valgrind counts instructions and simulates\n             \
-             the instruction cache; cycles, branch_misses and frontend_bound are unavailable"
-        );
+        let words = "no readable hardware counters: valgrind counts instructions and simulates the instruction \
+                     cache; cycles, branch_misses and frontend_bound are unavailable";
+        entry(&mut text, "  counting   ", words, columns);
     }
     for (place, (meter, events)) in machine.counters.iter().enumerate() {
         let head = if place == 0 { "counting" } else { "" };
-        let _ = writeln!(text, "  {head:<10} {meter}: {events}");
+        entry(
+            &mut text,
+            &format!("  {head:<10} "),
+            &format!("{meter}: {events}"),
+            columns,
+        );
     }
     let sandbox = match &machine.no_sandbox {
         None => "works (bubblewrap)".to_owned(),
         Some(why) => format!("none, so untrusted patches are not run: {why}"),
     };
-    let _ = writeln!(text, "  sandbox    {sandbox}");
+    entry(&mut text, "  sandbox    ", &sandbox, columns);
     if !examination.caches.is_empty() {
         let _ = writeln!(text, "\ncaches");
         let width = examination.caches.iter().map(|held| held.what.len()).max();
@@ -210,12 +223,8 @@ fn text(examination: &DoctorReport, checks: &[Check], columns: usize) -> String 
             .unwrap_or(0);
         for check in checks {
             let state = if check.ok { "ok" } else { "FAILED" };
-            let _ = writeln!(
-                text,
-                "  {state:<6}  {:<width$}  {}",
-                check.what,
-                plain(&check.found)
-            );
+            let head = format!("  {state:<6}  {:<width$}  ", check.what);
+            entry(&mut text, &head, &plain(&check.found), columns);
         }
     }
     if let Some(release) = &examination.release {

@@ -137,5 +137,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             text.map_err(|error| Error::internal(format!("cannot write JSON: {error}")))? + "\n"
         }
     };
+    if arguments.output.is_none() && format == HistoryFormat::Terminal {
+        return context.output.page(&text);
+    }
     deliver(context, arguments.output.as_deref(), &text)
 }

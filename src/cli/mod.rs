@@ -8,6 +8,7 @@ mod build;
 mod calibrate;
 mod choices;
 mod clean;
+mod compare;
 mod completions;
 mod doctor;
 mod edit;
@@ -19,6 +20,7 @@ mod lint;
 mod man;
 mod output;
 mod output_file;
+mod pager;
 mod plain;
 mod post;
 mod profile;
@@ -77,6 +79,9 @@ pub struct Global {
     /// Log every program that is started on standard error
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
+    /// Do not pipe long reports into a pager
+    #[arg(long, global = true)]
+    no_pager: bool,
     /// Colour: auto, always or never
     #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
     color: ColorChoice,
@@ -119,6 +124,8 @@ enum Command {
     Report(report::Arguments),
     /// Show what each patch was worth over releases and time
     History(history::Arguments),
+    /// Compare two experiments patch by patch
+    Compare(compare::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),
     /// Compare two servers function by function
@@ -304,6 +311,7 @@ fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
         Command::Bench(arguments) => bench::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),
         Command::History(arguments) => history::run(context, &arguments),
+        Command::Compare(arguments) => compare::run(context, &arguments),
         Command::Analyse(arguments) => analyse::run(context, &arguments),
         Command::Profile(arguments) => profile::run(context, &arguments),
         Command::Bisect(arguments) => return bisect::run(context, &arguments),

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::Global;
+use super::pager;
 use super::plain::plain;
 use super::terminal::Terminal;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -17,6 +18,8 @@ pub struct Output {
     terminal: Terminal,
     color: bool,
     json: bool,
+    /// Whether long reports may go through a pager.
+    pages: bool,
 }
 
 impl Output {
@@ -38,6 +41,7 @@ impl Output {
             terminal: Terminal::new(columns, global.quiet),
             color,
             json: global.json,
+            pages: !global.no_pager && !global.json,
         }
     }
 
@@ -79,6 +83,17 @@ impl Output {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Prints `text` like [`Output::print`], through the user's pager if it is longer than the terminal.
+    ///
+    /// # Errors
+    /// Those of [`Output::print`].
+    pub fn page(&self, text: &str) -> Result<()> {
+        if self.pages && pager::page(text) {
+            return Ok(());
+        }
+        self.print(text)
     }
 
     /// Prints `value` as one JSON document on standard output.

@@ -204,13 +204,16 @@ fn show(
 ) -> Result<()> {
     let output = &context.output;
     match format {
-        TextFormat::Terminal => output.print(&perfquilt_report::rebase::terminal(
+        TextFormat::Terminal => output.page(&perfquilt_report::rebase::terminal(
             report,
             output.width(),
             output.color(),
             arguments.conflicts,
         )),
-        TextFormat::Markdown => output.print(&perfquilt_report::rebase::markdown(report)),
+        TextFormat::Markdown => output.print(&perfquilt_report::rebase::markdown(
+            report,
+            arguments.conflicts,
+        )),
         TextFormat::Json => output.print_json(report),
     }
 }

@@ -103,6 +103,9 @@ fn advice(next: &NextStep, patches: usize) -> String {
             format!("`perfquilt refresh {version}` writes the edit branch back to the series")
         }
         NextStep::Doctor => "`perfquilt doctor` shows what this machine lacks to build".to_owned(),
+        NextStep::Run { .. } if patches == 0 => {
+            "`perfquilt import SOURCE` imports patches (or edit patches/ and series)".to_owned()
+        }
         NextStep::Run { points, unbuilt } => {
             let builds = match unbuilt {
                 0 => String::new(),

@@ -20,11 +20,15 @@ pub(super) struct Snapshot {
     pub past: Vec<Job>,
 }
 
-/// The page's refresh interval, in seconds.
+/// The refresh interval in seconds of a page that refreshes itself.
 const REFRESH: u32 = 5;
 
-/// Renders the page as HTML.
-pub(super) fn html(snapshot: &Snapshot) -> String {
+/// The query of the page that refreshes itself. The plain page does not: whoever reads it with a screen reader or keyboard
+/// would lose the place every time (WCAG 2.2, 2.2.1).
+pub(super) const REFRESHING: &str = "refresh";
+
+/// Renders the page as HTML; `refreshing` makes browsers reload it every few seconds.
+pub(super) fn html(snapshot: &Snapshot, refreshing: bool) -> String {
     let title = format!("perfquilt: {}", snapshot.repository);
     let body = html! {
         header { h1 { "perfquilt serves " (Name(&snapshot.repository)) } }
@@ -38,9 +42,15 @@ pub(super) fn html(snapshot: &Snapshot) -> String {
                 @if snapshot.past.is_empty() { p.soft { "None yet." } } @else { (past(snapshot)) }
             }
         }
-        footer { p { "Refreshes every " (REFRESH) " seconds." } }
+        footer { p {
+            @if refreshing {
+                "Refreshes every " (REFRESH) " seconds. " a href="?" { "Stop" }
+            } @else {
+                a href={ "?" (REFRESHING) } { "Refresh every " (REFRESH) " seconds" }
+            }
+        } }
     };
-    perfquilt_report::page(&title, Some(REFRESH), &body)
+    perfquilt_report::page(&title, refreshing.then_some(REFRESH), &body)
 }
 
 fn open(snapshot: &Snapshot) -> Markup {
@@ -80,7 +90,7 @@ fn open(snapshot: &Snapshot) -> Markup {
             tbody { @for (place, job) in snapshot.open.iter().enumerate() { (line(place, job)) } }
         }
     };
-    perfquilt_report::scroll("Running and waiting", &table)
+    perfquilt_report::scroll("Jobs that are running and waiting", &table)
 }
 
 fn past(snapshot: &Snapshot) -> Markup {
@@ -107,7 +117,7 @@ fn past(snapshot: &Snapshot) -> Markup {
             tbody { @for job in &snapshot.past { (line(job)) } }
         }
     };
-    perfquilt_report::scroll("Last results", &table)
+    perfquilt_report::scroll("Finished jobs", &table)
 }
 
 /// Renders the same data as JSON.
@@ -191,7 +201,10 @@ mod tests {
             open: vec![job(JobState::Running, hostile)],
             past: vec![job(JobState::Failed, hostile)],
         };
-        let page = html(&snapshot);
+        let refreshing = html(&snapshot, true);
+        assert!(refreshing.contains("<meta http-equiv=\"refresh\" content=\"5\">"));
+        assert!(refreshing.contains("href=\"?\""));
+        let page = html(&snapshot, false);
         assert!(
             !page.contains("<script") && !page.contains('\u{1b}'),
             "{page}"

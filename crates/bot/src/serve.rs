@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -347,7 +347,7 @@ async fn snapshot(shared: &Arc<Shared>) -> Result<page::Snapshot> {
     })
 }
 
-async fn status_page(State(shared): State<Arc<Shared>>) -> Response {
+async fn status_page(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
     match snapshot(&shared).await {
         Ok(snapshot) => {
             let headers = [
@@ -359,7 +359,11 @@ async fn status_page(State(shared): State<Arc<Shared>>) -> Response {
                 (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
                 (header::CACHE_CONTROL, "no-store"),
             ];
-            (headers, page::html(&snapshot)).into_response()
+            (
+                headers,
+                page::html(&snapshot, query.as_deref() == Some(page::REFRESHING)),
+            )
+                .into_response()
         }
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
     }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::{COVERAGE, FALSE_POSITIVES, Real, Simulated, family, plot, scenario};
 use perfquilt_model::error::Result;
+use perfquilt_report::wrap;
 
 fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
@@ -17,7 +18,7 @@ impl Simulated {
             page,
             "## Simulated experiments\n\n\
              {} experiments a scenario, each of {} patches without effect and a control, through the tables, \
-             intervals, adjustments and verdicts of every report. The stopping rule is at work: at most {} \
+             intervals, adjustments and verdicts of every report. The stopping rule applies: at most {} \
              blocks, at least {}, until every interval is ±{} % or narrower; restarts have a standard \
              deviation of {} %. The estimates move with the true effect and nothing else changes with it, \
              so that coverage is the same for patches that have one. {}, seed {}, {:.0} s on {} threads, version \
@@ -40,11 +41,11 @@ impl Simulated {
              {} may, at 5 % nominal.\n\
              - *by hand*: the same when somebody looks after every block and stops as soon as a patch is \
              called faster or slower.\n\
-             - *naive*: the same with Student's test at every look, without Holm's adjustment: what the \
-             rules are there to prevent.\n\
+             - *naive*: the same with Student's test at every look, without Holm's adjustment, which the \
+             rules prevent.\n\
              - *coverage*: the patches' 95 % intervals that hold the true effect; {:.0} to {:.0} % should. \
              *Of the total*: likewise.\n\
-             - *blocks*: measured, of {}; *all used*: experiments that ended for want of blocks.\n",
+             - *blocks*: measured, of {}; *all used*: experiments that used all blocks.\n",
             percent(FALSE_POSITIVES),
             100.0 * COVERAGE.0,
             100.0 * COVERAGE.1,
@@ -73,7 +74,7 @@ impl Simulated {
             let _ = writeln!(page, "- *{}*: {}.", family.scenario, family.description);
         }
         page.push_str(
-            "\nWhat these scenarios do not have, each with experiments of its own and the limits of its promise:\n\n\
+            "\nFurther cases, each with its own experiments and limits:\n\n\
              | simulated | share of | experiments | found | limits |\n|:--|:--|--:|--:|--:|\n",
         );
         for check in &self.checks {
@@ -116,6 +117,9 @@ impl Simulated {
     }
 }
 
+/// Width of a promise in columns: with its figure and the longest limits, a line has 80.
+const NAME: usize = 53;
+
 /// Returns the summary for a terminal: one line per scenario and per check, and the limits.
 pub fn text(simulated: &Simulated) -> String {
     let mut text = format!(
@@ -135,11 +139,20 @@ pub fn text(simulated: &Simulated) -> String {
             family.blocks,
         );
     }
-    let _ = writeln!(text, "\n{:<58} {:>7}  limits", "promise", "found");
+    let _ = writeln!(text, "\n{:<NAME$} {:>7}  limits", "promise", "found");
     for check in &simulated.checks {
-        let name: String = check.name.chars().take(58).collect();
+        let mut name = wrap(&check.name, NAME);
+        let last = name.pop().unwrap_or_default();
+        for line in name {
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
         let limits = format!("{} to {}", percent(check.least), percent(check.most));
-        let _ = writeln!(text, "{name:<58} {:>7}  {limits}", percent(check.share));
+        let _ = writeln!(
+            text,
+            "{:<NAME$} {:>7}  {limits}",
+            last.trim_end(),
+            percent(check.share)
+        );
     }
     let _ = writeln!(
         text,

@@ -32,6 +32,10 @@ impl Workspace {
     /// See [`Workspace::open`].
     pub fn open_with_cache(dir: &Path, cache: PathBuf) -> Result<Self> {
         let start = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
+        if !start.is_dir() {
+            let fault = format!("there is no folder {}", start.display());
+            return Err(Error::usage(fault).hint("`perfquilt init DIR` makes a workspace"));
+        }
         let root = start
             .ancestors()
             .find(|folder| folder.join(CONFIG_FILE).is_file())

@@ -48,6 +48,7 @@
 pub mod bisect;
 mod code_size;
 mod comment;
+pub mod comparison;
 mod escape;
 mod export;
 mod flame_graph;
@@ -80,8 +81,8 @@ use perfquilt_model::observation::Conditions;
 pub use comment::{Notice, PendingApproval, comment};
 pub use export::{EXPORTERS, ExportedReport, Exporter, JSON, ReportData, RequiredInput, TERMINAL};
 pub use flame_graph::flame_graph;
-pub use html::Distribution;
 pub use html::frame::{Name, page, scroll};
+pub use html::{Distribution, comparison_page};
 pub use next::next_command;
 pub use profile::{AnnotatedFunction, ProfileReport, SourceLine, profile, profile_markdown};
 pub use text::{capital, clean, fit, fit_end, is_deceptive, width, wrap};

@@ -499,8 +499,10 @@ fn diff_tone(line: &str) -> &'static str {
     }
 }
 
-/// Returns the report of a rebase as GitHub-flavoured Markdown. Names and source lines cannot introduce markup.
-pub fn markdown(report: &Report) -> String {
+/// Returns the report of a rebase as GitHub-flavoured Markdown. Names and source lines cannot introduce markup. The lines
+/// of every conflict and of every patch that changed are folded unless `lines`.
+pub fn markdown(report: &Report, lines: bool) -> String {
+    let folded = if lines { "<details open>" } else { "<details>" };
     let mut page = String::new();
     let _ = writeln!(
         page,
@@ -553,7 +555,13 @@ pub fn markdown(report: &Report) -> String {
         page.push('\n');
     }
     for patch in report.patches.iter().filter(|p| !p.decisions.is_empty()) {
-        let _ = writeln!(page, "\n### Patch {}: {}", patch.index, code(&patch.name));
+        let _ = writeln!(
+            page,
+            "\n{folded}<summary>Patch {}, {}: {}</summary>",
+            patch.index,
+            patch.status,
+            escape(&patch.name)
+        );
         for decision in &patch.decisions {
             let _ = writeln!(
                 page,
@@ -583,12 +591,13 @@ pub fn markdown(report: &Report) -> String {
             }
         }
         let _ = writeln!(page, "\nOpen it: {}", code(&resolve_command(report, patch)));
+        page.push_str("\n</details>\n");
     }
     let changed = report.patches.iter().filter(|p| !p.range_diff.is_empty());
     for patch in changed {
         let _ = writeln!(
             page,
-            "\n<details><summary>Patch {} changed: {}</summary>",
+            "\n{folded}<summary>Patch {} changed: {}</summary>",
             patch.index,
             escape(&patch.name)
         );

@@ -4,6 +4,7 @@ mod agreement;
 mod change;
 mod closure;
 mod collect;
+mod comparison;
 mod costs;
 mod document;
 mod effects;
@@ -29,6 +30,10 @@ use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, Supplem
 pub use agreement::Agreement;
 pub use change::{PatchChange, changes};
 pub use collect::{Collector, ObservationFault};
+pub use comparison::{
+    Change, ComparedExperiment, Comparison, ComparisonRow, ComparisonTable, EffectDifference,
+    compare,
+};
 pub use document::{
     Attribution, Closure, ClosureSide, ControlEffect, Dependence, Effect, EffectKind,
     ExcludedMachine, ExclusionReason, Group, Interval, LaneFigures, LaneNoise, MachineFigures,

@@ -7,6 +7,7 @@ use super::super::view::point_name;
 use super::super::{functions, number};
 use super::chart::{self, ChartRow, Ink, Mark};
 use super::frame::{Name, drawing, key, scroll};
+use super::places;
 use perfquilt_judge::attribution::{Attribution, NoiseSpread};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::FunctionChange;
@@ -148,9 +149,9 @@ pub(super) fn noise(attribution: &Attribution) -> Result<Markup> {
                 }
             }
             @if let Some(words) = super::super::describe_machines(&attribution.noise.machines) {
-                p { (words) }
-                (machines(attribution))
+                (places::machines(attribution, &words)?)
             }
+            (places::lanes(attribution)?)
             @if let Some(words) = super::super::describe_conditions(&attribution.noise.conditions) {
                 p { (words) }
             }
@@ -160,40 +161,6 @@ pub(super) fn noise(attribution: &Attribution) -> Result<Markup> {
             }
         }
     })
-}
-
-/// Renders a row for each machine and workload.
-fn machines(attribution: &Attribution) -> Markup {
-    let all = &attribution.noise.machines;
-    let rows = all
-        .iter()
-        .flat_map(|of| of.machines.iter().map(move |machine| (of, machine)));
-    let show = |share: Option<f64>| share.map_or("unknown".to_owned(), number::spread);
-    let table = html! {
-        table {
-            thead { tr {
-                th scope="col" { "machine" }
-                th scope="col" { "workload" }
-                th scope="col" { "meter" }
-                th.n scope="col" { "blocks" }
-                th.n scope="col" { "a value varies by" }
-                th.n scope="col" { "control" }
-                th.n scope="col" { "largest difference from the others" }
-            } }
-            tbody { @for (of, machine) in rows {
-                tr {
-                    th scope="row" { (Name(&machine.machine)) }
-                    td { (Name(&of.workload)) }
-                    td { (of.meter) }
-                    td.n { (machine.figures.blocks) }
-                    td.n { (show(machine.figures.block_sd)) }
-                    td.n { (machine.figures.control.map_or("unknown".to_owned(), |share| number::signed(share, 2) + " %")) }
-                    td.n { (number::signed(machine.figures.largest_difference, 2)) " %" }
-                }
-            } }
-        }
-    };
-    scroll("What each machine measured", &table)
 }
 
 fn noise_lane(spread: &NoiseSpread) -> ChartRow {

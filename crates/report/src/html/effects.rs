@@ -6,9 +6,9 @@ use super::super::text::clean;
 use super::super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View};
 use super::super::{number, tail};
 use super::chart::{self, Ink, Mark};
-use super::frame::{Name, Sentence, drawing, key, scroll};
+use super::frame::{Name, Sentence, captioned, drawing, key, scroll};
 use super::raw::{self, Distribution};
-use perfquilt_judge::attribution::{Effect, Verdict};
+use perfquilt_judge::attribution::{Effect, TailFigure, Verdict};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Meter;
 
@@ -230,15 +230,104 @@ pub(super) fn tail(view: &View<'_>, distributions: &[Distribution]) -> Result<Ma
             } }
         }
     };
-    let drawings = raw::tails(view, distributions)?;
+    let about = "Typical time, mean and tail of each patch";
+    let table = scroll(about, &table);
+    let marks: Vec<chart::ChartRow> = lines.iter().map(tail_marks).collect();
+    let caption = html! {
+        @for (head, ink) in TAIL_INKS { (key(ink, ink != Ink::Second, head)) }
+        ". Marks are estimates, lines their intervals."
+    };
+    let mut drawings = raw::tails(view, distributions)?;
+    if let Some(svg) = chart::rows(about, "% of speed", &marks)? {
+        drawings.insert(0, captioned(&svg, &caption));
+    }
     Ok(html! {
         section aria-labelledby="tail" {
             h2 #tail { "Mean and tail" }
             p { (tail::ABOUT) }
-            (scroll("Typical time, mean and tail of each patch", &table))
+            (table)
             @if !drawings.is_empty() { div.charts { @for drawing in &drawings { (drawing) } } }
         }
     })
+}
+
+/// The statistics of [`tail_marks`] that are fractions of speed.
+const TAIL_INKS: [(&str, Ink); 3] = [
+    ("typical time", Ink::First),
+    ("mean", Ink::Second),
+    ("99th percentile", Ink::Third),
+];
+
+/// Returns the marks of typical time, mean and 99th percentile, below each other.
+fn tail_marks(line: &tail::TailRow<'_>) -> chart::ChartRow {
+    let of = |figure: &TailFigure| (figure.estimate, figure.low, figure.high);
+    let typical = (line.effect.estimate, line.effect.low, line.effect.high);
+    let figures = [
+        Some(typical),
+        line.tail.mean.as_ref().map(of),
+        line.tail.p99.as_ref().map(of),
+    ];
+    let mut marks = Vec::new();
+    for ((figure, (_, ink)), dy) in figures.into_iter().zip(TAIL_INKS).zip([-6, 0, 6]) {
+        if let Some((estimate, low, high)) = figure {
+            marks.extend(estimate_marks(estimate, low.zip(high), dy, ink));
+        }
+    }
+    chart::ChartRow {
+        label: line.name.clone(),
+        marks,
+    }
+}
+
+/// Returns the mark of an estimate, a square for [`Ink::Second`], and the line of its interval; both are fractions of
+/// speed.
+pub(super) fn estimate_marks(
+    estimate: f64,
+    interval: Option<(f64, f64)>,
+    dy: i32,
+    ink: Ink,
+) -> Vec<Mark> {
+    let percent = |fraction: f64| 100.0 * fraction;
+    let line = interval.map(|(low, high)| Mark::Whisker((percent(low), percent(high)), dy, ink));
+    let at = percent(estimate);
+    let mark = match ink {
+        Ink::Second => Mark::Square(at, dy, ink),
+        _ => Mark::Dot(at, dy, ink),
+    };
+    line.into_iter().chain([mark]).collect()
+}
+
+/// Draws the effects of groups of patches.
+pub(super) fn groups(view: &View<'_>) -> Result<Markup> {
+    let inks = [Ink::First, Ink::Second];
+    let rows: Vec<chart::ChartRow> = view
+        .attribution
+        .groups
+        .iter()
+        .map(|group| {
+            let mut marks = Vec::new();
+            for (((meter, _), ink), dy) in view.columns.iter().zip(inks).zip([-3, 3]) {
+                // The effect over all workloads is before those on each.
+                let effect = group.effects.iter().find(|effect| effect.meter == *meter);
+                if let Some(effect) = effect {
+                    let ends = effect.low.zip(effect.high);
+                    marks.extend(estimate_marks(effect.estimate, ends, dy, ink));
+                }
+            }
+            chart::ChartRow {
+                label: format!("patches {} to {}", group.first, group.last),
+                marks,
+            }
+        })
+        .collect();
+    let caption = html! {
+        @for ((meter, _), ink) in view.columns.iter().zip(inks) {
+            (key(ink, ink == Ink::First, meter.name()))
+        }
+        ". Marks are estimates, lines their intervals."
+    };
+    let svg = chart::rows("Effect of groups of patches together", "% of speed", &rows)?;
+    Ok(svg.map_or(html! {}, |svg| captioned(&svg, &caption)))
 }
 
 /// Renders the effects in order, alone and without, if such points were measured.
@@ -286,15 +375,8 @@ fn lane(row: &Row<'_>, inks: &[Ink]) -> chart::ChartRow {
     for (place, (effect, ink)) in shown.into_iter().enumerate() {
         let Some(effect) = effect else { continue };
         let dy = first + 6 * i32::try_from(place).unwrap_or(0);
-        let percent = |fraction: f64| 100.0 * fraction;
-        if let Some((low, high)) = effect.low.zip(effect.high) {
-            marks.push(Mark::Whisker((percent(low), percent(high)), dy, *ink));
-        }
-        let at = percent(effect.estimate);
-        marks.push(match place {
-            1 => Mark::Square(at, dy, *ink),
-            _ => Mark::Dot(at, dy, *ink),
-        });
+        let ends = effect.low.zip(effect.high);
+        marks.extend(estimate_marks(effect.estimate, ends, dy, *ink));
     }
     chart::ChartRow { label, marks }
 }

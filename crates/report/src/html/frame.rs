@@ -78,10 +78,17 @@ pub fn scroll(about: &str, table: &Markup) -> Markup {
 /// Renders a drawing with its caption and a folded table of the same figures.
 pub(super) fn drawing(svg: &str, caption: &Markup, table: &Markup) -> Markup {
     html! {
+        (captioned(svg, caption))
+        details { summary { "The same as a table" } (table) }
+    }
+}
+
+/// Renders a drawing with its caption, for figures whose table stands beside it.
+pub(super) fn captioned(svg: &str, caption: &Markup) -> Markup {
+    html! {
         figure {
             (PreEscaped(svg))
             figcaption { (caption) }
-            details { summary { "The same as a table" } (table) }
         }
     }
 }

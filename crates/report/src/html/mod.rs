@@ -2,10 +2,12 @@
 //! and screen readers.
 
 mod chart;
+mod comparison;
 mod details;
 mod effects;
 pub(super) mod frame;
 mod history;
+mod places;
 mod raw;
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,7 @@ use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Observation};
 
+pub use comparison::comparison_page;
 pub use raw::Distribution;
 
 /// The content of a page besides the attribution document.
@@ -66,7 +69,7 @@ pub(crate) fn html(attribution: &Attribution, content: &PageContent<'_>) -> Resu
     let functions = details::functions(attribution)?;
     let flame_graph = flame_graph(content, !functions.0.is_empty());
     let sections = [
-        ("patches", "Patches", patches(&view)),
+        ("patches", "Patches", patches(&view)?),
         ("adds-up", "How it adds up", effects::waterfall(&view)?),
         ("apart", "Each by itself", effects::separate_effects(&view)?),
         ("workloads", "Workloads", effects::forests(&view)?),
@@ -143,11 +146,11 @@ fn alerts(attribution: &Attribution, stored: bool) -> Markup {
     }
 }
 
-fn patches(view: &View<'_>) -> Markup {
+fn patches(view: &View<'_>) -> Result<Markup> {
     let rows: Vec<_> = view.rows.iter().collect();
     let left_out = view.left_out(&clean);
     let groups = view.groups();
-    html! {
+    Ok(html! {
         section aria-labelledby="patches" {
             h2 #patches { "Patches" }
             (effects::table(view, "Effect of each patch", &rows))
@@ -156,6 +159,7 @@ fn patches(view: &View<'_>) -> Markup {
             @if let Some(line) = view.closure() { p { (line) "." } }
             @if !groups.is_empty() {
                 p { (GROUPS) }
+                (effects::groups(view)?)
                 ul { @for line in groups { li { (line) } } }
             }
             @for warning in &view.attribution.warnings { p.note { (Sentence(warning)) } }
@@ -164,7 +168,7 @@ fn patches(view: &View<'_>) -> Markup {
                 ul { @for line in left_out { li { (line) } } }
             }
         }
-    }
+    })
 }
 
 /// Renders the flame graph, if there is one; `listed` says whether a section above lists functions.

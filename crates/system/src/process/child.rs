@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgrp, kill_process_group, pidfd_open, waitid,
 };
 
-use super::{Output, signals};
+use super::{Output, signals, terminal};
 use perfquilt_model::error::{Error, Kind, Result};
 
 /// How often a waiting loop checks the process.
@@ -42,6 +42,8 @@ pub struct Child {
     uninterruptible: bool,
     /// Whether it gets SIGQUIT, on which it ends its children, before its group is killed.
     quits: bool,
+    /// Whether its group is the one that reads the terminal.
+    pub(super) has_terminal: bool,
 }
 
 impl Child {
@@ -57,6 +59,7 @@ impl Child {
             shown,
             uninterruptible,
             quits,
+            has_terminal: false,
         }
     }
 
@@ -112,6 +115,9 @@ impl Child {
         self.signal(Signal::KILL);
         let status = self.inner.wait().map_err(|error| self.unknown(&error))?;
         self.ended = Some(status);
+        if self.has_terminal {
+            terminal::give_to(getpgrp());
+        }
         Ok(status)
     }
 

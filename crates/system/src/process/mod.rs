@@ -10,6 +10,7 @@ mod family;
 mod namespace;
 mod scheduling;
 mod signals;
+mod terminal;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +34,7 @@ pub use scheduling::{may_set_real_time, processor_time, set_real_time};
 pub use signals::{
     check_interrupted, check_interrupted_soon, install_signal_handlers, interrupt, interrupted,
 };
+pub use terminal::is_in_foreground;
 
 use perfquilt_model::error::{Error, Result};
 
@@ -96,6 +98,7 @@ pub struct Command {
     open_file: Option<Arc<File>>,
     uninterruptible: bool,
     ordinary_user: bool,
+    foreground: bool,
 }
 
 /// The user `nobody`, as which [`Command::ordinary_user`] runs: `getpwuid` knows it on nearly every system.
@@ -240,6 +243,7 @@ impl Command {
             open_file: None,
             uninterruptible: false,
             ordinary_user: false,
+            foreground: false,
         }
     }
 
@@ -350,6 +354,14 @@ impl Command {
         self
     }
 
+    /// Makes the process group the one that reads this program's terminal, which standard output must be: for a pager.
+    /// The terminal is this program's again when the process has ended.
+    #[must_use]
+    pub fn foreground(mut self) -> Self {
+        self.foreground = true;
+        self
+    }
+
     /// Runs it as an ordinary user if this program runs as root, for programs that refuse root: in a user namespace
     /// of its own, in which root's files belong to `nobody`. Nothing on the disk changes its owner, and System V
     /// shared memory vanishes with the namespace.
@@ -418,7 +430,9 @@ impl Command {
             std::thread::spawn(move || drop(pipe.write_all(&bytes)));
         }
         let quits = self.death_signal == DeathSignal::Quit;
-        Ok(Child::new(child, self.shown(), self.uninterruptible, quits))
+        let mut child = Child::new(child, self.shown(), self.uninterruptible, quits);
+        child.has_terminal = self.foreground;
+        Ok(child)
     }
 
     fn not_started(&self, error: &std::io::Error) -> Error {
@@ -459,13 +473,14 @@ impl Command {
         let cpus = self.cpus.as_deref().map(scheduling::cpu_set);
         let open_file = self.open_file.clone();
         let real_time = self.real_time;
+        let foreground = self.foreground;
         let maps = self.ordinary_user.then(|| {
             let map = |own: u32| format!("{NOBODY} {own} 1").into_bytes();
             let user = map(rustix::process::geteuid().as_raw());
             (user, map(rustix::process::getegid().as_raw()))
         });
         // SAFETY: between fork and exec only async-signal-safe system calls are made (unshare, open, write,
-        // prctl, getppid, sched_setaffinity, sched_setscheduler, fcntl); nothing allocates or locks.
+        // prctl, getppid, sched_setaffinity, sched_setscheduler, signal, ioctl, fcntl); nothing allocates or locks.
         unsafe {
             command.pre_exec(move || {
                 if let Some((user, group)) = &maps {
@@ -482,6 +497,9 @@ impl Command {
                 }
                 if real_time {
                     let _ = scheduling::set_real_time(0);
+                }
+                if foreground {
+                    terminal::give_to(rustix::process::getpid());
                 }
                 if let Some(file) = &open_file {
                     rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?;

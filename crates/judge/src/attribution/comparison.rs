@@ -1,0 +1,607 @@
+//! Comparison of two experiments patch by patch: on two releases, on two machines, or before and after a change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::Serialize;
+
+use super::document::{Attribution, Effect, EffectKind, PatchEffects, SUITE};
+use crate::stats::{Interval, LEVEL, holm, speed};
+use perfquilt_model::observation::Meter;
+
+/// Two experiments, and the difference of each patch's effect between them (docs/json.md).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Version of this document: 1.
+    pub schema: u32,
+    /// The first experiment.
+    pub before: ComparedExperiment,
+    /// The second experiment.
+    pub after: ComparedExperiment,
+    /// The reason why no differences are computed, if there is one: the figures then stand side by side only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incomparable: Option<String>,
+    /// The figures, by meter and workload; a suite comes before its workloads.
+    pub tables: Vec<ComparisonTable>,
+    /// What else differs between the experiments, in sentences.
+    pub warnings: Vec<String>,
+}
+
+/// One of two compared experiments.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ComparedExperiment {
+    /// The experiment's name.
+    pub experiment: String,
+    /// The release, or the name of the server that the others are compared with.
+    pub release: String,
+    /// The recipe of the points; empty when unknown.
+    pub recipe: String,
+    /// When the experiment began, RFC 3339 in UTC; empty when unknown.
+    pub started: String,
+    /// The measuring harness.
+    pub harness: String,
+    /// The machine.
+    pub machine: BTreeMap<String, String>,
+    /// Whether all blocks were measured.
+    pub complete: bool,
+}
+
+/// The figures of one meter on one workload.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ComparisonTable {
+    /// The meter.
+    pub meter: Meter,
+    /// The workload, or [`SUITE`] if both experiments have the same workloads.
+    pub workload: String,
+    /// The number of workloads in the figures.
+    pub workloads: usize,
+    /// The equivalence margin, as a fraction of speed.
+    pub margin: f64,
+    /// The patches of both series: those of the second in its order, then those of the first alone.
+    pub patches: Vec<ComparisonRow>,
+    /// The whole series.
+    pub total: ComparisonRow,
+}
+
+/// The effect of a patch, or of the whole series, in both experiments.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ComparisonRow {
+    /// The patch's name, in the second experiment if both have it; `None` for the whole series.
+    pub patch: Option<String>,
+    /// Its position in the series of the first experiment, from 1.
+    pub index_before: Option<usize>,
+    /// Its position in the series of the second experiment, from 1.
+    pub index_after: Option<usize>,
+    /// Its effect in the first experiment.
+    pub before: Option<Effect>,
+    /// Its effect in the second experiment.
+    pub after: Option<Effect>,
+    /// The second effect against the first; `None` unless both were measured, independently of each other, by the same
+    /// method.
+    pub difference: Option<EffectDifference>,
+}
+
+/// The difference of an effect between two experiments.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct EffectDifference {
+    /// The ratio of the speeds that both effects stand for, minus 1: 0.01 if the patch makes the server 1 % faster in
+    /// the second experiment than it does in the first.
+    pub estimate: f64,
+    /// The lower confidence limit; `null` if one of the effects has no finite interval.
+    pub low: Option<f64>,
+    /// The upper confidence limit, likewise.
+    pub high: Option<f64>,
+    /// The confidence level.
+    pub level: f64,
+    /// Standard error on the log scale; `null` likewise.
+    pub standard_error: Option<f64>,
+    /// P-value of the null hypothesis that the effect is the same in both; `null` likewise.
+    pub p_value: Option<f64>,
+    /// P-value adjusted over the patches of all tables of this kind (suites, or single workloads) and meter; `null` for
+    /// the whole series, which is tested alone.
+    pub p_adjusted: Option<f64>,
+    /// The verdict.
+    pub verdict: Change,
+}
+
+/// The verdict on a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// The patch is worth more in the second experiment, significant after adjustment.
+    More,
+    /// It is worth less, likewise.
+    Less,
+    /// Neither, and the interval of the difference lies within the margin.
+    Same,
+    /// None of these.
+    Unclear,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Change::More => "worth more",
+            Change::Less => "worth less",
+            Change::Same => "the same",
+            Change::Unclear => "unclear",
+        })
+    }
+}
+
+impl Change {
+    /// Returns whether the difference is significant.
+    pub fn is_shown(self) -> bool {
+        matches!(self, Change::More | Change::Less)
+    }
+}
+
+impl Comparison {
+    /// Iterates over the tables that verdicts are about: the suites, or all tables without one.
+    pub fn main_tables(&self) -> impl Iterator<Item = &ComparisonTable> {
+        let suite = self.has_suite();
+        self.tables
+            .iter()
+            .filter(move |table| !suite || table.workload == SUITE)
+    }
+
+    /// Returns whether there are figures over all workloads.
+    pub fn has_suite(&self) -> bool {
+        self.tables.iter().any(|table| table.workload == SUITE)
+    }
+}
+
+/// Compares two experiments patch by patch: in-order effects of the patches that both have, and of the whole series, on
+/// every meter and workload that both have.
+///
+/// The blocks of two experiments are independent, so the variance of a difference is the sum of the variances of both
+/// effects (on the log scale), with Welch's degrees of freedom ([`Interval::minus`]). Holm's method adjusts the
+/// p-values over patches: in 95 % of comparisons, no patch whose effect is unchanged is called worth more or less. Effects
+/// measured by different harnesses are never compared, nor those that share observations.
+pub fn compare(before: &Attribution, after: &Attribution) -> Comparison {
+    let incomparable = incomparable(before, after);
+    let pairs = pairs(before, after);
+    let mut tables = Vec::new();
+    let meters = Meter::ALL
+        .into_iter()
+        .filter(|meter| before.margins.contains_key(meter) && after.margins.contains_key(meter));
+    for meter in meters {
+        for workload in workloads(before, after, meter) {
+            tables.push(table(before, after, &pairs, (meter, &workload)));
+        }
+    }
+    if incomparable.is_none() {
+        judge(before, after, &mut tables);
+    }
+    Comparison {
+        schema: 1,
+        before: experiment(before),
+        after: experiment(after),
+        incomparable,
+        tables,
+        warnings: warnings(before, after, &pairs),
+    }
+}
+
+fn experiment(of: &Attribution) -> ComparedExperiment {
+    ComparedExperiment {
+        experiment: of.experiment.clone(),
+        release: of.base().to_owned(),
+        recipe: of.recipe.clone(),
+        started: of.started.clone(),
+        harness: of.harness.clone(),
+        machine: of.machine.clone(),
+        complete: of.is_complete(),
+    }
+}
+
+/// A name and a start time, which tell experiments of different stores from each other.
+type Origin<'a> = (&'a str, &'a str);
+
+/// Returns the experiment that measured `effect`.
+fn origin<'a>(attribution: &'a Attribution, effect: &'a Effect) -> Origin<'a> {
+    let Some(name) = effect.from() else {
+        return (&attribution.experiment, &attribution.started);
+    };
+    let source = attribution
+        .sources
+        .iter()
+        .find(|source| source.experiment == name);
+    (name, source.map_or("", |source| &source.started))
+}
+
+fn incomparable(before: &Attribution, after: &Attribution) -> Option<String> {
+    if (&before.experiment, &before.started) == (&after.experiment, &after.started) {
+        return Some("Both are the same experiment.".to_owned());
+    }
+    (before.harness != after.harness).then(|| {
+        let name = |of: &Attribution| match of.harness.as_str() {
+            "" => "an unknown harness".to_owned(),
+            harness => format!("`{harness}`"),
+        };
+        format!(
+            "They were measured by different methods ({} and {}), so no differences are computed.",
+            name(before),
+            name(after)
+        )
+    })
+}
+
+/// A patch in both series; at least one side has it.
+type Pair<'a> = (Option<&'a PatchEffects>, Option<&'a PatchEffects>);
+
+/// Matches the patches of both series by name, else by a title that is unique in each.
+fn pairs<'a>(before: &'a Attribution, after: &'a Attribution) -> Vec<Pair<'a>> {
+    let named = |of: &'a Attribution, name: &str| of.patches.iter().find(|it| it.name == name);
+    let titled = |of: &'a Attribution, title: &str| {
+        let mut found = of.patches.iter().filter(|it| it.title == title);
+        found
+            .next()
+            .filter(|_| !title.is_empty() && found.next().is_none())
+    };
+    let mut pairs: Vec<Pair<'a>> = Vec::new();
+    for patch in &after.patches {
+        let same_title = || {
+            let old = titled(before, &patch.title)?;
+            let unique = titled(after, &patch.title).is_some();
+            (unique && named(after, &old.name).is_none()).then_some(old)
+        };
+        let old = named(before, &patch.name).or_else(same_title);
+        pairs.push((old, Some(patch)));
+    }
+    let matched: BTreeSet<usize> = pairs
+        .iter()
+        .filter_map(|(old, _)| Some(old.as_ref()?.index))
+        .collect();
+    let only = before
+        .patches
+        .iter()
+        .filter(|patch| !matched.contains(&patch.index));
+    pairs.extend(only.map(|patch| (Some(patch), None)));
+    pairs
+}
+
+/// Returns the workloads that both experiments have figures of, after [`SUITE`] if they are the same several.
+fn workloads(before: &Attribution, after: &Attribution, meter: Meter) -> Vec<String> {
+    let of = |attribution: &Attribution| -> BTreeSet<String> {
+        let measured = attribution.progress.iter().filter(|it| it.meter == meter);
+        measured.map(|it| it.workload.clone()).collect()
+    };
+    let (old, new) = (of(before), of(after));
+    let suite = (old == new && old.len() > 1).then(|| SUITE.to_owned());
+    suite
+        .into_iter()
+        .chain(old.intersection(&new).cloned())
+        .collect()
+}
+
+fn table(
+    before: &Attribution,
+    after: &Attribution,
+    pairs: &[Pair<'_>],
+    (meter, workload): (Meter, &str),
+) -> ComparisonTable {
+    let find = |effects: &[Effect], kind: EffectKind| {
+        let mut effects = effects.iter();
+        let found =
+            effects.find(|it| it.kind == kind && it.meter == meter && it.workload == workload);
+        found.cloned()
+    };
+    let patch = |&(old, new): &Pair<'_>| ComparisonRow {
+        patch: new.or(old).map(|it| it.name.clone()),
+        index_before: old.map(|it| it.index),
+        index_after: new.map(|it| it.index),
+        before: old.and_then(|it| find(&it.effects, EffectKind::InOrder)),
+        after: new.and_then(|it| find(&it.effects, EffectKind::InOrder)),
+        difference: None,
+    };
+    let margin = |of: &Attribution| of.margins.get(&meter).copied().unwrap_or(0.0);
+    ComparisonTable {
+        meter,
+        workload: workload.to_owned(),
+        workloads: match workload {
+            SUITE => {
+                let of_meter = after.progress.iter().filter(|it| it.meter == meter);
+                of_meter.count()
+            }
+            _ => 1,
+        },
+        margin: margin(before).min(margin(after)),
+        patches: pairs.iter().map(patch).collect(),
+        total: ComparisonRow {
+            patch: None,
+            index_before: None,
+            index_after: None,
+            before: find(&before.total, EffectKind::Total),
+            after: find(&after.total, EffectKind::Total),
+            difference: None,
+        },
+    }
+}
+
+/// Adds the differences and their verdicts to the rows.
+fn judge(before: &Attribution, after: &Attribution, tables: &mut [ComparisonTable]) {
+    for table in tables.iter_mut() {
+        let rows = table.patches.iter_mut().chain([&mut table.total]);
+        for row in rows {
+            let (Some(old), Some(new)) = (&row.before, &row.after) else {
+                continue;
+            };
+            let independent = !(old.is_measured() && new.is_measured())
+                || origin(before, old) != origin(after, new);
+            if independent && !old.is_stale() && !new.is_stale() {
+                row.difference = difference(old, new, table.margin);
+            }
+        }
+        if let Some(total) = &mut table.total.difference {
+            total.judge(total.p_value);
+        }
+    }
+    // Patches are judged together: those of the suites, and those of single workloads.
+    let families: BTreeSet<(Meter, bool)> = tables.iter().map(family).collect();
+    for of in families {
+        let mut differences: Vec<&mut EffectDifference> = tables
+            .iter_mut()
+            .filter(|table| family(table) == of)
+            .flat_map(|table| &mut table.patches)
+            .filter_map(|row| row.difference.as_mut())
+            .filter(|difference| difference.p_value.is_some())
+            .collect();
+        let raw: Vec<f64> = differences.iter().filter_map(|it| it.p_value).collect();
+        for (difference, adjusted) in differences.iter_mut().zip(holm(&raw)) {
+            difference.p_adjusted = Some(adjusted);
+            difference.judge(Some(adjusted));
+        }
+    }
+}
+
+fn family(table: &ComparisonTable) -> (Meter, bool) {
+    (table.meter, table.workload == SUITE)
+}
+
+/// Returns the difference of two independent effects, judged against the margin alone.
+fn difference(old: &Effect, new: &Effect, margin: f64) -> Option<EffectDifference> {
+    let within = |low: f64, high: f64| low.min(high) > -margin && low.max(high) < margin;
+    // Effects that are exactly 0 have no error.
+    let interval = match (old.is_measured(), new.is_measured()) {
+        (true, true) => new.basis.as_ref()?.minus(old.basis.as_ref()?),
+        (false, true) => *new.basis.as_ref()?,
+        (true, false) => {
+            let old = *old.basis.as_ref()?;
+            Interval {
+                estimate: -old.estimate,
+                ..old
+            }
+        }
+        (false, false) => {
+            return Some(EffectDifference {
+                estimate: 0.0,
+                low: Some(0.0),
+                high: Some(0.0),
+                level: LEVEL,
+                standard_error: Some(0.0),
+                p_value: None,
+                p_adjusted: None,
+                verdict: Change::Same,
+            });
+        }
+    };
+    let known = interval.half_width.is_finite();
+    let ends = (speed(interval.low()), speed(interval.high()));
+    Some(EffectDifference {
+        estimate: speed(interval.estimate),
+        low: known.then_some(ends.0),
+        high: known.then_some(ends.1),
+        level: interval.stopping_rule.level(),
+        standard_error: known.then_some(interval.standard_error),
+        p_value: known.then(|| interval.p_value()),
+        p_adjusted: None,
+        verdict: if known && within(ends.0, ends.1) {
+            Change::Same
+        } else {
+            Change::Unclear
+        },
+    })
+}
+
+impl EffectDifference {
+    /// Calls a difference whose adjusted p-value is small enough.
+    fn judge(&mut self, p_value: Option<f64>) {
+        if p_value.is_some_and(|p| p <= 1.0 - LEVEL) {
+            self.verdict = if self.estimate > 0.0 {
+                Change::More
+            } else {
+                Change::Less
+            };
+        }
+    }
+}
+
+fn warnings(before: &Attribution, after: &Attribution, pairs: &[Pair<'_>]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let keys: BTreeSet<&String> = before.machine.keys().chain(after.machine.keys()).collect();
+    let differing: Vec<&str> = keys
+        .into_iter()
+        .filter(|key| before.machine.get(*key) != after.machine.get(*key))
+        .map(String::as_str)
+        .collect();
+    if !differing.is_empty() {
+        warnings.push(format!(
+            "The machines differ ({}): a difference may be theirs.",
+            differing.join(", ")
+        ));
+    }
+    if before.recipe != after.recipe {
+        warnings.push(format!(
+            "The recipes differ (`{}` and `{}`): a difference may be theirs.",
+            before.recipe, after.recipe
+        ));
+    }
+    let (old, new) = (&before.workloads, &after.workloads);
+    if old != new {
+        warnings.push(
+            "The workloads differ: only those that both have are compared, one by one.".to_owned(),
+        );
+    }
+    let in_order = pairs
+        .iter()
+        .all(|(old, new)| matches!((old, new), (Some(old), Some(new)) if old.index == new.index));
+    if !in_order {
+        warnings.push(
+            "The series differ, and a patch's effect may depend on the patches before it."
+                .to_owned(),
+        );
+    }
+    for (of, which) in [(before, "first"), (after, "second")] {
+        if !of.is_complete() {
+            warnings.push(format!("The {which} experiment is not finished."));
+        }
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+    use crate::attribution::attribute;
+    use crate::attribution::tests::{header, observation};
+    use perfquilt_model::point::Point;
+
+    /// An experiment with the given effects of patches, whose values vary by up to 0.5 %.
+    fn experiment(
+        started: &str,
+        patches: &[(&str, f64)],
+        workloads: &[&str],
+        seed: u64,
+    ) -> Attribution {
+        let mut header = header(patches.len());
+        header.started = started.to_owned();
+        header.series = patches.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut observations = Vec::new();
+        for workload in workloads {
+            for block in 0..20 {
+                let mut cost = 1e6;
+                for place in 0..=patches.len() {
+                    if place > 0 {
+                        cost /= 1.0 + patches[place - 1].1;
+                    }
+                    let noise = 1.0 + 0.01 * (random.random::<f64>() - 0.5);
+                    let point = Point::Step(place);
+                    let value = cost * noise;
+                    observations.push(observation(workload, Meter::Time, block, point, value));
+                }
+            }
+        }
+        attribute(&header, &observations, &Meter::default_margin).unwrap()
+    }
+
+    fn changes(comparison: &Comparison) -> Vec<Option<Change>> {
+        let table = comparison.main_tables().next().unwrap();
+        let rows = table.patches.iter().chain([&table.total]);
+        rows.map(|row| row.difference.map(|it| it.verdict))
+            .collect()
+    }
+
+    #[test]
+    fn a_loss_is_found_and_the_rest_stays_the_same() {
+        let old = experiment("old", &[("a", 0.05), ("b", 0.02)], &["w", "x"], 1);
+        let new = experiment("new", &[("a", 0.01), ("b", 0.02)], &["w", "x"], 2);
+        let compared = compare(&old, &new);
+        assert_eq!(compared.incomparable, None);
+        assert_eq!(compared.tables.len(), 3);
+        use Change::{Less, More, Same};
+        assert_eq!(changes(&compared), [Some(Less), Some(Same), Some(Less)]);
+        assert_eq!(
+            changes(&compare(&new, &old)),
+            [Some(More), Some(Same), Some(More)]
+        );
+        let row = &compared.tables[0].patches[0];
+        let lost = row.difference.unwrap();
+        let ratio = (1.0 + row.after.as_ref().unwrap().estimate)
+            / (1.0 + row.before.as_ref().unwrap().estimate);
+        assert!((1.0 + lost.estimate - ratio).abs() < 1e-9);
+        assert!(lost.low < Some(lost.estimate) && Some(lost.estimate) < lost.high);
+    }
+
+    #[test]
+    fn other_patches_and_workloads_stand_alone() {
+        let old = experiment("old", &[("a", 0.05), ("gone", 0.02)], &["w"], 1);
+        let new = experiment("new", &[("fresh", 0.01), ("a", 0.05)], &["w", "x"], 2);
+        let compared = compare(&old, &new);
+        let [table] = &compared.tables[..] else {
+            panic!("{compared:?}")
+        };
+        assert_eq!(table.workload, "w");
+        let names: Vec<_> = table
+            .patches
+            .iter()
+            .map(|row| row.patch.as_deref())
+            .collect();
+        assert_eq!(names, [Some("fresh"), Some("a"), Some("gone")]);
+        assert_eq!(changes(&compared)[0], None);
+        assert_eq!(changes(&compared)[2], None);
+        assert_eq!(compared.warnings.len(), 2, "{:?}", compared.warnings);
+    }
+
+    #[test]
+    fn other_methods_and_the_same_observations_are_not_compared() {
+        let old = experiment("old", &[("a", 0.05)], &["w"], 1);
+        assert_eq!(
+            compare(&old, &old).incomparable.as_deref(),
+            Some("Both are the same experiment.")
+        );
+        let mut new = experiment("new", &[("a", 0.01)], &["w"], 2);
+        new.harness = "another".to_owned();
+        let compared = compare(&old, &new);
+        assert!(
+            compared
+                .incomparable
+                .unwrap()
+                .contains("`harness` and `another`")
+        );
+        assert!(compared.tables[0].patches[0].difference.is_none());
+        assert!(compared.tables[0].patches[0].after.is_some());
+    }
+
+    #[test]
+    fn a_renamed_patch_is_found_by_its_title() {
+        let titled = |mut of: Attribution| {
+            for patch in &mut of.patches {
+                patch.title = format!("Title of {}", patch.index);
+            }
+            of
+        };
+        let old = titled(experiment("old", &[("a", 0.05), ("b", 0.0)], &["w"], 1));
+        let new = titled(experiment(
+            "new",
+            &[("renamed", 0.05), ("b", 0.0)],
+            &["w"],
+            2,
+        ));
+        let compared = compare(&old, &new);
+        assert_eq!(compared.tables[0].patches.len(), 2);
+        assert_eq!(compared.tables[0].patches[0].index_before, Some(1));
+    }
+
+    #[test]
+    fn unchanged_effects_are_hardly_ever_called_changed() {
+        let mut wrong = 0;
+        for seed in 0..400 {
+            let patches = [("a", 0.05), ("b", 0.0), ("c", 0.01), ("d", 0.02)];
+            let old = experiment("old", &patches, &["w"], 2 * seed);
+            let new = experiment("new", &patches, &["w"], 2 * seed + 1);
+            let compared = compare(&old, &new);
+            let rows = &compared.tables[0].patches;
+            wrong += usize::from(
+                rows.iter()
+                    .any(|row| row.difference.is_some_and(|it| it.verdict.is_shown())),
+            );
+        }
+        // 5 % of 400 are 20, standard deviation 4.4.
+        assert!(wrong <= 32, "{wrong}");
+    }
+}
