@@ -161,6 +161,40 @@ fn a_server_linked_again_runs_and_is_the_same_work() {
     assert!(found.abs() < 0.0005, "{instructions:#}");
 }
 
+fn cost(document: &Value, workload: &str, point: &str, meter: &str) -> f64 {
+    let costs = document["costs"].as_array().unwrap();
+    let found = costs.iter().find(|cost| {
+        cost["workload"] == workload && cost["point"] == point && cost["meter"] == meter
+    });
+    let found = found.unwrap_or_else(|| panic!("no {meter} of {workload} on {point}"));
+    found["estimate"].as_f64().unwrap()
+}
+
+#[test]
+fn requests_are_sent_as_text_and_prepared() {
+    let folder = workspace();
+    let forms = ["requests_point_select", "requests_point_select_prepared"];
+    let mut run = vec!["run", "--preset", "ci", "--point", "0", "--point", "1"];
+    run.extend(["--blocks", "2", "--json"]);
+    for workload in forms {
+        run.extend(["--workload", workload]);
+    }
+    let document: Value = serde_json::from_str(&perfquilt(folder.path(), &run)).unwrap();
+    for point in ["0", "1"] {
+        let instructions = forms.map(|form| cost(&document, form, point, "instructions"));
+        let nanoseconds = forms.map(|form| cost(&document, form, point, "time"));
+        println!("{point}: instructions {instructions:?}, nanoseconds {nanoseconds:?}");
+        // A prepared statement is not parsed again.
+        assert!(
+            instructions[1] < 0.99 * instructions[0],
+            "{instructions:?} on {point}"
+        );
+        for time in nanoseconds {
+            assert!((2e3..1e6).contains(&time), "{time} on {point}");
+        }
+    }
+}
+
 #[test]
 fn handler_reads_in_every_form_and_by_both_drivers() {
     let folder = workspace();
@@ -176,14 +210,7 @@ fn handler_reads_in_every_form_and_by_both_drivers() {
         run.extend(["--workload", workload]);
     }
     let document: Value = serde_json::from_str(&perfquilt(folder.path(), &run)).unwrap();
-    let cost = |workload: &str, point: &str| -> f64 {
-        let costs = document["costs"].as_array().unwrap();
-        let found = costs.iter().find(|cost| {
-            cost["workload"] == workload && cost["point"] == point && cost["meter"] == "time"
-        });
-        let found = found.unwrap_or_else(|| panic!("no cost of {workload} on {point}"));
-        found["estimate"].as_f64().unwrap()
-    };
+    let cost = |workload: &str, point: &str| cost(&document, workload, point, "time");
     for point in ["0", "1"] {
         for workload in own {
             // Nanoseconds a read, and the client's part of them.

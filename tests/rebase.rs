@@ -401,6 +401,12 @@ fn a_guess_is_marked_for_review_and_can_be_opened() {
     assert!(out.contains("Goes in, to be reviewed: 1"), "{out}");
     let open = json(&space, &["rebase", "2.0", "--resolve", "1", "--json"]);
     assert_eq!(open["files"], serde_json::json!(["f"]));
+    space.ok(&["rebase", "2.0", "--abort"]);
+    // It does not stop the branch, whose commit names it.
+    space.ok(&["rebase", "2.0", "--write"]);
+    let log = ["log", "-1", "--format=%B", "rebase/srv-2.0"];
+    let message = git(&space, &log);
+    assert!(message.contains("To be reviewed:\na.patch: "), "{message}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The tables of `docs/reference.md` that the code decides: configuration keys from the types that read them, with their
 //! comments and defaults, exit codes and meters. They stand between a comment that names their source and
-//! `<!-- end -->`. To write them anew: `UPDATE_REFERENCE=1 cargo test --test reference`.
+//! `<!-- end -->`. To rewrite them: `UPDATE_REFERENCE=1 cargo test --test reference`.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -272,7 +272,12 @@ fn keys(path: &str, name: &str, sources: &[Source]) -> String {
     });
     let structure = structure.unwrap_or_else(|| panic!("no {name} in {path}"));
     let has_default = serde(&structure.attrs).split(',').any(|p| p == "default");
-    let defaults = source.defaults(name);
+    // Without the attribute, serde does not ask for it.
+    let defaults = if has_default {
+        source.defaults(name)
+    } else {
+        BTreeMap::new()
+    };
     let Fields::Named(fields) = &structure.fields else {
         panic!("{name}");
     };

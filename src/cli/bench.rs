@@ -317,8 +317,12 @@ fn named_servers(
         })
         .collect();
     let release = base.release.clone();
-    // A folder may hold any version; it gets the first server's data, as if it were a point.
-    let other = |target: &Target| target.tree.is_some() && target.release != release;
+    let adapter = perfquilt_machine::server::adapter(ws)?;
+    // A folder may hold any version; where it can, it gets the first server's data, as if it were a point.
+    let other = |target: &Target| {
+        let is_release = target.tree.is_some() && target.release != release;
+        is_release || !adapter.shares_data(&target.base, &base.base)
+    };
     let data: Data = targets
         .iter()
         .filter(|(_, target)| other(target))

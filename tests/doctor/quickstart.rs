@@ -69,16 +69,17 @@ fn a_program_of_this_version_on_path_is_used() {
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(
         calls(&machine),
-        "on-path -C examples/redis run --preset demo\n"
+        "on-path -C examples/redis build --recipe make\non-path -C examples/redis run --preset demo\n"
     );
     let said = said(&output);
     let before = said.find("what this takes").unwrap();
-    let work = said.find("== demo").unwrap();
+    let work = said.find("== building Redis").unwrap();
     let after = said.find("where the time went").unwrap();
     assert!(before < work && work < after, "{said}");
     assert!(said.contains("version 1.2.3 found"), "{said}");
     assert!(said.contains("memory: 4 GB") && said.contains("disk: 1 GB"));
-    assert!(said.trim_end().ends_with("demo: a short series on Redis"));
+    assert!(said[after..].contains("building Redis"), "{said}");
+    assert!(said.trim_end().ends_with("measuring Redis: the demo"));
 }
 
 #[test]

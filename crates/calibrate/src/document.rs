@@ -18,7 +18,7 @@ impl Simulated {
             page,
             "## Simulated experiments\n\n\
              {} experiments a scenario, each of {} patches without effect and a control, through the tables, \
-             intervals, adjustments and verdicts of every report. The stopping rule is at work: at most {} \
+             intervals, adjustments and verdicts of every report. The stopping rule applies: at most {} \
              blocks, at least {}, until every interval is ±{} % or narrower; restarts have a standard \
              deviation of {} %. The estimates move with the true effect and nothing else changes with it, \
              so that coverage is the same for patches that have one. {}, seed {}, {:.0} s on {} threads, version \
@@ -41,11 +41,11 @@ impl Simulated {
              {} may, at 5 % nominal.\n\
              - *by hand*: the same when somebody looks after every block and stops as soon as a patch is \
              called faster or slower.\n\
-             - *naive*: the same with Student's test at every look, without Holm's adjustment: what the \
-             rules are there to prevent.\n\
+             - *naive*: the same with Student's test at every look, without Holm's adjustment, which the \
+             rules prevent.\n\
              - *coverage*: the patches' 95 % intervals that hold the true effect; {:.0} to {:.0} % should. \
              *Of the total*: likewise.\n\
-             - *blocks*: measured, of {}; *all used*: experiments that ended for want of blocks.\n",
+             - *blocks*: measured, of {}; *all used*: experiments that used all blocks.\n",
             percent(FALSE_POSITIVES),
             100.0 * COVERAGE.0,
             100.0 * COVERAGE.1,
@@ -74,7 +74,7 @@ impl Simulated {
             let _ = writeln!(page, "- *{}*: {}.", family.scenario, family.description);
         }
         page.push_str(
-            "\nWhat these scenarios do not have, each with experiments of its own and the limits of its promise:\n\n\
+            "\nFurther cases, each with its own experiments and limits:\n\n\
              | simulated | share of | experiments | found | limits |\n|:--|:--|--:|--:|--:|\n",
         );
         for check in &self.checks {

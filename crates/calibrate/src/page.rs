@@ -16,10 +16,10 @@ pub struct Page {
 const INTRODUCTION: &str = "\
 # Calibration
 
-Whether the intervals and verdicts of [method.md](method.md), and the answers of [bisecting.md](bisecting.md), hold what
-they promise. The parts of this page are written by the program (`ci/calibrate` runs all of it):
-`perfquilt calibrate --output docs/calibration.md` simulates experiments whose answers are known, with `--bisect` bisections,
-and with `--real` it measures the bare release against copies of itself on a real server.
+This page tests the promises of intervals and verdicts ([statistics.md](statistics.md)) and of bisections
+([bisecting.md](bisecting.md)). The program writes its parts (`ci/calibrate` runs all of it):
+`perfquilt calibrate --output docs/calibration.md` simulates experiments with known answers, `--bisect` bisections, and
+`--real` measures the bare release against copies of itself on a real server.
 ";
 
 impl Page {

@@ -128,6 +128,7 @@ const COMMON: &[BundledFile] = &[
 const MARIADB: &[BundledFile] = &[
     bundled!("bench-config/cmake/precompile.cmake"),
     bundled!("bench-config/handler/reads.sql"),
+    bundled!("bench-config/mysql-test.sh"),
     bundled!("bench-config/packages.txt"),
     bundled!("bench-config/server.cnf"),
     bundled!("bench-config/sysbench/oltp_utf8mb4.lua"),

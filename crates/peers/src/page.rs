@@ -11,9 +11,9 @@ use perfquilt_report::capital;
 pub(crate) const INTRODUCTION: &str = "\
 # Other projects' methods
 
-perfquilt's decisions compared with those of other projects on the same simulated noise: rules that call a change of
+This page compares perfquilt's decisions with those of other projects on the same simulated noise: rules that call a change of
 speed, and ways to bisect a regression. `ci/peers` writes the parts of this page; its program, `crates/peers`, is a
-developer's tool and no part of perfquilt. Whether perfquilt keeps its own promises: [calibration.md](calibration.md).
+developer's tool and no part of perfquilt. [calibration.md](calibration.md) tests perfquilt's own promises.
 ";
 
 /// The conditions of a run.
@@ -49,9 +49,9 @@ pub(crate) fn rules(
     let _ = writeln!(
         page,
         "## Decision rules\n\n\
-         The same values for all: {VALUES} a side, one of each side a block. Every rule is given the threshold \
-         at which {:.1} % of comparisons without effect are called a change, then effects of a known size are \
-         looked for. *Own threshold*: false positives with the threshold the rule comes with. {comparisons} \
+         All rules get the same values: {VALUES} a side, one of each side per block. Every rule gets the threshold \
+         at which {:.1} % of comparisons without effect are called a change; the tables have the share of effects of a \
+         known size that it then finds. *Own threshold*: false positives with the rule's default threshold. {comparisons} \
          comparisons without effect a machine, {} with each effect. {}\n",
         100.0 * RATE,
         power::with_effect(comparisons),
@@ -97,15 +97,15 @@ pub(crate) fn bisections(cases: &[Case], sessions: usize, conditions: &Condition
     let _ = writeln!(
         page,
         "## Methods of bisecting\n\n{} The costs of a value are the same for all methods. {}\n\n\
-         - *right*: of the sessions that name a change, those in which all that is named are culprits. *Of*: \
+         - *right*: of the sessions that name a change, those that name only culprits. *Of*: \
          the share of sessions that name one.\n\
          - *exact*: sessions that name the culprits, all of them and nothing else; without a culprit, those \
          that say so.\n\
          - *benchmark*: minutes a session, on average. *Builds*: servers built on average, and in the worst \
          of twenty sessions.\n\
          - *git bisect run*: the script measures a state once, or takes the mean of 5 runs, and compares it \
-         with the middle between good and bad; where bad is not slower than good by half the size looked for, \
-         it ends. *Mean of enough*: as many runs as it takes to be right in 99 %, with noise and size known \
+         with the middle between good and bad; if bad is not slower than good by half the given size, \
+         it ends. *Mean of enough*: as many runs as are needed to be right in 99 %, with noise and size known \
          beforehand.\n\
          - *Pinpoint's rule*: 10 attempts, doubled up to 160 while the smaller p-value of Kolmogorov-Smirnov \
          and Mann-Whitney lies between 1 % and what a change of the size exceeds in 1 % of cases; the middle \

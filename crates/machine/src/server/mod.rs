@@ -130,6 +130,11 @@ pub trait ServerAdapter: Send + Sync {
     /// Returns the threads that execute the clients' work.
     fn client_threads(&self) -> ClientThreads;
 
+    /// Whether the built servers can start from copies of the same data.
+    fn shares_data(&self, _server: &Path, _other: &Path) -> bool {
+        true
+    }
+
     /// Returns what reads the server's own counters of its storage; `None` if perfquilt knows none.
     fn storage_reader(&self) -> Option<StorageReader> {
         None

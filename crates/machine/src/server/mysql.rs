@@ -1,5 +1,5 @@
 //! Runs MySQL with an initialised data directory and a Unix socket, without network. What it has in common with MariaDB
-//! is in that adapter.
+//! is in that adapter, to which servers with a `bin/mariadbd` are left, so that one experiment can compare the two.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use super::mariadb::{
-    analyze_tables, check_settings, configuration, incomplete, option, read_storage,
+    Mariadb, analyze_tables, check_settings, configuration, incomplete, option, read_storage,
     sends_greeting, stop_purge,
 };
 use super::running::{ListenAddress, Running, ServerProcess, StartPlan, Stop};
@@ -57,6 +57,7 @@ pub(super) const KIND: AdapterKind = AdapterKind {
         let file = setup.server.config.as_deref();
         let config = file.map(|file| configuration(&setup.bench_config, file));
         Ok(Box::new(Mysql {
+            mariadb: Mariadb::of(setup)?,
             bench_config: setup.bench_config.clone(),
             config: config.transpose()?,
             disk: setup.server.disk,
@@ -69,11 +70,16 @@ pub(super) const KIND: AdapterKind = AdapterKind {
 /// Runs `bin/mysqld` of a built server.
 #[derive(Debug)]
 struct Mysql {
+    mariadb: Mariadb,
     bench_config: PathBuf,
     config: Option<PathBuf>,
     disk: Disk,
     start_seconds: f64,
     logs: PathBuf,
+}
+
+fn is_mariadb(server: &Path) -> bool {
+    server.join("bin/mariadbd").exists()
 }
 
 /// Returns a file of the built server.
@@ -118,16 +124,18 @@ impl ServerAdapter for Mysql {
     fn identity(&self) -> Result<String> {
         let mut digest = Sha256::new();
         digest.update(format!("mysql {OPTIONS_VERSION}\n"));
+        digest.update(self.mariadb.identity()?);
         if self.disk == Disk::Durable {
             digest.update(format!("{DURABLE_OPTIONS:?}\n"));
-        }
-        if let Some(file) = &self.config {
-            digest.update(std::fs::read(file).map_err(|e| Error::io("read", file, &e))?);
         }
         Ok(hex::encode(digest.finalize()))
     }
 
     fn prepare(&self, server: &Path, data: &Path, progress: &dyn Progress) -> Result<()> {
+        if is_mariadb(server) {
+            return self.mariadb.prepare(server, data, progress);
+        }
+        std::fs::create_dir_all(data).map_err(|e| Error::io("create", data, &e))?;
         let words = self.common(server, data)?;
         let step = progress.begin("initialize", None);
         // The folder of the data must be empty.
@@ -154,14 +162,14 @@ impl ServerAdapter for Mysql {
     }
 
     fn start(&self, launch: &Launch<'_>) -> Result<Running> {
+        if is_mariadb(launch.server) {
+            return self.mariadb.start(launch);
+        }
         let data = launch.dir.join("data");
         match launch.template {
             Some(template) => copy_tree(template, &data)?,
             None if data.exists() => {}
-            None => {
-                std::fs::create_dir_all(&data).map_err(|e| Error::io("create", &data, &e))?;
-                self.prepare(launch.server, &data, &Silent)?;
-            }
+            None => self.prepare(launch.server, &data, &Silent)?,
         }
         let address = ListenAddress::new(launch.dir, None)?;
         let mut words = self.common(launch.server, &data)?;
@@ -210,7 +218,85 @@ impl ServerAdapter for Mysql {
         ClientThreads::WithFunction("do_command")
     }
 
+    fn shares_data(&self, server: &Path, other: &Path) -> bool {
+        is_mariadb(server) == is_mariadb(other)
+    }
+
     fn storage_reader(&self) -> Option<StorageReader> {
         Some(read_storage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A folder laid out as a built server, whose program writes its arguments to `args` in the folder of the data.
+    fn server(program: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["bin", "share/english", "share/charsets"] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        std::fs::write(folder.path().join("share/english/errmsg.sys"), "").unwrap();
+        let binary = folder.path().join("bin").join(program);
+        let script = "#!/bin/sh\nfor word; do case $word in --datadir=*) data=${word#*=};; esac; done\n\
+                      ls \"$data\" > \"$0.found\"; printf '%s\\n' \"$@\" > \"$data/args\"\n";
+        std::fs::write(&binary, script).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&binary, mode).unwrap();
+        folder
+    }
+
+    fn adapter(folder: &Path) -> Mysql {
+        let mariadb = Mariadb::new(folder.into(), None, 5.0, folder.into()).unwrap();
+        Mysql {
+            mariadb,
+            bench_config: folder.into(),
+            config: None,
+            disk: Disk::default(),
+            start_seconds: 5.0,
+            logs: folder.into(),
+        }
+    }
+
+    #[test]
+    fn data_is_initialised_in_an_empty_folder() {
+        let server = server("mysqld");
+        let data = server.path().join("data");
+        adapter(server.path())
+            .prepare(server.path(), &data, &Silent)
+            .unwrap();
+        let found = std::fs::read_to_string(server.path().join("bin/mysqld.found")).unwrap();
+        assert_eq!(found, "");
+        let args = std::fs::read_to_string(data.join("args")).unwrap();
+        let args: Vec<&str> = args.lines().collect();
+        assert_eq!(args[0], "--no-defaults");
+        let share = format!("--lc-messages-dir={}/share", server.path().display());
+        for expected in ["--initialize-insecure", &share] {
+            assert!(args.contains(&expected), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn an_incomplete_server_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let error = adapter(folder.path())
+            .prepare(folder.path(), &data, &Silent)
+            .unwrap_err();
+        assert!(
+            error.message().contains("share/english/errmsg.sys"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn mysql_and_mariadb_have_data_of_their_own() {
+        let (mysql, mariadb) = (server("mysqld"), server("mariadbd"));
+        let adapter = adapter(mysql.path());
+        assert!(!adapter.shares_data(mysql.path(), mariadb.path()));
+        assert!(adapter.shares_data(mysql.path(), mysql.path()));
+        assert!(adapter.shares_data(mariadb.path(), mariadb.path()));
     }
 }

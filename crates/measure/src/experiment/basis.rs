@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::fingerprint::CLUSTER;
 use super::forecast::{ClusterSize, Forecast, ForecastBasis, NoiseSource, WindowSizes};
-use super::lanes::automatic;
+use super::lanes::{automatic, wanted};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Lanes, Preset, Workload};
 use perfquilt_judge::attribution;
@@ -51,7 +51,7 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast
         Ok(bytes) if template.is_dir() => Some(ServerSpace { servers, bytes }),
         _ => None,
     };
-    let lanes = match (preset.lanes, space) {
+    let lanes = match (wanted(ws.config.server.disk, preset.lanes), space) {
         // A worker takes as many lanes as its machine has; machines have lanes in proportion to their cores.
         _ if cluster.is_some() => {
             let here = allowed_cpus().len().max(1);

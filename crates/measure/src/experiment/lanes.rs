@@ -1,10 +1,21 @@
 //! Chooses how many blocks are measured side by side, and on which processors.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use perfquilt_config::Lanes;
+use perfquilt_config::{Disk, Lanes};
 use perfquilt_machine::server::ServerSpace;
 use perfquilt_model::error::{Error, Result};
+
+/// Returns the lanes to choose for `requested`: only one, unless more are asked for, if the servers store their data on a
+/// disk.
+pub(super) fn wanted(disk: Disk, requested: Lanes) -> Lanes {
+    match (disk, requested) {
+        // Commits of several lanes would wait for one disk.
+        (Disk::Durable, Lanes::Auto) => Lanes::Count(NonZeroU32::MIN),
+        (_, requested) => requested,
+    }
+}
 
 /// Returns the processors of each lane: `possible` are those of as many lanes as there are cores for, `servers` the
 /// servers of one lane.
@@ -76,7 +87,6 @@ pub(super) fn locks(cpus: &[usize], folders: &[PathBuf], host: &str) -> Vec<Path
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
 
     use perfquilt_model::error::Kind;
 

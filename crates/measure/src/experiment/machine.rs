@@ -1,7 +1,6 @@
 //! The executor for this machine: real servers, real clients.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +14,7 @@ use super::links::Links;
 use super::plan::{Block, Reading};
 use super::private::{copy, may_execute, private_copy, room};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Disk, Lanes, Workload};
+use perfquilt_config::{Lanes, Workload};
 use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_machine::build::{ChangedCode, Relink};
 use perfquilt_machine::meter::{CountResult, Counter, WARM_UP};
@@ -149,11 +148,7 @@ impl<'a> ThisMachine<'a> {
             servers: setup.servers,
             bytes: size_of_tree(&template)?.saturating_add(executable),
         };
-        let wanted = match (ws.config.server.disk, setup.lanes) {
-            // Commits of several lanes would wait for one disk.
-            (Disk::Durable, Lanes::Auto) => Lanes::Count(NonZeroU32::MIN),
-            (_, wanted) => wanted,
-        };
+        let wanted = lanes::wanted(ws.config.server.disk, setup.lanes);
         let lanes = lanes::choose(wanted, workload::lanes(threads), &servers)?;
         let scratch = Scratch::open(ws, servers.times(lanes.len()))?;
         let shared = std::iter::once(ws.cache()).chain(scratch.path().parent());

@@ -232,6 +232,16 @@ fn message(rebased: &RebasedSeries, plan: &WritePlan) -> String {
         }
         text.push('\n');
     }
+    let to_review = report
+        .patches
+        .iter()
+        .filter_map(|patch| Some((patch, patch.review.as_ref()?)));
+    let mut heading = "\nTo be reviewed:\n";
+    for (patch, why) in to_review {
+        text.push_str(heading);
+        text.push_str(&format!("{}: {why}\n", patch.name));
+        heading = "";
+    }
     if !plan.set_aside.is_empty() {
         text.push_str("\nSet aside as comments in the series:\n");
         for aside in &plan.set_aside {

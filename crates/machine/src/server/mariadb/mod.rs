@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 
 use super::running::{Endpoint, ListenAddress, Running, ServerProcess, StartPlan, Stop};
 use super::{
-    AdapterKind, ClientThreads, Instrumentation, Launch, ServerAdapter, StorageCounts,
-    StorageReader, command, copy_tree,
+    AdapterKind, AdapterSetup, ClientThreads, Instrumentation, Launch, ServerAdapter,
+    StorageCounts, StorageReader, command, copy_tree,
 };
 use perfquilt_config::{Disk, Server};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -44,18 +44,7 @@ const OPTIONS_VERSION: u32 = 1;
 pub(super) const KIND: AdapterKind = AdapterKind {
     name: "mariadb",
     check: |server| check_settings(server, "mariadb"),
-    adapter: |setup| {
-        let adapter = Mariadb::new(
-            setup.bench_config.clone(),
-            setup.server.config.as_deref(),
-            setup.server.start_seconds,
-            setup.logs.clone(),
-        )?;
-        Ok(Box::new(Mariadb {
-            disk: setup.server.disk,
-            ..adapter
-        }))
-    },
+    adapter: |setup| Ok(Box::new(Mariadb::of(setup)?)),
 };
 
 /// Refuses a section of its own, since the adapter has no settings.
@@ -108,6 +97,20 @@ struct Layout {
 }
 
 impl Mariadb {
+    /// Creates the adapter of a workspace.
+    pub(super) fn of(setup: &AdapterSetup<'_>) -> Result<Self> {
+        let adapter = Mariadb::new(
+            setup.bench_config.clone(),
+            setup.server.config.as_deref(),
+            setup.server.start_seconds,
+            setup.logs.clone(),
+        )?;
+        Ok(Mariadb {
+            disk: setup.server.disk,
+            ..adapter
+        })
+    }
+
     /// Creates an adapter whose servers read `config` (a file in the workspace's `bench_config`), must start within
     /// `start_seconds`, and leave their logs in `logs` when they fail.
     ///
