@@ -77,18 +77,21 @@ pub fn scroll(about: &str, table: &Markup) -> Markup {
 
 /// Renders a drawing with its caption and a folded table of the same figures.
 pub(super) fn drawing(svg: &str, caption: &Markup, table: &Markup) -> Markup {
-    html! {
-        (captioned(svg, caption))
-        details { summary { "The same as a table" } (table) }
-    }
+    let table = html! { details { summary { "The same as a table" } (table) } };
+    figure(svg, caption, &table)
 }
 
 /// Renders a drawing with its caption, for figures whose table stands beside it.
 pub(super) fn captioned(svg: &str, caption: &Markup) -> Markup {
+    figure(svg, caption, &html! {})
+}
+
+fn figure(svg: &str, caption: &Markup, further: &Markup) -> Markup {
     html! {
         figure {
             (PreEscaped(svg))
             figcaption { (caption) }
+            (further)
         }
     }
 }

@@ -241,3 +241,76 @@ fn a_file_beside_the_page_is_reached_whatever_its_name_is() {
     assert_eq!(address("a:b"), "a%3Ab");
     assert_eq!(address("ä-_.~"), "%C3%A4-_.~");
 }
+
+#[test]
+fn tails_groups_lanes_and_machines_are_drawn() {
+    use perfquilt_judge::attribution::{
+        Group, LaneFigures, LaneNoise, MachineFigures, MachineNoise, PlaceFigures,
+    };
+    let mut experiment = whole();
+    experiment.stalled = Some(1);
+    let drawn =
+        |page: &str, about: &str| page.contains(&format!("<svg role=\"img\" aria-label=\"{about}"));
+    assert!(drawn(
+        &page(&experiment),
+        "Typical time, mean and tail of each patch"
+    ));
+
+    let mut attribution = experiment.attribution();
+    attribution.groups = vec![Group {
+        first: 1,
+        last: 3,
+        effects: attribution.total.clone(),
+    }];
+    let groups = effects::groups(&View::new(&attribution)).unwrap();
+    let groups = groups.into_string();
+    assert!(
+        drawn(&groups, "Effect of groups of patches together"),
+        "{groups}"
+    );
+    assert!(groups.contains("patches 1 to 3"), "{groups}");
+
+    let figures = |difference: f64| PlaceFigures {
+        blocks: 6,
+        block_sd: Some(0.01),
+        control: Some(0.002),
+        largest_difference: difference,
+    };
+    let (workload, meter) = ("oltp_read_only".to_owned(), Meter::Time);
+    attribution.noise.lanes = vec![LaneNoise {
+        workload: workload.clone(),
+        meter,
+        lanes: [(0, 0.004), (1, -0.004)]
+            .map(|(lane, difference)| LaneFigures {
+                lane,
+                figures: figures(difference),
+            })
+            .to_vec(),
+        p_value: 0.4,
+    }];
+    let lanes = places::lanes(&attribution).unwrap().into_string();
+    assert!(drawn(&lanes, "What each lane measured, time"), "{lanes}");
+    assert!(
+        lanes.contains("oltp_read_only: lane 1") && lanes.contains("−0.40 %"),
+        "{lanes}"
+    );
+    attribution.noise.machines = vec![MachineNoise {
+        workload,
+        meter,
+        machines: vec![MachineFigures {
+            machine: "<b>node".into(),
+            figures: figures(0.01),
+        }],
+        between_sd: 0.01,
+        p_value: 0.4,
+        units: false,
+    }];
+    let machines = places::machines(&attribution, "About.")
+        .unwrap()
+        .into_string();
+    assert!(
+        drawn(&machines, "What each machine measured, time"),
+        "{machines}"
+    );
+    assert!(!machines.contains("<b>node"), "{machines}");
+}
