@@ -386,14 +386,11 @@ mod tests {
             let text = terminal(&compared, columns, false);
             let widest = text.lines().map(width).max().unwrap();
             assert!(widest <= columns, "{text}");
-            assert!(text.starts_with("The series is worth less: −"), "{text}");
-            assert!(
-                text.contains("2 patches in both: 1 worth less, 1 the same; 1 only"),
-                "{text}"
-            );
-            assert!(text.contains("only after"), "{text}");
+            let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.starts_with("The series is worth less: −"), "{text}");
+            let tally = "2 patches in both: 1 worth less, 1 the same; 1 only after";
+            assert!(words.contains(tally), "{text}");
         }
-        insta::assert_snapshot!(terminal(&compared, 80, false));
         let page = comparison_page(&compared).unwrap();
         let lost = "<td role=\"cell\" class=\"bad\">worth less</td>";
         assert_eq!(page.matches(lost).count(), 2 * 3, "{page}");

@@ -561,7 +561,7 @@ mod tests {
             compared
                 .incomparable
                 .unwrap()
-                .contains("`harness` and `another`")
+                .contains("`perfquilt test` and `another`")
         );
         assert!(compared.tables[0].patches[0].difference.is_none());
         assert!(compared.tables[0].patches[0].after.is_some());
