@@ -22,7 +22,7 @@ use github::{GitHub, TOKEN};
 const COMMIT: &str = "1111111111111111111111111111111111111111";
 
 /// Names a reader puts something of his own in place of, and numbers that would take hours.
-const STANDS_FOR: [(&str, &str); 11] = [
+const STANDS_FOR: [(&str, &str); 12] = [
     ("… edit …", "sed -i '1i // edited' work.h"),
     ("quilt add FILE", "quilt add work.h"),
     ("--quilt DIR", "--quilt with-quilt"),
@@ -34,6 +34,10 @@ const STANDS_FOR: [(&str, &str); 11] = [
     ("--experiments 1000", "--experiments 5"),
     ("--real --repeats 20", "--real --repeats 2"),
     ("-C WORKSPACE", "-C ../workspace"),
+    (
+        "compare OLD NEW",
+        "compare observations.jsonl observations.jsonl",
+    ),
 ];
 
 /// Upstream's `work.h`: a part for each patch, far enough apart, and one that upstream changes.

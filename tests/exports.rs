@@ -56,7 +56,7 @@ fn every_format_is_on_the_command_line_and_in_the_documents() {
     let names: Vec<&str> = EXPORTERS.iter().map(|format| format.name()).collect();
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/formats.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let (_, table) = page.split_once("| format | what | for |").unwrap();
+    let (_, table) = page.split_once("| format | content | for |").unwrap();
     let table = table.split("\n\n").next().unwrap();
     let (mut first_column, mut helps) = (String::new(), Vec::new());
     for row in table.lines() {

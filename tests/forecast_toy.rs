@@ -114,9 +114,9 @@ fn the_status_tells_what_to_do_next() {
     );
     // Where there is no workspace, a script that forgot the command must not go on.
     let elsewhere = environment.workspace();
-    let elsewhere = elsewhere.parent().unwrap().to_str().unwrap();
+    let elsewhere = elsewhere.parent().unwrap().join("home");
     let shown = environment
-        .hermetic(env!("CARGO_BIN_EXE_perfquilt"), elsewhere.as_ref())
+        .hermetic(env!("CARGO_BIN_EXE_perfquilt"), &elsewhere)
         .output()
         .unwrap();
     assert_eq!(shown.status.code(), Some(2));
