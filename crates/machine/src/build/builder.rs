@@ -257,8 +257,9 @@ impl Builder {
         for line in &self.tools.lines {
             log.line(line)?;
         }
+        let build_files = self.move_to(item, &work, source, progress)?;
         let step = progress.begin(&format!("building {}", item.label), None);
-        let attempt = self.compile(item, &work, source, &mut log, (step.as_ref(), progress))?;
+        let attempt = self.compile(item, &work, &build_files, &mut log, (&*step, progress))?;
         let install = self.installed(work.dir())?;
         let owner = self.work_dir();
         let owner = owner.file_name().unwrap_or_default().to_string_lossy();
@@ -303,25 +304,36 @@ impl Builder {
         Ok(built)
     }
 
-    /// Moves the working folder to `item` and compiles it.
-    fn compile(
+    /// Moves the working folder to `item`; returns the digest of its build files.
+    fn move_to(
         &self,
         item: &BuildItem,
         work: &Work,
         source: &dyn SourceTree,
-        log: &mut Log,
-        (step, progress): (&dyn Step, &dyn Progress),
-    ) -> Result<BuildAttempt> {
+        progress: &dyn Progress,
+    ) -> Result<String> {
         let build_files = source.build_files_digest(&item.tree)?;
         work.prepare(&self.stamp(&build_files), progress)?;
         source.move_to(&item.tree, &work.src(), progress)?;
-        let mut attempt = self.attempt(work, &build_files, self.jobs, log, step)?;
+        Ok(build_files)
+    }
+
+    /// Compiles `item`, to which the working folder was moved, with build files of this digest.
+    fn compile(
+        &self,
+        item: &BuildItem,
+        work: &Work,
+        build_files: &str,
+        log: &mut Log,
+        (step, progress): (&dyn Step, &dyn Progress),
+    ) -> Result<BuildAttempt> {
+        let mut attempt = self.attempt(work, build_files, self.jobs, log, step)?;
         let mut fault = self.fault(&attempt, work);
         if self.jobs > 1 && fault.as_ref().is_some_and(|f| f.cause == Cause::Killed) {
             progress
                 .warn("a compiler was killed, most likely for want of memory: one at a time now");
             let first = attempt;
-            attempt = self.attempt(work, &build_files, 1, log, step)?;
+            attempt = self.attempt(work, build_files, 1, log, step)?;
             attempt.add(&first);
             fault = self.fault(&attempt, work);
         }
@@ -373,8 +385,9 @@ impl Builder {
             builder.recipe.targets.extend(suite.targets.iter().cloned());
         }
         let work = Work::lock(&builder.work_dir(), progress)?;
+        let build_files = builder.move_to(item, &work, source, progress)?;
         let step = progress.begin(&format!("building the tests of {}", item.label), None);
-        builder.compile(item, &work, source, log, (step.as_ref(), progress))?;
+        builder.compile(item, &work, &build_files, log, (&*step, progress))?;
         step.finish("");
         let values = builder.values(work.dir(), builder.jobs);
         let env = builder.recipe_env(&values)?;

@@ -304,7 +304,7 @@ fn another_configuration_changes_the_identity() {
 fn a_template_is_filled_once_and_every_start_gets_a_copy() {
     let world = World::new();
     let parent = world.base.path().join("cache");
-    let script = r#"echo ready > "$1/stopped-badly"; touch "$0"; trap 'rm "$1/stopped-badly"; exit 0' TERM; while true; do sleep 0.01; done"#;
+    let script = r#"echo ready > "$1/stopped-badly"; trap 'rm "$1/stopped-badly"; exit 0' TERM; touch "$0"; while true; do sleep 0.01; done"#;
     let adapter = world.adapter(script);
     let fills = std::cell::Cell::new(0);
     let fill = |running: &mut Running| {

@@ -24,7 +24,7 @@ fn line_format(format: TestFormat) -> Option<LineFormat> {
         TestFormat::Mtr => (
             // MySQL's has the progress in front.
             &[
-                r"^(?:\[ *\d+%\] )?(?<name>[\w.+-]+(?: '[^']*')?) +(?:w\d+ +)?\[ (?<result>[a-z-]+) \]",
+                r"^(?:\[ *\d+%\] )?(?<name>[\w./+-]+(?: '[^']*')?) +(?:w\d+ +)?\[ (?<result>[a-z-]+) \]",
             ],
             |result| match result {
                 "pass" | "retry-pass" => Some(Passed),
@@ -178,6 +178,7 @@ main.show_explain                        w1 [ fail ]
 main.show_explain                        w1 [ retry-pass ]   12
 main.xa_binlog                              [ skipped ]  requires binlog
 main.tmp-disk 'x,y'                      w2 [ disabled ]  MDEV-1
+compat/oracle.sequence                   w2 [ pass ]      4
 [ 12%] main.alias                        w2 [ fail ]
 The servers were restarted 3 times
 Failing test(s): main.show_explain
@@ -192,6 +193,7 @@ Failing test(s): main.show_explain
                 ("main.show_explain", Failed),
                 ("main.xa_binlog", Skipped),
                 ("main.tmp-disk 'x,y'", Skipped),
+                ("compat/oracle.sequence", Passed),
                 ("main.alias", Failed),
             ],
         );
