@@ -169,6 +169,7 @@ impl World {
                     meters = [\"time\"]\nblocks = 3\nblock_seconds = 0.1\n\n\
                     [preset.calibrate]\nrecipe = \"make\"\nworkloads = [\"oltp_read_only\"]\n\
                     meters = [\"time\"]\nblocks = 3\nblock_seconds = 0.1\n\n\
+                    [recipe.make.test]\ncommand = [\"test\", \"-x\", \"toyd\"]\nformat = \"exit_status\"\n\n\
                     [bot]\nrepository = \"acme/series\"\nremote = \"../forge.git\"\n";
         std::fs::write(file, text + more).unwrap();
         let folder = self.workspace.join("bench-config/workloads");
