@@ -35,8 +35,8 @@ fn line_format(format: TestFormat) -> Option<LineFormat> {
         ),
         TestFormat::PgRegress => (
             &[
-                r"^(?:test|    ) (?<name>\w+) +\.\.\. (?<result>ok|FAILED|failed \(ignored\))",
-                r"^(?<result>ok|not ok) \d+ +[-+] (?<name>\w+)",
+                r"^(?:test|    ) (?<name>[\w.-]+) +\.\.\. (?<result>ok|FAILED|failed \(ignored\))",
+                r"^(?<result>ok|not ok) \d+ +[-+] (?<name>[\w.-]+)",
             ],
             |result| match result {
                 "ok" => Some(Passed),
@@ -207,12 +207,14 @@ parallel group (3 tests):  boolean char name
      boolean                      ... ok           45 ms
      char                         ... FAILED       33 ms
      name                         ... failed (ignored)       33 ms
+     collate.icu.utf8             ... ok          104 ms
 ";
         let expected = [
             ("tablespace", Passed),
             ("boolean", Passed),
             ("char", Failed),
             ("name", Skipped),
+            ("collate.icu.utf8", Passed),
         ];
         check(TestFormat::PgRegress, output, &expected);
         let output = "\
