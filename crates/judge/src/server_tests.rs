@@ -73,18 +73,7 @@ fn compare_point(
     base: &TestRecord,
     before: &BTreeSet<String>,
 ) -> PointTests {
-    let mut result = PointTests {
-        point,
-        passed: 0,
-        skipped: 0,
-        new: Vec::new(),
-        earlier: Vec::new(),
-        known: Vec::new(),
-        flaky: Vec::new(),
-        unclear: Vec::new(),
-        lost: Vec::new(),
-        fixed: Vec::new(),
-    };
+    let mut result = PointTests::new(point);
     for (name, counts) in &record.tests {
         let of_base = base.tests.get(name).copied().unwrap_or_default();
         let failure = || TestFailure {

@@ -126,3 +126,21 @@ pub struct PointTests {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fixed: Vec<String>,
 }
+
+impl PointTests {
+    /// Creates a comparison of `point` without any test.
+    pub fn new(point: Point) -> Self {
+        PointTests {
+            point,
+            passed: 0,
+            skipped: 0,
+            new: Vec::new(),
+            earlier: Vec::new(),
+            known: Vec::new(),
+            flaky: Vec::new(),
+            unclear: Vec::new(),
+            lost: Vec::new(),
+            fixed: Vec::new(),
+        }
+    }
+}

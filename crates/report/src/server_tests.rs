@@ -148,16 +148,10 @@ mod tests {
 
     fn tests(passed: u64, new: &[&str]) -> PointTests {
         PointTests {
-            point: Point::Step(1),
             passed,
             skipped: 236,
             new: new.iter().map(|name| failure(name)).collect(),
-            earlier: Vec::new(),
-            known: Vec::new(),
-            flaky: Vec::new(),
-            unclear: Vec::new(),
-            lost: Vec::new(),
-            fixed: Vec::new(),
+            ..PointTests::new(Point::Step(1))
         }
     }
 

@@ -112,7 +112,6 @@ fn build_failure_at_patch_3() {
 fn a_test_newly_fails() {
     let mut experiment = Experiment::new(&[(0.012, 0.01), (0.02, 0.018)]);
     let tests = |point, passed, names: &[&str]| PointTests {
-        point: Point::Step(point),
         passed,
         skipped: 272,
         new: names
@@ -125,12 +124,7 @@ fn a_test_newly_fails() {
                 base_runs: 4,
             })
             .collect(),
-        earlier: Vec::new(),
-        known: Vec::new(),
-        flaky: Vec::new(),
-        unclear: Vec::new(),
-        lost: Vec::new(),
-        fixed: Vec::new(),
+        ..PointTests::new(Point::Step(point))
     };
     let hostile = format!("<img src=x> @somebody [a](b) {}", "x".repeat(100_000));
     experiment.supplement.tests = vec![
