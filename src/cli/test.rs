@@ -13,7 +13,7 @@ use perfquilt_model::error::Result;
 use perfquilt_model::point::Point;
 use perfquilt_model::server_tests::PointTests;
 use perfquilt_report::server_tests::{of_patch, of_release, runs, runs_here};
-use perfquilt_report::{clean, width, wrap};
+use perfquilt_report::{clean, long, width, wrap};
 
 /// Arguments of `perfquilt test`.
 #[derive(Debug, Args)]
@@ -104,7 +104,7 @@ fn table(points: &[TestedPoint], columns: usize) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{}", cut(&head, columns));
         let mut add = |line: &str, indent: usize| {
-            for part in wrap(&clean_words(line), columns.saturating_sub(indent).max(20)) {
+            for part in wrap(&long(line), columns.saturating_sub(indent).max(20)) {
                 let _ = writeln!(text, "{:indent$}{part}", "");
             }
         };
@@ -135,11 +135,6 @@ fn table(points: &[TestedPoint], columns: usize) -> String {
         }
     }
     text
-}
-
-/// Cleans each word, as names of tests are a server's.
-fn clean_words(line: &str) -> String {
-    line.split(' ').map(clean).collect::<Vec<_>>().join(" ")
 }
 
 fn duration(seconds: f64) -> String {

@@ -85,7 +85,7 @@ pub use html::frame::{Name, page, scroll};
 pub use html::{Distribution, comparison_page};
 pub use next::next_command;
 pub use profile::{AnnotatedFunction, ProfileReport, SourceLine, profile, profile_markdown};
-pub use text::{capital, clean, fit, fit_end, is_deceptive, width, wrap};
+pub use text::{capital, clean, fit, fit_end, is_deceptive, long, width, wrap};
 
 /// Returns the display name of a workload.
 fn workload_name(workload: &str) -> &str {

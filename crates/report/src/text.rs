@@ -29,7 +29,7 @@ pub(super) fn cleaned(text: &str, longest: usize) -> String {
 }
 
 /// Cleans a sentence of this program that contains names: its words are cut like names, the whole sentence is not.
-pub(super) fn long(text: &str) -> String {
+pub fn long(text: &str) -> String {
     text.split(' ').map(clean).collect::<Vec<_>>().join(" ")
 }
 
