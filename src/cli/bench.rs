@@ -23,6 +23,19 @@ use perfquilt_store::Store;
 /// The preset of commands that name none.
 pub(super) const DEFAULT_PRESET: &str = "quick";
 
+/// Returns the recipe called `given`, else that of the default preset.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown recipe.
+pub(super) fn chosen_recipe<'n>(ws: &'n Workspace, given: Option<&'n str>) -> Result<&'n str> {
+    let recipe = match given {
+        Some(recipe) => recipe,
+        None => &ws.config.preset(DEFAULT_PRESET)?.recipe,
+    };
+    ws.config.recipe(recipe)?;
+    Ok(recipe)
+}
+
 /// Measurement options, shared by `run` and `bench`.
 #[derive(Debug, Clone, Args)]
 pub struct MeasuringOptions {

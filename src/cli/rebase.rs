@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Context;
+use super::bench::chosen_recipe;
 use super::output::{counted, shown};
 use super::plain::plain_lines;
 use super::report_options::{TextFormat, TextReportOptions};
@@ -116,10 +117,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         return Err(Error::usage("`--recipe` needs `--build` or `--test`"));
     }
     if arguments.build || arguments.test {
-        let recipe = match &arguments.recipe {
-            Some(recipe) => recipe,
-            None => &ws.config.preset("quick")?.recipe,
-        };
+        let recipe = chosen_recipe(&ws, arguments.recipe.as_deref())?;
         build_rebased(&ws, &mut rebased, recipe, arguments.test, progress)?;
     }
     if arguments.write {

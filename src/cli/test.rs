@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Context;
-use super::bench::DEFAULT_PRESET;
+use super::bench::chosen_recipe;
 use super::output::cut;
 use perfquilt_measure::run::{RunRequest, TestedPoint, new_failures, prepare, test_points};
 use perfquilt_model::error::Result;
@@ -55,11 +55,7 @@ struct Row<'a> {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
     let progress = context.output.progress();
-    let recipe = match &arguments.recipe {
-        Some(recipe) => recipe,
-        None => &ws.config.preset(DEFAULT_PRESET)?.recipe,
-    };
-    ws.config.recipe(recipe)?;
+    let recipe = chosen_recipe(&ws, arguments.recipe.as_deref())?;
     let prepared = prepare(&ws, arguments.release.as_deref(), progress)?;
     let request = RunRequest {
         points: arguments.points.clone(),
