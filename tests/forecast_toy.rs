@@ -145,6 +145,19 @@ fn a_budget_ends_the_experiment_and_is_not_used_twice() {
 }
 
 #[test]
+fn a_series_without_patches_is_not_measured() {
+    let environment = TestEnvironment::with_fixture("toy");
+    environment.write("series", "");
+    let shown = environment.run(&["run", "--dry-run"]);
+    let none = "blocks   none: the series has no patches";
+    assert!(shown.stdout.contains(none), "{}", shown.stdout);
+    let forecast = document(&environment, &["run", "--dry-run", "--json"]);
+    assert_eq!(forecast["forecast"]["seconds"], 0.0);
+    let ran = document(&environment, &["run", "--json"]);
+    assert_eq!(ran["patches"], serde_json::json!([]));
+}
+
+#[test]
 fn lanes_are_checked_and_recorded() {
     let environment = TestEnvironment::with_fixture("toy");
     for (value, words) in [("0", "number from 1"), ("many", "`auto`")] {

@@ -196,6 +196,58 @@ fn wrong_digests_and_files_are_refused() {
     assert!(!space.path("bench-config/upstream.lock").exists());
 }
 
+/// Archives drop a version when its successor arrives; a copy from elsewhere is the same release if its digest is.
+#[test]
+fn a_copy_takes_the_place_of_the_download() {
+    let space = Space::bare("");
+    sample(&space, "srv-1.0");
+    let digest = tarball(&space, "srv-1.0", "copy.tar.gz", "-czf");
+    space.write("other.tar.gz", "another file");
+
+    // An address that nothing answers at.
+    use_tarball(&space, "http://127.0.0.1:1/srv-1.0.tar.gz", &digest);
+    space.fails(2, &["upstream", "fetch"]);
+    let error = space.fails(2, &["upstream", "fetch", "--from", "none.tar.gz"]);
+    assert!(error.contains("there is no file none.tar.gz"), "{error}");
+    let error = space.fails(2, &["upstream", "fetch", "--from", "other.tar.gz"]);
+    assert!(error.contains("other.tar.gz fails its sha256"), "{error}");
+    space.ok(&["upstream", "fetch", "1.0", "--from", "copy.tar.gz", "-q"]);
+    space.ok(&["upstream", "verify", "-q"]);
+    let lock = space.read("bench-config/upstream.lock");
+    let tree = lock
+        .lines()
+        .find(|line| line.starts_with("tree = "))
+        .unwrap();
+
+    // A Debian package that no archive has: the lock file says which file is the release.
+    let space = Space::bare(
+        "release = [{ version = \"1.0\", debian = { package = \"perfquilt-no-such-package\", suite = \"bookworm\" } }]\n",
+    );
+    sample(&space, "srv-1.0");
+    assert_eq!(tarball(&space, "srv-1.0", "copy.tar.gz", "-czf").len(), 64);
+    let error = space.fails(2, &["upstream", "fetch", "--from", "copy.tar.gz"]);
+    assert!(
+        error.contains("nothing says which file release 1.0 is"),
+        "{error}"
+    );
+    let record = |file: &str, digest: &str| {
+        space.write(
+            "bench-config/upstream.lock",
+            format!(
+                "[[release]]\nversion = \"1.0\"\nsource = \"debian bookworm perfquilt-no-such-package\"\n\
+                 file = \"{file}\"\nsha256 = \"{digest}\"\n{tree}\n"
+            ),
+        );
+    };
+    let digest = sha256(&space.path("copy.tar.gz")).unwrap();
+    record("../srv_1.0.orig.tar.gz", &digest);
+    let error = space.fails(2, &["upstream", "fetch", "--from", "copy.tar.gz"]);
+    assert!(error.contains("is no file name"), "{error}");
+    record("srv_1.0.orig.tar.gz", &digest);
+    space.ok(&["upstream", "fetch", "--from", "copy.tar.gz", "-q"]);
+    space.ok(&["upstream", "verify", "-q"]);
+}
+
 #[test]
 fn another_source_is_another_release() {
     let space = Space::new();

@@ -226,13 +226,19 @@ def inserted(text, server, work):
 
 
 def chain(workspace, server, rounds):
-    """Writes a series whose points have that many rounds."""
-    before = workspace.source(server["file"])
-    upstream, series = before, []
-    for count in rounds:
-        after = planted(upstream, server, count)
-        series.append((f"plant {count} rounds", "Work of known size.", {server["file"]: (before, after)}))
-        before = after
+    """Writes a series whose points have that many rounds; a patch that does not change their number adds a
+    function that nobody calls."""
+    path = server["file"]
+    upstream = workspace.source(path)
+    before, last, uncalled, series = upstream, 0, "", []
+    for index, count in enumerate(rounds, 1):
+        title, body = f"plant {count} rounds", "Work of known size."
+        if count == last:
+            title, body = f"null patch {index}", "A function that nobody calls: code moves, nothing else changes."
+            uncalled += dead(index, path, 512 + 64 * index)
+        after = (planted(upstream, server, count) if count else upstream) + uncalled
+        series.append((title, body, {path: (before, after)}))
+        before, last = after, count
     workspace.series(series)
 
 
@@ -254,6 +260,13 @@ def cost_of_rounds(workspace, server):
     with_few, with_many = counts(workspace.measure("calibrate"))
     round_ = (with_many - with_few) / (many - few)
     return with_few - 1 - few * round_, round_
+
+
+def cost_of_call(workspace, server, round_, rounds):
+    """What the call costs beside few rounds. A server that takes several requests at once takes others at once
+    when a request has a thousand rounds, so that the cost beside many rounds is another one."""
+    chain(workspace, server, [rounds])
+    return counts(workspace.measure("calibrate"))[0] - 1 - rounds * round_
 
 
 def dead(index, path, size):

@@ -135,6 +135,7 @@ fn forecast_text(found: &RunForecast, preset: &Preset) -> String {
         None => format!("{needed}, on each machine"),
     };
     let mut blocks = match preset.resolution {
+        _ if of.blocks == 0 => "none: the series has no patches".to_owned(),
         Some(resolution) if of.blocks < of.most_blocks => format!(
             "about {} of at most {} for ±{}",
             of.blocks,

@@ -1,11 +1,13 @@
 //! `perfquilt upstream`: lists, fetches and verifies releases.
 
+use std::path::{Path, PathBuf};
+
 use clap::Subcommand;
 use serde_json::json;
 
 use super::Context;
 use super::output::cut;
-use perfquilt_model::error::Result;
+use perfquilt_model::error::{Error, Result};
 use perfquilt_patches::upstream;
 
 /// List, fetch and verify releases
@@ -18,7 +20,8 @@ pub enum Upstream {
     /// Fetch releases, check them and import them into the object store
     #[command(after_help = "Examples:
   perfquilt upstream fetch
-  perfquilt upstream fetch --all")]
+  perfquilt upstream fetch --all
+  perfquilt upstream fetch 11.8.6 --from mariadb-11.8.6.tar.gz")]
     Fetch {
         /// Versions to fetch (default: the current one)
         #[arg(value_name = "VERSION")]
@@ -26,6 +29,9 @@ pub enum Upstream {
         /// Fetch every configured release
         #[arg(long, conflicts_with = "versions")]
         all: bool,
+        /// Take this copy of the release's source file instead of a download; its SHA-256 must be the recorded one
+        #[arg(long, value_name = "FILE", conflicts_with = "all")]
+        from: Option<PathBuf>,
     },
     /// Check that downloads, lock file and object store still agree
     #[command(after_help = "Examples:
@@ -44,7 +50,11 @@ pub enum Upstream {
 pub fn run(context: &Context, command: Upstream) -> Result<()> {
     match command {
         Upstream::List => list(context),
-        Upstream::Fetch { versions, all } => fetch(context, versions, all),
+        Upstream::Fetch {
+            versions,
+            all,
+            from,
+        } => fetch(context, versions, all, from.as_deref()),
         Upstream::Verify { versions } => verify(context, &versions),
     }
 }
@@ -89,8 +99,15 @@ fn list(context: &Context) -> Result<()> {
     context.output.print(&text)
 }
 
-fn fetch(context: &Context, versions: Vec<String>, all: bool) -> Result<()> {
+fn fetch(context: &Context, versions: Vec<String>, all: bool, from: Option<&Path>) -> Result<()> {
     let ws = context.workspace()?;
+    if let Some(file) = from {
+        if versions.len() > 1 {
+            return Err(Error::usage("--from is the file of one release")
+                .hint("perfquilt upstream fetch VERSION --from FILE"));
+        }
+        upstream::supply(&ws, versions.first().map(String::as_str), file)?;
+    }
     let progress = context.output.progress();
     let wanted: Vec<Option<String>> = if all {
         let releases = ws.config.upstream.release.iter();

@@ -153,21 +153,13 @@ pub fn build_points(
 ) -> Result<Vec<BuiltPoint>> {
     let builder = builder(ws, recipe, prepared)?;
     let source = StoredTrees::new(ws);
-    let mut items = Vec::new();
-    let mut done = Vec::new();
-    for &point in points {
-        match build_item(prepared, point) {
-            Err(error) if is_separate(point) && error.kind() == Kind::Series => {
-                progress.note(&error.to_string());
-                done.push(BuiltPoint {
-                    point,
-                    label: point.to_string(),
-                    built: Err(error),
-                });
-            }
-            item => items.push(item?),
-        }
-    }
+    let (items, absent) = build_items(prepared, points, progress)?;
+    let absent = absent.into_iter().map(|(point, error)| BuiltPoint {
+        point,
+        label: point.to_string(),
+        built: Err(error),
+    });
+    let mut done: Vec<BuiltPoint> = absent.collect();
     let base = build_item(prepared, Point::BASE)?;
     let jobs = on.map(|engine| jobs::Jobs {
         ws,
@@ -219,6 +211,27 @@ pub fn build_points(
 /// not an error.
 pub fn is_separate(point: Point) -> bool {
     matches!(point, Point::Alone(_) | Point::Without(_))
+}
+
+/// Returns the items of `points`, and the points that do not exist because other patches stand on one, with the reasons,
+/// which are also noted.
+fn build_items(
+    prepared: &Prepared,
+    points: &[Point],
+    progress: &dyn Progress,
+) -> Result<(Vec<BuildItem>, BTreeMap<Point, Error>)> {
+    let mut items = Vec::new();
+    let mut absent = BTreeMap::new();
+    for &point in points {
+        match build_item(prepared, point) {
+            Err(error) if is_separate(point) && error.kind() == Kind::Series => {
+                progress.note(&error.to_string());
+                absent.insert(point, error);
+            }
+            item => items.push(item?),
+        }
+    }
+    Ok((items, absent))
 }
 
 fn build_item(prepared: &Prepared, point: Point) -> Result<BuildItem> {
@@ -411,10 +424,21 @@ pub fn foresee(
     let patches = prepared.series.patches();
     header.series = patches.iter().map(|patch| patch.name.clone()).collect();
     let budget = wanted.budget.map(|budget| budget.duration);
+    let mut forecast = experiment::foresee(ws, preset, &points, header, budget)?;
+    if patches.is_empty() {
+        // There is nothing to compare the release with.
+        forecast = Forecast {
+            blocks: 0,
+            most_blocks: 0,
+            count_blocks: 0,
+            seconds: 0.0,
+            ..forecast
+        };
+    }
     Ok(RunForecast {
         release: prepared.release.name.clone(),
         unbuilt,
-        forecast: experiment::foresee(ws, preset, &points, header, budget)?,
+        forecast,
     })
 }
 

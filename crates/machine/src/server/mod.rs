@@ -7,6 +7,7 @@
 
 mod command;
 mod copy;
+mod innodb;
 mod log;
 mod mariadb;
 mod mysql;

@@ -1,22 +1,18 @@
-//! Runs MySQL with an initialised data directory and a Unix socket, without network. What it has in common with MariaDB
-//! is in that adapter, to which servers with a `bin/mariadbd` are left, so that one experiment can compare the two.
+//! Runs MySQL with an initialised data directory and a Unix socket, without network. Servers with a `bin/mariadbd` are
+//! left to MariaDB's adapter, so that one experiment can compare the two.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::mariadb::{
-    Mariadb, analyze_tables, check_settings, configuration, incomplete, option, read_storage,
-    sends_greeting, stop_purge,
+use super::innodb::{
+    ServerOptions, ServerSettings, analyze_tables, check_settings, incomplete, option, read_storage,
 };
-use super::running::{ListenAddress, Running, ServerProcess, StartPlan, Stop};
-use super::{
-    AdapterKind, ClientThreads, Instrumentation, Launch, ServerAdapter, StorageReader, command,
-    copy_tree,
-};
+use super::mariadb::Mariadb;
+use super::running::Running;
+use super::{AdapterKind, ClientThreads, Launch, ServerAdapter, StorageReader};
 use perfquilt_config::Disk;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::{Progress, Silent};
@@ -31,51 +27,34 @@ const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(300);
 /// The databases of clients, which the initialisation creates.
 const DATABASES: &str = "CREATE DATABASE test;\nCREATE DATABASE sbtest;\n";
 
-/// Options with which a commit waits until the disk has stored it, whatever the configuration says.
-const DURABLE_OPTIONS: [&str; 4] = [
-    "--innodb-flush-log-at-trx-commit=1",
-    "--sync-binlog=1",
-    "--innodb-doublewrite=ON",
-    "--innodb-flush-method=fsync",
-];
-
-/// Options for running under valgrind.
-const CALLGRIND_OPTIONS: [&str; 2] = [
-    "--innodb-use-native-aio=0",
-    // Resolving a stack under valgrind takes minutes.
-    "--skip-stack-trace",
-];
-
-/// The function that reads from the client (see MariaDB's), which here has a C++ name.
-const UNCOUNTED: &[&str] = &["vio_read(*"];
+const OPTIONS: ServerOptions = ServerOptions {
+    durable: &[
+        "--innodb-flush-log-at-trx-commit=1",
+        "--sync-binlog=1",
+        "--innodb-doublewrite=ON",
+        "--innodb-flush-method=fsync",
+    ],
+    callgrind: &[
+        "--innodb-use-native-aio=0",
+        // Resolving a stack under valgrind takes minutes.
+        "--skip-stack-trace",
+    ],
+    // Reads from the client (see MariaDB's), which here has a C++ name.
+    uncounted: &["vio_read(*"],
+};
 
 /// The adapter `mysql`.
 pub(super) const KIND: AdapterKind = AdapterKind {
     name: "mysql",
     check: |server| check_settings(server, "mysql"),
-    adapter: |setup| {
-        let file = setup.server.config.as_deref();
-        let config = file.map(|file| configuration(&setup.bench_config, file));
-        Ok(Box::new(Mysql {
-            mariadb: Mariadb::of(setup)?,
-            bench_config: setup.bench_config.clone(),
-            config: config.transpose()?,
-            disk: setup.server.disk,
-            start_seconds: setup.server.start_seconds,
-            logs: setup.logs.clone(),
-        }))
-    },
+    adapter: |setup| Ok(Box::new(Mysql::new(ServerSettings::of(setup)?))),
 };
 
 /// Runs `bin/mysqld` of a built server.
 #[derive(Debug)]
 struct Mysql {
     mariadb: Mariadb,
-    bench_config: PathBuf,
-    config: Option<PathBuf>,
-    disk: Disk,
-    start_seconds: f64,
-    logs: PathBuf,
+    settings: ServerSettings,
 }
 
 fn is_mariadb(server: &Path) -> bool {
@@ -93,17 +72,20 @@ fn part(server: &Path, name: &str) -> Result<PathBuf> {
 }
 
 impl Mysql {
-    /// Returns the program and the options of every run, including the initialisation. The configuration file must
-    /// come first.
+    fn new(settings: ServerSettings) -> Self {
+        Mysql {
+            mariadb: Mariadb::new(settings.clone()),
+            settings,
+        }
+    }
+
+    /// Returns the program and the options of every run, including the initialisation.
     fn common(&self, server: &Path, data: &Path) -> Result<Vec<OsString>> {
         let messages = part(server, "share/english/errmsg.sys")?;
         let messages = messages.ancestors().nth(2).unwrap_or(server);
         let mut words: Vec<OsString> = vec![
             part(server, "bin/mysqld")?.into(),
-            match &self.config {
-                Some(file) => option("--defaults-file=", file),
-                None => "--no-defaults".into(),
-            },
+            self.settings.config_option(),
             option("--datadir=", data),
             option("--lc-messages-dir=", messages),
             option("--character-sets-dir=", &part(server, "share/charsets")?),
@@ -125,8 +107,8 @@ impl ServerAdapter for Mysql {
         let mut digest = Sha256::new();
         digest.update(format!("mysql {OPTIONS_VERSION}\n"));
         digest.update(self.mariadb.identity()?);
-        if self.disk == Disk::Durable {
-            digest.update(format!("{DURABLE_OPTIONS:?}\n"));
+        if self.settings.disk == Disk::Durable {
+            digest.update(format!("{:?}\n", OPTIONS.durable));
         }
         Ok(hex::encode(digest.finalize()))
     }
@@ -165,48 +147,9 @@ impl ServerAdapter for Mysql {
         if is_mariadb(launch.server) {
             return self.mariadb.start(launch);
         }
-        let data = launch.dir.join("data");
-        match launch.template {
-            Some(template) => copy_tree(template, &data)?,
-            None if data.exists() => {}
-            None => self.prepare(launch.server, &data, &Silent)?,
-        }
-        let address = ListenAddress::new(launch.dir, None)?;
-        let mut words = self.common(launch.server, &data)?;
-        words.extend([
-            "--skip-networking".into(),
-            option("--socket=", &address.socket),
-            option("--pid-file=", &launch.dir.join("server.pid")),
-        ]);
-        if self.disk == Disk::Durable {
-            words.extend(DURABLE_OPTIONS.map(OsString::from));
-        }
-        if launch.filling {
-            words.push("--innodb-fast-shutdown=0".into());
-        }
-        let is_callgrind = matches!(launch.instrumentation, Instrumentation::Callgrind { .. });
-        if is_callgrind {
-            words.extend(CALLGRIND_OPTIONS.map(OsString::from));
-        }
-        let values = command::placeholder_values(launch, &address, &self.bench_config);
-        let plan = StartPlan {
-            launch,
-            words,
-            env: BTreeMap::new(),
-            address,
-            stop: Stop::Signal { may_kill: false },
-            process: ServerProcess::Group,
-            start_seconds: self.start_seconds,
-            kept_logs: self.logs.clone(),
-            uncounted: UNCOUNTED,
-            values,
-        };
-        let mut running = Running::begin(plan, &mut |endpoint| Ok(sends_greeting(endpoint)))?;
-        if is_callgrind {
-            let snapshot = stop_purge(&running.endpoint).map_err(|error| running.explain(error))?;
-            running.hold(snapshot);
-        }
-        Ok(running)
+        let words = |data: &Path| self.common(launch.server, data);
+        let prepare = |data: &Path| self.prepare(launch.server, data, &Silent);
+        self.settings.start(launch, &OPTIONS, words, prepare)
     }
 
     fn settle(&self, running: &mut Running) -> Result<()> {
@@ -249,15 +192,13 @@ mod tests {
     }
 
     fn adapter(folder: &Path) -> Mysql {
-        let mariadb = Mariadb::new(folder.into(), None, 5.0, folder.into()).unwrap();
-        Mysql {
-            mariadb,
+        Mysql::new(ServerSettings {
             bench_config: folder.into(),
             config: None,
             disk: Disk::default(),
             start_seconds: 5.0,
             logs: folder.into(),
-        }
+        })
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::command::CommandAdapter;
 use super::command::CommandServer;
+use super::innodb::{ServerSettings, configuration};
 use super::mariadb::Mariadb;
 use super::*;
 use perfquilt_config::Section;
@@ -470,7 +471,7 @@ fn fake_mariadb(base: &Path, script: &str) -> PathBuf {
 fn mariadb_is_bootstrapped_by_the_built_results_own_tables() {
     let world = World::new();
     let server = fake_mariadb(world.base.path(), r#"echo "$@" > args; cat > input"#);
-    let adapter = Mariadb::new(world.base.path().into(), None, 5.0, world.logs()).unwrap();
+    let adapter = Mariadb::new(innodb_settings(world.base.path(), world.logs()));
     let data = world.base.path().join("data");
     adapter.prepare(&server, &data, &Silent).unwrap();
     let input = std::fs::read_to_string(data.join("input")).unwrap();
@@ -489,7 +490,7 @@ fn a_bootstrap_with_errors_fails_whatever_its_exit_code() {
     let world = World::new();
     let script = r#"cat > /dev/null; echo "ERROR: 1146  Table 'a' doesn't exist" >&2"#;
     let server = fake_mariadb(world.base.path(), script);
-    let adapter = Mariadb::new(world.base.path().into(), None, 5.0, world.logs()).unwrap();
+    let adapter = Mariadb::new(innodb_settings(world.base.path(), world.logs()));
     let error = adapter
         .prepare(&server, &world.base.path().join("data"), &Silent)
         .unwrap_err();
@@ -505,7 +506,7 @@ fn an_incomplete_result_is_named() {
     let world = World::new();
     let server = fake_mariadb(world.base.path(), "");
     std::fs::remove_file(server.join("share/mysql_system_tables.sql")).unwrap();
-    let adapter = Mariadb::new(world.base.path().into(), None, 5.0, world.logs()).unwrap();
+    let adapter = Mariadb::new(innodb_settings(world.base.path(), world.logs()));
     let dir = world.scratch.fresh().unwrap();
     let error = adapter.start(&Launch::new("0", &server, &dir)).unwrap_err();
     assert_eq!(
@@ -519,7 +520,12 @@ fn a_configuration_the_server_would_ignore_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let base = tempfile::tempdir().unwrap();
     let file = base.path().join("server.cnf");
-    let new = || Mariadb::new(base.path().into(), Some(&file), 5.0, base.path().into());
+    let new = || -> Result<Mariadb> {
+        Ok(Mariadb::new(ServerSettings {
+            config: Some(configuration(base.path(), &file)?),
+            ..innodb_settings(base.path(), base.path().into())
+        }))
+    };
     assert_eq!(new().unwrap_err().kind(), Kind::Usage);
     std::fs::write(&file, "[mysqld]\n").unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
@@ -535,6 +541,16 @@ fn a_configuration_the_server_would_ignore_is_refused() {
     let before = adapter.identity().unwrap();
     std::fs::write(&file, "[mysqld]\nport = 1\n").unwrap();
     assert_ne!(adapter.identity().unwrap(), before);
+}
+
+fn innodb_settings(bench_config: &Path, logs: PathBuf) -> ServerSettings {
+    ServerSettings {
+        bench_config: bench_config.into(),
+        config: None,
+        disk: perfquilt_config::Disk::default(),
+        start_seconds: 5.0,
+        logs,
+    }
 }
 
 /// Returns the error of a configuration whose section `[server]` is `server`.

@@ -7,8 +7,8 @@ use perfquilt_config::{Disk, Lanes};
 use perfquilt_machine::server::ServerSpace;
 use perfquilt_model::error::{Error, Result};
 
-/// Returns the lanes to choose for `requested`: only one, unless more are asked for, if the servers store their data on a
-/// disk.
+/// Returns the lanes to use for `requested`. Servers that store their data on a disk share it, so the default is then one
+/// lane.
 pub(super) fn wanted(disk: Disk, requested: Lanes) -> Lanes {
     match (disk, requested) {
         // Commits of several lanes would wait for one disk.

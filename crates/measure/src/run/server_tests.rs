@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Prepared, StoredTrees, build_item, builder, is_separate};
+use super::{Prepared, StoredTrees, build_item, build_items, builder};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::server_tests::compare;
 use perfquilt_machine::build::{BuildItem, Builder, SourceTree};
@@ -46,16 +46,7 @@ pub fn test_points(
     progress: &dyn Progress,
 ) -> Result<Vec<TestedPoint>> {
     let builder = builder(ws, recipe, prepared)?;
-    let mut items = Vec::new();
-    for &point in points {
-        match build_item(prepared, point) {
-            // A patch that others stand on has no such point.
-            Err(error) if is_separate(point) && error.kind() == Kind::Series => {
-                progress.note(&error.to_string());
-            }
-            item => items.push(item?),
-        }
-    }
+    let (items, _) = build_items(prepared, points, progress)?;
     let base = build_item(prepared, Point::BASE)?;
     let source = StoredTrees::new(ws);
     let tested = test_items(&builder, base, items, &source, progress)?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use git2::Oid;
 use tempfile::TempPath;
 
+use super::lock::LockedRelease;
 use super::objects::Objects;
 use super::{debian, directory, git, source_text, tarball};
 use perfquilt_config::CONFIG_FILE;
@@ -105,15 +106,7 @@ pub(super) fn archive(
         .tarball
         .as_ref()
         .ok_or_else(|| Error::internal("a release without a source"))?;
-    let expected = tarball.sha256.to_lowercase();
-    if expected.len() != 64 || !expected.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return Err(Error::usage(format!(
-            "release {}: sha256 must be 64 hexadecimal digits",
-            source.version
-        ))
-        .at(CONFIG_FILE, None)
-        .hint("`sha256sum FILE` prints it"));
-    }
+    let expected = configured_digest(&source.version, tarball)?;
     if is_address(&tarball.url) {
         let file = download(ws, tarball, &expected, progress)?;
         return Ok((file, expected));
@@ -126,6 +119,28 @@ pub(super) fn archive(
     }
     check(&file, &expected)?;
     Ok((file, expected))
+}
+
+/// Returns the configured SHA-256 in lower case.
+fn configured_digest(version: &str, tarball: &TarballSource) -> Result<String> {
+    let digest = tarball.sha256.to_lowercase();
+    if digest.len() != 64 || !digest.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err(Error::usage(format!(
+            "release {version}: sha256 must be 64 hexadecimal digits"
+        ))
+        .at(CONFIG_FILE, None)
+        .hint("`sha256sum FILE` prints it"));
+    }
+    Ok(digest)
+}
+
+/// Returns the name of the file that an address ends in.
+fn name_in(url: &str) -> &str {
+    url.split(['?', '#'])
+        .next()
+        .and_then(|path| path.rsplit('/').next())
+        .filter(|name| !name.is_empty() && !name.starts_with('.'))
+        .unwrap_or("release.tar")
 }
 
 fn is_address(url: &str) -> bool {
@@ -159,12 +174,7 @@ fn download(
             .at(CONFIG_FILE, None)
             .hint("http, https, ftp or a file's path"));
     }
-    let name = url
-        .split(['?', '#'])
-        .next()
-        .and_then(|path| path.rsplit('/').next())
-        .filter(|name| !name.is_empty() && !name.starts_with('.'))
-        .unwrap_or("release.tar");
+    let name = name_in(url);
     let folder = ws.cache().join("downloads").join(&expected[..16]);
     let target = folder.join(name);
     let is_there =
@@ -224,6 +234,70 @@ fn download(
     Ok(target)
 }
 
+/// Puts `file`, the source file of a release from elsewhere, into the cache as if it had been downloaded. The recorded
+/// or configured digest decides whether it is that file.
+///
+/// # Errors
+/// [`Kind::Usage`] when the file cannot be read, has another digest, or when no digest is known.
+pub(super) fn supply(
+    ws: &Workspace,
+    source: &ReleaseSource,
+    locked: Option<&LockedRelease>,
+    file: &Path,
+) -> Result<()> {
+    let version = &source.version;
+    if !file.is_file() {
+        return Err(Error::usage(format!("there is no file {}", file.display())));
+    }
+    let downloads = ws.cache().join("downloads");
+    let (target, expected) = if let Some(debian) = &source.debian {
+        let Some(locked) = locked.filter(|locked| !locked.sha256.is_empty()) else {
+            return Err(Error::usage(format!(
+                "nothing says which file release {version} is: the lock file has no sha256 of it"
+            ))
+            .at("bench-config/upstream.lock", None)
+            .hint(
+                "give the release as `tarball = { url, sha256 }` in bench-config/perfquilt.toml",
+            ));
+        };
+        let target = debian::folder(ws.cache(), version, debian).join(file_name(&locked.file)?);
+        (target, locked.sha256.clone())
+    } else if let Some(tarball) = &source.tarball
+        && is_address(&tarball.url)
+    {
+        let expected = configured_digest(version, tarball)?;
+        let target = downloads.join(&expected[..16]).join(name_in(&tarball.url));
+        (target, expected)
+    } else {
+        return Err(Error::usage(format!(
+            "release {version} is not downloaded as a file, so none can take its place"
+        ))
+        .at(CONFIG_FILE, None));
+    };
+    check(file, &expected)?;
+    let folder = target.parent().unwrap_or(&downloads);
+    std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
+    // Renamed, so that a killed copy leaves no half a file under that name.
+    let copy = folder.join(".copy");
+    std::fs::copy(file, &copy).map_err(|e| Error::io("copy", &copy, &e))?;
+    std::fs::rename(&copy, &target).map_err(|e| Error::io("write", &target, &e))?;
+    if source.debian.is_some() {
+        debian::describe(folder)?;
+    }
+    Ok(())
+}
+
+/// Returns `name` if it is the name of a file and no path.
+fn file_name(name: &str) -> Result<&str> {
+    if name.is_empty() || name.starts_with('.') || name.contains('/') {
+        return Err(
+            Error::usage(format!("`{}` is no file name", name.escape_debug()))
+                .at("bench-config/upstream.lock", None),
+        );
+    }
+    Ok(name)
+}
+
 /// Returns the source file `name` of a release with its current SHA-256, if it still exists. Does not use the network.
 pub(super) fn existing_file(
     ws: &Workspace,
@@ -232,9 +306,7 @@ pub(super) fn existing_file(
 ) -> Result<Option<(PathBuf, String)>> {
     let downloads = ws.cache().join("downloads");
     let file = if let Some(debian) = &source.debian {
-        downloads
-            .join(format!("{}_{}", debian.package, source.version))
-            .join(name)
+        debian::folder(ws.cache(), &source.version, debian).join(name)
     } else if let Some(tarball) = &source.tarball {
         if is_address(&tarball.url) {
             let digest = tarball.sha256.to_lowercase();

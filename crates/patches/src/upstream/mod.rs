@@ -19,6 +19,8 @@ mod settings;
 mod tarball;
 mod verify;
 
+use std::path::Path;
+
 use git2::{ObjectType, Oid};
 pub(crate) use objects::store_error;
 
@@ -130,7 +132,8 @@ pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) ->
         return Ok(release);
     }
     let mut lock = LockFile::read(&ws.lock_file())?;
-    let fetched = fetch::fetch(ws, &store, source, progress)?;
+    let fetched = fetch::fetch(ws, &store, source, progress)
+        .map_err(|error| suggest_file(error, source, lock.get(&source.version)))?;
     if let Some(locked) = lock.get(&source.version) {
         check_against_lock(&name, locked, &fetched)?;
     }
@@ -147,6 +150,32 @@ pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) ->
     store.set_reference(&reference(&name), commit)?;
     drop(import_lock);
     Ok(release(name, source, commit, fetched.tree, &fetched.sha256))
+}
+
+/// Puts `file` in the place of the download of the release called `version` (by default the current one), for
+/// archives that no longer have it. The lock file's or the configuration's SHA-256 decides whether it is the same file.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such release or file, when the file is another
+/// one, or when no digest is known.
+pub fn supply(ws: &Workspace, version: Option<&str>, file: &Path) -> Result<()> {
+    let source = ws.config.release(version)?;
+    let lock = LockFile::read(&ws.lock_file())?;
+    fetch::supply(ws, source, lock.get(&source.version), file)
+}
+
+/// Adds how to go on without the archive, if the lock file says which file is needed.
+fn suggest_file(error: Error, source: &ReleaseSource, locked: Option<&LockedRelease>) -> Error {
+    match locked {
+        Some(locked) if source.debian.is_some() && !locked.sha256.is_empty() => error.details([
+            format!("{} has sha256 {}", locked.file, locked.sha256),
+            format!(
+                "with a copy from upstream or an archive of old packages: perfquilt upstream fetch {} --from FILE",
+                source.version
+            ),
+        ]),
+        _ => error,
+    }
 }
 
 /// Returns the release if the store holds it as recorded in the lock file.

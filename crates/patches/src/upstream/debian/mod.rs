@@ -85,6 +85,13 @@ fn cached_tarball(folder: &Path) -> Result<Option<(PathBuf, String)>> {
     Ok(None)
 }
 
+/// Returns the folder of a release's source package below `cache`.
+pub fn folder(cache: &Path, version: &str, debian: &DebianSource) -> PathBuf {
+    cache
+        .join("downloads")
+        .join(format!("{}_{version}", debian.package))
+}
+
 /// Returns the upstream tarball of `version`, from the cache or through apt. `all` are the configured packages, whose
 /// available versions the error lists; `etc` is `/etc/apt`.
 ///
@@ -98,9 +105,7 @@ pub fn fetch(
     etc: &Path,
     progress: &dyn Progress,
 ) -> Result<DownloadedTarball> {
-    let folder = cache
-        .join("downloads")
-        .join(format!("{}_{version}", wanted.package));
+    let folder = folder(cache, version, wanted);
     let source = format!("debian {} {}", wanted.suite, wanted.package);
     let done = |(file, sha256)| DownloadedTarball {
         file,
@@ -176,9 +181,9 @@ fn try_fetch(
     Ok(file)
 }
 
-/// Writes a description of the upstream tarball in `folder`, which apt has checked, so that the cached file is checked
+/// Writes a description of the upstream tarball in `folder`, which was checked, so that the cached file is checked
 /// as any other.
-fn describe(folder: &Path) -> Result<()> {
+pub fn describe(folder: &Path) -> Result<()> {
     let io = |e| Error::io("read", folder, &e);
     for entry in std::fs::read_dir(folder).map_err(io)? {
         let path = entry.map_err(io)?.path();
