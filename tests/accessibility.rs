@@ -25,10 +25,7 @@ fn written(environment: &TestEnvironment, args: &[&str], name: &str) -> PathBuf 
 #[test]
 fn every_kind_of_page_is_accessible() {
     let environment = TestEnvironment::with_fixture("toy");
-    // A report draws its lanes where the machine has several.
-    let several = perfquilt_machine::workload::lanes(1).len() > 1;
-    let lanes = if several { "2" } else { "1" };
-    let run = ["run", "--blocks", "4", "--fresh", "--lanes", lanes];
+    let run = ["run", "--blocks", "3", "--fresh"];
     for further in [&["--effects", "alone,without"][..], &[]] {
         let finished = environment.run(&[&run[..], further].concat());
         assert_eq!(finished.code, Some(0), "{finished:?}");
@@ -49,8 +46,6 @@ fn every_kind_of_page_is_accessible() {
         written(&environment, &["history"], "history.html"),
         written(&environment, &["compare", old, new], "comparison.html"),
     ];
-    let report = std::fs::read_to_string(&pages[0]).unwrap();
-    assert_eq!(report.contains("What each lane measured"), several);
     // The bot's status page, as its own test has it.
     let status = include_str!(
         "../crates/bot/src/snapshots/perfquilt_bot__page__tests__strangers_words_stay_words.snap"
