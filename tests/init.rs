@@ -15,7 +15,7 @@ fn files(folder: &Path, below: &str, found: &mut Vec<String>) {
         let name = format!("{below}/{}", entry.file_name().to_str().unwrap());
         if entry.file_type().unwrap().is_dir() {
             files(folder, &name, found);
-        } else if !name.ends_with("upstream.lock") {
+        } else {
             found.push(name);
         }
     }

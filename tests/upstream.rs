@@ -248,6 +248,68 @@ fn a_copy_takes_the_place_of_the_download() {
     space.ok(&["upstream", "verify", "-q"]);
 }
 
+/// Copies at other addresses are tried by themselves, and never trusted further than their digest.
+#[test]
+fn copies_are_tried_when_the_archive_has_dropped_a_release() {
+    let space = Space::bare("");
+    sample(&space, "srv-1.0");
+    let digest = tarball(&space, "srv-1.0", "srv.tar.gz", "-czf");
+    let address = serve(std::fs::read(space.path("srv.tar.gz")).unwrap());
+    let wrong = serve(b"another file".to_vec());
+    let configured = |source: &str, copies: &str| {
+        let release =
+            format!("release = [{{ version = \"1.0\", {source}, copies = [{copies}] }}]\n");
+        space.configure(&release);
+    };
+    let gone = format!("tarball = {{ url = \"{address}/missing.tar.gz\", sha256 = \"{digest}\" }}");
+    let none = format!("\"{address}/missing\", \"{wrong}/srv.tar.gz\"");
+    configured(&gone, &none);
+    let error = space.fails(2, &["upstream", "fetch"]);
+    for cause in [
+        format!("cannot download {address}/missing.tar.gz"),
+        format!("cannot download {address}/missing\n"),
+        format!("{wrong}/srv.tar.gz fails its sha256"),
+    ] {
+        assert!(error.contains(&cause), "{cause}: {error}");
+    }
+    configured(&gone, &format!("{none}, \"{address}/elsewhere.tar.gz\""));
+    let tree = fetched_tree(&space);
+
+    // A Debian package that no archive has, first without a recorded digest.
+    std::fs::remove_dir_all(space.path(".perfquilt")).unwrap();
+    let debian = "debian = { package = \"perfquilt-no-such-package\", suite = \"bookworm\" }";
+    configured(debian, &format!("\"{address}/srv-1.0.tar.gz\""));
+    std::fs::remove_file(space.path("bench-config/upstream.lock")).unwrap();
+    let error = space.fails(2, &["upstream", "fetch"]);
+    assert!(
+        error.contains("nothing says which file release 1.0 is"),
+        "{error}"
+    );
+    let lock = format!(
+        "[[release]]\nversion = \"1.0\"\nsource = \"debian bookworm perfquilt-no-such-package\"\n\
+         file = \"srv_1.0.orig.tar.gz\"\nsha256 = \"{digest}\"\ntree = \"{tree}\"\n"
+    );
+    space.write("bench-config/upstream.lock", &lock);
+    assert_eq!(fetched_tree(&space), tree);
+    space.ok(&["upstream", "verify", "-q"]);
+    let lock_now = space.read("bench-config/upstream.lock");
+    assert!(
+        lock_now.contains("file = \"srv_1.0.orig.tar.gz\""),
+        "{lock_now}"
+    );
+    // The cache has it now.
+    std::fs::remove_dir_all(space.path(".perfquilt")).unwrap();
+    configured(debian, "\"http://127.0.0.1:1/srv-1.0.tar.gz\"");
+    assert_eq!(fetched_tree(&space), tree);
+
+    configured("directory = \"srv-1.0\"", "\"http://127.0.0.1:1/x\"");
+    let error = space.fails(2, &["upstream", "fetch"]);
+    assert!(
+        error.contains("only debian and tarball have a source file"),
+        "{error}"
+    );
+}
+
 #[test]
 fn another_source_is_another_release() {
     let space = Space::new();

@@ -40,16 +40,19 @@ pub const TEMPLATES: &[Template] = &[
             "bench-config/packages.txt"
             "bench-config/workloads/get.toml"
             "bench-config/workloads/set.toml"
+            "bench-config/upstream.lock"
             "bench-config/perfquilt.toml"
         ),
     },
     Template {
         server: "mysql",
         files: bundled!("examples/mysql":
+            "bench-config/cmake/precompile.cmake"
             "bench-config/packages.txt"
             "bench-config/server.cnf"
             "bench-config/workloads/oltp_point_select.toml"
             "bench-config/workloads/oltp_read_only.toml"
+            "bench-config/upstream.lock"
             "bench-config/perfquilt.toml"
         ),
     },
@@ -61,6 +64,7 @@ pub const TEMPLATES: &[Template] = &[
             "bench-config/workloads/browser.toml"
             "bench-config/workloads/static.toml"
             "bench-config/www/index.html"
+            "bench-config/upstream.lock"
             "bench-config/perfquilt.toml"
         ),
     },
@@ -82,6 +86,7 @@ pub const TEMPLATES: &[Template] = &[
             "bench-config/workloads/scan.toml"
             "bench-config/workloads/tpcb.toml"
             "bench-config/workloads/tpcc_like.toml"
+            "bench-config/upstream.lock"
             "bench-config/perfquilt.toml"
         ),
     },
@@ -95,6 +100,7 @@ pub const TEMPLATES: &[Template] = &[
             "bench-config/workloads/lrange.toml"
             "bench-config/workloads/mset.toml"
             "bench-config/workloads/set.toml"
+            "bench-config/upstream.lock"
             "bench-config/perfquilt.toml"
         ),
     },
@@ -109,6 +115,7 @@ pub const TEMPLATES: &[Template] = &[
             "bench-config/workloads/mset.toml"
             "bench-config/workloads/set.toml"
             "bench-config/workloads/zrange.toml"
+            "bench-config/upstream.lock"
             "bench-config/perfquilt.toml"
         ),
     },
@@ -187,6 +194,7 @@ const MARIADB: &[BundledFile] = &[
     bundled!("bench-config/workloads/string_append_concat.toml"),
     bundled!("bench-config/workloads/string_append_quote.toml"),
     bundled!("bench-config/workloads/tpcc_like.toml"),
+    bundled!("bench-config/upstream.lock"),
     bundled!("bench-config/perfquilt.toml"),
 ];
 

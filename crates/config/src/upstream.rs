@@ -34,6 +34,10 @@ pub struct ReleaseSource {
     pub git: Option<GitSource>,
     /// An unpacked tree; a relative path starts at the workspace.
     pub directory: Option<PathBuf>,
+    /// Addresses of further copies of the source file (`debian` and `tarball`), tried in order when the source does not
+    /// have it. A copy is used only if its SHA-256 is the recorded one.
+    #[serde(default)]
+    pub copies: Vec<String>,
     /// The folder of this release's own series, with a file `series` and the patches that it names; a relative path
     /// starts at the workspace. By default the release uses the series of `[series]`.
     pub patches: Option<PathBuf>,
@@ -117,6 +121,13 @@ impl Upstream {
             if sources.iter().filter(|given| **given).count() != 1 {
                 return complain(format!(
                     "release {version} needs exactly one of debian, tarball, git and directory"
+                ));
+            }
+            if !release.copies.is_empty() && (release.git.is_some() || release.directory.is_some())
+            {
+                return Err(document.error(
+                    &["upstream", "release", &place, "copies"],
+                    "only debian and tarball have a source file with copies",
                 ));
             }
         }

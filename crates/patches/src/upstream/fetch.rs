@@ -16,6 +16,9 @@ use perfquilt_model::progress::Progress;
 use perfquilt_system::locks;
 use perfquilt_system::process::{Command, find_program};
 
+/// The machine's own configuration of apt.
+const APT: &str = "/etc/apt";
+
 /// A release whose tree is in the object store.
 #[derive(Debug)]
 pub(super) struct FetchedRelease {
@@ -30,6 +33,7 @@ pub(super) fn fetch(
     ws: &Workspace,
     store: &Objects,
     source: &ReleaseSource,
+    locked: Option<&LockedRelease>,
     progress: &dyn Progress,
 ) -> Result<FetchedRelease> {
     let label = super::release_name(ws, &source.version);
@@ -54,7 +58,20 @@ pub(super) fn fetch(
             tree: imported.tree,
         });
     }
-    let (file, sha256) = archive(ws, source, progress)?;
+    let is_recorded = |sha256: &str| {
+        locked.is_none_or(|locked| locked.sha256.is_empty() || locked.sha256 == sha256)
+    };
+    let found = match archive(ws, source, progress) {
+        Ok((_, sha256)) if !source.copies.is_empty() && !is_recorded(&sha256) => {
+            let fault = format!("the file of {label} is not the recorded one");
+            copy(ws, source, locked, Error::usage(fault), progress)
+        }
+        Err(error) if error.kind() == Kind::Usage && !source.copies.is_empty() => {
+            copy(ws, source, locked, error, progress)
+        }
+        found => found,
+    };
+    let (file, sha256) = found.map_err(|error| suggest(ws, source, locked, error))?;
     let imported = tarball::import_tarball(store, &file, progress, &label)?;
     progress.note(&format!(
         "{label}: {} files, {} MB",
@@ -75,25 +92,18 @@ pub(super) fn fetch(
 }
 
 /// Returns the path of the release's tarball and its SHA-256, after checking it.
-pub(super) fn archive(
+fn archive(
     ws: &Workspace,
     source: &ReleaseSource,
     progress: &dyn Progress,
 ) -> Result<(PathBuf, String)> {
     if let Some(wanted) = &source.debian {
-        let all: Vec<DebianSource> = ws
-            .config
-            .upstream
-            .release
-            .iter()
-            .filter_map(|release| release.debian.clone())
-            .collect();
         let download = debian::fetch(
             ws.cache(),
             &source.version,
             wanted,
-            &all,
-            Path::new("/etc/apt"),
+            &packages(ws),
+            Path::new(APT),
             progress,
         )
         .map_err(|error| match error.kind() {
@@ -108,7 +118,7 @@ pub(super) fn archive(
         .ok_or_else(|| Error::internal("a release without a source"))?;
     let expected = configured_digest(&source.version, tarball)?;
     if is_address(&tarball.url) {
-        let file = download(ws, tarball, &expected, progress)?;
+        let file = download(ws, &tarball.url, &expected, progress)?;
         return Ok((file, expected));
     }
     let file = ws.root().join(&tarball.url);
@@ -119,6 +129,74 @@ pub(super) fn archive(
     }
     check(&file, &expected)?;
     Ok((file, expected))
+}
+
+/// Returns the same from the first of the release's copies that is the recorded file, or else `error`, the source's own,
+/// with what is wrong with each copy.
+fn copy(
+    ws: &Workspace,
+    source: &ReleaseSource,
+    locked: Option<&LockedRelease>,
+    mut error: Error,
+    progress: &dyn Progress,
+) -> Result<(PathBuf, String)> {
+    let (target, expected) = match recorded_file(ws, source, locked) {
+        Ok(recorded) => recorded,
+        Err(fault) => return Err(error.details([fault.message()])),
+    };
+    for url in &source.copies {
+        progress.note(&format!("{}; trying {url}", error.message()));
+        match download(ws, url, &expected, progress) {
+            Ok(file) if target.is_none() => return Ok((file, expected)),
+            Ok(file) => return Ok((supply(ws, source, locked, &file)?, expected)),
+            Err(fault) if fault.kind() == Kind::Usage => error = error.details([fault.message()]),
+            Err(fault) => return Err(fault),
+        }
+    }
+    Err(error)
+}
+
+/// Adds how to go on when a release's file cannot be fetched.
+fn suggest(
+    ws: &Workspace,
+    source: &ReleaseSource,
+    locked: Option<&LockedRelease>,
+    error: Error,
+) -> Error {
+    if error.kind() != Kind::Usage {
+        return error;
+    }
+    let error = match recorded_file(ws, source, locked) {
+        Ok((Some(target), sha256)) => error.details([
+            format!(
+                "{} has sha256 {sha256}",
+                target.file_name().unwrap_or_default().to_string_lossy()
+            ),
+            format!(
+                "with a copy from upstream or an archive of old packages: perfquilt upstream fetch {} --from FILE",
+                source.version
+            ),
+        ]),
+        _ => error,
+    };
+    match &source.debian {
+        Some(wanted) if error.hint_text().is_none() => {
+            let hint = debian::available(ws.cache(), &source.version, wanted, &packages(ws), APT);
+            match hint {
+                Some(hint) => error.hint(hint),
+                None => error,
+            }
+        }
+        _ => error,
+    }
+}
+
+/// Returns all configured source packages.
+fn packages(ws: &Workspace) -> Vec<DebianSource> {
+    let releases = ws.config.upstream.release.iter();
+    releases
+        .filter_map(|release| release.debian.clone())
+        .collect()
 }
 
 /// Returns the configured SHA-256 in lower case.
@@ -161,13 +239,7 @@ fn check(file: &Path, expected: &str) -> Result<()> {
 
 /// Downloads a tarball unless the cache has it with the expected digest, which names its folder. Returns the checked
 /// file.
-fn download(
-    ws: &Workspace,
-    tarball: &TarballSource,
-    expected: &str,
-    progress: &dyn Progress,
-) -> Result<PathBuf> {
-    let url = &tarball.url;
+fn download(ws: &Workspace, url: &str, expected: &str, progress: &dyn Progress) -> Result<PathBuf> {
     let scheme = url.split("://").next().unwrap_or_default();
     if !["http", "https", "ftp"].contains(&scheme) {
         return Err(Error::usage(format!("cannot download from {scheme}://"))
@@ -202,6 +274,11 @@ fn download(
                 "2",
                 "--connect-timeout",
                 "30",
+                // A server that sends nothing more counts as down.
+                "--speed-limit",
+                "1024",
+                "--speed-time",
+                "60",
             ])
             .arg("--output")
             .arg(part.as_os_str())
@@ -234,8 +311,8 @@ fn download(
     Ok(target)
 }
 
-/// Puts `file`, the source file of a release from elsewhere, into the cache as if it had been downloaded. The recorded
-/// or configured digest decides whether it is that file.
+/// Puts `file`, the source file of a release from elsewhere, into the cache as if it had been downloaded, and returns its
+/// path there. The recorded or configured digest decides whether it is that file.
 ///
 /// # Errors
 /// [`Kind::Usage`] when the file cannot be read, has another digest, or when no digest is known.
@@ -244,13 +321,37 @@ pub(super) fn supply(
     source: &ReleaseSource,
     locked: Option<&LockedRelease>,
     file: &Path,
-) -> Result<()> {
-    let version = &source.version;
+) -> Result<PathBuf> {
     if !file.is_file() {
         return Err(Error::usage(format!("there is no file {}", file.display())));
     }
-    let downloads = ws.cache().join("downloads");
-    let (target, expected) = if let Some(debian) = &source.debian {
+    let (Some(target), expected) = recorded_file(ws, source, locked)? else {
+        return Err(not_downloaded(source));
+    };
+    if target == file {
+        return Ok(target);
+    }
+    check(file, &expected)?;
+    let folder = target.parent().unwrap_or(ws.cache());
+    std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
+    // Renamed, so that a killed copy leaves no half a file under that name.
+    let copy = folder.join(".copy");
+    std::fs::copy(file, &copy).map_err(|e| Error::io("copy", &copy, &e))?;
+    std::fs::rename(&copy, &target).map_err(|e| Error::io("write", &target, &e))?;
+    if source.debian.is_some() {
+        debian::describe(folder)?;
+    }
+    Ok(target)
+}
+
+/// Returns where the cache has the source file of a release, if it is downloaded, and its recorded or configured SHA-256.
+fn recorded_file(
+    ws: &Workspace,
+    source: &ReleaseSource,
+    locked: Option<&LockedRelease>,
+) -> Result<(Option<PathBuf>, String)> {
+    let version = &source.version;
+    if let Some(debian) = &source.debian {
         let Some(locked) = locked.filter(|locked| !locked.sha256.is_empty()) else {
             return Err(Error::usage(format!(
                 "nothing says which file release {version} is: the lock file has no sha256 of it"
@@ -261,30 +362,25 @@ pub(super) fn supply(
             ));
         };
         let target = debian::folder(ws.cache(), version, debian).join(file_name(&locked.file)?);
-        (target, locked.sha256.clone())
-    } else if let Some(tarball) = &source.tarball
-        && is_address(&tarball.url)
-    {
-        let expected = configured_digest(version, tarball)?;
-        let target = downloads.join(&expected[..16]).join(name_in(&tarball.url));
-        (target, expected)
-    } else {
-        return Err(Error::usage(format!(
-            "release {version} is not downloaded as a file, so none can take its place"
-        ))
-        .at(CONFIG_FILE, None));
-    };
-    check(file, &expected)?;
-    let folder = target.parent().unwrap_or(&downloads);
-    std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
-    // Renamed, so that a killed copy leaves no half a file under that name.
-    let copy = folder.join(".copy");
-    std::fs::copy(file, &copy).map_err(|e| Error::io("copy", &copy, &e))?;
-    std::fs::rename(&copy, &target).map_err(|e| Error::io("write", &target, &e))?;
-    if source.debian.is_some() {
-        debian::describe(folder)?;
+        return Ok((Some(target), locked.sha256.clone()));
     }
-    Ok(())
+    let Some(tarball) = &source.tarball else {
+        return Err(not_downloaded(source));
+    };
+    let expected = configured_digest(version, tarball)?;
+    let target = is_address(&tarball.url).then(|| {
+        let downloads = ws.cache().join("downloads");
+        downloads.join(&expected[..16]).join(name_in(&tarball.url))
+    });
+    Ok((target, expected))
+}
+
+fn not_downloaded(source: &ReleaseSource) -> Error {
+    Error::usage(format!(
+        "release {} is not downloaded as a file, so none can take its place",
+        source.version
+    ))
+    .at(CONFIG_FILE, None)
 }
 
 /// Returns `name` if it is the name of a file and no path.

@@ -132,9 +132,9 @@ pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) ->
         return Ok(release);
     }
     let mut lock = LockFile::read(&ws.lock_file())?;
-    let fetched = fetch::fetch(ws, &store, source, progress)
-        .map_err(|error| suggest_file(error, source, lock.get(&source.version)))?;
-    if let Some(locked) = lock.get(&source.version) {
+    let locked = lock.get(&source.version);
+    let fetched = fetch::fetch(ws, &store, source, locked, progress)?;
+    if let Some(locked) = locked {
         check_against_lock(&name, locked, &fetched)?;
     }
     let commit = write_commit(&store, &name, &fetched)?;
@@ -161,21 +161,7 @@ pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) ->
 pub fn supply(ws: &Workspace, version: Option<&str>, file: &Path) -> Result<()> {
     let source = ws.config.release(version)?;
     let lock = LockFile::read(&ws.lock_file())?;
-    fetch::supply(ws, source, lock.get(&source.version), file)
-}
-
-/// Adds how to go on without the archive, if the lock file says which file is needed.
-fn suggest_file(error: Error, source: &ReleaseSource, locked: Option<&LockedRelease>) -> Error {
-    match locked {
-        Some(locked) if source.debian.is_some() && !locked.sha256.is_empty() => error.details([
-            format!("{} has sha256 {}", locked.file, locked.sha256),
-            format!(
-                "with a copy from upstream or an archive of old packages: perfquilt upstream fetch {} --from FILE",
-                source.version
-            ),
-        ]),
-        _ => error,
-    }
+    fetch::supply(ws, source, lock.get(&source.version), file).map(drop)
 }
 
 /// Returns the release if the store holds it as recorded in the lock file.

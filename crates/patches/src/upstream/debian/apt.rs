@@ -73,15 +73,7 @@ impl Apt {
         let unchanged = std::fs::read_to_string(&parts).is_ok_and(|text| text == stanzas);
         write(&parts, &stanzas)?;
         write(&config, &configuration(&folder))?;
-        let has_lists = unchanged
-            && std::fs::read_dir(folder.join("lists")).is_ok_and(|entries| {
-                entries.flatten().any(|entry| {
-                    entry
-                        .file_name()
-                        .to_string_lossy()
-                        .contains("_source_Sources")
-                })
-            });
+        let has_lists = unchanged && has_list(&folder, None);
         Ok(Apt {
             folder,
             config,
@@ -101,8 +93,13 @@ impl Apt {
     /// Fetches the archives' lists; with `only_if_missing` only if there are none.
     ///
     /// # Errors
-    /// [`Kind::Usage`] with apt's error lines when there are no lists afterwards.
-    pub fn update(&mut self, only_if_missing: bool, progress: &dyn Progress) -> Result<()> {
+    /// [`Kind::Usage`] with apt's error lines when there is no list of `suite` afterwards.
+    pub fn update(
+        &mut self,
+        suite: &str,
+        only_if_missing: bool,
+        progress: &dyn Progress,
+    ) -> Result<()> {
         if only_if_missing && self.has_lists {
             return Ok(());
         }
@@ -110,12 +107,13 @@ impl Apt {
         let output = self.command("apt-get").args(["-q", "update"]).run()?;
         if !output.success() {
             let errors = apt_errors(&output);
-            if !self.has_lists {
+            // Another configured suite may have left the archive.
+            if !has_list(&self.folder, Some(suite)) {
                 return Err(Error::usage("apt cannot fetch the source packages' lists")
                     .details(errors)
                     .hint("is the machine's mirror reachable? `apt-get update` shows it"));
             }
-            progress.warn("apt could not refresh the lists; using the previous ones");
+            progress.warn("apt could not refresh all lists; using those it has");
         }
         self.has_lists = true;
         step.finish("");
@@ -184,6 +182,19 @@ impl Apt {
             })
             .collect()
     }
+}
+
+/// Returns whether apt has a list of source packages, of `suite` if one is given.
+fn has_list(folder: &Path, suite: Option<&str>) -> bool {
+    let of_suite = suite.map(|suite| format!("_dists_{}_", suite.replace('/', "_")));
+    std::fs::read_dir(folder.join("lists")).is_ok_and(|entries| {
+        entries.flatten().any(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.contains("_source_Sources")
+                && of_suite.as_ref().is_none_or(|part| name.contains(part))
+        })
+    })
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

@@ -7,7 +7,7 @@ mod sources;
 use std::path::{Path, PathBuf};
 
 use perfquilt_config::DebianSource;
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
 use super::tarball::sha256;
@@ -92,11 +92,11 @@ pub fn folder(cache: &Path, version: &str, debian: &DebianSource) -> PathBuf {
         .join(format!("{}_{version}", debian.package))
 }
 
-/// Returns the upstream tarball of `version`, from the cache or through apt. `all` are the configured packages, whose
-/// available versions the error lists; `etc` is `/etc/apt`.
+/// Returns the upstream tarball of `version`, from the cache or through apt. `all` are the configured packages; `etc` is
+/// `/etc/apt`.
 ///
 /// # Errors
-/// [`Kind::Usage`] when the version is not available, listing the available ones.
+/// [`Kind::Usage`] when the version is not available.
 pub fn fetch(
     cache: &Path,
     version: &str,
@@ -117,21 +117,15 @@ pub fn fetch(
     }
     let mut apt = Apt::new(cache, wanted, all, etc)?;
     let had_lists = apt.has_lists();
-    apt.update(true, progress)?;
+    apt.update(&wanted.suite, true, progress)?;
     let mut result = try_fetch(&apt, version, wanted, &folder, progress);
     if result.is_err() && had_lists {
         // The lists may be older than the archive.
         perfquilt_system::process::check_interrupted()?;
-        apt.update(false, progress)?;
+        apt.update(&wanted.suite, false, progress)?;
         result = try_fetch(&apt, version, wanted, &folder, progress);
     }
-    result.map(done).map_err(|error| {
-        if error.kind() == Kind::Interrupted {
-            return error;
-        }
-        let hint = reachable_hint(&apt, version, wanted, all);
-        error.hint(hint)
-    })
+    result.map(done)
 }
 
 fn try_fetch(
@@ -217,7 +211,15 @@ fn replace_links(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn reachable_hint(apt: &Apt, version: &str, wanted: &DebianSource, all: &[DebianSource]) -> String {
+/// Returns a hint that lists the versions of the packages `all` that can be downloaded instead; `None` without apt.
+pub fn available(
+    cache: &Path,
+    version: &str,
+    wanted: &DebianSource,
+    all: &[DebianSource],
+    etc: impl AsRef<Path>,
+) -> Option<String> {
+    let apt = Apt::new(cache, wanted, all, etc.as_ref()).ok()?;
     let mut packages: Vec<&str> = all.iter().map(|debian| debian.package.as_str()).collect();
     packages.push(&wanted.package);
     packages.sort_unstable();
@@ -236,14 +238,14 @@ fn reachable_hint(apt: &Apt, version: &str, wanted: &DebianSource, all: &[Debian
             )
         })
         .collect();
-    if reachable.is_empty() {
+    Some(if reachable.is_empty() {
         "no other version is available either; is the machine's mirror reachable?".to_owned()
     } else {
         format!(
-            "available: {}; set one in bench-config/perfquilt.toml",
+            "`copies` of the release names other addresses of its file; other versions in the archive: {}",
             reachable.join(", ")
         )
-    }
+    })
 }
 
 #[cfg(test)]
@@ -334,14 +336,18 @@ mod tests {
         );
         assert_eq!(download.sha256, sha256(&download.file).unwrap());
 
+        let hint = |version: &str| {
+            let all = [wanted.clone()];
+            available(&cache, version, &wanted, &all, &etc).unwrap()
+        };
         let gone = get("2.0").unwrap_err();
         assert_eq!(
             gone.message(),
             "srv 1:2.0-1 is listed by test, but cannot be downloaded"
         );
         assert_eq!(
-            gone.hint_text().unwrap(),
-            "available: srv 1.0 (test); set one in bench-config/perfquilt.toml"
+            hint("2.0"),
+            "`copies` of the release names other addresses of its file; other versions in the archive: srv 1.0 (test)"
         );
         // The archive's signed list has the tarball's digest too.
         let download = get("3.0").unwrap();
@@ -352,6 +358,26 @@ mod tests {
         assert_eq!(
             unknown.message(),
             "srv 4.0 is not in test, which has 1.0, 2.0, 3.0"
+        );
+
+        // Another release's suite has left the archive.
+        std::fs::remove_dir_all(cache.join("apt")).unwrap();
+        let left = DebianSource {
+            suite: "left".into(),
+            ..wanted.clone()
+        };
+        let all = [left.clone(), wanted.clone()];
+        std::fs::remove_file(download.file.with_file_name("srv_1.0-1.dsc")).unwrap();
+        assert_eq!(
+            fetch(&cache, "1.0", &wanted, &all, &etc, &Silent).unwrap(),
+            download
+        );
+        let fault = fetch(&cache, "1.1", &left, &all, &etc, &Silent).unwrap_err();
+        assert!(
+            fault
+                .message()
+                .contains("cannot fetch the source packages' lists"),
+            "{fault}"
         );
 
         // A downloaded file needs neither apt nor the archive; a damaged one is an error.
