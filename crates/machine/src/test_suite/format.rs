@@ -67,7 +67,10 @@ fn line_format(format: TestFormat) -> Option<LineFormat> {
             },
         ),
         TestFormat::Ctest => (
-            &[r"^ *\d+/\d+ Test +#\d+: (?<name>\S+) \.* *(?<result>Passed|\*\*\*[A-Za-z ]+)"],
+            // An aborted test has `Subprocess aborted` in front of its stars.
+            &[
+                r"^ *\d+/\d+ Test +#\d+: (?<name>\S+) \.* *(?<result>Passed|[A-Za-z ]*\*\*\*[A-Za-z ]+)",
+            ],
             |result| match result.trim() {
                 "Passed" => Some(Passed),
                 "***Skipped" | "***Not Run" => Some(Skipped),
@@ -93,6 +96,8 @@ fn line_format(format: TestFormat) -> Option<LineFormat> {
 pub(super) struct ResultReader {
     patterns: Vec<Regex>,
     outcome: fn(&str) -> Option<TestOutcome>,
+    /// Whether names begin with the test's number.
+    is_numbered: bool,
     /// Colours of the terminal.
     colors: Regex,
     results: BTreeMap<String, TestOutcome>,
@@ -112,6 +117,7 @@ impl ResultReader {
         Ok(ResultReader {
             patterns: patterns.iter().map(compile).collect::<Result<_>>()?,
             outcome,
+            is_numbered: format == TestFormat::Tap,
             colors: compile(&r"\x1b\[[0-9;]*m")?,
             results: BTreeMap::new(),
         })
@@ -126,7 +132,10 @@ impl ResultReader {
             .iter()
             .find_map(|pattern| pattern.captures(&line))?;
         let outcome = (self.outcome)(&found["result"])?;
-        let name = found["name"].trim();
+        let mut name = found["name"].trim();
+        if self.is_numbered {
+            name = description(name);
+        }
         if name.is_empty() || name.len() > LONGEST_NAME {
             return None;
         }
@@ -144,6 +153,19 @@ impl ResultReader {
     /// Returns the results.
     pub(super) fn finish(self) -> BTreeMap<String, TestOutcome> {
         self.results
+    }
+}
+
+/// Returns the description of a numbered test, which names it: the number changes when tests are added before it. A test
+/// without a description is named by its number.
+fn description(numbered: &str) -> &str {
+    let rest = numbered.trim_start_matches(|c: char| c.is_ascii_digit());
+    let text = rest.trim_start();
+    let text = text.strip_prefix('-').map_or(text, str::trim_start);
+    if text.is_empty() || rest.len() == text.len() {
+        numbered
+    } else {
+        text
     }
 }
 
@@ -241,14 +263,18 @@ not ok 2 - stops
 ok 3 - is fast # SKIP no clock
 not ok 4 # TODO later
 ok 5
-# ok 6 - a remark
+ok 6 - 3 rows
+ok 7 without a dash
+# ok 8 - a remark
 ";
         let expected = [
-            ("1 - starts", Passed),
-            ("2 - stops", Failed),
-            ("3 - is fast", Skipped),
+            ("starts", Passed),
+            ("stops", Failed),
+            ("is fast", Skipped),
             ("4", Skipped),
             ("5", Passed),
+            ("3 rows", Passed),
+            ("without a dash", Passed),
         ];
         check(TestFormat::Tap, output, &expected);
         let output = "\
@@ -275,13 +301,15 @@ t/binary.t         (Wstat: 0 Tests: 9 Failed: 3)
 1/4 Test #1: base64 ...........................   Passed    0.01 sec
 2/4 Test #2: lf ...............................***Failed    0.33 sec
 3/4 Test #3: dynstring ........................***Exception: SegFault  0.10 sec
-4/4 Test #4: big ..............................***Skipped   0.00 sec
+4/5 Test #4: big ..............................***Skipped   0.00 sec
+5/5 Test #5: assertion ........................Subprocess aborted***Exception:   2.23 sec
 ";
         let expected = [
             ("base64", Passed),
             ("lf", Failed),
             ("dynstring", Failed),
             ("big", Skipped),
+            ("assertion", Failed),
         ];
         check(TestFormat::Ctest, output, &expected);
         let output = "\
@@ -303,7 +331,7 @@ Expected 'a' to be equal to 'b'
 
     #[test]
     fn a_name_may_not_be_as_long_as_a_patch_likes() {
-        let line = format!("ok 1 - {}", "x".repeat(LONGEST_NAME));
+        let line = format!("ok 1 - {}", "x".repeat(LONGEST_NAME + 1));
         check(TestFormat::Tap, &line, &[]);
     }
 }

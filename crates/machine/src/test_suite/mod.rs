@@ -26,7 +26,7 @@ use perfquilt_system::{caches, digest, files};
 /// The default limit of a command.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
 /// Part of every key: raised when the same output would be read differently.
-const FORMAT_VERSION: &str = "perfquilt-tests 3";
+const FORMAT_VERSION: &str = "perfquilt-tests 4";
 /// File of a cached result.
 const RECORD: &str = "tests.json";
 /// Lines of output in an error.
