@@ -254,6 +254,7 @@ fn the_examples_of_an_adapter_and_a_client_measure_a_server() {
         seconds: 0.2,
         warm_up_seconds: 0.05,
         seed: 1,
+        attempt: 0,
         monitor: None,
     };
     let slices = clients.interleave(&mut servers, &block).unwrap();

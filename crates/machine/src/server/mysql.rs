@@ -19,7 +19,7 @@ use perfquilt_model::progress::{Progress, Silent};
 use perfquilt_system::process::Command;
 
 /// Part of the identity: changes with the options on the command line.
-const OPTIONS_VERSION: u32 = 1;
+const OPTIONS_VERSION: u32 = 2;
 
 /// Timeout of the initialisation.
 const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -93,6 +93,8 @@ impl Mysql {
             option("--plugin-dir=", data),
             option("--tmpdir=", data),
             option("--secure-file-priv=", data),
+            // The X plugin would listen on a socket of its own, outside of the server's folder.
+            "--loose-mysqlx=OFF".into(),
         ];
         if rustix::process::geteuid().is_root() {
             // It refuses to run as root without this option.

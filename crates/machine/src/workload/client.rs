@@ -147,6 +147,9 @@ pub struct TimedBlock<'a> {
     pub warm_up_seconds: f64,
     /// Seed of the transactions and of the order of the servers.
     pub seed: u64,
+    /// How often this block was begun on the same servers before, which ended when one of them failed. Sequences and unique
+    /// numbers begin behind everything that was inserted then.
+    pub attempt: u32,
     /// Monitors the host, from the first timed slice on.
     pub monitor: Option<&'a HostMonitor>,
 }
@@ -190,9 +193,19 @@ pub struct BlockSlices {
     pub rounds: u64,
     /// Rounds discarded because a transaction on some server was restarted.
     pub discarded_rounds: u64,
+    /// Transactions that each server executed in these rounds outside of any slice, per transaction in a slice: the
+    /// untimed begin of a turn.
+    pub untimed_share: f64,
 }
 
 impl BlockSlices {
+    /// Returns what multiplies the transactions in slices to give all that each server executed while slices were
+    /// timed, discarded rounds included.
+    fn executed_per_timed(&self) -> f64 {
+        let discarded = self.discarded_rounds as f64 / self.rounds.max(1) as f64;
+        (1.0 + self.untimed_share) * (1.0 + discarded)
+    }
+
     /// Fills in the meters that are read once a block. `usage` has what each server used meanwhile, in the order of the
     /// servers.
     pub fn add_usage(&mut self, usage: &[(Point, ServerUsage)]) {
@@ -203,7 +216,8 @@ impl BlockSlices {
                 .map(|slices| slices.nanoseconds.len() as u64 * slices.transactions_per_slice)
                 .sum();
             let servers = usage.iter().filter(|(other, _)| *other == point).count();
-            (all / servers.max(1) as u64).max(1)
+            let timed = all as f64 / servers.max(1) as f64;
+            ((timed * self.executed_per_timed()).round() as u64).max(1)
         };
         let meters = Meter::ALL.into_iter().filter(|meter| meter.is_usage());
         let rows_of = |meter: Meter| {
@@ -295,4 +309,38 @@ pub fn check_count(section: &Section, key: &str, count: impl Into<u64>) -> Resul
 /// The default number of client threads.
 pub(super) fn one() -> u32 {
     1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_is_divided_by_all_executed_transactions() {
+        // Ten slices of four timed transactions; one untimed for every eight timed; one round of five discarded.
+        let mut measured = BlockSlices {
+            time: vec![Slices {
+                point: Point::Step(0),
+                nanoseconds: vec![1.0; 10],
+                transactions_per_slice: 4,
+            }],
+            rounds: 4,
+            discarded_rounds: 1,
+            untimed_share: 0.125,
+            ..BlockSlices::default()
+        };
+        let used = ServerUsage {
+            peak_bytes: 1 << 20,
+            switches: 112,
+            ..ServerUsage::default()
+        };
+        measured.add_usage(&[(Point::Step(0), used)]);
+        let [switches] = measured.of(Meter::ContextSwitches) else {
+            panic!("{measured:?}")
+        };
+        // 40 × 1.125 × 1.25, to a whole transaction.
+        assert_eq!(switches.transactions_per_slice, 56);
+        assert_eq!(switches.nanoseconds, [112.0]);
+        assert_eq!(measured.of(Meter::Rss)[0].transactions_per_slice, 1);
+    }
 }

@@ -1,7 +1,6 @@
 //! Runs `HANDLER … READ` by primary key with a built-in client on one or many connections: as text, as a statement
 //! prepared in SQL, or prepared by the client (binary protocol).
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -456,9 +455,8 @@ fn alternate(
             Vec::new()
         },
         operations: [(CLIENT_OPERATION.to_owned(), rows(&|slice| slice.client))].into(),
-        usage: BTreeMap::new(),
         rounds: rounds.len() as u64,
-        discarded_rounds: 0,
+        ..BlockSlices::default()
     })
 }
 

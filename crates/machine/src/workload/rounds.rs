@@ -118,6 +118,7 @@ mod tests {
             seconds: 0.0,
             warm_up_seconds: 0.0,
             seed: 1,
+            attempt: 0,
             monitor: None,
         };
         for (warm_up, slices, measured) in [(true, 9, 2), (false, 3, 1)] {

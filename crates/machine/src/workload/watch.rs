@@ -40,16 +40,21 @@ struct Ticks {
 }
 
 /// Kernel statistics of a process: page faults, context switches, calls that read or write files and their bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct ProcessCounts {
     minor: u64,
     major: u64,
-    /// Involuntary context switches.
-    preempted: u64,
-    /// Voluntary context switches.
-    waited: u64,
+    /// Context switches of each thread.
+    switches: BTreeMap<u32, Switches>,
     io_bytes: u64,
     io_calls: u64,
+}
+
+/// Context switches of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Switches {
+    involuntary: u64,
+    voluntary: u64,
 }
 
 /// What a server with all its processes used while a block was timed.
@@ -133,6 +138,7 @@ impl HostMonitor {
             moment.steal = after.steal.saturating_sub(before.steal) as f64 / all;
         }
         let mut usages = Vec::with_capacity(self.pids.len());
+        let new = ProcessCounts::default();
         for &pid in &self.pids {
             let mut usage = ServerUsage {
                 peak_bytes: peak_bytes(&family(pid)),
@@ -140,12 +146,17 @@ impl HostMonitor {
             };
             for (pid, after) in read_counts(&[pid]) {
                 // A process that is new has done all of it meanwhile.
-                let before = start.servers.get(&pid).copied().unwrap_or_default();
-                let change = |of: fn(&ProcessCounts) -> u64| of(&after).saturating_sub(of(&before));
+                let before = start.servers.get(&pid).unwrap_or(&new);
+                let change = |of: fn(&ProcessCounts) -> u64| of(&after).saturating_sub(of(before));
                 moment.minor_faults += change(|counts| counts.minor);
                 moment.major_faults += change(|counts| counts.major);
-                moment.preempted += change(|counts| counts.preempted);
-                usage.switches += change(|counts| counts.preempted + counts.waited);
+                for (thread, after) in &after.switches {
+                    let before = before.switches.get(thread).copied().unwrap_or_default();
+                    let involuntary = after.involuntary.saturating_sub(before.involuntary);
+                    moment.preempted += involuntary;
+                    usage.switches +=
+                        involuntary + after.voluntary.saturating_sub(before.voluntary);
+                }
                 usage.io_bytes += change(|counts| counts.io_bytes);
                 usage.io_calls += change(|counts| counts.io_calls);
             }
@@ -231,12 +242,18 @@ fn read_counts(pids: &[u32]) -> BTreeMap<u32, ProcessCounts> {
         let (minor, major) = faults(&stat)?;
         // A thread may end between listing and reading.
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-        let (mut preempted, mut waited) = (0, 0);
+        let mut switches = BTreeMap::new();
         for task in tasks.flatten() {
             let status = std::fs::read_to_string(task.path().join("status"));
             let status = status.unwrap_or_default();
-            preempted += named(&status, "nonvoluntary_ctxt_switches").unwrap_or(0);
-            waited += named(&status, "voluntary_ctxt_switches").unwrap_or(0);
+            let Some(thread) = task.file_name().to_str().and_then(|id| id.parse().ok()) else {
+                continue;
+            };
+            let of_thread = Switches {
+                involuntary: named(&status, "nonvoluntary_ctxt_switches").unwrap_or(0),
+                voluntary: named(&status, "voluntary_ctxt_switches").unwrap_or(0),
+            };
+            switches.insert(thread, of_thread);
         }
         // Threads that ended are included.
         let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
@@ -244,8 +261,7 @@ fn read_counts(pids: &[u32]) -> BTreeMap<u32, ProcessCounts> {
         Some(ProcessCounts {
             minor,
             major,
-            preempted,
-            waited,
+            switches,
             io_bytes: sum(["rchar", "wchar"]),
             io_calls: sum(["syscr", "syscw"]),
         })

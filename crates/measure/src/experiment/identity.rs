@@ -23,7 +23,7 @@ use perfquilt_store::ExperimentIdentity;
 /// The version of the measuring protocol, beside the parts that [`harness`] digests: how servers are started,
 /// warmed up and ordered, and which transactions are counted. A change that may alter readings of the same
 /// servers increments it.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// Returns the identity of the harness: the measuring protocol, the reduction of slices, the drivers, how
 /// servers run, the source of counts (`counter`, empty without counts), and how code layouts vary. Observations of

@@ -341,6 +341,7 @@ impl<'m> MachineLane<'m> {
                     seconds: share * self.machine.setup.block_seconds,
                     warm_up_seconds: share * WARM_UP_SECONDS,
                     seed: block.seed.wrapping_add(place as u64),
+                    attempt: 0,
                     monitor: None,
                 };
                 if let Some((measured, sample)) = self.measure(&mut servers, &item, report)? {
@@ -480,6 +481,7 @@ impl<'m> MachineLane<'m> {
             .clients
             .placement()
             .of(self.clients.threads(item.workload));
+        let mut attempt = 0;
         while servers.len() > 1 {
             let monitor =
                 HostMonitor::begin(cpus, servers.iter().map(|(_, running)| running.pid()));
@@ -493,8 +495,10 @@ impl<'m> MachineLane<'m> {
             };
             let monitored = TimedBlock {
                 monitor: Some(&monitor),
+                attempt,
                 ..item.clone()
             };
+            attempt += 1;
             let failure = match self.clients.interleave(servers, &monitored) {
                 Ok(mut measured) => {
                     let (sample, usage) = monitor.end();
@@ -509,7 +513,12 @@ impl<'m> MachineLane<'m> {
             };
             let ended = ended(servers, &failure);
             if ended.is_empty() {
-                let (point, error) = self.whose_fault(servers, item, failure)?;
+                let again = TimedBlock {
+                    attempt,
+                    ..item.clone()
+                };
+                attempt += 1;
+                let (point, error) = self.whose_fault(servers, &again, failure)?;
                 servers.retain(|(other, _)| *other != point);
                 failed(point, error, report)?;
             }
@@ -579,6 +588,7 @@ impl<'m> MachineLane<'m> {
                 seconds,
                 warm_up_seconds: WARM_UP_SECONDS,
                 seed: 1,
+                attempt: 0,
                 monitor: None,
             };
             let mut servers = vec![(point, running)];

@@ -40,9 +40,17 @@ impl Client {
     /// # Errors
     /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's answer.
     pub fn connect(socket: &Path, database: &str) -> Result<Self> {
+        Self::connect_within(socket, database, READ_TIMEOUT)
+    }
+
+    /// The same, of a server that answers within `timeout`.
+    ///
+    /// # Errors
+    /// Those of [`Client::connect`].
+    pub fn connect_within(socket: &Path, database: &str, timeout: Duration) -> Result<Self> {
         let stream = UnixStream::connect(socket).map_err(|error| lost(&error))?;
         stream
-            .set_read_timeout(Some(READ_TIMEOUT))
+            .set_read_timeout(Some(timeout))
             .map_err(|error| lost(&error))?;
         let mut client = Client {
             stream,

@@ -34,6 +34,8 @@ const OPTIONS_VERSION: u32 = 1;
 const SOCKET: &str = ".s.PGSQL.5432";
 /// Timeout of `initdb`, which takes about a second.
 const INITDB_TIMEOUT: Duration = Duration::from_secs(300);
+/// Timeout of one answer to a login that tests whether the server is ready; under valgrind one takes seconds.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The adapter `postgresql`.
 pub(super) const KIND: AdapterKind = AdapterKind {
@@ -264,7 +266,8 @@ impl ServerAdapter for Postgresql {
             values,
         };
         Running::begin(plan, &mut |endpoint| {
-            Ok(Client::connect(&endpoint.socket, "postgres").is_ok())
+            let probe = Client::connect_within(&endpoint.socket, "postgres", PROBE_TIMEOUT);
+            Ok(probe.is_ok())
         })
     }
 
@@ -306,6 +309,8 @@ fn read_storage(endpoint: &Endpoint) -> Result<StorageCounts> {
     let files = client.query(files)?;
     let log = match version {
         180_000.. => Rows::new(),
+        // Before release 14 nothing counts the log.
+        ..140_000 => Rows::new(),
         _ => client.query("SELECT wal_write, wal_sync FROM pg_stat_wal")?,
     };
     Ok(StorageCounts {

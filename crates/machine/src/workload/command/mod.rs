@@ -306,8 +306,7 @@ fn block_slices(points: &[Point], rounds: &[Vec<Slice>], transactions: u64) -> B
             Vec::new()
         },
         operations: commands.into_iter().map(of_operation).collect(),
-        usage: BTreeMap::new(),
         rounds: rounds.len() as u64,
-        discarded_rounds: 0,
+        ..BlockSlices::default()
     }
 }

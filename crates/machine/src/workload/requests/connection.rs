@@ -9,6 +9,7 @@ use super::settings::Expect;
 use super::stream::Stream;
 use crate::server::Running;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::check_interrupted;
 
 /// The longest part of a server's message in an error.
 const MAX_MESSAGE: usize = 300;
@@ -30,11 +31,6 @@ impl<'a> Connection<'a> {
         };
         plan.protocol.open(&mut stream, &session)?;
         Ok(Connection { plan, stream })
-    }
-
-    /// Returns the process of the server that works for this connection alone.
-    pub(super) fn server_process(&self) -> Option<u32> {
-        self.stream.server_process
     }
 
     /// Makes the server publish what it counted for this connection.
@@ -85,6 +81,7 @@ pub(super) fn run(
             let start = (all.start + sent).min(all.end);
             start..(start + pipeline).min(all.end)
         };
+        check_interrupted()?;
         let mut is_over = true;
         for (connection, script) in connections.iter_mut().zip(scripts) {
             let chunk = chunk(script);

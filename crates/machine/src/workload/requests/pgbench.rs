@@ -52,7 +52,7 @@ pub(super) fn read(
         prefix,
         known: variables
             .iter()
-            .map(|(name, value)| (name.clone(), Value::Number(*value)))
+            .map(|(name, value)| (name.clone(), Value::Number(Number::new(*value, false))))
             .collect(),
         result: ScriptRequests {
             requests: Vec::new(),
@@ -101,7 +101,7 @@ pub(super) fn read(
 /// A value of a variable.
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
-    Number(f64),
+    Number(Number),
     /// The parameter with this name.
     Random(String),
 }
@@ -173,7 +173,7 @@ impl Script<'_> {
             }
             rest = &after[1 + name.len()..];
             match self.known.get(&name) {
-                Some(Value::Number(number)) => text.push_str(&number.to_string()),
+                Some(Value::Number(number)) => text.push_str(&number.value.to_string()),
                 Some(Value::Random(parameter)) => text.push_str(&format!("{{{parameter}}}")),
                 None if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) => {
                     text.push(':');
@@ -264,9 +264,27 @@ fn dollar_mark(text: &str) -> Option<&str> {
         .then(|| &text[..end + 2])
 }
 
+/// A number in an expression.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Number {
+    value: f64,
+    /// Whether it is a double for pgbench: a literal with a dot or an exponent, or computed from one.
+    is_double: bool,
+}
+
+impl Number {
+    /// A number with a fraction is always a double.
+    fn new(value: f64, is_double: bool) -> Self {
+        Number {
+            value,
+            is_double: is_double || value.fract() != 0.0,
+        }
+    }
+}
+
 /// What an expression is worth.
 enum Term {
-    Number(f64),
+    Number(Number),
     Random(ParameterSettings),
     /// A variable with a random value.
     Variable(String),
@@ -299,11 +317,12 @@ impl<'a> Expression<'a> {
         let mut term = self.product()?;
         while let Some(symbol) = self.take(&['+', '-']) {
             let (left, right) = (number(term)?, number(self.product()?)?);
-            term = Term::Number(if symbol == '+' {
-                left + right
+            let value = if symbol == '+' {
+                left.value + right.value
             } else {
-                left - right
-            });
+                left.value - right.value
+            };
+            term = Term::Number(Number::new(value, left.is_double || right.is_double));
         }
         Ok(term)
     }
@@ -312,24 +331,26 @@ impl<'a> Expression<'a> {
         let mut term = self.factor()?;
         while let Some(symbol) = self.take(&['*', '/', '%']) {
             let (left, right) = (number(term)?, number(self.factor()?)?);
-            if right == 0.0 && symbol != '*' {
+            if right.value == 0.0 && symbol != '*' {
                 return Err("division by zero".to_owned());
             }
-            let are_integers = left.fract() == 0.0 && right.fract() == 0.0;
-            term = Term::Number(match symbol {
-                '*' => left * right,
-                '%' => left % right,
+            let is_double = left.is_double || right.is_double;
+            let value = match symbol {
+                '*' => left.value * right.value,
+                '%' => left.value % right.value,
                 // As in pgbench, the quotient of integers is one.
-                _ if are_integers => (left / right).trunc(),
-                _ => left / right,
-            });
+                _ if !is_double => (left.value / right.value).trunc(),
+                _ => left.value / right.value,
+            };
+            term = Term::Number(Number::new(value, is_double));
         }
         Ok(term)
     }
 
     fn factor(&mut self) -> Result<Term, String> {
         if self.take(&['-']).is_some() {
-            return Ok(Term::Number(-number(self.factor()?)?));
+            let negated = number(self.factor()?)?;
+            return Ok(Term::Number(Number::new(-negated.value, negated.is_double)));
         }
         if self.take(&['(']).is_some() {
             let term = self.sum()?;
@@ -351,7 +372,10 @@ impl<'a> Expression<'a> {
             return self.function(word);
         }
         match word.parse::<f64>() {
-            Ok(number) if number.is_finite() => Ok(Term::Number(number)),
+            Ok(value) if value.is_finite() => {
+                let is_double = word.contains(['.', 'e', 'E']);
+                Ok(Term::Number(Number::new(value, is_double)))
+            }
             _ => Err(format!("`{word}` is not a number")),
         }
     }
@@ -370,7 +394,7 @@ impl<'a> Expression<'a> {
     fn function(&mut self, name: &str) -> Result<Term, String> {
         let mut arguments = Vec::new();
         loop {
-            arguments.push(number(self.sum()?)?);
+            arguments.push(number(self.sum()?)?.value);
             match self.take(&[',', ')']) {
                 Some(',') => {}
                 Some(_) => break,
@@ -410,7 +434,7 @@ impl<'a> Expression<'a> {
 }
 
 /// Returns a term that can be computed with.
-fn number(term: Term) -> Result<f64, String> {
+fn number(term: Term) -> Result<Number, String> {
     match term {
         Term::Number(number) => Ok(number),
         Term::Random(_) | Term::Variable(_) => Err(
@@ -466,6 +490,9 @@ mod tests {
             ("(1 + 2) * -3", "-9"),
             ("7 / 2", "3"),
             ("7.0 / 2.5", "2.8"),
+            // A literal with a dot is a double, also without a fraction.
+            ("7.0 / 2", "3.5"),
+            ("(3 + 4.0) / 2", "3.5"),
             ("7 % 4 - :scale", "-7"),
         ] {
             let text = format!("\\set x {expression}\nSELECT :x");

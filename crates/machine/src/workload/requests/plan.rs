@@ -147,6 +147,9 @@ impl Plan {
     }
 }
 
+/// More values than an attempt to measure a block draws.
+const SEQUENCE_OF_ATTEMPT: u64 = 100_000_000;
+
 /// Draws transactions and their values, the same ones for the same seed.
 #[derive(Debug)]
 pub(super) struct Generator<'a> {
@@ -165,6 +168,12 @@ impl<'a> Generator<'a> {
             drawn: vec![0; plan.parameters.len()],
             values: Values::default(),
         }
+    }
+
+    /// Begins sequences behind everything that earlier attempts on the same servers can have drawn.
+    pub(super) fn at_attempt(mut self, attempt: u32) -> Self {
+        self.drawn.fill(u64::from(attempt) * SEQUENCE_OF_ATTEMPT);
+        self
     }
 
     /// Begins a new random stream. Sequences go on.
@@ -269,5 +278,29 @@ impl Script {
                 .map_or(0, |last| self.requests[last].end)
         };
         &self.bytes[before(range.start)..before(range.end)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::protocols::testing::plan;
+    use super::*;
+
+    #[test]
+    fn sequences_of_another_attempt_begin_behind_the_first_ones() {
+        let plan = plan("memcached", "'get k{s}'");
+        let first_request = |attempt: u32| {
+            let mut script = Script::default();
+            Generator::new(&plan, 1)
+                .at_attempt(attempt)
+                .generate(1, &mut script);
+            String::from_utf8(script.bytes(0..1).to_vec()).unwrap()
+        };
+        assert!(first_request(0).ends_with("k1\r\n"), "{}", first_request(0));
+        assert!(
+            first_request(2).ends_with("k200000001\r\n"),
+            "{}",
+            first_request(2)
+        );
     }
 }

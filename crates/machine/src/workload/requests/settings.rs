@@ -24,7 +24,7 @@ pub(super) struct RequestsSettings {
     /// connection. With several threads, client and servers have all processors, and slices take 2 ms.
     #[serde(default = "one")]
     pub(super) threads: u32,
-    /// Requests that a connection sends before it reads their replies; `mysql` and `postgresql` have no more than 1.
+    /// Requests that a connection sends before it reads their replies; `mysql` has no more than 1.
     #[serde(default = "one")]
     pub(super) pipeline: u32,
     /// Whether statements are prepared once per connection, with values sent in binary form (`mysql`) or as text

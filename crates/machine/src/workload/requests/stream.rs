@@ -30,8 +30,6 @@ pub struct Stream {
     start: usize,
     end: usize,
     timeout: Duration,
-    /// The process of the server that works for this connection alone, if the server has one for each.
-    pub server_process: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -93,7 +91,6 @@ impl Stream {
             start: 0,
             end: 0,
             timeout,
-            server_process: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
@@ -94,14 +95,26 @@ struct Slice {
 /// A server to measure.
 struct Server {
     point: Point,
-    /// Its process, and those that work for a connection alone.
-    processes: Vec<u32>,
+    processes: Vec<Process>,
+}
+
+/// A process of a server.
+struct Process {
+    pid: u32,
+    /// Its processor time in nanoseconds when it was last read, which stays when it ends.
+    nanoseconds: AtomicU64,
 }
 
 impl Server {
-    /// Returns the processor time used so far.
-    fn processor_time(&self) -> Option<Duration> {
-        let times = self.processes.iter().map(|&pid| processor_time(pid));
+    /// Returns the processor time that its processes used so far; zero if the kernel does not report it.
+    fn processor_time(&self) -> Duration {
+        let times = self.processes.iter().map(|process| {
+            if let Some(time) = processor_time(process.pid) {
+                let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+                process.nanoseconds.store(nanoseconds, Ordering::Relaxed);
+            }
+            Duration::from_nanos(process.nanoseconds.load(Ordering::Relaxed))
+        });
         times.sum()
     }
 }
@@ -209,7 +222,7 @@ impl Measurement<'_> {
         let connect = |_| self.connect(servers, each);
         let of_threads: Vec<Vec<Vec<Connection<'_>>>> =
             (0..threads).map(connect).collect::<Result<_, _>>()?;
-        let servers = self.settle(servers, &of_threads);
+        let servers = self.settle(servers);
         let placement = self.environment.placement();
         std::thread::scope(|scope| {
             // Use a new thread, since it is moved to the processors of the servers.
@@ -243,27 +256,22 @@ impl Measurement<'_> {
         Ok(all)
     }
 
-    /// Returns the servers, with all their processes moved to the processors of the measurement.
-    fn settle(
-        &self,
-        servers: &[(Point, Running)],
-        connections: &[Vec<Vec<Connection<'_>>>],
-    ) -> Vec<Server> {
-        let mut settled = Vec::new();
-        for (index, (point, running)) in servers.iter().enumerate() {
-            let own = connections.iter().flat_map(|servers| &servers[index]);
-            let mut processes = vec![running.pid()];
-            processes.extend(own.filter_map(Connection::server_process));
-            for &pid in &processes {
-                let placement = self.environment.placement();
-                placement.settle(pid, self.settings.threads);
-            }
-            settled.push(Server {
-                point: *point,
-                processes,
+    /// Returns the servers, with all their processes moved to the processors of the measurement. Connections are open, so
+    /// these include those that work for a connection alone.
+    fn settle(&self, servers: &[(Point, Running)]) -> Vec<Server> {
+        let placement = self.environment.placement();
+        let settled = servers.iter().map(|(point, running)| {
+            placement.settle(running.pid(), self.settings.threads);
+            let processes = running.pids().into_iter().map(|pid| Process {
+                pid,
+                nanoseconds: AtomicU64::new(0),
             });
-        }
-        settled
+            Server {
+                point: *point,
+                processes: processes.collect(),
+            }
+        });
+        settled.collect()
     }
 
     /// Measures with the connections of each thread, by server.
@@ -316,7 +324,7 @@ impl Measurement<'_> {
     ) -> Result<BlockSlices, ClientFailure> {
         let mut random = StdRng::seed_from_u64(block.seed);
         let mut rounds = Rounds::new(servers.len(), &mut random);
-        let mut generated = Generated::new(self, block.seed);
+        let mut generated = Generated::new(self, block);
         let pipeline = self.settings.pipeline as usize;
         // A slice should not end with fewer requests in flight than it begins with.
         let least = pipeline.div_ceil(self.plan.fewest_requests());
@@ -389,6 +397,7 @@ impl Measurement<'_> {
                 Vec::new()
             },
             rounds: rounds.len() as u64,
+            untimed_share: turn.lead as f64 / (turn.slices * turn.per_slice).max(1) as f64,
             ..BlockSlices::default()
         }
     }
@@ -420,10 +429,9 @@ fn take_turns<'a>(
         for slice in 0..turn.slices {
             let wall = time(turn.slice(slice))?;
             let after = server.processor_time();
-            let used = before.zip(after).and_then(|(a, b)| b.checked_sub(a));
             slices.push(Slice {
                 wall,
-                cpu: used.unwrap_or_default(),
+                cpu: after.saturating_sub(before),
             });
             before = after;
         }
@@ -448,9 +456,9 @@ struct Generated<'a> {
 }
 
 impl<'a> Generated<'a> {
-    fn new(measurement: &Measurement<'a>, seed: u64) -> Self {
+    fn new(measurement: &Measurement<'a>, block: &TimedBlock<'_>) -> Self {
         Generated {
-            generator: Generator::new(measurement.plan, seed),
+            generator: Generator::new(measurement.plan, block.seed).at_attempt(block.attempt),
             connections: measurement.settings.connections as usize,
             number: None,
             scripts: Arc::default(),

@@ -153,8 +153,9 @@ local connected = {} -- the servers that the script has connected to
 
 local function unique_numbers(tid)
    -- sysbench's counter is shared by all threads and servers; a copy counts for itself, so that
-   -- the same transaction draws the same number on every server.
-   local count = 0
+   -- the same transaction draws the same number on every server. A second attempt on the same
+   -- servers begins behind everything that the first one can have drawn.
+   local count = number("ATTEMPT", "0") * 1e7
    return function()
       local index = count * threads + tid
       count = count + 1
@@ -463,6 +464,19 @@ local function write_result(head, ...)
    assert(os.rename(out .. "/slices.part", out .. "/slices"))
 end
 
+-- Tells perfquilt that the timed slices begin or end, and waits until it has read what the servers used so
+-- far: it then removes the file. Nothing waits where nobody reads (PERFQUILT_ACKNOWLEDGED).
+local function announce(name)
+   local path = out .. "/" .. name
+   assert(io.open(path, "w")):close()
+   local file = number("ACKNOWLEDGED", "0") == 1 and io.open(path)
+   while file do
+      file:close()
+      C.usleep(500)
+      file = io.open(path)
+   end
+end
+
 -- Chooses how a server's turn in a round is spent, from the time of one transaction (ns): some
 -- transactions that are not timed (they fetch code and data back into the caches that the other
 -- servers used in the meantime), then `slices` timed slices of `per_slice` transactions.
@@ -514,8 +528,7 @@ local function interleave(tid)
          if now(MONOTONIC) >= deadline then
             if warm and warm_rounds >= 5 then
                warm = false
-               -- Tells that what happens on the host from here on is part of the measurement.
-               assert(io.open(out .. "/timed", "w")):close()
+               announce("timed")
                shared.lead, shared.slices, shared.per_slice = choose_turn(median(recent))
                deadline = now(MONOTONIC) + run_ns
             elseif not warm and (rounds >= 1 or now(MONOTONIC) >= deadline + 2 * run_ns) then
@@ -595,6 +608,11 @@ local function interleave(tid)
       end
    end
    collectgarbage("restart")
+   -- While all threads are connected: a server may end the process or thread of a connection with it.
+   if leader then
+      announce("measured")
+   end
+   wait_for_others()
    if leader then
       write_result(
          string.format(

@@ -13,8 +13,8 @@ use perfquilt_system::process::{Command, Sink};
 /// Seconds allowed beyond warm-up and measuring: for connecting, reading all tables, a slow machine.
 const EXTRA_SECONDS: f64 = 120.0;
 
-/// Interval between checks for the start of the timed slices.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval between checks for the begin and the end of the timed slices.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Returns the command that runs sysbench with the driver, which writes its results to `folder`.
 pub(super) fn driver(
@@ -79,6 +79,8 @@ pub(super) fn run(
     }
     let command = driver(environment, &references, settings, folder.path(), item.seed)?
         .env("PERFQUILT_MODE", "interleave")
+        .env("PERFQUILT_ACKNOWLEDGED", "1")
+        .env("PERFQUILT_ATTEMPT", item.attempt.to_string())
         .env("PERFQUILT_SECONDS", item.seconds.to_string())
         .env("PERFQUILT_WARMUP_SECONDS", item.warm_up_seconds.to_string())
         .env(
@@ -92,13 +94,27 @@ pub(super) fn run(
     let limit = item.warm_up_seconds + 4.0 * item.seconds + EXTRA_SECONDS;
     let limit = Duration::from_secs_f64(limit);
     let started = Instant::now();
-    let begun = folder.path().join("timed");
     let mut status = None;
-    // The driver writes this file before the first timed slice.
-    while status.is_none() && !begun.exists() && started.elapsed() < limit {
-        status = child.wait_within(POLL_INTERVAL)?;
-    }
+    let mut wait_for = |file: &str, not_before: Duration| -> Result<()> {
+        let file = folder.path().join(file);
+        if status.is_none() {
+            status = child.wait_within(not_before)?;
+        }
+        while status.is_none() && !file.exists() && started.elapsed() < limit {
+            status = child.wait_within(POLL_INTERVAL)?;
+        }
+        Ok(())
+    };
+    // The driver waits at both until its file is removed.
+    let acknowledge = |file: &str| {
+        let _ = std::fs::remove_file(folder.path().join(file));
+    };
+    wait_for("timed", Duration::from_secs_f64(item.warm_up_seconds))?;
     item.slices_begin();
+    acknowledge("timed");
+    wait_for("measured", Duration::from_secs_f64(item.seconds))?;
+    item.slices_end();
+    acknowledge("measured");
     if status.is_none() {
         status = child.wait_within(limit.saturating_sub(started.elapsed()))?;
     }

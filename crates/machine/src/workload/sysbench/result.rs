@@ -77,6 +77,8 @@ fn parse_slices(bytes: &[u8], points: &[Point]) -> Result<BlockSlices, String> {
         slices
     };
     let (time, cpu) = body.split_at(series.unwrap_or(0));
+    let timed = field("slices")?.saturating_mul(transactions).max(1);
+    let untimed = field("lead")?.saturating_mul(field("threads")?);
     Ok(BlockSlices {
         time: read(time),
         cpu: if with_cpu { read(cpu) } else { Vec::new() },
@@ -84,6 +86,7 @@ fn parse_slices(bytes: &[u8], points: &[Point]) -> Result<BlockSlices, String> {
         usage: BTreeMap::new(),
         rounds: field("rounds")?,
         discarded_rounds: field("spoiled")?,
+        untimed_share: untimed as f64 / timed as f64,
     })
 }
 
@@ -117,7 +120,7 @@ mod tests {
     #[test]
     fn rows_become_columns() {
         let bytes = result(
-            "perfquilt-slices 1 servers=2 rows=2 rounds=1 slices=2 transactions=3 lead=1 spoiled=4 cpu=1",
+            "perfquilt-slices 1 servers=2 rows=2 rounds=1 slices=2 transactions=3 lead=1 threads=1 spoiled=4 cpu=1",
             &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
         );
         let measured = parse_slices(&bytes, &POINTS).unwrap();
@@ -127,13 +130,15 @@ mod tests {
         assert_eq!(measured.cpu[1].nanoseconds, [6.0, 8.0]);
         assert_eq!(measured.time[0].transactions_per_slice, 3);
         assert_eq!((measured.rounds, measured.discarded_rounds), (1, 4));
+        // One transaction before two slices of three.
+        assert_eq!(measured.untimed_share, 1.0 / 6.0);
     }
 
     #[test]
     fn only_discarded_rounds_are_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("slices");
-        let head = "perfquilt-slices 1 servers=2 rows=0 rounds=0 transactions=3 spoiled=4 cpu=0";
+        let head = "perfquilt-slices 1 servers=2 rows=0 rounds=0 slices=2 transactions=3 lead=1 threads=1 spoiled=4 cpu=0";
         std::fs::write(&file, result(head, &[])).unwrap();
         let error = read_slices(&file, &POINTS).unwrap_err();
         assert!(error.message().contains("in all 4"), "{error}");
@@ -141,7 +146,7 @@ mod tests {
 
     #[test]
     fn damaged_results_are_refused() {
-        let head = "perfquilt-slices 1 servers=2 rows=1 rounds=1 transactions=3 spoiled=0 cpu=0";
+        let head = "perfquilt-slices 1 servers=2 rows=1 rounds=1 slices=1 transactions=3 lead=0 threads=1 spoiled=0 cpu=0";
         assert!(parse_slices(&result(head, &[1.0, 2.0]), &POINTS).is_ok());
         for (head, values) in [
             (head, &[1.0f32][..]),
@@ -150,11 +155,11 @@ mod tests {
             ("perfquilt-slices 1 servers=2", &[]),
             ("perfquilt-slices 1 servers=x", &[]),
             (
-                "perfquilt-slices 1 servers=3 rows=0 rounds=0 transactions=1 spoiled=0 cpu=0",
+                "perfquilt-slices 1 servers=3 rows=0 rounds=0 slices=1 transactions=1 lead=0 threads=1 spoiled=0 cpu=0",
                 &[],
             ),
             (
-                "perfquilt-slices 1 servers=2 rows=18446744073709551615 rounds=1 transactions=3 spoiled=0 cpu=0",
+                "perfquilt-slices 1 servers=2 rows=18446744073709551615 rounds=1 slices=1 transactions=3 lead=0 threads=1 spoiled=0 cpu=0",
                 &[],
             ),
             ("", &[]),

@@ -484,6 +484,8 @@ impl PackedEvent {
                             .collect::<std::result::Result<_, String>>()?,
                         rounds,
                         discarded_rounds,
+                        // Only the meters read once a block need it, which the worker has reduced already.
+                        untimed_share: 0.0,
                     },
                     sample,
                 }

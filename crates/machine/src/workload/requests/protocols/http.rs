@@ -101,6 +101,19 @@ impl Protocol for Http {
         if status < 200 {
             return Err(Malformed(format!("status {status} instead of a final one")));
         }
+        let outcome = match status {
+            200..=299 => Outcome::Result,
+            300..=399 => Outcome::Nothing("a redirection"),
+            404 => Outcome::Nothing("status 404"),
+            _ => {
+                // Its body may end with the connection, and no request follows it.
+                let reason = response.reason.unwrap_or_default();
+                return Ok(Some(Reply {
+                    length: head,
+                    outcome: Outcome::Error(format!("{status} {reason}").into_bytes().into()),
+                }));
+            }
+        };
         let rest = &input[head..];
         let body = if has_no_body(request, status) {
             0
@@ -117,15 +130,6 @@ impl Protocol for Http {
                     .to_owned(),
             ));
         }
-        let outcome = match status {
-            200..=299 => Outcome::Result,
-            300..=399 => Outcome::Nothing("a redirection"),
-            404 => Outcome::Nothing("status 404"),
-            _ => {
-                let reason = response.reason.unwrap_or_default();
-                Outcome::Error(format!("{status} {reason}").into_bytes().into())
-            }
-        };
         Ok(Some(Reply {
             length: head + body,
             outcome,
@@ -287,7 +291,7 @@ mod tests {
             ),
             (
                 "'GET /'",
-                "HTTP/1.1 500 Oops\r\ncontent-length: 1\r\n\r\nx".to_owned(),
+                "HTTP/1.1 500 Oops\r\nconnection: close\r\n\r\n".to_owned(),
                 Outcome::Error(b"500 Oops"[..].into()),
             ),
             (

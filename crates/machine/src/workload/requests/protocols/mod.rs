@@ -185,10 +185,10 @@ pub(super) mod testing {
         protocol(name).parts(&settings(request))
     }
 
-    /// Returns a plan with one request, in TOML's form, which may use `n`, a digit.
+    /// Returns a plan with one request, in TOML's form, which may use `n`, a digit, and `s`, a sequence from 1.
     pub(in crate::workload::requests) fn plan(name: &str, request: &str) -> Plan {
         let requests = [settings(request)];
-        let parameters = toml::from_str("n = { from = 0, to = 9 }").unwrap();
+        let parameters = toml::from_str("n = { from = 0, to = 9 }\ns = { sequence = 1 }").unwrap();
         Plan::new(
             protocol(name),
             &parameters,

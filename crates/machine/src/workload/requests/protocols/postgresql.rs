@@ -91,7 +91,13 @@ impl Protocol for Postgresql {
             length += next.length;
             match next.kind {
                 b'Z' => return Ok(Some(Reply { length, outcome })),
-                b'E' => outcome = Outcome::Error(error_text(next.body).into()),
+                b'E' => {
+                    outcome = Outcome::Error(error_text(next.body).into());
+                    // The server closes the connection instead of getting ready for the next query.
+                    if is_fatal(next.body) {
+                        return Ok(Some(Reply { length, outcome }));
+                    }
+                }
                 b'G' | b'W' => {
                     return Err(Malformed(
                         "COPY from the client is not supported".to_owned(),
@@ -146,7 +152,10 @@ impl Protocol for Postgresql {
         // A session publishes its counts at most once a second otherwise.
         let mut out = Vec::new();
         message(b'Q', &mut out, |out| {
-            out.extend(b"SELECT pg_stat_force_next_flush()\0");
+            // Before release 15 a collector process has the counts, and there is no such function.
+            out.extend(
+                b"DO $$ BEGIN PERFORM pg_stat_force_next_flush(); EXCEPTION WHEN undefined_function THEN NULL; END $$\0",
+            );
         });
         finish(stream, &out)
     }
@@ -178,7 +187,6 @@ fn finish(stream: &mut Stream, out: &[u8]) -> CheckedResult<()> {
                 .map(u32::from_be_bytes)
                 .ok()
         };
-        let mut server_process = None;
         match kind {
             b'Z' => {
                 stream.consume(length);
@@ -195,11 +203,7 @@ fn finish(stream: &mut Stream, out: &[u8]) -> CheckedResult<()> {
                     "the server wants a password, where its pg_hba.conf should trust local users";
                 return Err(Error::bench(fault));
             }
-            b'K' => server_process = number(0),
             _ => {}
-        }
-        if server_process.is_some() {
-            stream.server_process = server_process;
         }
         stream.consume(length);
     }
@@ -255,11 +259,21 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Returns the text of an error message: of its fields, each a mark and a text that ends in zero, the one with mark M.
+/// Returns the text of an error message.
 fn error_text(body: &[u8]) -> &[u8] {
+    error_field(body, b'M').unwrap_or(b"an error without a message")
+}
+
+/// Whether the server closes the connection after an error.
+fn is_fatal(body: &[u8]) -> bool {
+    matches!(error_field(body, b'V'), Some(b"FATAL" | b"PANIC"))
+}
+
+/// Returns the field of an error message that has a mark. Fields are texts that end in zero; `V` is the severity that no
+/// language changes.
+fn error_field(body: &[u8], mark: u8) -> Option<&[u8]> {
     let mut fields = body.split(|&byte| byte == 0);
-    let text = fields.find_map(|field| field.strip_prefix(b"M"));
-    text.unwrap_or(b"an error without a message")
+    fields.find_map(|field| field.strip_prefix(&[mark]))
 }
 
 /// Whether the tag of a completed command says that it found or changed no row, such as `SELECT 0`.
@@ -430,6 +444,15 @@ mod tests {
                 assert_eq!(reply(&input[..end]), Ok(None), "{end}");
             }
         }
+    }
+
+    #[test]
+    fn a_fatal_error_ends_the_reply() {
+        let fatal = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection\0\0";
+        let input = bytes(&[(b'E', fatal)]);
+        let outcome = Outcome::Error(b"terminating connection"[..].into());
+        let length = input.len();
+        assert_eq!(reply(&input), Ok(Some(Reply { length, outcome })));
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Protocol for Resp {
         let Some(first) = item(input)? else {
             return Ok(None);
         };
-        let outcome = first.outcome;
+        let mut outcome = first.outcome;
         let mut length = first.length;
         // Nested lists need no recursion: only the number of items to come counts.
         let mut items = first.items;
@@ -63,6 +63,12 @@ impl Protocol for Resp {
                 return Ok(None);
             };
             length += next.length;
+            // A transaction's reply is a list with a failed command's error in it.
+            if let (Outcome::Error(_), false) =
+                (&next.outcome, matches!(outcome, Outcome::Error(_)))
+            {
+                outcome = next.outcome;
+            }
             items = (items - 1).saturating_add(next.items);
         }
         Ok(Some(Reply { length, outcome }))
@@ -203,6 +209,11 @@ mod tests {
             ("%1\r\n+a\r\n*1\r\n,1.5\r\n", Outcome::Result),
             ("-ERR no\r\n", Outcome::Error(b"ERR no"[..].into())),
             ("!3\r\nERR\r\n", Outcome::Error(b"ERR"[..].into())),
+            // What EXEC answers if a command of the transaction fails.
+            (
+                "*3\r\n+OK\r\n-ERR one\r\n-ERR two\r\n",
+                Outcome::Error(b"ERR one"[..].into()),
+            ),
         ] {
             let followed = format!("{input}+NEXT\r\n");
             let length = input.len();
