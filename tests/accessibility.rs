@@ -22,6 +22,30 @@ fn written(environment: &TestEnvironment, args: &[&str], name: &str) -> PathBuf 
     environment.workspace().join(name)
 }
 
+/// Returns observations of one patch in blocks that two lanes or machines measured in turn.
+fn observations_of_two_places(noun: &str) -> String {
+    let header = json!({
+        "schema": 1, "experiment": noun, "series": ["a.patch"], "release": "toy-1.0",
+        "machine": { "cpu": "toy" }, "harness": "toy",
+    });
+    let mut lines = vec![header.to_string()];
+    for block in 0..16_u32 {
+        for (order, point) in ["0", "1", "control"].into_iter().enumerate() {
+            let wobble = f64::from((block * 7 + order as u32 * 5) % 11) / 10.0;
+            let mut line = json!({
+                "schema": 1, "experiment": noun, "block": block, "order": order, "point": point, "layout": block,
+                "workload": "w", "meter": "time", "unit": "ns/txn", "value": 1000.0 + wobble, "n": 1,
+            });
+            line[noun] = match noun {
+                "lane" => json!(block % 2),
+                _ => json!(format!("node{}", block % 2)),
+            };
+            lines.push(line.to_string());
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
 #[test]
 fn every_kind_of_page_is_accessible() {
     let environment = TestEnvironment::with_fixture("toy");
@@ -53,8 +77,23 @@ fn every_kind_of_page_is_accessible() {
     let status = status.splitn(3, "---\n").nth(2).unwrap();
     environment.write("status.html", status);
     let status = environment.workspace().join("status.html");
+    let places = [
+        ("lane", "What each lane measured"),
+        ("machine", "What each machine measured"),
+    ];
+    let places = places.map(|(noun, title)| {
+        let (file, page) = (format!("{noun}.jsonl"), format!("{noun}.html"));
+        environment.write(&file, &observations_of_two_places(noun));
+        let page = written(&environment, &["analyse", &file], &page);
+        let html = std::fs::read_to_string(&page).unwrap();
+        assert!(
+            html.contains(title),
+            "{noun}: the page does not compare them"
+        );
+        page
+    });
     let mut browser = Chromium::start();
-    for page in pages.iter().chain([&status]) {
+    for page in pages.iter().chain([&status]).chain(&places) {
         assert_accessible(&mut browser, page);
     }
 

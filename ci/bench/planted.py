@@ -188,7 +188,16 @@ SERVERS = {
 }
 
 # Four instructions a round that wait for each other in pairs: about as many a cycle as servers do. The
-# compiler must not know the number of rounds, or it unrolls the loop when there are few.
+# compiler must not know the number of rounds, or it unrolls the loop when there are few. With a barrier, the
+# processor begins the loop when everything before it is done: then a round takes the same time beside any
+# code, instead of hiding behind the server's waits for memory.
+BARRIER = """\
+#if defined(__x86_64__)
+  __asm__ volatile ("lfence" : : : "memory");
+#else
+  __asm__ volatile ("isb" : : : "memory");
+#endif
+"""
 WORK = """\
 /* Work of known size. */
 #define PLANTED_ROUNDS {rounds}
@@ -196,7 +205,7 @@ WORK = """\
 static __attribute__((noinline)) void planted_work(void)
 {{
   unsigned long x= 1, i= PLANTED_ROUNDS;
-  __asm__ volatile ("" : "+r" (i));
+{barrier}  __asm__ volatile ("" : "+r" (i));
   for (; i; i--)
   {{
     x+= i;
@@ -204,14 +213,14 @@ static __attribute__((noinline)) void planted_work(void)
     x^= i;
     __asm__ volatile ("" : "+r" (x));
   }}
-}}
+{barrier}}}
 
 """
 
 
-def planted(text, server, rounds):
-    """The source with that many rounds of work in it."""
-    return inserted(text, server, WORK.format(rounds=rounds))
+def planted(text, server, rounds, barrier=""):
+    """The source with that many rounds of work in it, between barriers if one is given."""
+    return inserted(text, server, WORK.format(rounds=rounds, barrier=barrier))
 
 
 def inserted(text, server, work):
@@ -225,7 +234,7 @@ def inserted(text, server, work):
     return text[: head.start()] + work + text[head.start() :]
 
 
-def chain(workspace, server, rounds):
+def chain(workspace, server, rounds, barrier=""):
     """Writes a series whose points have that many rounds; a patch that does not change their number adds a
     function that nobody calls."""
     path = server["file"]
@@ -236,37 +245,37 @@ def chain(workspace, server, rounds):
         if count == last:
             title, body = f"null patch {index}", "A function that nobody calls: code moves, nothing else changes."
             uncalled += dead(index, path, 512 + 64 * index)
-        after = (planted(upstream, server, count) if count else upstream) + uncalled
+        after = (planted(upstream, server, count, barrier) if count else upstream) + uncalled
         series.append((title, body, {path: (before, after)}))
         before, last = after, count
     workspace.series(series)
 
 
-def counts(document):
-    """Instructions of each point, as multiples of the base's."""
-    cost, costs = 1.0, []
+def costs(document, meter):
+    """The cost of each point, as a multiple of the base's."""
+    cost, all_costs = 1.0, []
     for _, effect in effects(document):
-        if effect["meter"] == "instructions":
+        if effect["meter"] == meter:
             cost /= 1 + effect["estimate"]
-            costs.append(cost)
-    return costs
+            all_costs.append(cost)
+    return all_costs
 
 
-def cost_of_rounds(workspace, server):
-    """What a call costs, and what a round costs, in shares of the base's instructions; by counting, with
-    the preset `calibrate`."""
-    few, many = 200, 1000
-    chain(workspace, server, [few, many])
-    with_few, with_many = counts(workspace.measure("calibrate"))
+def cost_of_rounds(workspace, server, many=1000, barrier="", meter="instructions", preset="calibrate"):
+    """What a call costs, and what a round costs, in shares of the base's cost; measured with a preset that has
+    the meter."""
+    few = 200
+    chain(workspace, server, [few, many], barrier)
+    with_few, with_many = costs(workspace.measure(preset), meter)
     round_ = (with_many - with_few) / (many - few)
     return with_few - 1 - few * round_, round_
 
 
 def cost_of_call(workspace, server, round_, rounds):
-    """What the call costs beside few rounds. A server that takes several requests at once takes others at once
-    when a request has a thousand rounds, so that the cost beside many rounds is another one."""
+    """What the call costs beside few rounds, in instructions. A server that takes several requests at once takes
+    others at once when a request has a thousand rounds, so that the cost beside many rounds is another one."""
     chain(workspace, server, [rounds])
-    return counts(workspace.measure("calibrate"))[0] - 1 - rounds * round_
+    return costs(workspace.measure("calibrate"), "instructions")[0] - 1 - rounds * round_
 
 
 def dead(index, path, size):
