@@ -110,7 +110,7 @@ fn the_status_tells_what_to_do_next() {
     assert!(committed.success());
     assert_eq!(
         next(&["status"]),
-        "`perfquilt refresh 1.0` writes the edit branch back to the series"
+        "`perfquilt refresh --release 1.0` writes the edit branch back to the series"
     );
     // Where there is no workspace, a script that forgot the command must not go on.
     let elsewhere = environment.workspace();

@@ -177,11 +177,11 @@ pub fn with_recipe(ws: &Workspace, mut preset: Preset, recipe: Option<&str>) -> 
 /// Arguments of `perfquilt bench`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  perfquilt bench --workload oltp_point_select     every built point
+  perfquilt bench --workload oltp_point_select      every built point
   perfquilt bench --point 2 --blocks 40
-  perfquilt bench --server 0=0 --server 1=0@pgo    the release, plain and profile-guided
-  perfquilt bench --server 0=0 --server 1=11.8.6:0 two releases
-  perfquilt bench --server 0=old/ --server 1=new/  servers built elsewhere")]
+  perfquilt bench --server 0=0 --server 1=0@pgo     plain and profile-guided
+  perfquilt bench --server 0=0 --server 1=11.8.6:0  two releases
+  perfquilt bench --server 0=old/ --server 1=new/   servers built elsewhere")]
 pub struct Arguments {
     #[command(flatten)]
     measuring: MeasuringOptions,

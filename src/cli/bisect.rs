@@ -166,7 +166,7 @@ struct Releases {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  perfquilt bisect commits 10.11.17 10.11.18 --workload oltp_read_only")]
+  perfquilt bisect commits 10.11.18 10.11.19 --workload oltp_read_only")]
 struct Commits {
     /// Release known to be good: a tag of a git remote
     old: String,

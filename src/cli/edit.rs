@@ -16,7 +16,7 @@ use perfquilt_system::process::quoted;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt edit                        the whole series as a branch
-  perfquilt edit 0002-row-guards.patch  stop at this patch")]
+  perfquilt edit 0002-row-guards        stop at this patch")]
 pub struct Edit {
     /// Patch to stop at, by its name, its number or a part of its name; the later patches follow
     patch: Option<String>,

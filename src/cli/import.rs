@@ -12,13 +12,13 @@ use perfquilt_patches::import::{ImportRequest, Imported, import};
 /// Arguments of `perfquilt import`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  perfquilt import ../fork v10.11.18..percona-10.11    commits, merges included
-  perfquilt import series.mbx                          mails, as from `b4 am`
-  perfquilt import ../package/debian/patches           another series
-  perfquilt import ../patches                          a folder of patches, or one
-                                                       with a folder for each release
+  perfquilt import ../fork mariadb-10.11.18..my-branch  commits, merges included
+  perfquilt import series.mbx                           mails, as from `b4 am`
+  perfquilt import ../package/debian/patches            another series
+  perfquilt import ../patches                           a folder of patches, or
+                                                        one folder per release
 
-Nothing is written unless the patches make the files that the source has.")]
+perfquilt writes nothing unless the patches reproduce the source's files.")]
 pub struct Arguments {
     /// Git repository, box of mails, folder of patches, or tree with a series
     source: String,

@@ -25,11 +25,12 @@ use perfquilt_report::{AnnotatedFunction, ProfileReport, SourceLine};
 /// Arguments of `perfquilt profile`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  perfquilt profile 0 4                                the release and the whole series
+  perfquilt profile 0 4                  the release and the whole series
   perfquilt profile 1 2 --workload row_guards --flame-graph guards.svg
-  perfquilt profile 10.11.18:0 11.8.6:0 --recipe plain two releases
-  perfquilt profile 0 ../other/server                  the release and a server built elsewhere
-  perfquilt profile 0 4 --source perf                  processor time instead of instructions
+  perfquilt profile 10.11.18:0 11.8.6:0  two releases
+  perfquilt profile 0 ../other/server    against a server built elsewhere
+  perfquilt profile 0 4 --recipe plain   inlined functions have their own rows
+  perfquilt profile 0 4 --source perf    processor time instead of instructions
   perfquilt profile 0 1 --callers 'String::append(char const*, unsigned int)'")]
 pub struct Arguments {
     /// First server: [RELEASE:]POINT[@RECIPE], or the folder of a server built elsewhere

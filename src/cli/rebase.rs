@@ -42,7 +42,7 @@ pub struct Arguments {
     /// With --write: folder for a separate series of the new release, beside the old one
     #[arg(long, value_name = "FOLDER", requires = "write")]
     into: Option<PathBuf>,
-    /// With --write: name of the new branch (default: rebase/RELEASE)
+    /// With --write: name of the new branch (default: rebase/NAME-RELEASE, such as rebase/mariadb-11.8.6)
     #[arg(long, value_name = "NAME", requires = "write")]
     branch: Option<String>,
     /// With --write: new folder to write to instead of a branch

@@ -11,7 +11,7 @@ use perfquilt_patches::edit::{self, RefreshOptions, RefreshResult, RefreshedPatc
 /// Write the edit branch back to the series and its patches
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  perfquilt refresh --dry-run           show the fate of each patch
+  perfquilt refresh --dry-run           show what would change in each patch
   perfquilt refresh")]
 pub struct Refresh {
     /// Release of the branch (default: that of the only branch, or the current one)

@@ -100,7 +100,9 @@ fn advice(next: &NextStep, patches: usize) -> String {
     match next {
         NextStep::Fetch => "`perfquilt upstream fetch` imports the release".to_owned(),
         NextStep::Refresh { version } => {
-            format!("`perfquilt refresh {version}` writes the edit branch back to the series")
+            format!(
+                "`perfquilt refresh --release {version}` writes the edit branch back to the series"
+            )
         }
         NextStep::Doctor => "`perfquilt doctor` shows what this machine lacks to build".to_owned(),
         NextStep::Run { .. } if patches == 0 => {

@@ -61,7 +61,7 @@ pub struct TestSuite {
     /// How often a test is repeated that fails with a patch or on the bare release.
     #[serde(default = "default_repeat")]
     pub repeat: u32,
-    /// The time after which a command is ended.
+    /// The time after which perfquilt ends a command, by default `"2h"`.
     #[serde(default, deserialize_with = "seconds::deserialize")]
     pub timeout: Option<Duration>,
     /// Whether root becomes an ordinary user in a user namespace, for tests that refuse root.
