@@ -242,7 +242,7 @@ pub fn available(
         "no other version is available either; is the machine's mirror reachable?".to_owned()
     } else {
         format!(
-            "`copies` of the release names other addresses of its file; other versions in the archive: {}",
+            "name another address of its file in `copies`; other versions in the archive: {}",
             reachable.join(", ")
         )
     })
@@ -347,7 +347,7 @@ mod tests {
         );
         assert_eq!(
             hint("2.0"),
-            "`copies` of the release names other addresses of its file; other versions in the archive: srv 1.0 (test)"
+            "name another address of its file in `copies`; other versions in the archive: srv 1.0 (test)"
         );
         // The archive's signed list has the tarball's digest too.
         let download = get("3.0").unwrap();
