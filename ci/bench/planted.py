@@ -141,6 +141,13 @@ SERVERS = {
         function=r"^dispatch_command_return dispatch_command\(",
         call=r'^  DBUG_ENTER\("dispatch_command"\);\n',
     ),
+    "mysql": dict(
+        original=ROOT / "examples/mysql", recipe="quick", workload="oltp_point_select", licence="GPL-2.0-only",
+        count_blocks=3,
+        file="sql/sql_parse.cc",
+        function=r"^bool dispatch_command\(THD \*thd, const COM_DATA \*com_data,\n",
+        call=r"^  Global_THD_manager \*thd_manager = Global_THD_manager::get_instance\(\);\n",
+    ),
     "redis": dict(
         original=ROOT / "examples/redis", recipe="make", workload="get", licence="BSD-3-Clause",
         count_blocks=3,
