@@ -479,7 +479,7 @@ fn every_moved_patch_is_tested() {
     assert!(err.contains("1 patch makes tests fail on"), "{err}");
     let report = json(&space, &[&test[..], &["--json"]].concat());
     let ran = &report["patches"][1]["tests"]["ran"];
-    assert_eq!(ran["new"][0]["name"], "2 - right", "{report}");
+    assert_eq!(ran["new"][0]["name"], "right", "{report}");
 }
 
 #[test]
