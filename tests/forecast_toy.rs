@@ -83,6 +83,18 @@ fn the_status_tells_what_to_do_next() {
         next(&[]),
         "`perfquilt report` shows the effects; every point is measured"
     );
+    // The latest experiment is of a shorter series, although all points of this one are measured.
+    let series = std::fs::read_to_string(environment.workspace().join("series")).unwrap();
+    environment.write("series", "0001-fewer-rounds.patch\n");
+    assert_eq!(
+        environment.run(&["run", "--fresh", "--blocks", "2"]).code,
+        Some(0)
+    );
+    environment.write("series", &series);
+    assert_eq!(
+        next(&["status"]),
+        "`perfquilt run` compares the points of this series, which are all measured"
+    );
     for patch in ["0001-fewer-rounds", "0002-comment-only"] {
         environment.replace(&format!("patches/{patch}.patch"), "25000u", "20000u");
     }

@@ -444,6 +444,24 @@ fn folders_of_patches_for_each_release_and_another_series() {
     std::fs::write(quilt.path().join("a"), text(&[(10, "one\n")])).unwrap();
     let err = keeper(&[("1.0", release.path())]).fails(3, &["import", &source]);
     assert!(err.contains("nothing was written"), "{err}");
+    // A workspace of perfquilt: the series beside the folder of its patches.
+    let kept = tempfile::tempdir().unwrap();
+    std::fs::rename(quilt.path().join("patches"), kept.path().join("patches")).unwrap();
+    std::fs::rename(
+        kept.path().join("patches/series"),
+        kept.path().join("series"),
+    )
+    .unwrap();
+    let path = kept.path().to_string_lossy().into_owned();
+    let space = keeper(&[("1.0", release.path())]);
+    space.ok(&["import", &path]);
+    assert_eq!(exported(&space), listing(fork.path()));
+    std::fs::remove_file(kept.path().join("patches/10-Two.patch")).unwrap();
+    let err = keeper(&[("1.0", release.path())]).fails(2, &["import", &path]);
+    assert!(
+        err.contains("there is no file") && err.contains("hint: "),
+        "{err}"
+    );
     // Only `[upstream]` is needed until something is built.
     let err = space.fails(2, &["build"]);
     assert!(err.contains("section"), "{err}");
@@ -473,6 +491,16 @@ fn hostile_sources_are_refused() {
     let mails = source.path().join("mails").to_string_lossy().into_owned();
     let err = space.fails(2, &["import", &mails]);
     assert!(err.contains("no patch") || err.contains("mail"), "{err}");
+    // Patches one behind the other, with nothing that separates mails.
+    let one = "From: A <a@example.invalid>\nSubject: [PATCH] one\n\n---\n a | 1 +\n\ndiff --git a/a b/a\n\
+               --- a/a\n+++ b/a\n@@ -1 +1,2 @@\n line 1\n+one\n";
+    let both = format!("{one}{}", one.replace("one", "two"));
+    std::fs::write(source.path().join("mails"), &both).unwrap();
+    let err = space.fails(2, &["import", &mails]);
+    assert!(
+        err.contains("another mail follows the patch of `one`"),
+        "{err}"
+    );
     let err = space.fails(2, &["import", "--", "--upload-pack=touch x", "a..b"]);
     assert!(err.contains("no commit"), "{err}");
     let err = space.fails(2, &["import", &fork.path().to_string_lossy(), "base"]);

@@ -248,6 +248,22 @@ fn a_copy_takes_the_place_of_the_download() {
     space.ok(&["upstream", "verify", "-q"]);
 }
 
+#[test]
+fn a_directory_that_changed_is_noticed() {
+    let space = Space::new();
+    sample(&space, "up");
+    fetched_tree(&space);
+    space.ok(&["upstream", "verify", "-q"]);
+    space.write("up/crlf.txt", "other\n");
+    for command in ["fetch", "verify"] {
+        let error = space.fails(2, &["upstream", command]);
+        assert!(
+            error.contains("srv-1.0 differs from the lock file"),
+            "{error}"
+        );
+    }
+}
+
 /// Copies at other addresses are tried by themselves, and never trusted further than their digest.
 #[test]
 fn copies_are_tried_when_the_archive_has_dropped_a_release() {

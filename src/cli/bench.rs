@@ -60,9 +60,9 @@ pub struct MeasuringOptions {
     /// preset's, else on this machine)
     #[arg(long, value_name = "ENGINE")]
     on: Option<String>,
-    /// Half-width of every patch's interval, as a fraction of speed, at which measuring ends: 0.003 is 0.3 %;
+    /// Half-width of every patch's interval, as a fraction of speed, at which measuring ends: 0.003 or 0.3%;
     /// 0 measures all blocks
-    #[arg(long, value_name = "FRACTION")]
+    #[arg(long, value_name = "FRACTION", value_parser = super::choices::fraction)]
     resolution: Option<f64>,
     /// Release (default: the current one)
     #[arg(long, value_name = "VERSION")]
@@ -116,8 +116,10 @@ impl MeasuringOptions {
                 preset.resolution = Some(resolution);
             }
             Some(_) => {
-                return Err(Error::usage("--resolution is a fraction of speed")
-                    .hint("0.003 ends the experiment at intervals of ±0.3 %"));
+                return Err(
+                    Error::usage("--resolution is a fraction of speed, from 0 to below 1")
+                        .hint("0.003 ends the experiment at intervals of ±0.3 %"),
+                );
             }
             None => {}
         }

@@ -80,10 +80,10 @@ struct ComparisonOptions {
     #[arg(long, value_name = "METER", default_value = "time")]
     meter: Metric,
     /// Smallest change to find: 0.5%, or 0.005 of speed
-    #[arg(long, value_name = "SIZE", value_parser = fraction, default_value_t = DEFAULT_SIZE, hide_default_value = true)]
+    #[arg(long, value_name = "SIZE", value_parser = choices::fraction, default_value_t = DEFAULT_SIZE, hide_default_value = true)]
     size: f64,
     /// Error rate: share of bisections that may name a wrong change, or miss one of at least the size
-    #[arg(long, value_name = "SHARE", value_parser = fraction, default_value_t = DEFAULT_ERROR, hide_default_value = true)]
+    #[arg(long, value_name = "SHARE", value_parser = choices::fraction, default_value_t = DEFAULT_ERROR, hide_default_value = true)]
     error: f64,
     /// Maximum number of blocks per comparison; without a decision by then, it is undecided
     #[arg(long, value_name = "N", default_value_t = 400)]
@@ -228,18 +228,6 @@ struct Replay {
     file: PathBuf,
     #[command(flatten)]
     report: TextReportOptions,
-}
-
-/// Parses a fraction, as such or in per cent.
-fn fraction(text: &str) -> Result<f64, String> {
-    let (number, unit) = match text.trim().strip_suffix('%') {
-        Some(number) => (number.trim(), 0.01),
-        None => (text.trim(), 1.0),
-    };
-    match number.parse::<f64>() {
-        Ok(number) if number.is_finite() => Ok(number * unit),
-        _ => Err("a number is needed, such as 0.5% or 0.005".to_owned()),
-    }
 }
 
 impl ComparisonOptions {
@@ -575,19 +563,4 @@ fn undecided() -> Error {
         "undecided within the allowed number of blocks",
     )
     .hint("`--blocks` allows more, a larger `--size` needs fewer")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::fraction;
-
-    #[test]
-    fn shares_are_fractions_or_per_cents() {
-        assert_eq!(fraction("0.5%"), Ok(0.005));
-        assert_eq!(fraction(" 1 % "), Ok(0.01));
-        assert_eq!(fraction("0.005"), Ok(0.005));
-        for text in ["", "%", "x", "nan", "inf%"] {
-            assert!(fraction(text).is_err(), "{text}");
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Parsers of options whose values are words for variants of the library's types.
+//! Parsers of the values of options: words for variants of the library's types, and fractions.
 
 use std::fmt;
 
@@ -11,6 +11,18 @@ use perfquilt_report::{EXPORTERS, Exporter};
 
 /// A word, its help and its value.
 type Choice<T> = (&'static str, &'static str, T);
+
+/// Parses a fraction, as such or in per cent.
+pub(super) fn fraction(text: &str) -> Result<f64, String> {
+    let (number, unit) = match text.trim().strip_suffix('%') {
+        Some(number) => (number.trim(), 0.01),
+        None => (text.trim(), 1.0),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok(number * unit),
+        _ => Err("a number is needed, such as 0.5% or 0.005".to_owned()),
+    }
+}
 
 const DIRECTIONS: &[Choice<Direction>] = &[
     ("slower", "Losses of speed", Direction::Slower),
@@ -112,4 +124,19 @@ fn parser<T: Clone + Send + Sync>(
 
 fn not_a_choice(word: &str) -> String {
     format!("`{word}` is not among the choices")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fraction;
+
+    #[test]
+    fn shares_are_fractions_or_per_cents() {
+        assert_eq!(fraction("0.5%"), Ok(0.005));
+        assert_eq!(fraction(" 1 % "), Ok(0.01));
+        assert_eq!(fraction("0.005"), Ok(0.005));
+        for text in ["", "%", "x", "nan", "inf%"] {
+            assert!(fraction(text).is_err(), "{text}");
+        }
+    }
 }

@@ -177,6 +177,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         Some(preset) => preset.workload(&ws.config, name)?,
         None => ws.config.workload(name)?.clone(),
     };
+    Target::check(&ws, &arguments.before, progress)?;
+    Target::check(&ws, &arguments.after, progress)?;
     let before = Target::find(&ws, &arguments.before, recipe, progress)?;
     let after = Target::find(&ws, &arguments.after, recipe, progress)?;
     let pair = profile::measure(

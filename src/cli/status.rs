@@ -105,8 +105,11 @@ fn advice(next: &NextStep, patches: usize) -> String {
             )
         }
         NextStep::Doctor => "`perfquilt doctor` shows what this machine lacks to build".to_owned(),
-        NextStep::Run { .. } if patches == 0 => {
+        NextStep::Run { .. } | NextStep::Report if patches == 0 => {
             "`perfquilt import SOURCE` imports patches (or edit patches/ and series)".to_owned()
+        }
+        NextStep::Run { points, .. } if points.is_empty() => {
+            "`perfquilt run` compares the points of this series, which are all measured".to_owned()
         }
         NextStep::Run { points, unbuilt } => {
             let builds = match unbuilt {

@@ -121,7 +121,7 @@ fn fetch(context: &Context, versions: Vec<String>, all: bool, from: Option<&Path
     };
     let mut fetched = Vec::new();
     for version in wanted {
-        fetched.push(upstream::ensure(&ws, version.as_deref(), progress)?);
+        fetched.push(upstream::fetch(&ws, version.as_deref(), progress)?);
     }
     if context.output.json() {
         let list: Vec<_> = fetched

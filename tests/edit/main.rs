@@ -331,11 +331,11 @@ fn what_would_lose_something_is_refused() {
     // Work in the branch and in the series at the same time.
     let series = space.read("series");
     space.write("series", series.replace("three.patch\n", ""));
-    let error = space.fails(2, &["edit"]);
+    let error = space.fails(3, &["edit"]);
     assert!(error.contains("both changed"), "{error}");
     assert!(
         space
-            .fails(2, &["refresh"])
+            .fails(3, &["refresh"])
             .contains("series or patches changed")
     );
     assert!(
@@ -383,6 +383,25 @@ fn what_would_lose_something_is_refused() {
             .fails(2, &["edit", "nothing-like-it"])
             .contains("no patch")
     );
+}
+
+/// The series was written and the branch moved, but the command was killed before it recorded that.
+#[test]
+fn a_refresh_that_was_not_recorded_is_no_conflict() {
+    let space = space();
+    space.ok(&["edit"]);
+    let session = ".perfquilt/edit/srv-1.0.json";
+    let before = space.read(session);
+    put(&space, "b.c", "10\n", "ten\n");
+    commit(&space, "ten");
+    space.ok(&["refresh"]);
+    assert_ne!(space.read(session), before);
+    space.write(session, before);
+    put(&space, "b.c", "20\n", "twenty\n");
+    commit(&space, "twenty");
+    let out = space.ok(&["refresh"]);
+    assert!(out.contains("new       twenty.patch"), "{out}");
+    check_trees(&space);
 }
 
 #[test]

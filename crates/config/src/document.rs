@@ -10,6 +10,7 @@ use serde::de::{DeserializeOwned, IntoDeserializer};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::toml_message;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::files::read_text;
 
@@ -114,9 +115,11 @@ impl Document {
 
     /// Converts an error of the TOML parser.
     fn malformed(&self, error: &toml::de::Error) -> Error {
-        let line = error.span().map(|span| self.line_at(&span));
+        let span = error.span();
+        let line = span.as_ref().map(|span| self.line_at(span));
+        let key = span.and_then(|span| toml_message::key_of(&self.text, span.start));
         let mut lines = error.message().lines();
-        Error::usage(lines.next().unwrap_or("malformed").to_owned())
+        toml_message::error(lines.next().unwrap_or("malformed"), key)
             .details(lines.map(str::to_owned))
             .at(&*self.shown, line)
     }
@@ -220,7 +223,7 @@ impl Section {
             .try_into()
             .map(Some)
             .map_err(|error: toml::de::Error| {
-                Error::usage(error.message().to_owned()).at(&*self.document.shown, None)
+                toml_message::error(error.message(), None).at(&*self.document.shown, None)
             })
     }
 

@@ -31,6 +31,7 @@ mod sandbox;
 mod seconds;
 mod server;
 mod test_suite;
+mod toml_message;
 mod upstream;
 mod workload;
 pub mod workspace;

@@ -190,8 +190,13 @@ impl Preset {
             let fault = format!("`test`: recipe `{}` has no section `test`", self.recipe);
             return Err(document.error(&["preset", name, "test"], fault));
         }
-        for workload in &self.workloads {
+        for (index, workload) in self.workloads.iter().enumerate() {
             config.workload(workload).map_err(at)?;
+            if self.workloads[..index].contains(workload) {
+                let fault = format!("preset `{name}` has workload `{workload}` twice");
+                let place = index.to_string();
+                return Err(document.error(&["preset", name, "workloads", &place], fault));
+            }
         }
         if self.workloads.is_empty() || self.meters.is_empty() || self.blocks < 2 {
             let fault = format!("preset `{name}` needs a workload, a meter and at least 2 blocks");

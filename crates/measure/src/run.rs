@@ -25,6 +25,7 @@ use crate::experiment::{self, Budget, Forecast};
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_machine::build::{self, BuildItem, Built, SourceTree};
+use perfquilt_machine::server;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::ExperimentHeader;
@@ -320,6 +321,8 @@ pub fn run(
 ) -> Result<Outcome> {
     let prepared = prepare(ws, release, progress)?;
     let points = wanted.points(&prepared)?;
+    // What is wrong with the server's section should not wait until everything is built.
+    server::adapter(ws)?;
     let how = (preset.recipe.as_str(), preset.on.as_deref());
     let built = build_points(ws, &prepared, how, &points, progress)?;
     let tests = if preset.test {

@@ -99,11 +99,8 @@ impl CommandServer {
 
     /// Refuses unknown placeholders, and a server that listens on a fixed address.
     pub(super) fn check(&self, section: &Section) -> Result<()> {
-        let sample: BTreeMap<String, String> = ["server", "dir", "socket", "port", "config"]
-            .map(|name| (name.to_owned(), String::new()))
-            .into();
         for (key, words) in self.all() {
-            expand(words, &sample).map_err(|error| section.locate(&[key], error))?;
+            check_placeholders(words).map_err(|error| section.locate(&[key], error))?;
         }
         // Several servers run at once, and a fixed address could belong to an unrelated server.
         // With files of its own, a server may have its address from one of them.
@@ -280,6 +277,17 @@ fn free_port() -> Result<u16> {
 
 fn uses(words: &[String], placeholder: &str) -> bool {
     words.iter().any(|word| word.contains(placeholder))
+}
+
+/// Refuses words with placeholders that no running server has.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) that names the placeholder.
+pub fn check_placeholders(words: &[String]) -> Result<()> {
+    let sample: BTreeMap<String, String> = ["server", "dir", "socket", "port", "config"]
+        .map(|name| (name.to_owned(), String::new()))
+        .into();
+    expand(words, &sample).map(drop)
 }
 
 /// Returns the values of the placeholders of a server's and its clients' commands for one start.

@@ -26,7 +26,7 @@ use perfquilt_config::{Config, Server};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
-pub use command::placeholder_values;
+pub use command::{check_placeholders, placeholder_values};
 pub use copy::{copy_tree, size_of_tree};
 pub use running::{Endpoint, ListenAddress, Running, ServerProcess, StartPlan, Stop, vgdb_prefix};
 pub use scratch::{Scratch, ServerSpace};

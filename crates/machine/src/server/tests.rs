@@ -587,7 +587,7 @@ fn faults_of_the_configuration_name_their_line() {
         ),
         (
             format!("adapter = \"command\"\n{command}x = 1\n"),
-            "11: unknown field `x`",
+            "11: there is no key `x`",
         ),
     ] {
         let error = configuration_error(&server);

@@ -23,10 +23,8 @@ impl ExperimentLock {
         let path = state.join("locks").join(name);
         match locks::try_now(&path)? {
             Some(held) => Ok(ExperimentLock { path, _held: held }),
-            None => Err(
-                Error::usage("this experiment is being carried out by another process")
-                    .hint("wait until it is done; the same command then tells what it found"),
-            ),
+            None => Err(Error::usage("another process is measuring this experiment")
+                .hint("wait until it is done; the same command then reports the result")),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What a workspace's owner would do next.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Prepared, build_item, builder};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::Result;
 use perfquilt_model::point::Point;
 use perfquilt_patches::edit;
-use perfquilt_store::Store;
+use perfquilt_store::{EarlierExperiment, Store};
 use serde::Serialize;
 
 /// The next step of the work on a series.
@@ -23,14 +23,14 @@ pub enum NextStep {
     },
     /// This machine lacks a tool: `perfquilt doctor`.
     Doctor,
-    /// Points were never measured with the recipe: `perfquilt run`.
+    /// Points were never measured with the recipe, or not as this series: `perfquilt run`.
     Run {
-        /// These points, in order.
+        /// The points that were never measured, in order.
         points: Vec<Point>,
         /// How many of them are not built.
         unbuilt: usize,
     },
-    /// All points were measured: `perfquilt report`.
+    /// The latest experiment measured this series: `perfquilt report`.
     Report,
 }
 
@@ -49,32 +49,44 @@ pub fn next_step(ws: &Workspace, prepared: &Prepared, preset: &str) -> Result<Op
     let Ok(builder) = builder(ws, &preset.recipe, prepared) else {
         return Ok(Some(NextStep::Doctor));
     };
-    let measured = measured(ws, prepared, &preset.recipe)?;
+    let earlier = earlier(ws, prepared, &preset.recipe)?;
+    let measured: BTreeSet<&String> = earlier
+        .iter()
+        .flat_map(|of| of.identity.points.values())
+        .collect();
     let (mut points, mut unbuilt) = (Vec::new(), 0);
+    let mut series = BTreeMap::new();
     for step in 0..=prepared.series.patches().len() {
         let point = Point::Step(step);
         let built = builder.cached(&build_item(prepared, point)?.tree);
         unbuilt += usize::from(built.is_none());
-        if built.is_none_or(|built| !measured.contains(&built.identity)) {
-            points.push(point);
+        match built {
+            Some(built) if measured.contains(&built.identity) => {
+                series.insert(point, built.identity);
+            }
+            _ => points.push(point),
         }
     }
-    Ok(Some(if points.is_empty() {
+    let is_reported = earlier.first().is_some_and(|latest| {
+        let steps = latest.identity.points.iter();
+        let mut steps = steps.filter(|(point, _)| matches!(point, Point::Step(_)));
+        latest.header.series.len() == prepared.series.patches().len()
+            && steps.all(|(point, identity)| series.get(point) == Some(identity))
+    });
+    Ok(Some(if points.is_empty() && is_reported {
         NextStep::Report
     } else {
         NextStep::Run { points, unbuilt }
     }))
 }
 
-/// Returns the identities of the servers that finished experiments on the release and recipe have measured.
-fn measured(ws: &Workspace, prepared: &Prepared, recipe: &str) -> Result<BTreeSet<String>> {
+/// Returns the finished experiments on the release and recipe, the latest first.
+fn earlier(ws: &Workspace, prepared: &Prepared, recipe: &str) -> Result<Vec<EarlierExperiment>> {
     let results = ws.results();
     if !results.exists() {
-        return Ok(BTreeSet::new());
+        return Ok(Vec::new());
     }
-    let earlier = Store::open_existing(&results)?.earlier(&prepared.release.name)?;
-    let earlier = earlier.into_iter().filter(|of| of.header.recipe == recipe);
-    Ok(earlier
-        .flat_map(|of| of.identity.points.into_values())
-        .collect())
+    let mut earlier = Store::open_existing(&results)?.earlier(&prepared.release.name)?;
+    earlier.retain(|of| of.header.recipe == recipe);
+    Ok(earlier)
 }

@@ -155,7 +155,7 @@ impl Sessions {
     fn lock(&self, name: &str) -> Result<Option<Lock>> {
         match locks::try_now(&self.folder.join(format!("{name}.lock"))) {
             Ok(None) => Err(Error::usage(format!(
-                "bisection {name} is being carried out by another process"
+                "another process is carrying out bisection {name}"
             ))
             .hint("`perfquilt bisect log` shows how far it is")),
             Ok(held) => Ok(held),

@@ -61,6 +61,13 @@ impl<'a> Name<'a> {
     }
 }
 
+fn unknown(text: &str) -> Error {
+    Error::usage(format!(
+        "`{text}` is neither a point (0, 3, alone:2, 11.8.6:0, 3@plain) nor a folder"
+    ))
+    .hint("`perfquilt status` shows the points")
+}
+
 impl Target {
     /// Finds the server that `text` names: `[RELEASE:]POINT[@RECIPE]`, built if necessary (with `recipe` where
     /// the name has none), or the folder of one built elsewhere.
@@ -74,10 +81,25 @@ impl Target {
                 let binary = ws.config.recipe(recipe)?.binary.as_deref();
                 Self::folder(ws, Path::new(text), binary.unwrap_or_default())
             }
-            None => Err(Error::usage(format!(
-                "`{text}` is neither a point (0, 3, alone:2, 11.8.6:0, 3@plain) nor a folder"
-            ))
-            .hint("`perfquilt status` shows the points")),
+            None => Err(unknown(text)),
+        }
+    }
+
+    /// Checks that `text` names a server, without building it.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for an unknown name.
+    pub fn check(ws: &Workspace, text: &str, progress: &dyn Progress) -> Result<()> {
+        match Name::parse(text) {
+            Some(name) => {
+                name.recipe
+                    .map(|recipe| ws.config.recipe(recipe))
+                    .transpose()?;
+                let prepared = prepare(ws, name.release, progress)?;
+                prepared.stack.tree(name.point).map(drop)
+            }
+            None if Path::new(text).is_dir() => Ok(()),
+            None => Err(unknown(text)),
         }
     }
 

@@ -377,7 +377,7 @@ impl EditContext<'_> {
             return Ok((session, state, None));
         }
         if unsaved || changed()? {
-            return Err(Error::usage(format!(
+            return Err(Error::series(format!(
                 "both changed since the last `perfquilt edit`: the series, and the branch in {}",
                 session.directory.display()
             ))

@@ -58,8 +58,8 @@ pub struct RefreshResult {
 /// Writes the edit branch back.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no branch, work is uncommitted, or series and branch both changed;
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch is empty, or the branch is not a linear history on the release.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no branch or work is uncommitted;
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when series and branch both changed, a patch is empty, or the branch is not a linear history on the release.
 pub fn refresh(
     ws: &Workspace,
     options: &RefreshOptions,
@@ -80,11 +80,16 @@ pub fn refresh(
     let location = SeriesLocation::of(ws, Some(&session.version))?;
     let series = Series::load_for(ws, Some(&session.version))?;
     let stack = stack::apply_with(ws, &release, &series, session.fuzz)?;
-    if stack_tip(&stack) != session.start && stack_tip(&stack) != branch_tip {
-        return Err(Error::usage("series or patches changed since `perfquilt edit`")
+    let commits = history::commits(&store, &session.base, &branch_tip)?;
+    let tip = stack_tip(&stack);
+    // A refresh that was killed may have written the series up to a later commit without recording that.
+    let place = |id: &str| commits.iter().position(|commit| commit.id == id);
+    let is_later = place(&tip) > place(&session.start)
+        && (session.start == session.base || place(&session.start).is_some());
+    if tip != session.start && tip != branch_tip && !is_later {
+        return Err(Error::series("series or patches changed since `perfquilt edit`")
             .hint("restore them (`git diff` shows the difference if the workspace is a repository), or discard the branch with `perfquilt edit --reset`, which keeps its commits under a reference"));
     }
-    let commits = history::commits(&store, &session.base, &branch_tip)?;
     let present = patch_names(&commits);
     let plan = Planner {
         ws,

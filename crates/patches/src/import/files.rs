@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::{MAX_BYTES, Source, SourcePatch};
 use crate::series::{SeriesFile, looks_like_patch, path};
@@ -63,10 +63,32 @@ fn with_series(source: &Path, folder: &Path) -> Result<Source> {
         .collect();
     let root = if folder == source { None } else { Some(source) };
     let applied = root.filter(|root| is_applied(root, &names));
+    // A workspace of perfquilt has its patches in a folder beside the series.
+    let beside = folder.join("patches");
+    let is_inside = |name: &String| {
+        let mut parts = Path::new(name).components();
+        parts.all(|part| matches!(part, Component::Normal(_)))
+    };
+    // Other names are refused below, without a look at what they lead to.
+    let is_in = |folder: &Path, name: &String| !is_inside(name) || folder.join(name).is_file();
+    let are_in = |folder: &Path| names.iter().all(|name| is_in(folder, name));
+    let place = if are_in(&beside) && !are_in(folder) {
+        beside.as_path()
+    } else {
+        folder
+    };
+    if let Some(missing) = names.iter().find(|name| !is_in(place, name)) {
+        return Err(Error::usage(format!(
+            "there is no file {}",
+            place.join(missing).display()
+        ))
+        .at(shown, None)
+        .hint("the patches of a series are in its folder, or in a folder `patches` there"));
+    }
     Ok(Source {
         kind: format!("the series in {}", folder.display()),
         series: bytes,
-        patches: patches(folder, &names)?,
+        patches: patches(place, &names)?,
         base: None,
         applied: applied.map(Path::to_owned),
         notes: Vec::new(),

@@ -64,6 +64,14 @@ pub(super) fn read(path: &Path) -> Result<Source> {
     if mails.is_empty() {
         return Err(Error::usage(format!("{} has no patch", path.display())));
     }
+    if let Some(mail) = mails.iter().find(|mail| has_another_mail(&mail.diff)) {
+        return Err(Error::usage(format!(
+            "{}: another mail follows the patch of `{}` without a line `From …` before it",
+            path.display(),
+            mail.message.title
+        ))
+        .hint("import the folder of the patches, or put a line such as `From x Mon Sep 17 00:00:00 2001` before each"));
+    }
     sort(&mut mails, &mut notes);
     let mut entries: Vec<SeriesEntry> = Vec::new();
     let patches: Vec<SourcePatch> = mails
@@ -78,12 +86,21 @@ pub(super) fn read(path: &Path) -> Result<Source> {
         .collect();
     let series = patches.iter().map(|patch| format!("{}\n", patch.name));
     Ok(Source {
-        kind: format!("{count} mails of {}", path.display()),
+        kind: format!("the mails of {}", path.display()),
         series: series.collect::<String>().into_bytes(),
         patches,
         base: None,
         applied: None,
         notes,
+    })
+}
+
+/// Whether the headers of a mail follow a diff, as in concatenated files of patches.
+fn has_another_mail(diff: &[u8]) -> bool {
+    let lines: Vec<&[u8]> = diff.split(|&byte| byte == b'\n').collect();
+    let mut heads = lines.windows(3);
+    heads.any(|lines| {
+        lines[0].starts_with(b"From: ") && lines.iter().any(|line| line.starts_with(b"Subject: "))
     })
 }
 

@@ -217,20 +217,19 @@ fn plan(
         )),
         None => error,
     })?;
-    let count = source.patches.len();
     let mut checked = match (base, &source.applied) {
         (Some(base), _) if *base == release.tree => {
             "every tree is that of the source's commits, the last one that of its tip".to_owned()
         }
         (Some(_), _) => format!(
-            "on the range's own base, every tree is that of the source's commits; {} differs from that base, and all {count} patches apply to it",
+            "on the range's own base, every tree is that of the source's commits; {} differs from that base, and every patch applies to it",
             release.name
         ),
         (None, Some(applied)) => {
             files::compare(&objects, &release.tree, &tree, applied)?;
             "the changed files are those of the source's tree, byte for byte".to_owned()
         }
-        (None, None) => format!("all {count} patches apply to {}", release.name),
+        (None, None) => format!("every patch applies to {}", release.name),
     };
     if fuzz == 0 {
         checked.push_str(", without fuzz");

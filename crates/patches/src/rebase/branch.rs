@@ -27,7 +27,7 @@ pub(super) fn write_branch(
     let inside = Git::new(ws.root()).run(&["rev-parse", "--show-toplevel"])?;
     if !inside.success() {
         return Err(Error::usage("the workspace is not in a git repository").hint(
-            "`git init && git add -A && git commit` makes it one; --output DIR writes to a folder instead",
+            "`git init`, a .gitignore with `.perfquilt/` and a commit make it one; --output DIR writes to a folder instead",
         ));
     }
     let top = inside.stdout_text();

@@ -99,19 +99,19 @@ pub fn rebase(
     let source = ws.config.release(request.from.as_deref())?;
     let target = ws.config.release(Some(&request.to))?;
     if source.version == target.version {
-        return Err(
-            Error::usage(format!("the series is already for {}", request.to)).hint(format!(
-                "name another release; there are: {}",
-                ws.config
-                    .upstream
-                    .release
-                    .iter()
-                    .map(|release| release.version.as_str())
-                    .filter(|version| *version != source.version)
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            )),
-        );
+        let releases = ws.config.upstream.release.iter();
+        let others: Vec<&str> = releases
+            .map(|release| release.version.as_str())
+            .filter(|version| *version != source.version)
+            .collect();
+        let hint = if others.is_empty() {
+            "add the new release to bench-config/perfquilt.toml, as a table [[upstream.release]]"
+                .to_owned()
+        } else {
+            format!("name another release; there are: {}", others.join(", "))
+        };
+        let fault = format!("the series is already for {}", request.to);
+        return Err(Error::usage(fault).hint(hint));
     }
     let series = Series::load_for(ws, Some(&source.version))?;
     if series.patches().is_empty() {

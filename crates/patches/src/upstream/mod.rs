@@ -152,6 +152,28 @@ pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) ->
     Ok(release(name, source, commit, fetched.tree, &fetched.sha256))
 }
 
+/// Does the same, and checks that a release from a directory still is that directory's content.
+///
+/// # Errors
+/// Those of [`ensure`]; [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the directory has changed.
+pub fn fetch(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<Release> {
+    let release = ensure(ws, version, progress)?;
+    check_directory(ws, &release.version, progress)?;
+    Ok(release)
+}
+
+/// Checks that a release from a directory is as recorded. Releases from elsewhere pass.
+fn check_directory(ws: &Workspace, version: &str, progress: &dyn Progress) -> Result<()> {
+    let source = ws.config.release(Some(version))?;
+    let lock = LockFile::read(&ws.lock_file())?;
+    let (Some(_), Some(locked)) = (&source.directory, lock.get(version)) else {
+        return Ok(());
+    };
+    let store = Objects::open_or_create(&ws.object_store())?;
+    let found = fetch::fetch(ws, &store, source, Some(locked), progress)?;
+    check_against_lock(&release_name(ws, version), locked, &found)
+}
+
 /// Puts `file` in the place of the download of the release called `version` (by default the current one), for
 /// archives that no longer have it. The lock file's or the configuration's SHA-256 decides whether it is the same file.
 ///
@@ -236,10 +258,9 @@ fn reference(name: &str) -> String {
 
 /// Returns commit and tree of a release if the store has it.
 fn imported(store: &Objects, name: &str) -> Result<Option<(Oid, Oid)>> {
-    store
-        .reference(&reference(name))?
-        .map(|commit| Ok((commit, store.tree_of(commit)?)))
-        .transpose()
+    let commit = store.reference(&reference(name))?;
+    // A damaged commit counts as missing, so that the release is imported again.
+    Ok(commit.and_then(|commit| Some((commit, store.tree_of(commit).ok()?))))
 }
 
 fn configured_digest(source: &ReleaseSource) -> Option<&str> {

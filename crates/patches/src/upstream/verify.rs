@@ -4,7 +4,7 @@ use git2::{ObjectType, Oid};
 
 use super::lock::LockFile;
 use super::objects::{MODE_COMMIT, MODE_TREE, Objects, empty_tree, hash, parse_tree};
-use super::{fetch, imported, release_name};
+use super::{check_directory, fetch, imported, release_name};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
@@ -87,6 +87,7 @@ pub fn verify(
                     .hint(fetch_hint),
             );
         }
+        check_directory(ws, &version, progress)?;
         let step = progress.begin(&format!("checking {name}"), None);
         let mut objects = 0;
         check_objects(&store, tree, &mut objects, &mut |done| {

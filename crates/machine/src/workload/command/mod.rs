@@ -18,7 +18,7 @@ use super::{
     BlockSlices, Client, ClientFailure, Environment, Requests, TimedBlock, WorkloadKind,
     check_count, settings,
 };
-use crate::server::Running;
+use crate::server::{Running, check_placeholders};
 use perfquilt_config::Workload;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
@@ -98,6 +98,17 @@ impl CommandClient {
             if words.is_some_and(|words| is_empty(words)) {
                 return Err(section.error(&[key], format!("`{key}` is an empty command")));
             }
+        }
+        for (key, words) in [
+            ("run", Some(own.run.as_slice())),
+            ("prepare", own.prepare.as_deref()),
+            (
+                "directory",
+                own.directory.as_ref().map(std::slice::from_ref),
+            ),
+        ] {
+            check_placeholders(words.unwrap_or_default())
+                .map_err(|error| section.locate(&[key], error))?;
         }
         Patterns::new(&own).map_err(|bad| section.error(&[bad.key], bad.message))?;
         Ok(CommandClient {

@@ -20,6 +20,7 @@ use files::{BlockFile, RowBlock, result_path};
 use perfquilt_cluster::dispatch::{Dispatch, Notice, Silence};
 use perfquilt_cluster::doctor;
 use perfquilt_cluster::engine::{self, Engine, JobArray, Listing};
+use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
@@ -128,8 +129,16 @@ struct Waiting {
 pub(crate) fn engine(ws: &Workspace, name: &str) -> Result<Box<dyn Engine>> {
     doctor::results(&ws.results())?;
     let engines = &ws.config.cluster.engines;
-    let section = engines.get(name).cloned().unwrap_or_default();
-    let engine = engine::engine(name, &section)?;
+    let section = engines.get(name).cloned();
+    let is_missing = section.is_none();
+    let engine = engine::engine(name, &section.unwrap_or_default()).map_err(|error| {
+        if is_missing && error.kind() == Kind::Usage && error.hint_text().is_none() {
+            let fault = format!("engine `{name}` needs a section [cluster.{name}]");
+            Error::usage(fault).at(CONFIG_FILE, None)
+        } else {
+            error
+        }
+    })?;
     match engine.list(&["perfquilt".to_owned()]) {
         Listing::Known(_) => Ok(engine),
         Listing::Unknown(reason) => {

@@ -104,8 +104,12 @@ impl Apt {
             return Ok(());
         }
         let step = progress.begin("fetching the source packages' lists", None);
-        let output = self.command("apt-get").args(["-q", "update"]).run()?;
-        if !output.success() {
+        // Without this mode, apt succeeds although it reached no archive.
+        let command = self
+            .command("apt-get")
+            .args(["-o", "APT::Update::Error-Mode=any"]);
+        let output = command.args(["-q", "update"]).run()?;
+        if !output.success() || !has_list(&self.folder, Some(suite)) {
             let errors = apt_errors(&output);
             // Another configured suite may have left the archive.
             if !has_list(&self.folder, Some(suite)) {

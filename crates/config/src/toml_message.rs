@@ -1,0 +1,155 @@
+//! Errors of the TOML parser in the words of the configuration: its keys, and what their values may be.
+
+use perfquilt_model::error::Error;
+
+/// What the parser calls a type, and what its values look like in a file.
+const TYPES: [(&str, &str); 14] = [
+    ("u8", "a whole number from 0 to 255"),
+    ("u16", "a whole number from 0 to 65535"),
+    ("u32", "a whole number, at least 0"),
+    ("u64", "a whole number, at least 0"),
+    ("usize", "a whole number, at least 0"),
+    ("i32", "a whole number"),
+    ("i64", "a whole number"),
+    ("f32", "a number"),
+    ("f64", "a number"),
+    ("a boolean", "true or false"),
+    ("a string", "text in quotation marks"),
+    ("path string", "text in quotation marks"),
+    ("a sequence", "a list in square brackets"),
+    ("a map", "a table"),
+];
+
+/// Returns the error for a parser's message. `key` is the key whose value is wrong, if it is known.
+pub(crate) fn error(message: &str, key: Option<&str>) -> Error {
+    if let Some((name, known)) = unknown_field(message) {
+        return if known.is_empty() {
+            Error::usage(format!("there is no key `{name}` here"))
+        } else {
+            Error::unknown("key", &name, known.iter())
+        };
+    }
+    if message == "duplicate key" {
+        return Error::usage(match key {
+            Some(key) => format!("`{key}` is set twice"),
+            None => "a key is set twice".to_owned(),
+        });
+    }
+    match (wrong_value(message), key) {
+        (Some((found, expected)), Some(key)) => {
+            Error::usage(format!("`{key}` must be {expected}, not {found}"))
+        }
+        (Some((found, expected)), None) => {
+            Error::usage(format!("{found} where {expected} is needed"))
+        }
+        (None, _) => Error::usage(message.to_owned()),
+    }
+}
+
+/// Splits ``unknown field `x`, expected one of `a`, `b` ``.
+fn unknown_field(message: &str) -> Option<(String, Vec<String>)> {
+    let rest = message.strip_prefix("unknown field ")?;
+    let mut names = rest.split('`').skip(1).step_by(2).map(str::to_owned);
+    let name = names.next()?;
+    Some((name, names.collect()))
+}
+
+/// Splits ``invalid type: string "5", expected u32`` into what was found and what is expected.
+fn wrong_value(message: &str) -> Option<(String, String)> {
+    let rest = message
+        .strip_prefix("invalid type: ")
+        .or_else(|| message.strip_prefix("invalid value: "))?;
+    let (found, expected) = rest.rsplit_once(", expected ")?;
+    let expected = TYPES
+        .iter()
+        .find_map(|(name, words)| (*name == expected).then_some(*words))
+        .unwrap_or(expected);
+    let found = match found {
+        "sequence" => "a list",
+        "map" => "a table",
+        _ => found
+            .strip_prefix("string ")
+            .or_else(|| found.split('`').nth(1))
+            .unwrap_or(found),
+    };
+    Some((found.to_owned(), expected.to_owned()))
+}
+
+/// Returns the key of the value that begins at `start` of a document, if both are in one line.
+pub(crate) fn key_of(text: &str, start: usize) -> Option<&str> {
+    let before = text.get(..start)?;
+    let line = &before[before.rfind('\n').map_or(0, |end| end + 1)..];
+    // The value of a duplicate is not where it begins: then the line begins with the key.
+    let name = match line.rfind('=') {
+        Some(equals) => line[..equals].trim_end(),
+        None => {
+            let rest = text[before.len() - line.len()..].lines().next()?;
+            rest.split('=').next()?.trim_end()
+        }
+    };
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let begin = name.rfind(|c| !is_part(c)).map_or(0, |at| at + 1);
+    let key = &name[begin..];
+    (!key.is_empty()).then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_key_and_what_it_may_be() {
+        for (message, key, expected) in [
+            (
+                "invalid type: string \"5\", expected u32",
+                Some("blocks"),
+                "`blocks` must be a whole number, at least 0, not \"5\"",
+            ),
+            (
+                "invalid value: integer `-5`, expected u32",
+                Some("blocks"),
+                "`blocks` must be a whole number, at least 0, not -5",
+            ),
+            (
+                "invalid type: sequence, expected a string",
+                Some("name"),
+                "`name` must be text in quotation marks, not a list",
+            ),
+            (
+                "invalid type: map, expected f64",
+                None,
+                "a table where a number is needed",
+            ),
+            ("duplicate key", Some("blocks"), "`blocks` is set twice"),
+            (
+                "unclosed array, expected `]`",
+                Some("x"),
+                "unclosed array, expected `]`",
+            ),
+            (
+                "unknown field `x`, there are no fields",
+                None,
+                "there is no key `x` here",
+            ),
+        ] {
+            assert_eq!(error(message, key).message(), expected);
+        }
+        let nearest = error(
+            "unknown field `bloks`, expected one of `blocks`, `recipe`",
+            None,
+        );
+        assert_eq!(nearest.message(), "there is no key `bloks`");
+        assert_eq!(nearest.hint_text(), Some("did you mean `blocks`?"));
+    }
+
+    #[test]
+    fn keys_are_found_from_their_values() {
+        let text = "[a]\nblocks = \"5\"\nd = { package = 3 }\n  list = [1,\n 2]\n";
+        let key = |value: &str| key_of(text, text.find(value).unwrap());
+        assert_eq!(key("\"5\""), Some("blocks"));
+        assert_eq!(key("3 }"), Some("package"));
+        assert_eq!(key("[1"), Some("list"));
+        assert_eq!(key("blocks"), Some("blocks"));
+        assert_eq!(key_of(text, 1000), None);
+    }
+}
