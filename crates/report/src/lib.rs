@@ -135,7 +135,7 @@ fn describe_conditions(conditions: &[Conditions]) -> Option<String> {
     };
     Some(format!(
         "Of the processor's time meanwhile, the hypervisor took {at_most}{} ({} in the worst block) \
-         and {at_most}{} went unused. Servers were interrupted {at_most}{:.0} times per second; pages they \
+         and {at_most}{} went unused. Interruptions of servers per second: {at_most}{:.0}; pages they \
          read from a disk: {pages}.",
         share(|of| of.steal.mean),
         share(|of| of.steal.worst),
