@@ -392,15 +392,15 @@ fn a_refresh_that_was_not_recorded_is_no_conflict() {
     space.ok(&["edit"]);
     let session = ".perfquilt/edit/srv-1.0.json";
     let before = space.read(session);
-    put(&space, "b.c", "10\n", "ten\n");
-    commit(&space, "ten");
+    put(&space, "b.c", "40\n", "forty\n");
+    commit(&space, "forty");
     space.ok(&["refresh"]);
     assert_ne!(space.read(session), before);
     space.write(session, before);
-    put(&space, "b.c", "20\n", "twenty\n");
-    commit(&space, "twenty");
+    put(&space, "b.c", "50\n", "fifty\n");
+    commit(&space, "fifty");
     let out = space.ok(&["refresh"]);
-    assert!(out.contains("new       twenty.patch"), "{out}");
+    assert!(out.contains("new       fifty.patch"), "{out}");
     check_trees(&space);
 }
 
