@@ -70,6 +70,12 @@ fn servers_built_elsewhere_are_measured() {
     );
     let history = environment.run(&["history"]);
     assert!(!history.stdout.contains("quick"), "{}", history.stdout);
+    // The data that such a server made are its own, and not those of the release.
+    let data = std::fs::read_dir(environment.cache().join("data")).unwrap();
+    for entry in data {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(name.starts_with("elsewhere-"), "{name}");
+    }
 
     std::fs::remove_file(elsewhere.join("bin/toyd")).unwrap();
     refused(&environment.run(&args), 2, "elsewhere/bin/toyd");

@@ -334,13 +334,15 @@ fn named_servers(
     let release = base.release.clone();
     let adapter = perfquilt_machine::server::adapter(ws)?;
     // A folder may hold any version; where it can, it gets the first server's data, as if it were a point.
-    let other = |target: &Target| {
+    // That server's own data must not be taken for the data of the workspace's release.
+    let other = |point: Point, target: &Target| {
         let is_release = target.tree.is_some() && target.release != release;
-        is_release || !adapter.shares_data(&target.base, &base.base)
+        let is_folder = point == Point::BASE && target.tree.is_none();
+        is_release || is_folder || !adapter.shares_data(&target.base, &base.base)
     };
     let data: Data = targets
         .iter()
-        .filter(|(_, target)| other(target))
+        .filter(|(point, target)| other(**point, target))
         .map(|(point, target)| (*point, (target.data.clone(), target.base.clone())))
         .collect();
     let built = targets.into_iter();

@@ -138,7 +138,11 @@ impl<'a> ThisMachine<'a> {
                 templates.insert(point, template(release, server)?);
             }
         }
-        let template = template(&setup.release, &base.dir)?;
+        // Of the release's own server, unless the base was built elsewhere.
+        let template = match &base.data {
+            Some((release, server)) => template(release, server)?,
+            None => template(&setup.release, &base.dir)?,
+        };
         let threads = |workload: &&Workload| clients.threads(workload);
         let threads = setup.workloads.iter().map(threads).max().unwrap_or(1);
         let executable = setup.binary.as_ref().map_or(0, |binary| {
