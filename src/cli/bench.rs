@@ -62,7 +62,7 @@ pub struct MeasuringOptions {
     on: Option<String>,
     /// Half-width of every patch's interval, as a fraction of speed, at which measuring ends: 0.003 or 0.3%;
     /// 0 measures all blocks
-    #[arg(long, value_name = "FRACTION", value_parser = super::choices::fraction)]
+    #[arg(long, value_name = "FRACTION", value_parser = choices::fraction)]
     resolution: Option<f64>,
     /// Release (default: the current one)
     #[arg(long, value_name = "VERSION")]
