@@ -607,7 +607,21 @@ fn damage_in_the_store_is_found() {
     std::fs::write(&pack, bytes).unwrap();
     let (code, _, error) = space.run(&["upstream", "verify", "-q"]);
     assert_eq!(code, 1, "{error}");
-    assert!(error.contains("hint:"), "{error}");
+    assert!(
+        error.contains("hint: `mv .perfquilt/objects.git .perfquilt/objects.damaged"),
+        "{error}"
+    );
+    let (_, _, error) = space.run(&["edit", "-q"]);
+    assert!(error.contains("objects.damaged"), "{error}");
+    // What the hint says.
+    std::fs::rename(
+        space.path(".perfquilt/objects.git"),
+        space.path(".perfquilt/objects.damaged"),
+    )
+    .unwrap();
+    space.ok(&["upstream", "fetch", "-q"]);
+    space.ok(&["upstream", "verify", "-q"]);
+    space.ok(&["edit", "-q"]);
 }
 
 #[test]

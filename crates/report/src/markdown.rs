@@ -145,7 +145,7 @@ pub(super) fn tails(page: &mut String, view: &View<'_>) {
         let _ = write!(body, "| {} |", escape(&line.name));
         for (text, shown) in line.cells(places) {
             let text = if shown { bold(&text) } else { text };
-            let _ = write!(body, " {text} |");
+            let _ = write!(body, " {} |", unbroken(&text));
         }
         body.push('\n');
     }
@@ -198,7 +198,7 @@ pub(super) fn columns(page: &mut String, heads: &[(&str, usize)], last: &str, ro
                 Some(effect) if !effect.is_shown() => number::effect(effect, *places),
                 Some(effect) => bold(&number::effect(effect, *places)),
             };
-            let _ = write!(page, " {figure} |");
+            let _ = write!(page, " {} |", unbroken(&figure));
         }
         let notes: Vec<String> = row.notes.iter().map(|note| sentence(note)).collect();
         let verdict = match row.tone {
@@ -211,6 +211,11 @@ pub(super) fn columns(page: &mut String, heads: &[(&str, usize)], last: &str, ro
             _ => writeln!(page, " {verdict} ({}) |", notes.join("; ")),
         };
     }
+}
+
+/// Keeps the figure of a table cell on one line; only a range in parentheses may begin a second one.
+fn unbroken(figure: &str) -> String {
+    figure.replace(' ', "\u{a0}").replace("\u{a0}(", " (")
 }
 
 /// Makes the estimate bold, but not its interval.

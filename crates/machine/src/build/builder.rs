@@ -618,11 +618,20 @@ fn summary(built: &Built) -> String {
         s.link,
         s.overhead
     ) + &match &built.profile {
-        Some(profile) if profile.changed + profile.without > 0 => format!(
-            "; the profile of {} does not match {} functions and has no data for {} files",
-            profile.of, profile.changed, profile.without
-        ),
-        Some(profile) => format!("; with the profile of {}", profile.of),
+        Some(profile) => {
+            let mut text = format!("; with the profile of {}", profile.of);
+            match profile.changed {
+                0 => {}
+                1 => text += ", which does not match 1 function",
+                several => text += &format!(", which does not match {several} functions"),
+            }
+            match profile.without {
+                0 => {}
+                1 => text += ", without data for 1 file",
+                several => text += &format!(", without data for {several} files"),
+            }
+            text
+        }
         None => String::new(),
     }
 }

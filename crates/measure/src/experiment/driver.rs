@@ -325,6 +325,11 @@ impl<'a> Driver<'a> {
                 Block { points, .. } => NoteOn::Patches(points),
             };
             let effects = self.collected.note(workload, meter, on, self.margin);
+            let effects = match effects.as_str() {
+                // The blocks that it is compared with may still be measured on another lane.
+                "" => "no effect can be estimated yet",
+                effects => effects,
+            };
             progress.note(&format!("{name} · {workload} · {meter}: {effects}"));
         }
     }

@@ -189,6 +189,7 @@ pub fn foresee(
     let layouts = preset.layouts.unwrap_or(Layouts::Padded);
     header.machine = identity::machine_facts(counter.as_ref());
     if let Some(on) = &preset.on {
+        cluster::configured(ws, on)?;
         let machines = cluster::describe(ws, on);
         header.machine.insert(CLUSTER.to_owned(), machines);
     }

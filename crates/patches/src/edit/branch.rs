@@ -10,6 +10,7 @@ use crate::series::message::Message;
 use crate::series::{Series, Timestamp};
 use crate::stack::history::{self, Commit};
 use crate::stack::{self, Stack};
+use crate::upstream::objects::DAMAGED;
 use crate::upstream::{self, Objects, Release};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -316,10 +317,11 @@ impl EditContext<'_> {
             .run()?;
         if !output.success() {
             let (branch, dir) = (&session.branch, session.directory.display());
-            return Err(
-                Error::usage(format!("git cannot check {branch} out to {dir}"))
-                    .details(output.tail(8)),
-            );
+            let details = output.tail(8);
+            let damaged = details.iter().any(|line| line.contains("corrupt"));
+            let error =
+                Error::usage(format!("git cannot check {branch} out to {dir}")).details(details);
+            return Err(if damaged { error.hint(DAMAGED) } else { error });
         }
         step.finish("");
         Ok(())

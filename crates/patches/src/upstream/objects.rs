@@ -348,9 +348,15 @@ impl Objects {
             self.path.display(),
             error.message()
         ))
-        .hint("`perfquilt upstream verify` checks the store; to recreate it, remove it and run `perfquilt upstream fetch`")
+        .hint(DAMAGED)
     }
 }
+
+/// What to do about a damaged object store. Its packs are made again from the releases' sources; only the commits that a
+/// user made in an edit branch are nowhere else.
+pub(crate) const DAMAGED: &str = "\
+`mv .perfquilt/objects.git .perfquilt/objects.damaged && perfquilt upstream fetch` makes the object store again; results \
+are not in it, but commits of `perfquilt edit` that are in no series yet";
 
 /// Returns the error for a failure of libgit2; `what` comes before its message. A full disk is recognised by the
 /// message because libgit2 has no error code for it.
@@ -375,9 +381,8 @@ fn open_error(path: &Path, error: &git2::Error) -> Error {
     );
     match error.hint_text() {
         Some(_) => error,
-        None => {
-            error.hint("`perfquilt upstream fetch` creates it; if it is damaged, remove it first")
-        }
+        None => error
+            .hint("`perfquilt upstream fetch` creates it; if it is damaged, move it away first"),
     }
 }
 

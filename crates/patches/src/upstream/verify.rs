@@ -3,7 +3,7 @@
 use git2::{ObjectType, Oid};
 
 use super::lock::LockFile;
-use super::objects::{MODE_COMMIT, MODE_TREE, Objects, empty_tree, hash, parse_tree};
+use super::objects::{DAMAGED, MODE_COMMIT, MODE_TREE, Objects, empty_tree, hash, parse_tree};
 use super::{check_directory, fetch, imported, release_name};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
@@ -116,10 +116,7 @@ fn check_objects(
     }
     *count += 1;
     let database = store.database()?;
-    let damaged = |oid: Oid| {
-        Error::internal(format!("object {oid} is damaged"))
-            .hint("remove the object store and fetch again")
-    };
+    let damaged = |oid: Oid| Error::internal(format!("object {oid} is damaged")).hint(DAMAGED);
     let data = store.read(tree, ObjectType::Tree)?;
     if hash(ObjectType::Tree, &data) != tree {
         return Err(damaged(tree));
@@ -131,7 +128,7 @@ fn check_objects(
             _ => {
                 let object = database.read(entry.oid).map_err(|error| {
                     Error::internal(format!("object {}: {}", entry.oid, error.message()))
-                        .hint("remove the object store and fetch again")
+                        .hint(DAMAGED)
                 })?;
                 if object.kind() != ObjectType::Blob
                     || hash(ObjectType::Blob, object.data()) != entry.oid

@@ -125,20 +125,9 @@ struct Waiting {
 /// Returns the engine called `name` with the settings of the workspace.
 ///
 /// # Errors
-/// The errors of [`engine::engine`]; [`Kind::Usage`] when it does not answer, or the results are on a network file system.
+/// The errors of [`configured`]; [`Kind::Usage`] when it does not answer.
 pub(crate) fn engine(ws: &Workspace, name: &str) -> Result<Box<dyn Engine>> {
-    doctor::results(&ws.results())?;
-    let engines = &ws.config.cluster.engines;
-    let section = engines.get(name).cloned();
-    let is_missing = section.is_none();
-    let engine = engine::engine(name, &section.unwrap_or_default()).map_err(|error| {
-        if is_missing && error.kind() == Kind::Usage && error.hint_text().is_none() {
-            let fault = format!("engine `{name}` needs a section [cluster.{name}]");
-            Error::usage(fault).at(CONFIG_FILE, None)
-        } else {
-            error
-        }
-    })?;
+    let engine = configured(ws, name)?;
     match engine.list(&["perfquilt".to_owned()]) {
         Listing::Known(_) => Ok(engine),
         Listing::Unknown(reason) => {
@@ -146,6 +135,25 @@ pub(crate) fn engine(ws: &Workspace, name: &str) -> Result<Box<dyn Engine>> {
             Err(Error::new(Kind::Usage, fault).hint("`perfquilt doctor` checks it"))
         }
     }
+}
+
+/// Returns the engine called `name`, without asking whether its cluster answers.
+///
+/// # Errors
+/// The errors of [`engine::engine`]; [`Kind::Usage`] when the results are on a network file system.
+pub(super) fn configured(ws: &Workspace, name: &str) -> Result<Box<dyn Engine>> {
+    doctor::results(&ws.results())?;
+    let engines = &ws.config.cluster.engines;
+    let section = engines.get(name).cloned();
+    let is_missing = section.is_none();
+    engine::engine(name, &section.unwrap_or_default()).map_err(|error| {
+        if is_missing && error.kind() == Kind::Usage && error.hint_text().is_none() {
+            let fault = format!("engine `{name}` needs a section [cluster.{name}]");
+            Error::usage(fault).at(CONFIG_FILE, None)
+        } else {
+            error
+        }
+    })
 }
 
 /// Returns jobs without rows, called `name`, whose files are in a folder of the same name.
