@@ -151,6 +151,14 @@ fn a_budget_ends_the_experiment_and_is_not_used_twice() {
     assert_eq!(interval, "fixed", "{first:#}");
     let again = environment.run(&arguments);
     assert!(!again.stderr.contains("block "), "{}", again.stderr);
+    // Two blocks and three counts take longer than this.
+    let short = environment.run(&["run", "--dry-run", "--budget", "1s"]);
+    assert_eq!(short.code, Some(0), "{}", short.stderr);
+    assert!(
+        short.stderr.contains("warning: 1 s of the budget are left to measure"),
+        "{}",
+        short.stderr
+    );
     let refused = environment.run(&["run", "--budget", "soon"]);
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     assert!(refused.stderr.contains("durations"), "{}", refused.stderr);

@@ -63,6 +63,30 @@ fn status_and_stack() {
 }
 
 #[test]
+fn status_of_another_release() {
+    let space = space();
+    space.configure(
+        "release = [{ version = \"1.0\", directory = \"up\" }, { version = \"2.0\", directory = \"next\", patches = \"patches/2\" }]\n",
+    );
+    space.write("next/src/a.c", format!("first\n{}", numbered()));
+    space.patch("0001-five.patch", change(5, "line 5", "LINE 5"));
+    space.write("patches/2/0001-nine.patch", change(9, "line 9", "LINE 9"));
+    space.write("patches/2/series", "0001-nine.patch\n");
+    insta::assert_snapshot!(space.ok(&["status", "--release", "2.0"]), @r"
+    srv-2.0, 1 patch
+    1  0001-nine.patch  -          change line 9
+    next: `perfquilt upstream fetch 2.0` imports the release
+    ");
+    space.ok(&["upstream", "fetch", "2.0", "-q"]);
+    insta::assert_snapshot!(space.ok(&["status", "--release", "srv-2.0"]), @r"
+    srv-2.0, 1 patch
+    1  0001-nine.patch  offset 1   change line 9
+    ");
+    let error = space.fails(2, &["status", "--release", "3.0"]);
+    assert!(error.contains("hint: there are: 1.0, 2.0"), "{error}");
+}
+
+#[test]
 fn points_can_be_exported() {
     let space = space();
     space.patch("a.patch", change(5, "line 5", "LINE 5"));

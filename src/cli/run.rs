@@ -104,7 +104,12 @@ fn dry_run(context: &Context, arguments: &Arguments) -> Result<()> {
     let preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
     let progress = context.output.progress();
     let release = measuring.release.as_deref();
-    let found = foresee(&ws, &preset, release, &measuring.request(&preset), progress)?;
+    let request = measuring.request(&preset);
+    let found = foresee(&ws, &preset, release, &request, progress)?;
+    let budget = request.budget.map(|budget| budget.duration.as_secs_f64());
+    if let Some(warning) = budget.and_then(|budget| found.forecast.over_budget(budget)) {
+        progress.warn(&warning);
+    }
     if context.output.json() {
         let document = serde_json::json!({ "schema": 1, "forecast": found });
         return context.output.print_json(&document);

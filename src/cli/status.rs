@@ -14,29 +14,37 @@ use perfquilt_patches::upstream::{self, Objects};
 use perfquilt_report::width;
 
 /// Show the release, the series and how each patch applies
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = "Examples:
   perfquilt status
+  perfquilt status --release 11.8.6      the series on another release
   perfquilt status --json")]
-pub struct Status {}
+pub struct Status {
+    /// Release (default: the current one)
+    #[arg(long, value_name = "VERSION")]
+    release: Option<String>,
+}
 
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Those of [`Series::load`], [`prepare`] and [`next_step`].
-pub fn run(context: &Context, _args: &Status) -> Result<()> {
+/// Those of [`Series::load_for`], [`prepare`] and [`next_step`]; an unknown release.
+pub fn run(context: &Context, arguments: &Status) -> Result<()> {
     let ws = context.workspace()?;
-    let series = Series::load(&ws)?;
+    let version = match arguments.release.as_deref() {
+        Some(version) => &ws.config.release(Some(version))?.version,
+        None => &ws.config.upstream.current,
+    };
+    let release = (*version != ws.config.upstream.current).then_some(version.as_str());
+    let series = Series::load_for(&ws, release)?;
+    let name = format!("{}-{version}", ws.config.upstream.name);
     let releases = upstream::list(&ws)?;
-    let current = releases.iter().find(|release| release.current);
-    let name = current.map_or_else(
-        || format!("{}-{}", ws.config.upstream.name, ws.config.upstream.current),
-        |release| release.name.clone(),
-    );
-    let at_hand = current.is_some_and(upstream::ReleaseStatus::is_available);
+    let at_hand = releases
+        .iter()
+        .any(|of| of.name == name && of.is_available());
     // `status` must not use the network, so a release that is not fetched stays unapplied.
     let applied = if at_hand && Objects::open(&ws.object_store()).is_ok() {
-        Some(prepare(&ws, None, context.output.progress())?)
+        Some(prepare(&ws, release, context.output.progress())?)
     } else {
         None
     };
@@ -90,26 +98,32 @@ pub fn run(context: &Context, _args: &Status) -> Result<()> {
         text.push('\n');
     }
     if let Some(next) = next {
-        text += &format!("next: {}\n", advice(&next, count));
+        text += &format!("next: {}\n", advice(&next, count, release));
     }
     context.output.print(&text)
 }
 
-/// Returns the command of the next step, and what it does.
-fn advice(next: &NextStep, patches: usize) -> String {
+/// Returns the command of the next step on `release` (`None`: the current one), and what it does.
+fn advice(next: &NextStep, patches: usize, release: Option<&str>) -> String {
+    let option = release.map_or_else(String::new, |version| format!(" --release {version}"));
     match next {
-        NextStep::Fetch => "`perfquilt upstream fetch` imports the release".to_owned(),
+        NextStep::Fetch => match release {
+            Some(version) => format!("`perfquilt upstream fetch {version}` imports the release"),
+            None => "`perfquilt upstream fetch` imports the release".to_owned(),
+        },
         NextStep::Refresh { version } => {
             format!(
                 "`perfquilt refresh --release {version}` writes the edit branch back to the series"
             )
         }
         NextStep::Doctor => "`perfquilt doctor` shows what this machine lacks to build".to_owned(),
-        NextStep::Run { .. } | NextStep::Report if patches == 0 => {
+        NextStep::Run { .. } | NextStep::Report { .. } if patches == 0 => {
             "`perfquilt import SOURCE` imports patches (or edit patches/ and series)".to_owned()
         }
         NextStep::Run { points, .. } if points.is_empty() => {
-            "`perfquilt run` compares the points of this series, which are all measured".to_owned()
+            format!(
+                "`perfquilt run{option}` compares the points of this series, which are all measured"
+            )
         }
         NextStep::Run { points, unbuilt } => {
             let builds = match unbuilt {
@@ -122,10 +136,12 @@ fn advice(next: &NextStep, patches: usize) -> String {
                 [point] => format!("point {point}"),
                 points => format!("points {}", listed(points)),
             };
-            format!("`perfquilt run` {builds}measures {what}")
+            format!("`perfquilt run{option}` {builds}measures {what}")
         }
-        NextStep::Report => {
-            "`perfquilt report` shows the effects; every point is measured".to_owned()
+        NextStep::Report { experiment } => {
+            // The latest experiment may be on another release.
+            let name = release.map_or_else(String::new, |_| format!(" {experiment}"));
+            format!("`perfquilt report{name}` shows the effects; every point is measured")
         }
     }
 }

@@ -135,7 +135,7 @@ fn text(found: &Found) -> String {
 /// Those of [`status::run`]; with `--json`, the missing command where there is no workspace.
 pub fn run(context: &Context) -> Result<ExitCode> {
     if context.workspace_if_any()?.is_some() {
-        return status::run(context, &Status {}).map(|()| ExitCode::SUCCESS);
+        return status::run(context, &Status::default()).map(|()| ExitCode::SUCCESS);
     }
     if context.output.json() {
         return Err(

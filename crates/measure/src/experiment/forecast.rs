@@ -88,7 +88,20 @@ impl Forecast {
 
     /// Returns the expected duration in words.
     pub fn duration(&self) -> String {
-        words((self.seconds * 1000.0).round().max(0.0) as u64)
+        seconds_in_words(self.seconds)
+    }
+
+    /// Returns a warning if the experiment is expected to take longer than its `budget`, in seconds: two blocks are
+    /// measured, and everything is counted, whatever the budget is.
+    pub fn over_budget(&self, budget: f64) -> Option<String> {
+        // Less is within what a forecast can tell.
+        (self.seconds > 1.1 * budget + 1.0).then(|| {
+            format!(
+                "{} of the budget are left to measure, and the least that a report needs takes about {}",
+                seconds_in_words(budget),
+                self.duration()
+            )
+        })
     }
 }
 
@@ -112,6 +125,10 @@ impl fmt::Display for Forecast {
         }
         write!(f, "about {}", self.duration())
     }
+}
+
+fn seconds_in_words(seconds: f64) -> String {
+    words((seconds * 1000.0).round().max(0.0) as u64)
 }
 
 /// The number of points of each window.
@@ -424,12 +441,19 @@ mod tests {
             let forecast = basis.forecast();
             assert!(forecast.seconds <= budget, "{forecast:?}");
             assert!(basis.duration(forecast.blocks + 1) > budget);
+            assert_eq!(forecast.over_budget(budget), None);
         }
         let basis = ForecastBasis {
             budget: Some(1.0),
             ..basis(&preset, &one)
         };
         assert_eq!(basis.forecast().blocks, 2);
+        assert_eq!(
+            basis.forecast().over_budget(1.0).as_deref(),
+            Some(
+                "1 s of the budget are left to measure, and the least that a report needs takes about 12 s"
+            )
+        );
     }
 
     #[test]

@@ -475,6 +475,15 @@ fn run_on(
         };
         basis::forecast(work, Some(store))
     };
+    let announce = |header: &ExperimentHeader| -> Result<()> {
+        let forecast = forecast(header)?;
+        progress.note(&format!("forecast: {forecast}"));
+        let left = budget.map(Budget::seconds_left);
+        if let Some(warning) = left.and_then(|left| forecast.over_budget(left)) {
+            progress.warn(&warning);
+        }
+        Ok(())
+    };
     // A finished experiment is not continued because there is time.
     let timed_blocks = match budget {
         Some(_) if store.is_finished(&key)? => stored_blocks(store, id)?.unwrap_or(preset.blocks),
@@ -563,7 +572,7 @@ fn run_on(
             let names = (key.as_str(), preset.name.as_str());
             let row = Row::empty(ws, names, &header, &setup, (layouts, &unexecuted))?;
             let cluster = Cluster::new(ws, engine.as_ref(), row, wave.get(), progress)?;
-            progress.note(&format!("forecast: {}", forecast(&header)?));
+            announce(&header)?;
             // The plan is that of a single lane: a row has the blocks that share layouts.
             let measured = driving.drive(&mut strategy(&blocks), &cluster, progress);
             cluster.close(measured.1.is_ok());
@@ -575,7 +584,7 @@ fn run_on(
                 header.machine.insert("lanes".to_owned(), lanes);
                 store.begin(&header, &key)?;
             }
-            progress.note(&format!("forecast: {}", forecast(&header)?));
+            announce(&header)?;
             let blocks = planned_blocks(machine.lanes());
             driving.drive(&mut strategy(&blocks), &machine, progress)
         }

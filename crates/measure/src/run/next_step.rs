@@ -30,8 +30,11 @@ pub enum NextStep {
         /// How many of them are not built.
         unbuilt: usize,
     },
-    /// The latest experiment measured this series: `perfquilt report`.
-    Report,
+    /// The latest experiment on the release measured this series: `perfquilt report`.
+    Report {
+        /// Its name.
+        experiment: String,
+    },
 }
 
 /// Returns the next step for the `prepared` series, measured with the preset called `preset`; `None` where the
@@ -67,16 +70,17 @@ pub fn next_step(ws: &Workspace, prepared: &Prepared, preset: &str) -> Result<Op
             _ => points.push(point),
         }
     }
-    let is_reported = earlier.first().is_some_and(|latest| {
+    let reported = earlier.first().filter(|latest| {
         let steps = latest.identity.points.iter();
         let mut steps = steps.filter(|(point, _)| matches!(point, Point::Step(_)));
         latest.header.series.len() == prepared.series.patches().len()
             && steps.all(|(point, identity)| series.get(point) == Some(identity))
     });
-    Ok(Some(if points.is_empty() && is_reported {
-        NextStep::Report
-    } else {
-        NextStep::Run { points, unbuilt }
+    Ok(Some(match reported {
+        Some(latest) if points.is_empty() => NextStep::Report {
+            experiment: latest.header.experiment.clone(),
+        },
+        _ => NextStep::Run { points, unbuilt },
     }))
 }
 
