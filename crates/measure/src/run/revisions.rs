@@ -2,7 +2,7 @@
 
 use super::request::BisectRequest;
 use super::{Prepared, build_item};
-use perfquilt_judge::bisect::State;
+use perfquilt_judge::bisect::{NextCommand, State};
 use perfquilt_machine::build::BuildItem;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
@@ -32,12 +32,7 @@ pub trait Revisions {
     }
 
     /// Returns the commands to suggest after these changes were found with the settings `request`.
-    fn next(
-        &self,
-        from: usize,
-        to: usize,
-        request: &BisectRequest,
-    ) -> Vec<perfquilt_judge::bisect::NextCommand>;
+    fn next(&self, from: usize, to: usize, request: &BisectRequest) -> Vec<NextCommand>;
 }
 
 /// The points of a series from one to another.
@@ -123,20 +118,17 @@ impl Revisions for SeriesRevisions<'_> {
         "patch"
     }
 
-    fn next(
-        &self,
-        from: usize,
-        to: usize,
-        request: &BisectRequest,
-    ) -> Vec<perfquilt_judge::bisect::NextCommand> {
+    fn next(&self, from: usize, to: usize, request: &BisectRequest) -> Vec<NextCommand> {
         let workload = &request.workload;
         let release = self
             .version
             .as_ref()
             .map_or(String::new(), |version| format!(" --release {version}"));
-        let points: String = (self.good + from + 1..=self.good + to)
-            .map(|k| format!(" --point {k}"))
+        // A patch that later ones stand on cannot be left out.
+        let separable: Vec<usize> = (self.good + from + 1..=self.good + to)
+            .filter(|&k| self.prepared.stack.tree(Point::Without(k)).is_ok())
             .collect();
+        let points: String = separable.iter().map(|k| format!(" --point {k}")).collect();
         let at = |k: usize| match &self.version {
             Some(version) => format!("{version}:{k}"),
             None => k.to_string(),
@@ -147,15 +139,22 @@ impl Revisions for SeriesRevisions<'_> {
         } else {
             format!("patches {first} to {last}")
         };
-        vec![
-            perfquilt_judge::bisect::NextCommand {
-                what: format!("what the series is worth without {which}"),
-                command: format!(
-                    "perfquilt run{release}{points} --effects without --workload {workload}{}",
-                    request.with_preset()
-                ),
+        let without = NextCommand {
+            what: match separable.as_slice() {
+                [k] => format!("what the series is worth without patch {k}"),
+                _ => format!("what the series is worth without {which}, each by itself"),
             },
-            perfquilt_judge::bisect::NextCommand {
+            command: format!(
+                "perfquilt run{release}{points} --effects without --workload {workload}{}",
+                request.with_preset()
+            ),
+        };
+        let mut next = Vec::new();
+        if !separable.is_empty() {
+            next.push(without);
+        }
+        next.extend([
+            NextCommand {
                 what: "in which functions the instructions differ".to_owned(),
                 command: format!(
                     "perfquilt profile {} {} --workload {workload}{}",
@@ -164,12 +163,13 @@ impl Revisions for SeriesRevisions<'_> {
                     request.with_recipe()
                 ),
             },
-            perfquilt_judge::bisect::NextCommand {
+            NextCommand {
                 what: format!(
                     "to mend or drop {which}: edit it as a git commit, then `perfquilt refresh`"
                 ),
                 command: format!("perfquilt edit{release}"),
             },
-        ]
+        ]);
+        next
     }
 }
