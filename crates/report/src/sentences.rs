@@ -174,13 +174,15 @@ impl View<'_> {
         format!("{workloads}; blocks: {}", blocks.join(", "))
     }
 
-    /// Returns the smallest number of finished blocks of any workload on `meter`, and the largest planned number.
+    /// Returns the smallest number of finished blocks of any workload that is measured on `meter`, and the largest planned
+    /// number.
     fn blocks_of(&self, meter: Meter) -> (u32, Option<u32>) {
         let of_meter = || {
             self.attribution
                 .progress
                 .iter()
-                .filter(|p| p.meter == meter)
+                // None is planned for a workload that executes no patch.
+                .filter(|p| p.meter == meter && p.planned != Some(0))
         };
         (
             of_meter().map(|p| p.done).min().unwrap_or(0),

@@ -604,6 +604,21 @@ proptest::proptest! {
 }
 
 #[test]
+fn a_workload_without_planned_blocks_does_not_count_for_the_blocks() {
+    let experiment = Experiment::new(&[(0.012, 0.01)]);
+    let mut attribution = experiment.attribution();
+    let shown = terminal(&attribution, 80, true);
+    assert!(shown.contains("blocks: 12 of"), "{shown}");
+    let first = attribution
+        .progress
+        .iter_mut()
+        .find(|p| p.meter == Meter::Time);
+    let first = first.unwrap();
+    (first.done, first.planned) = (0, Some(0));
+    assert_eq!(terminal(&attribution, 80, true), shown);
+}
+
+#[test]
 fn what_an_interval_promises_is_said() {
     let mut experiment = Experiment::new(&[(0.012, 0.01), (0.0, 0.0)]);
     let text = at_80(&experiment).replace('\n', " ");
