@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::attempt::BuildAttempt;
-use super::cache::{BuildRecord, Cache};
+use super::cache::{BuildRecord, Cache, Collected};
 use super::cmake::{Cmake, ccache_env};
 use super::command::Commands;
 use super::diagnose::{self, Cause, Fault};
@@ -17,12 +17,13 @@ use super::key::{self, file_name};
 use super::profile::{self, CachedProfile, InstrumentedBuilder, ProfileProvider, Training};
 use super::relink::RelinkInputs;
 use super::run::Log;
+use super::shared_libraries;
 use super::toolchain::Toolchain;
 use super::work::Work;
 use super::{BuildItem, BuildSeconds, Built, SourceTree};
 use crate::packages::{self, FoundBy};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{BuildSystem, Profile, Recipe, TestSuite, expand, expand_word};
+use perfquilt_config::{BuildSystem, CONFIG_FILE, Profile, Recipe, TestSuite, expand, expand_word};
 use perfquilt_model::error::{DISK_FULL, Error, Result};
 use perfquilt_model::observation::ProfileUse;
 use perfquilt_model::progress::{Progress, Step};
@@ -270,6 +271,8 @@ impl Builder {
         };
         let of_point = |error: Error| error.details([format!("in {}", item.label)]);
         let mut collected = self.cache.collect(&owner, &install).map_err(of_point)?;
+        self.check_shared_libraries(&collected, work.dir())
+            .map_err(of_point)?;
         let relink = self.relink_inputs(work.dir()).map_err(of_point)?;
         self.cache
             .add_relink(&mut collected, &relink)
@@ -531,6 +534,30 @@ impl Builder {
         install
             .map(|(inside, outside)| Ok((inside.clone(), expand_word(outside, &values)?)))
             .collect()
+    }
+
+    /// Refuses a server that would load libraries from the working folder `dir`, where the next point overwrites them.
+    fn check_shared_libraries(&self, collected: &Collected, dir: &Path) -> Result<()> {
+        for (name, path) in collected.files() {
+            let found = shared_libraries::in_work_folder(&path, dir);
+            let Some(first) = found.first() else { continue };
+            let which = match found.len() {
+                1 => format!("{first} from the build tree"),
+                several => format!(
+                    "{first} and {} more libraries from the build tree",
+                    several - 1
+                ),
+            };
+            return Err(Error::usage(format!(
+                "recipe `{}`: `{name}` would load {which}, where the next point overwrites them",
+                self.recipe_name
+            ))
+            .at(CONFIG_FILE, None)
+            .hint(
+                "link them statically or use the system's; or install them too, and link with the run path $ORIGIN",
+            ));
+        }
+        Ok(())
     }
 
     fn explain(&self, item: &BuildItem, fault: Fault, ended: &str, log: &Log) -> Error {

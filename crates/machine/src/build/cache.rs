@@ -185,6 +185,14 @@ pub(super) struct Collected {
     files: BTreeMap<String, u64>,
 }
 
+impl Collected {
+    /// Returns the paths of its files.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&str, PathBuf)> {
+        let names = self.files.keys();
+        names.map(|name| (name.as_str(), self.dir.join(name)))
+    }
+}
+
 impl Drop for Collected {
     fn drop(&mut self) {
         // After publishing nothing is left here; the next build of the same recipe retries a failed removal.

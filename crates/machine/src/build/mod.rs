@@ -33,6 +33,7 @@ mod profile;
 mod profile_warnings;
 mod relink;
 mod run;
+mod shared_libraries;
 mod toolchain;
 mod work;
 
