@@ -165,9 +165,9 @@ fn forecast_text(found: &RunForecast, preset: &Preset) -> String {
         NoiseSource::Experiment(name) => format!("from {name}"),
         NoiseSource::Assumed => "assumed: nothing was measured so far".to_owned(),
     };
-    // The forecast does not look which earlier figures still hold.
-    let anew = match of.noise_source {
-        NoiseSource::Experiment(_) => " everything anew; figures that still hold are used again",
+    // The forecast does not check which earlier figures still hold.
+    let reuse = match of.noise_source {
+        NoiseSource::Experiment(_) => " everything again; figures that still hold are reused",
         NoiseSource::Assumed => "",
     };
     let lines = [
@@ -179,7 +179,7 @@ fn forecast_text(found: &RunForecast, preset: &Preset) -> String {
         ("memory", memory),
         ("blocks", blocks),
         ("noise", format!("{} a value, {source}", percent(of.noise))),
-        ("time", format!("about {} to measure{anew}", of.duration())),
+        ("time", format!("about {} to measure{reuse}", of.duration())),
     ];
     let mut text = format!(
         "{}, recipe {}: {}\n",

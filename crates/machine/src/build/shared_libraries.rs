@@ -1,8 +1,9 @@
 //! Finds the shared libraries that an installed program would load from the build tree.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use object::Endianness;
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64};
@@ -13,48 +14,36 @@ use object::read::elf::FileHeader;
 /// path (`DT_RPATH`, `DT_RUNPATH`). The next point overwrites them there, so that all points would run the libraries of
 /// the one that was built last. Empty for any other file.
 pub(super) fn in_work_folder(program: &Path, work: &Path) -> Vec<String> {
-    let strings = strings(program).unwrap_or_default();
-    let needed = strings.iter().filter(|(of, _)| *of == Entry::Needed);
-    let folders: Vec<&Path> = strings
-        .iter()
-        .filter(|(of, _)| *of == Entry::RunPath)
-        .flat_map(|(_, paths)| paths.split(|byte| *byte == b':'))
-        .map(|path| Path::new(std::ffi::OsStr::from_bytes(path)))
-        .filter(|folder| folder.starts_with(work))
-        .collect();
+    let (needed, mut folders) = dynamic_paths(program).unwrap_or_default();
+    folders.retain(|folder| folder.starts_with(work));
     needed
-        .map(|(_, name)| Path::new(std::ffi::OsStr::from_bytes(name)))
+        .iter()
         .filter(|name| folders.iter().any(|folder| folder.join(name).exists()))
         .map(|name| name.display().to_string())
         .collect()
 }
 
-/// What a string of the dynamic section is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Entry {
-    /// The name of a library.
-    Needed,
-    /// Folders to look for libraries in, separated by colons.
-    RunPath,
-}
-
-/// Returns these strings of a program's dynamic section; `None` for a file that is no 64-bit ELF file.
-fn strings(program: &Path) -> Option<Vec<(Entry, Vec<u8>)>> {
+/// Returns the libraries that a program needs, and the folders of its run path; `None` for a file that is no 64-bit ELF
+/// file.
+fn dynamic_paths(program: &Path) -> Option<(Vec<PathBuf>, Vec<PathBuf>)> {
     let data = ReadCache::new(File::open(program).ok()?);
     let header = FileHeader64::<Endianness>::parse(&data).ok()?;
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, &data).ok()?;
     let table = sections.dynamic_table(endian, &data).ok()?;
-    let mut found = Vec::new();
+    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+    let (mut needed, mut folders) = (Vec::new(), Vec::new());
     for entry in &table {
-        let of = match entry.tag {
-            DT_NEEDED => Entry::Needed,
-            DT_RPATH | DT_RUNPATH => Entry::RunPath,
-            _ => continue,
-        };
-        found.push((of, table.string(entry).ok()?.to_vec()));
+        match entry.tag {
+            DT_NEEDED => needed.push(path(table.string(entry).ok()?)),
+            DT_RPATH | DT_RUNPATH => {
+                let listed = table.string(entry).ok()?;
+                folders.extend(listed.split(|byte| *byte == b':').map(path));
+            }
+            _ => {}
+        }
     }
-    Some(found)
+    Some((needed, folders))
 }
 
 #[cfg(test)]

@@ -139,19 +139,18 @@ impl Revisions for SeriesRevisions<'_> {
         } else {
             format!("patches {first} to {last}")
         };
-        let without = NextCommand {
-            what: match separable.as_slice() {
-                [k] => format!("what the series is worth without patch {k}"),
-                _ => format!("what the series is worth without {which}, each by itself"),
-            },
-            command: format!(
-                "perfquilt run{release}{points} --effects without --workload {workload}{}",
-                request.with_preset()
-            ),
-        };
         let mut next = Vec::new();
         if !separable.is_empty() {
-            next.push(without);
+            next.push(NextCommand {
+                what: match separable.as_slice() {
+                    [k] => format!("what the series is worth without patch {k}"),
+                    _ => format!("what the series is worth without {which}, each by itself"),
+                },
+                command: format!(
+                    "perfquilt run{release}{points} --effects without --workload {workload}{}",
+                    request.with_preset()
+                ),
+            });
         }
         next.extend([
             NextCommand {
