@@ -25,7 +25,7 @@ pub(super) struct Sample {
 }
 
 /// The weight of a prior standard deviation, in degrees of freedom.
-const KNOWN_DEGREES_OF_FREEDOM: f64 = 10.0;
+pub(super) const KNOWN_DEGREES_OF_FREEDOM: f64 = 10.0;
 
 /// The least standard error, which is the resolution of a meter.
 const RESOLUTION: f64 = 1e-9;
@@ -83,7 +83,7 @@ impl Sample {
     /// Tests for a change with an error rate of at most `alpha` over all looks, and for the absence of a
     /// change of the size with at most `missed`.
     pub(super) fn judge(&self, question: &Question, alpha: f64, missed: f64) -> Judgement {
-        let (loss, gain) = ((-question.size).ln_1p().abs(), question.size.ln_1p());
+        let (loss, gain) = (question.loss(), question.gain());
         let slower = |alpha: f64| self.below(0.0) * alpha >= 1.0;
         let faster = |alpha: f64| self.above(0.0) * alpha >= 1.0;
         let not_slower = || self.above(-loss) * missed >= 1.0;

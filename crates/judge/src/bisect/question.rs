@@ -117,6 +117,16 @@ impl Question {
         }
     }
 
+    /// Returns the log ratio of costs of a loss of speed by [`Question::size`].
+    pub(super) fn loss(&self) -> f64 {
+        -(-self.size).ln_1p()
+    }
+
+    /// Returns the log ratio of costs, inverted, of a gain of speed by [`Question::size`].
+    pub(super) fn gain(&self) -> f64 {
+        self.size.ln_1p()
+    }
+
     /// Returns the index of the last state.
     pub fn last(&self) -> usize {
         self.states.len().saturating_sub(1)

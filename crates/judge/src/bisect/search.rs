@@ -1,6 +1,8 @@
 //! Locates the change in a part of a changed span.
 
+use super::judge::KNOWN_DEGREES_OF_FREEDOM;
 use super::question::{Direction, Question};
+use crate::stats::deviations;
 
 /// A comparison of the parts of a span.
 #[derive(Debug)]
@@ -56,8 +58,8 @@ impl Parts<'_> {
             (squares + self.spread.0, degrees_of_freedom + self.spread.1);
         if let Some(sd) = self.known_sd {
             // The variance of one value is half the variance of a log ratio.
-            squares += 10.0 * sd * sd / 2.0;
-            degrees_of_freedom += 10.0;
+            squares += KNOWN_DEGREES_OF_FREEDOM * sd * sd / 2.0;
+            degrees_of_freedom += KNOWN_DEGREES_OF_FREEDOM;
         }
         if degrees_of_freedom < LEAST_DEGREES_OF_FREEDOM || self.rows.is_empty() || squares <= 0.0 {
             return None;
@@ -96,13 +98,13 @@ impl Parts<'_> {
             (blocks as f64 / (4.0 * variance), estimate)
         });
         let best = (here.0 * here.1 + other.0 * other.1) / (here.0 + other.0);
-        let size = question.size.ln_1p();
+        // Values are logs of costs: slower is more.
+        let (slower, faster) = (question.loss(), -question.gain());
         let change = match question.direction {
-            // Values are logs of costs: slower is more.
-            Direction::Slower => best.max(size),
-            Direction::Faster => best.min(-size),
-            Direction::Both if best.abs() < size => size.copysign(best),
-            Direction::Both => best,
+            Direction::Slower => best.max(slower),
+            Direction::Faster => best.min(faster),
+            Direction::Both if best >= 0.0 => best.max(slower),
+            Direction::Both => best.min(faster),
         };
         -(n * rest / (2.0 * variance)
             + here.0 * (change - here.1).powi(2)
@@ -112,12 +114,7 @@ impl Parts<'_> {
 
 /// Returns the rows minus their block effects.
 fn centred(rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
-    rows.iter()
-        .map(|row| {
-            let mean = row.iter().sum::<f64>() / row.len() as f64;
-            row.iter().map(|value| value - mean).collect()
-        })
-        .collect()
+    rows.iter().map(|row| deviations(row)).collect()
 }
 
 fn means(rows: &[Vec<f64>]) -> Vec<f64> {

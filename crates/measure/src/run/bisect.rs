@@ -18,7 +18,7 @@ use perfquilt_judge::bisect::{
 use perfquilt_judge::stats::{FEWEST_FOR_P99, FEWEST_SLICES};
 use perfquilt_machine::build::{Builder, Built};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::observation::{ExperimentHeader, FunctionChange};
+use perfquilt_model::observation::{ExperimentHeader, FunctionChange, Metric};
 use perfquilt_model::progress::Progress;
 use perfquilt_store::Store;
 
@@ -223,8 +223,7 @@ impl<'a> BisectRun<'a> {
         if is_new {
             self.import()?;
         } else {
-            let own = self.engine.cost().blocks;
-            self.tell_blocks(own..u32::MAX, 0.0)?;
+            self.tell_blocks(self.next_number()..u32::MAX, 0.0)?;
         }
         self.kept.write()
     }
@@ -249,6 +248,22 @@ impl<'a> BisectRun<'a> {
             self.progress.note(&line);
         }
         Ok(())
+    }
+
+    /// Returns the number after the session's last block. Numbers can be missing: a cluster may lose blocks.
+    fn next_number(&self) -> u32 {
+        let own = self
+            .kept
+            .session
+            .events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Block(block) if block.source.is_none() => {
+                    Some(block.number.saturating_add(1))
+                }
+                _ => None,
+            });
+        own.max().unwrap_or(0)
     }
 
     /// Gives the engine the blocks of this session with these numbers.
@@ -393,13 +408,14 @@ impl<'a> BisectRun<'a> {
             .iter()
             .map(|&state| self.states.states()[state].label.as_str())
             .collect();
-        let first = self.engine.cost().blocks;
+        let before = self.engine.cost().blocks;
+        let first = self.next_number();
         let count = u32::try_from(blocks).unwrap_or(u32::MAX);
         let step = self.progress.begin("measure", Some(u64::from(count)));
         step.update(
             0,
             Some(u64::from(count)),
-            &format!("{blocks} blocks of {}, after {first}", labels.join(", ")),
+            &format!("{blocks} blocks of {}, after {before}", labels.join(", ")),
         );
         let started = Instant::now();
         let numbers = first..first.saturating_add(count);
@@ -422,21 +438,9 @@ impl<'a> BisectRun<'a> {
         })?;
         step.finish("");
         self.tell_blocks(numbers, seconds)?;
-        if self.engine.cost().blocks == first && failed.is_empty() {
+        if self.engine.cost().blocks == before && failed.is_empty() {
             let question = self.engine.question();
-            let error = Error::bench(format!(
-                "the workload {} gave no {} of {}",
-                question.workload,
-                question.meter,
-                labels.join(", ")
-            ));
-            return Err(match question.meter.statistic {
-                Some(_) => error.hint(format!(
-                    "a block has too few slices for that ({FEWEST_SLICES} are needed, {FEWEST_FOR_P99} for the \
-                     99th percentile): more `block_seconds`, or shorter transactions"
-                )),
-                None => error,
-            });
+            return Err(no_values(&question.workload, question.meter, &labels));
         }
         for (state, error) in failed {
             self.unusable(state, error, true)?;
@@ -523,6 +527,21 @@ impl<'a> BisectRun<'a> {
         )
         .details(error.detail_lines().to_vec())
         .hint(self.states.another_end(which))
+    }
+}
+
+/// Returns the error for blocks of `labels` that have no value of `meter` on `workload`.
+pub(super) fn no_values(workload: &str, meter: Metric, labels: &[&str]) -> Error {
+    let error = Error::bench(format!(
+        "the workload {workload} gave no {meter} of {}",
+        labels.join(", ")
+    ));
+    match meter.statistic {
+        Some(_) => error.hint(format!(
+            "a block has too few slices for that ({FEWEST_SLICES} are needed, {FEWEST_FOR_P99} for the 99th \
+             percentile): more `block_seconds`, or shorter transactions"
+        )),
+        None => error,
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
-use super::bisect::results;
+use super::bisect::{no_values, results};
 use super::request::BisectRequest;
 use super::{Prepared, StoredTrees, build_item, builder, prepare};
 use crate::experiment::adaptive::{self, AdaptiveRunner, BlockCosts};
@@ -140,6 +140,10 @@ pub fn compare(
                 format!("{} cannot be measured: {error}", states[state].label),
             )
             .details(error.detail_lines().to_vec()));
+        }
+        if runner.blocks(next)?.is_empty() {
+            let labels: Vec<&str> = states.iter().map(|state| state.label.as_str()).collect();
+            return Err(no_values(&request.workload, request.meter, &labels));
         }
     }
 }
