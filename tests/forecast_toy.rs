@@ -189,6 +189,8 @@ fn lanes_are_checked_and_recorded() {
     }
     let built = environment.run(&["build"]);
     assert_eq!(built.code, Some(0), "{}", built.stderr);
+    let forecast = environment.run(&["run", "--dry-run", "--lanes", "4000"]);
+    assert_eq!(forecast.code, Some(2), "{}", forecast.stdout);
     let refused = environment.run(&["run", "--lanes", "4000"]);
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     assert!(refused.stderr.contains("more cores"), "{}", refused.stderr);

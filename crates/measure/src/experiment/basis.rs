@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::fingerprint::CLUSTER;
 use super::forecast::{ClusterSize, Forecast, ForecastBasis, NoiseSource, WindowSizes};
-use super::lanes::{automatic, wanted};
+use super::lanes::{automatic, wanted, within_cores};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Lanes, Preset, Workload};
 use perfquilt_judge::attribution;
@@ -31,7 +31,7 @@ pub(super) struct Work<'a> {
 /// Returns the forecast of the experiment.
 ///
 /// # Errors
-/// Invalid settings of workloads, or a damaged store.
+/// Invalid settings of workloads, more lanes than this machine has cores for, or a damaged store.
 pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast> {
     let Work { ws, preset, .. } = work;
     let clients = Clients::new(ws, &work.header.release, work.workloads)?;
@@ -57,7 +57,7 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast
             let here = allowed_cpus().len().max(1);
             (possible * cores_of(work.header).unwrap_or(here) / here).max(1)
         }
-        (Lanes::Count(count), _) => (count.get() as usize).min(possible),
+        (Lanes::Count(count), _) => within_cores(count, possible)?,
         (Lanes::Auto, Some(space)) => automatic(possible, &space),
         (Lanes::Auto, None) => possible,
     };

@@ -31,8 +31,8 @@ pub(super) fn choose(
     let count = match requested {
         Lanes::Auto => automatic(possible.len(), servers),
         Lanes::Count(count) => {
-            let count = usize::try_from(count.get()).unwrap_or(usize::MAX);
-            check(count, possible.len(), servers)?;
+            let count = within_cores(count, possible.len())?;
+            check_memory(count, servers)?;
             count
         }
     };
@@ -50,13 +50,22 @@ pub(super) fn automatic(possible: usize, servers: &ServerSpace) -> usize {
     possible.min(servers.sets_in_memory()).max(1)
 }
 
-fn check(count: usize, possible: usize, servers: &ServerSpace) -> Result<()> {
+/// Returns the requested number of lanes.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for more lanes than there are cores for.
+pub(super) fn within_cores(count: NonZeroU32, possible: usize) -> Result<usize> {
+    let count = usize::try_from(count.get()).unwrap_or(usize::MAX);
     if count > possible {
         return Err(Error::usage(format!(
             "{count} lanes need more cores than this machine has: {possible} at most"
         ))
         .hint("a lane has a physical core for each client thread of the workloads; `--lanes auto` takes as many lanes as possible"));
     }
+    Ok(count)
+}
+
+fn check_memory(count: usize, servers: &ServerSpace) -> Result<()> {
     let fitting = servers.sets_in_memory();
     // A single lane may use the disk.
     if count > 1 && count > fitting {

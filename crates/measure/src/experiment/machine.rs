@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::candidate::Candidate;
 use super::executor::{Event, Executor, Lane, Report};
@@ -100,6 +100,9 @@ pub struct ThisMachine<'a> {
     links: Links,
     /// The processors of each lane.
     lanes: Vec<Vec<usize>>,
+    progress: &'a dyn Progress,
+    /// Whether the user knows that another process measures too.
+    told_of_turns: AtomicBool,
 }
 
 impl<'a> ThisMachine<'a> {
@@ -108,7 +111,11 @@ impl<'a> ThisMachine<'a> {
     /// # Errors
     /// [`Kind::Usage`] when a tool or script is missing, or for more lanes than there are cores; [`Kind::Bench`] when
     /// the base's server does not run or the data does not fit.
-    pub fn new(ws: &'a Workspace, mut setup: Setup<'a>, progress: &dyn Progress) -> Result<Self> {
+    pub fn new(
+        ws: &'a Workspace,
+        mut setup: Setup<'a>,
+        progress: &'a dyn Progress,
+    ) -> Result<Self> {
         align_layouts(&mut setup.candidates);
         let adapter = server::adapter(ws)?;
         let clients = Clients::new(ws, &setup.release, &setup.workloads)?;
@@ -175,16 +182,19 @@ impl<'a> ThisMachine<'a> {
             programs,
             links: Links::default(),
             lanes,
+            progress,
+            told_of_turns: AtomicBool::new(false),
         })
     }
 
-    /// Returns whether workloads execute code, for each of `questions` in their order; all lanes answer side by side.
+    /// Returns whether workloads execute code, for each of `questions` in their order; `None` where that could not be
+    /// found out. All lanes answer side by side.
     ///
     /// # Errors
     /// [`Kind::Interrupted`].
-    pub fn executes(&self, questions: &[ExecutionQuestion<'_>]) -> Result<Vec<bool>> {
+    pub fn executes(&self, questions: &[ExecutionQuestion<'_>]) -> Result<Vec<Option<bool>>> {
         let next = AtomicUsize::new(0);
-        let answer = |lane: &Vec<usize>| -> Vec<(usize, Result<bool>)> {
+        let answer = |lane: &Vec<usize>| -> Vec<(usize, Result<Option<bool>>)> {
             // The thread of a lane stays on the lane's processors.
             pin_this_thread(lane);
             let mut answers = Vec::new();
@@ -196,7 +206,7 @@ impl<'a> ThisMachine<'a> {
                 answers.push((index, self.executes_on(lane, question)));
             }
         };
-        let mut answers: Vec<(usize, Result<bool>)> = std::thread::scope(|scope| {
+        let mut answers: Vec<(usize, Result<Option<bool>>)> = std::thread::scope(|scope| {
             let lanes: Vec<_> = self
                 .lanes
                 .iter()
@@ -213,8 +223,13 @@ impl<'a> ThisMachine<'a> {
     }
 
     /// Returns whether a workload, run on a lane for some seconds, executes any of the code: in any thread, from the
-    /// start of the server on. Also returns `true` where this cannot be found out.
-    fn executes_on(&self, cpus: &[usize], question: &ExecutionQuestion<'_>) -> Result<bool> {
+    /// start of the server on. Returns `None` where this could not be found out, which another attempt may: after a
+    /// start that took too long, or a failure of the machine.
+    fn executes_on(
+        &self,
+        cpus: &[usize],
+        question: &ExecutionQuestion<'_>,
+    ) -> Result<Option<bool>> {
         let survives = || {
             let lane = MachineLane {
                 machine: self,
@@ -224,12 +239,23 @@ impl<'a> ThisMachine<'a> {
             lane.survives(question)
         };
         match survives() {
-            Ok(()) => Ok(false),
+            Ok(()) => Ok(Some(false)),
             Err(error) if error.kind() == Kind::Interrupted => Err(error),
-            Err(_) => {
+            Err(error) => {
                 check_interrupted()?;
-                Ok(true)
+                let server_ended =
+                    error.kind() == Kind::Bench && error.exceeded_start_timeout().is_none();
+                Ok(server_ended.then_some(true))
             }
+        }
+    }
+
+    /// Tells the user, once, why blocks take longer than expected.
+    fn tell_of_turns(&self) {
+        if !self.told_of_turns.swap(true, Ordering::Relaxed) {
+            self.progress.note(
+                "another perfquilt measures on this machine: both take turns, block by block",
+            );
         }
     }
 
@@ -379,7 +405,7 @@ impl<'m> MachineLane<'m> {
         std::thread::sleep(3 * locks::POLL_INTERVAL);
         let mut held = Vec::with_capacity(self.locks.len());
         for path in &self.locks {
-            match locks::wait(path, || {}) {
+            match locks::wait(path, || self.machine.tell_of_turns()) {
                 Ok(file) => held.push(file),
                 Err(error) if error.kind() == Kind::Interrupted => return Err(error),
                 // Measuring works on a file system without locks too.
@@ -586,7 +612,7 @@ impl<'m> MachineLane<'m> {
             launch.template = Some(self.template(point));
             let mut running = self.machine.adapter.start(&launch)?;
             self.clients.after_start(workload, &running)?;
-            // With the requests of timed blocks, and as many.
+            // With requests drawn like those of timed blocks, and for as long.
             let item = TimedBlock {
                 workload,
                 seconds,

@@ -119,7 +119,7 @@ impl ExecutionCheck<'_> {
     }
 
     /// Finds out which workloads execute the `open` patches, stores the answers, and adds the patches that they do not
-    /// execute to `found`.
+    /// execute to `found`. A patch counts as executed in this experiment where that could not be found out.
     fn answer(
         &self,
         open: &[OpenPatch<'_>],
@@ -151,9 +151,11 @@ impl ExecutionCheck<'_> {
         let mut unexecuted = 0;
         for patch in open {
             for (workload, key) in &patch.workloads {
-                let executed = answers.next().unwrap_or(true);
-                store.keep_execution(key, executed)?;
-                if !executed {
+                let executed = answers.next().flatten();
+                if let Some(executed) = executed {
+                    store.keep_execution(key, executed)?;
+                }
+                if executed == Some(false) {
                     unexecuted += 1;
                     found.push(patch.unexecuted(workload));
                 }

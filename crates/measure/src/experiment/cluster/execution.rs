@@ -44,14 +44,14 @@ struct Task {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 enum Answer {
-    /// Whether each workload executes the code.
-    Executes(Vec<bool>),
+    /// Whether each workload executes the code; `None` where the machine could not find out.
+    Executes(Vec<Option<bool>>),
     /// It cannot tell.
     Failed(Failure),
 }
 
-/// Returns for each question whether the workload executes the code, as the machines of the cluster find. Also returns
-/// `true` where that cannot be found out. `row` has the servers and workloads.
+/// Returns for each question whether the workload executes the code, as the machines of the cluster find; `None` where
+/// they could not find out. `row` has the servers and workloads.
 ///
 /// # Errors
 /// The errors of [`tasks::run`].
@@ -61,7 +61,7 @@ pub(in crate::experiment) fn executes(
     row: &Row,
     questions: &[ExecutionQuestion<'_>],
     progress: &dyn Progress,
-) -> Result<Vec<bool>> {
+) -> Result<Vec<Option<bool>>> {
     let machines = usize::try_from(ws.config.cluster.machines.get()).unwrap_or(usize::MAX);
     let size = questions.len().div_ceil(machines).max(1);
     let mut files = BTreeMap::new();
@@ -89,7 +89,7 @@ pub(in crate::experiment) fn executes(
         .collect();
     let array = jobs(ws, &format!("execution-{name}"))?;
     let folder = array.folder.clone();
-    let mut answers: BTreeMap<u32, Vec<bool>> = BTreeMap::new();
+    let mut answers: BTreeMap<u32, Vec<Option<bool>>> = BTreeMap::new();
     let asked = tasks::run(engine, array, &files, progress, &mut |number, bytes| {
         let answer: Answer = serde_json::from_slice(bytes)
             .map_err(|error| Error::usage(format!("a machine's answer is damaged: {error}")))?;
@@ -111,7 +111,7 @@ pub(in crate::experiment) fn executes(
         .zip(questions.chunks(size))
         .flat_map(|(number, chunk)| match answers.remove(&number) {
             Some(found) if found.len() == chunk.len() => found,
-            _ => vec![true; chunk.len()],
+            _ => vec![None; chunk.len()],
         });
     Ok(found.collect())
 }
@@ -134,7 +134,7 @@ pub fn answer_execution(path: &Path, progress: &dyn Progress) -> Result<()> {
     publish(&result_of(path), &task::to_bytes(&answer)?).map(|_| ())
 }
 
-fn find_out(task: &Task, progress: &dyn Progress) -> Result<Vec<bool>> {
+fn find_out(task: &Task, progress: &dyn Progress) -> Result<Vec<Option<bool>>> {
     let here = Here::open(&task.row)?;
     let setup = here.setup(&task.row)?;
     let workload = |name: &String| {

@@ -349,7 +349,7 @@ impl BlockFile {
     }
 }
 
-/// Refuses workloads and points that `block` does not measure.
+/// Refuses workloads and points that `block` does not measure, and more values of a point than its servers give.
 fn check(event: &Event, block: &Block) -> std::result::Result<(), String> {
     let workload = |name: &String| {
         let known = block.workloads.contains(name);
@@ -369,12 +369,25 @@ fn check(event: &Event, block: &Block) -> std::result::Result<(), String> {
             ..
         } => {
             workload(name)?;
-            let operations = measured.operations.values().flatten();
-            let usage = measured.usage.values().flatten();
-            let all = (measured.time.iter().chain(&measured.cpu))
-                .chain(operations)
-                .chain(usage);
-            all.map(|slices| slices.point).try_for_each(point)
+            let lists = [&measured.time, &measured.cpu].into_iter();
+            let lists = lists
+                .chain(measured.operations.values())
+                .chain(measured.usage.values());
+            for list in lists {
+                let mut counts: BTreeMap<Point, u32> = BTreeMap::new();
+                for slices in list {
+                    point(slices.point)?;
+                    let count = counts.entry(slices.point).or_default();
+                    *count += 1;
+                    if *count > block.copies.max(1) {
+                        return Err(format!(
+                            "the block has no {count} values of point {}",
+                            slices.point
+                        ));
+                    }
+                }
+            }
+            Ok(())
         }
         Event::Counted {
             workload: name,

@@ -118,8 +118,8 @@ struct Waiting {
     looked: Option<Instant>,
     /// The machines on which a point's server failed.
     failures: BTreeMap<Point, BTreeSet<String>>,
-    /// The machines on which a block failed as a whole, and how.
-    faults: BTreeMap<String, Failure>,
+    /// The rows of which a block failed as a whole: on which machines, and how.
+    faults: BTreeMap<u32, BTreeMap<String, Failure>>,
 }
 
 /// Returns the engine called `name` with the settings of the workspace.
@@ -415,10 +415,11 @@ impl<'a> Cluster<'a> {
             remove(&self.result_path(block));
             self.progress
                 .warn(&format!("{machine}: {}", failure.message));
-            waiting.faults.insert(machine, failure.clone());
             self.dispatch().retry(row);
-            if waiting.faults.len() >= AGREEING_MACHINES.min(self.machines) {
-                let machines: Vec<&str> = waiting.faults.keys().map(String::as_str).collect();
+            let faults = waiting.faults.entry(row).or_default();
+            faults.insert(machine, failure.clone());
+            if faults.len() >= AGREEING_MACHINES.min(self.machines) {
+                let machines: Vec<&str> = faults.keys().map(String::as_str).collect();
                 let fault = format!("{} (on {})", failure.message, machines.join(", "));
                 return Err(Error::new(failure.kind, fault).details(failure.details.clone()));
             }
@@ -431,6 +432,7 @@ impl<'a> Cluster<'a> {
         });
         if is_done {
             waiting.rows.remove(&row);
+            waiting.faults.remove(&row);
             drop(waiting);
             self.dispatch().finish(row);
         }
