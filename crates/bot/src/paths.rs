@@ -53,7 +53,12 @@ impl BotPaths {
 
     /// The workspace directory of a job.
     pub(super) fn job(&self, id: i64) -> PathBuf {
-        self.root.join("jobs").join(id.to_string())
+        self.jobs().join(id.to_string())
+    }
+
+    /// The directory with the workspaces of jobs, one folder each.
+    pub(super) fn jobs(&self) -> PathBuf {
+        self.root.join("jobs")
     }
 
     /// The directory with the state and caches of untrusted pull requests, one folder each.

@@ -11,13 +11,19 @@ use std::collections::BTreeSet;
 use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, progress_writer};
 use super::command::Command;
 use super::job::{self, Isolation};
+use super::paths::BotPaths;
 use super::prepare::Preparation;
 use super::serve::now;
+use super::untrusted;
 use perfquilt_machine::workload::allowed_cpus;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_store::queue::{Job, JobState};
 use perfquilt_system::process;
+
+/// The number of jobs at the front of the queue that are built ahead. Beside the running job's, the state of more
+/// untrusted pull requests is not kept.
+const MOST_AHEAD: usize = untrusted::MAX_KEPT - 1;
 
 /// Returns the processors that are reserved for prebuilding, if any.
 fn reserved_cpus(bot: &perfquilt_config::Bot) -> Option<&[usize]> {
@@ -72,7 +78,9 @@ impl Bot {
             });
             let next = open
                 .into_iter()
-                .find(|job| job.state == JobState::Waiting && !seen.contains(&job.id));
+                .filter(|job| job.state == JobState::Waiting)
+                .take(MOST_AHEAD)
+                .find(|job| !seen.contains(&job.id));
             let (true, Some(job)) = (busy, next) else {
                 std::thread::sleep(POLL_INTERVAL);
                 continue;
@@ -97,12 +105,7 @@ impl Bot {
 impl BotThread<'_> {
     /// Builds the points that `job` measures, unless it cannot be built in advance.
     fn prebuild_job(&self, job: &Job) -> Result<()> {
-        let BotThread {
-            bot,
-            queue,
-            progress,
-            ..
-        } = self;
+        let BotThread { bot, queue, .. } = self;
         let config = &bot.workspace.config;
         let command = Command::from_text(&job.job.command);
         let Some(command) =
@@ -117,8 +120,7 @@ impl BotThread<'_> {
         let Some(_build_guard) = Bot::wait_for_lock(&bot.state.build_lock, &cancelled)? else {
             return Ok(());
         };
-        let cpus = reserved_cpus(&config.bot);
-        let _machine_guard = if cpus.is_some() {
+        let _machine_guard = if reserved_cpus(&config.bot).is_some() {
             None
         } else {
             match Bot::wait_for_lock(&bot.state.machine_lock, &cancelled)? {
@@ -130,6 +132,22 @@ impl BotThread<'_> {
         if queue.state(job.id)? != Some(JobState::Waiting) {
             return Ok(());
         }
+        let done = self.build(job, &command, isolation, &cancelled);
+        // The job makes its workspace itself when its turn comes, which may be never.
+        untrusted::remove_tree(&BotPaths::new(&bot.workspace).job(job.id))?;
+        done
+    }
+
+    /// Builds the points that `command`, the one of `job`, measures, on the reserved processors if there are any.
+    fn build(
+        &self,
+        job: &Job,
+        command: &Command,
+        isolation: Isolation,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        let BotThread { bot, progress, .. } = self;
+        let config = &bot.workspace.config;
         let number = job.job.number;
         let found = self.find_pull_request(number)?;
         let Preparation::Ready(prepared) = self.prepare(&found, job, isolation)? else {
@@ -137,7 +155,7 @@ impl BotThread<'_> {
         };
         // An unreadable series cannot be built either.
         let count = prepared.patches.unwrap_or_default();
-        let Some(arguments) = job::build_arguments(&command, config, count) else {
+        let Some(arguments) = job::build_arguments(command, config, count) else {
             return Ok(());
         };
         progress.note(&format!("job {}: building ahead", job.id));
@@ -146,8 +164,8 @@ impl BotThread<'_> {
             &bot.tool,
             &prepared.environment,
             &arguments,
-            cpus,
-            &cancelled,
+            reserved_cpus(&config.bot),
+            cancelled,
             on_line,
         )?;
         progress.note(&format!("job {}: built ahead", job.id));

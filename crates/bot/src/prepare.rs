@@ -3,6 +3,7 @@
 use super::bot::{Bot, BotThread};
 use super::job::{Isolation, JobEnvironment};
 use super::paths::BotPaths;
+use super::serve::now;
 use super::untrusted::UntrustedDirs;
 use super::{fetch, job_workspace};
 use perfquilt_config::ApprovalPolicy;
@@ -10,7 +11,7 @@ use perfquilt_forge::PullRequest;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_patches::series::Series;
 use perfquilt_patches::upstream;
-use perfquilt_store::queue::Job;
+use perfquilt_store::queue::{Job, JobState};
 
 /// A job that is ready to run.
 #[derive(Debug)]
@@ -108,9 +109,14 @@ impl BotThread<'_> {
         let release = upstream::ensure(&theirs, None, self.progress)?;
         job_workspace::save_lock_file(&paths, &theirs)?;
         let dirs = match isolation {
-            Isolation::PrivateSandbox => Some(UntrustedDirs::open(
-                &paths, ws, repository, number, &release,
-            )?),
+            Isolation::PrivateSandbox => {
+                let (open, _) = self.queue.list(0, now())?;
+                let running = open.iter().filter(|job| job.state == JobState::Running);
+                let running = running.map(|job| job.job.number).collect();
+                let about = (repository, number);
+                let dirs = UntrustedDirs::open(&paths, ws, about, &release, &running)?;
+                Some(dirs)
+            }
             Isolation::None | Isolation::SharedSandbox => None,
         };
         if let Some(dirs) = &dirs {

@@ -52,8 +52,8 @@ impl Bot {
     /// Describes the state of a pull request's jobs in a sentence.
     fn activity(&self, queue: &Queue, number: u64) -> Result<String> {
         let (open, past) = queue.list(RECENT_JOBS, now())?;
-        let last = past.iter().find(|job| job.job.number == number);
-        let last = last.map(|job| (job.state, job.result.as_str()));
+        let last = queue.last_ended(&self.repository.to_string(), number)?;
+        let last = last.as_ref().map(|job| (job.state, job.result.as_str()));
         let cancelled = match last {
             Some((JobState::Cancelled, why)) => format!("Cancelled: {why}."),
             _ => String::new(),

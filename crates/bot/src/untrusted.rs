@@ -1,6 +1,7 @@
 //! State and caches of untrusted pull requests. Each pull request has its own, so that a stranger's code cannot
 //! influence anybody else's results.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -15,7 +16,7 @@ use perfquilt_system::process::Command;
 
 /// The maximum number of pull requests whose state is kept; each can take as much space as a source tree and a
 /// build tree.
-const MAX_KEPT: usize = 3;
+pub(super) const MAX_KEPT: usize = 3;
 /// The file that records the repository and release a state directory belongs to.
 const STAMP_FILE: &str = "stamp";
 
@@ -30,16 +31,17 @@ pub(super) struct UntrustedDirs {
 
 impl UntrustedDirs {
     /// Opens the directories of pull request `number` of `repository`. New ones start with the sources of
-    /// `release` and the results of `ws`, and evict the least recently used ones.
+    /// `release` and the results of `ws`, and evict the least recently used ones, except those of the pull requests
+    /// `running`.
     ///
     /// # Errors
     /// Failures of the file system.
     pub(super) fn open(
         paths: &BotPaths,
         ws: &Workspace,
-        repository: &Repository,
-        number: u64,
+        (repository, number): (&Repository, u64),
         release: &Release,
+        running: &BTreeSet<u64>,
     ) -> Result<Self> {
         let folder = paths.untrusted_root().join(number.to_string());
         let dirs = UntrustedDirs {
@@ -52,7 +54,7 @@ impl UntrustedDirs {
             perfquilt_system::caches::touch(&stamp);
             return Ok(dirs);
         }
-        evict(paths, number);
+        evict(paths, number, running);
         remove_tree(&folder)?;
         std::fs::create_dir_all(&dirs.cache).map_err(|e| Error::io("make", &dirs.cache, &e))?;
         let objects = ws.object_store();
@@ -65,15 +67,18 @@ impl UntrustedDirs {
     }
 }
 
-/// Removes the least recently used directories, other than that of pull request `number`, above the maximum.
-/// Failures are logged.
-fn evict(paths: &BotPaths, number: u64) {
+/// Removes the least recently used directories, other than those of pull request `number` and of the `running` ones,
+/// above the maximum. Failures are logged.
+fn evict(paths: &BotPaths, number: u64, running: &BTreeSet<u64>) {
     let folder = paths.untrusted_root();
+    let mut kept = running.clone();
+    kept.insert(number);
+    let is_kept = |name: &str| name.parse().is_ok_and(|number| kept.contains(&number));
     let mut others: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(&folder)
         .into_iter()
         .flatten()
         .flatten()
-        .filter(|entry| entry.file_name() != *number.to_string())
+        .filter(|entry| !entry.file_name().to_str().is_some_and(is_kept))
         .map(|entry| {
             let used =
                 std::fs::metadata(entry.path().join(STAMP_FILE)).and_then(|meta| meta.modified());
@@ -81,7 +86,9 @@ fn evict(paths: &BotPaths, number: u64) {
         })
         .collect();
     others.sort_unstable();
-    let many = others.len().saturating_sub(MAX_KEPT - 1);
+    let many = others
+        .len()
+        .saturating_sub(MAX_KEPT.saturating_sub(kept.len()));
     for (_, path) in others.into_iter().take(many) {
         if let Err(error) = remove_tree(&path) {
             tracing::warn!("{error}");
@@ -118,6 +125,27 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn the_least_recently_used_directories_go_but_never_those_in_use() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = BotPaths::at(root.path());
+        let folder = paths.untrusted_root();
+        for (age, number) in [50, 40, 30, 20, 10].into_iter().zip(1..) {
+            let stamp = folder.join(format!("{number}/{STAMP_FILE}"));
+            std::fs::create_dir_all(stamp.parent().unwrap()).unwrap();
+            let file = std::fs::File::create(&stamp).unwrap();
+            let used = SystemTime::now() - std::time::Duration::from_secs(age);
+            file.set_modified(used).unwrap();
+        }
+        evict(&paths, 9, &[1].into());
+        let mut left: Vec<String> = std::fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["1", "5"]);
+    }
 
     #[test]
     fn folders_deeper_than_any_path_are_removed() {

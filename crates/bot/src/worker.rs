@@ -1,5 +1,7 @@
 //! Runs the queued jobs, one after the other, and posts their results.
 
+use std::collections::BTreeSet;
+
 use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, progress_writer};
 use super::command::Command;
 use super::job::{self, Isolation, JobEnd};
@@ -45,6 +47,9 @@ impl Bot {
         let thread = self.thread(progress)?;
         let queue = &thread.queue;
         let (back, given_up) = queue.recover(now())?;
+        let (open, _) = queue.list(0, now())?;
+        let open: BTreeSet<i64> = open.iter().map(|job| job.id).collect();
+        remove_ended(&BotPaths::new(&self.workspace), &open, progress);
         if back > 0 {
             progress.note(&format!(
                 "resuming {back} jobs that were running when the bot stopped"
@@ -110,6 +115,22 @@ impl Bot {
             self.set_progress("");
         }
         Ok(())
+    }
+}
+
+/// Removes the workspaces of all jobs but the `open` ones: the bot may have been killed before it removed them.
+fn remove_ended(paths: &BotPaths, open: &BTreeSet<i64>, progress: &dyn Progress) {
+    let folders = std::fs::read_dir(paths.jobs());
+    for folder in folders.into_iter().flatten().flatten() {
+        let id = folder
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        if !id.is_some_and(|id| open.contains(&id))
+            && let Err(error) = untrusted::remove_tree(&folder.path())
+        {
+            progress.warn(&error.to_string());
+        }
     }
 }
 

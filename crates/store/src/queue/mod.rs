@@ -333,6 +333,19 @@ impl Queue {
         Ok((self.select(&open, [now])?, self.select(&past, [])?))
     }
 
+    /// Returns the job of pull request `number` of `repository` that ended last.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
+    pub fn last_ended(&self, repository: &str, number: u64) -> Result<Option<Job>> {
+        let text = format!(
+            "{SELECT} WHERE repository = ?1 AND number = ?2 AND state NOT IN ('running', 'waiting', 'held')
+             ORDER BY ended DESC, id DESC LIMIT 1"
+        );
+        let found = self.select(&text, params![repository, signed(number)])?;
+        Ok(found.into_iter().next())
+    }
+
     /// Returns the number of jobs in each state.
     ///
     /// # Errors
