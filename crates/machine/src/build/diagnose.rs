@@ -61,7 +61,10 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
         disk_full: regex(
             r"No space left on device|Disk quota exceeded|Disk full\?|signal 7 \[Bus error\]",
         ),
-        killed: regex(r"fatal error: Killed signal|virtual memory exhausted|out of memory"),
+        // A program's own message, and not one that a command or a source line quotes.
+        killed: regex(
+            r"^(?:(?:\S*/)?[\w.+-]+: |LLVM ERROR: )?(?:(?:fatal )?error: |fatal: )?(?:Killed signal|virtual memory exhausted|out of memory)|terminated with signal 9 \[Killed\]",
+        ),
         cmake: regex(
             r"^CMake Error(?: at (?P<file>[^:]+):(?P<line>\d+))?(?: \([^)]*\))?:\s*(?P<message>.*)$",
         ),
@@ -336,6 +339,24 @@ mod tests {
         }
         let fault = find_in("cc1plus: out of memory allocating 65536 bytes");
         assert_eq!(fault.cause, Cause::Killed);
+    }
+
+    #[test]
+    fn commands_that_mention_an_error_are_not_errors() {
+        let fault = find_in(
+            "cc -DNO_MEMORY=\"fatal error: out of memory\" -c /w/src/a.c\n\
+             /w/src/a.c:7:1: error: expected ‘;’",
+        );
+        assert_eq!(fault.cause, Cause::Compile);
+        assert_eq!(fault.line, Some(7));
+        for text in [
+            "LLVM ERROR: out of memory",
+            "virtual memory exhausted: Cannot allocate memory",
+            "x86_64-linux-gnu-g++-12: fatal error: Killed signal terminated program cc1plus",
+            "collect2: fatal error: ld terminated with signal 9 [Killed]",
+        ] {
+            assert_eq!(find_in(text).cause, Cause::Killed, "{text}");
+        }
     }
 
     #[test]

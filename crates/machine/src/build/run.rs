@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use perfquilt_model::error::{Error, Result};
@@ -21,6 +21,12 @@ const GRACE: Duration = Duration::from_secs(20);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Lines kept in memory for the error message, half from the beginning and half from the end; the log has all.
 const KEPT_LINES: usize = 20_000;
+/// Bytes of these lines.
+const KEPT_BYTES: usize = 64 << 20;
+/// Bytes of a line; the rest of a longer one counts as further lines.
+const MAX_LINE: u64 = 1 << 20;
+/// Lines read ahead of the log.
+const LINES_AHEAD: usize = 1024;
 
 /// The log of one build.
 pub(crate) struct Log {
@@ -67,19 +73,26 @@ pub(crate) enum Line {
 #[derive(Default)]
 struct Lines {
     first: Vec<String>,
+    first_bytes: usize,
     last: VecDeque<String>,
+    last_bytes: usize,
 }
 
 impl Lines {
     fn push(&mut self, line: String) {
-        if self.first.len() < KEPT_LINES / 2 {
+        let fits =
+            self.first.len() < KEPT_LINES / 2 && self.first_bytes + line.len() <= KEPT_BYTES / 2;
+        if self.last.is_empty() && fits {
+            self.first_bytes += line.len();
             self.first.push(line);
             return;
         }
-        if self.last.len() == KEPT_LINES / 2 {
-            self.last.pop_front();
-        }
+        self.last_bytes += line.len();
         self.last.push_back(line);
+        while self.last.len() > KEPT_LINES / 2 || self.last_bytes > KEPT_BYTES / 2 {
+            let dropped = self.last.pop_front().unwrap_or_default();
+            self.last_bytes -= dropped.len();
+        }
     }
 
     fn into_vec(mut self) -> Vec<String> {
@@ -130,7 +143,7 @@ pub(crate) fn run_within(
         .stderr(Sink::Merged)
         .death_signal(DeathSignal::Terminate)
         .spawn()?;
-    let (sender, lines) = mpsc::channel();
+    let (sender, lines) = mpsc::sync_channel(LINES_AHEAD);
     if let Some(stream) = child.take_stdout() {
         read_lines(stream, sender);
     }
@@ -181,19 +194,22 @@ fn pump(
     take: &mut dyn FnMut(String) -> Result<()>,
 ) -> Result<ExitStatus> {
     let mut ended: Option<(ExitStatus, Instant)> = None;
+    let mut polled = Instant::now();
     loop {
         match lines.recv_timeout(POLL_INTERVAL) {
             Ok(line) => take(line)?,
-            Err(RecvTimeoutError::Timeout) => {
-                // A process it left running may hold the pipe open and is not waited for. On a busy machine
-                // the program's own last lines may arrive late.
-                match ended {
-                    None => ended = child.try_wait()?.map(|status| (status, Instant::now())),
-                    Some((status, at)) if at.elapsed() >= DRAIN_TIMEOUT => return Ok(status),
-                    Some(_) => {}
-                }
-            }
+            Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if polled.elapsed() >= POLL_INTERVAL {
+            polled = Instant::now();
+            // A process it left running may hold the pipe open, or write to it for ever, and is not waited for. On a
+            // busy machine the program's own last lines may arrive late.
+            match ended {
+                None => ended = child.try_wait()?.map(|status| (status, Instant::now())),
+                Some((status, at)) if at.elapsed() >= DRAIN_TIMEOUT => return Ok(status),
+                Some(_) => {}
+            }
         }
         check()?;
     }
@@ -204,11 +220,13 @@ fn pump(
     }
 }
 
-fn read_lines(stream: impl Read + Send + 'static, sender: Sender<String>) {
+fn read_lines(stream: impl Read + Send + 'static, sender: SyncSender<String>) {
     std::thread::spawn(move || {
         let mut reader = BufReader::new(stream);
         let mut bytes = Vec::new();
         while reader
+            .by_ref()
+            .take(MAX_LINE)
             .read_until(b'\n', &mut bytes)
             .is_ok_and(|read| read > 0)
         {
@@ -238,6 +256,43 @@ mod tests {
         assert_eq!(kept.len(), KEPT_LINES);
         assert_eq!(kept[0], "0");
         assert_eq!(kept[KEPT_LINES - 1], (3 * KEPT_LINES - 1).to_string());
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_the_length_of_lines() {
+        let mut lines = Lines::default();
+        let long = "x".repeat(KEPT_BYTES / 16);
+        for _ in 0..40 {
+            lines.push(long.clone());
+        }
+        lines.push("last".to_owned());
+        let kept = lines.into_vec();
+        assert!(kept.iter().map(String::len).sum::<usize>() <= KEPT_BYTES);
+        assert_eq!(kept.last().map(String::as_str), Some("last"));
+    }
+
+    #[test]
+    fn a_background_program_that_never_stops_writing_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = Log::create(&folder.path().join("log")).unwrap();
+        let script = "setsid sh -c 'touch on; while test -e on; do echo x; sleep 0.01; done' & \
+                      until test -e on; do sleep 0.01; done";
+        let command = Command::new("sh")
+            .args(["-c", script])
+            .directory(folder.path());
+        let ran = run(&command, &mut log, &mut |_| Line::Output).unwrap();
+        assert!(ran.success && ran.elapsed >= DRAIN_TIMEOUT);
+        std::fs::remove_file(folder.path().join("on")).unwrap();
+    }
+
+    #[test]
+    fn an_endless_line_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = Log::create(&folder.path().join("log")).unwrap();
+        let command = Command::new("head").args(["-c", "2500000", "/dev/zero"]);
+        let ran = run(&command, &mut log, &mut |_| Line::Output).unwrap();
+        let lengths: Vec<u64> = ran.output.iter().map(|line| line.len() as u64).collect();
+        assert_eq!(lengths, [MAX_LINE, MAX_LINE, 2_500_000 - 2 * MAX_LINE]);
     }
 
     #[test]
