@@ -30,7 +30,6 @@ pub(super) const KIND: AdapterKind = AdapterKind {
     check: |server| CommandServer::read(server).map(drop),
     adapter: |setup| {
         let commands = CommandServer::read(setup.server)?;
-        commands.check(&setup.server.settings)?;
         Ok(Box::new(CommandAdapter::new(
             commands,
             setup.bench_config.clone(),
@@ -83,6 +82,7 @@ impl CommandServer {
                 return Err(section.error(&["files", name], fault));
             }
         }
+        commands.check(section)?;
         Ok(commands)
     }
 

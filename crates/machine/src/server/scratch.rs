@@ -185,7 +185,7 @@ impl Scratch {
     pub fn fresh(&self) -> Result<PathBuf> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         // All names have the same length, because the length of a path can shift a server's heap.
-        let dir = self.path().join(format!("{number:04}"));
+        let dir = self.path().join(format!("{number:08}"));
         std::fs::create_dir(&dir).map_err(|e| Error::io("create", &dir, &e))?;
         Ok(dir)
     }

@@ -10,7 +10,9 @@ use perfquilt_model::error::{Error, Result};
 /// Seed of prepared data, which is the same for all points.
 const SEED: u64 = 1;
 /// Transactions generated at once.
-const BATCH: u64 = 4096;
+const BATCH: usize = 4096;
+/// Bytes of requests above which no further transaction is generated at once.
+const BATCH_BYTES: usize = 4 << 20;
 
 /// Runs every step as often as it says, in their order.
 pub(super) fn run_steps(
@@ -29,11 +31,12 @@ pub(super) fn run_steps(
     for (index, step) in steps.iter().enumerate() {
         let mut left = step.times;
         while left > 0 {
-            let batch = left.min(BATCH);
-            left -= batch;
             let [script] = &mut scripts;
             script.clear();
-            (0..batch).for_each(|_| generator.generate_one(index, script));
+            while left > 0 && script.transactions() < BATCH && script.size() < BATCH_BYTES {
+                generator.generate_one(index, script);
+                left -= 1;
+            }
             let transactions = 0..script.transactions();
             run(&mut connections, &scripts, transactions, pipeline)?;
         }

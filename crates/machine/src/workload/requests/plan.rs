@@ -252,6 +252,11 @@ impl Script {
         self.ends.len()
     }
 
+    /// Returns the number of bytes of all requests.
+    pub(super) fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Removes all transactions.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
