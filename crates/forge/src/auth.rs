@@ -48,7 +48,8 @@ impl Credentials {
                 }
             };
             let id = id.trim().to_owned();
-            if !id.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            // Client ids of older Apps have a point: `Iv1.8a61f9b3a7aba766`.
+            if !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.') {
                 return Err(Error::usage(
                     "PERFQUILT_APP_ID is not the id of a GitHub App",
                 ));
@@ -114,6 +115,9 @@ mod tests {
             ("GITHUB_TOKEN", "t"),
         ]);
         assert!(matches!(taken.unwrap(), Credentials::App { .. }));
+        for id in ["Iv1.8a61f9b3a7aba766", "Iv23liabcdefghijklmn"] {
+            of(&[("PERFQUILT_APP_ID", id), ("PERFQUILT_APP_KEY", "k")]).unwrap();
+        }
     }
 
     #[test]

@@ -152,11 +152,16 @@ impl Transport {
             }
             match retry::decide(&self.policy, &info, attempts, waited, jitter()) {
                 RetryDecision::Wait(wait) => {
-                    tracing::debug!(
-                        "cannot {} ({}), again in {wait:?}",
-                        request.purpose,
-                        failure_text(&failed)
-                    );
+                    let (purpose, why) = (request.purpose, failure_text(&failed));
+                    if attempts == 1 {
+                        let minutes = self.policy.max_total_wait.as_secs().div_ceil(60);
+                        tracing::warn!(
+                            "cannot {purpose}: {}: {why}; trying again for up to {minutes} min",
+                            self.host()
+                        );
+                    } else {
+                        tracing::debug!("cannot {purpose} ({why}), again in {wait:?}");
+                    }
                     tokio::time::sleep(wait).await;
                     waited += wait;
                 }
