@@ -63,6 +63,7 @@ fn machine_with_everything() -> Machine {
         "ninja",
         "pkg-config",
         "bwrap",
+        "git",
     ] {
         machine.script(program, "exit 0");
     }

@@ -165,7 +165,11 @@ fn need_of(word: &str, config: Option<&Config>) -> Option<Need> {
             recipes.any(|recipe| recipe.system == Some(BuildSystem::Cmake))
         }),
         "debian" => when(|config| config.upstream.release.iter().any(|r| r.debian.is_some())),
-        "git" => when(|config| config.upstream.release.iter().any(|r| r.git.is_some())),
+        // Without it, a series can be measured, but not edited, imported or rebased.
+        "git" => match when(|config| config.upstream.release.iter().any(|r| r.git.is_some())) {
+            Need::Required => Need::Required,
+            Need::Recommended | Need::Optional => Need::Recommended,
+        },
         "sysbench" => when(|config| has_workload(config, "sysbench")),
         "sql-bench" => when(|config| has_workload(config, "sql-bench")),
         "instructions" => when(|config| {
