@@ -72,6 +72,13 @@ impl Fork {
         self.git(&["commit", "-q", "-m", message]);
     }
 
+    /// Commits a file together with the index, whose modes may differ from those of the files.
+    fn commit_index(&self, message: &str, name: &str, content: &str) {
+        self.write(name, content);
+        self.git(&["add", name]);
+        self.git(&["commit", "-q", "-m", message]);
+    }
+
     /// Merges a branch, whose conflict in `name` is resolved as `content`.
     fn merge(&self, branch: &str, resolved: &[(&str, &str)]) {
         let merged = run_in(
@@ -465,6 +472,98 @@ fn folders_of_patches_for_each_release_and_another_series() {
     // Only `[upstream]` is needed until something is built.
     let err = space.fails(2, &["build"]);
     assert!(err.contains("section"), "{err}");
+}
+
+#[test]
+fn a_source_that_is_cut_off_is_refused() {
+    let fork = Fork::new(&[("a", text(&[])), ("b", text(&[]))]);
+    fork.commit("One", "a", &text(&[(10, "one\n")]));
+    fork.write("b", &text(&[(10, "two\n"), (40, "two\n")]));
+    fork.commit("Two", "a", &text(&[(10, "one\n"), (40, "two\n")]));
+    let mails = fork.git(&["format-patch", "--stdout", "base..main"]);
+    let last = fork.git(&["format-patch", "--stdout", "main~1..main"]);
+    let release = fork.checkout("base");
+    fork.git(&["reset", "-q", "--hard", "main"]);
+    let space = keeper(&[("1.0", release.path())]);
+    for (mark, whole_line) in [
+        ("diff --git a/b b/b", false),
+        ("diff --git a/b b/b\n", true),
+        ("--- a/b", false),
+        ("--- a/b\n", true),
+        ("+++ b/b", false),
+        ("+++ b/b\n", true),
+        ("\n@", false),
+        ("\n@@ -37,7 +3", false),
+    ] {
+        let what = if whole_line {
+            "the patch ends after this line, in the middle of a diff"
+        } else {
+            "the patch ends in the middle of this line"
+        };
+        let end = |text: &str| text.rfind(mark).unwrap() + mark.len();
+        space.write("cut.mbx", &mails[..end(&mails)]);
+        let err = space.fails(3, &["import", "cut.mbx"]);
+        assert!(err.contains("error: 0002-two.patch:"), "{mark:?}: {err}");
+        assert!(err.contains(what), "{mark:?}: {err}");
+        assert!(
+            err.contains("  in the mails of cut.mbx\n"),
+            "{mark:?}: {err}"
+        );
+        assert!(
+            err.contains("hint: was the rest cut off?"),
+            "{mark:?}: {err}"
+        );
+        // The same patch in a folder.
+        space.write("cut/1.patch", &last[..end(&last)]);
+        let err = space.fails(3, &["import", "cut"]);
+        assert!(err.contains(what), "{mark:?}: {err}");
+    }
+    // Lines that the counts of the last hunk leave out, and names without a hunk in the middle.
+    let signature = last.rfind("-- \n").unwrap();
+    space.write("cut/1.patch", format!("{}+three\n", &last[..signature]));
+    let err = space.fails(3, &["import", "cut"]);
+    assert!(err.contains("this line is ignored"), "{err}");
+    let second = last.find("diff --git a/b b/b").unwrap();
+    let names = last[..second].find("@@ -").unwrap();
+    space.write("cut/1.patch", [&last[..names], &last[second..]].concat());
+    let err = space.fails(3, &["import", "cut"]);
+    assert!(err.contains("no hunk follows these file names"), "{err}");
+    assert_eq!(space.read("series"), "");
+    // Only the signature is cut, and text follows the last hunk.
+    space.write("cut.mbx", &mails[..mails.rfind("-- \n").unwrap() + 5]);
+    space.ok(&["import", "--dry-run", "cut.mbx"]);
+    let one = &mails[..mails.find("\nFrom ").unwrap()];
+    let one = &one[..one.rfind("-- \n").unwrap()];
+    space.write("cut/1.patch", format!("{one}\nThe reason:\n- it is faster"));
+    space.ok(&["import", "--dry-run", "cut"]);
+    space.write("cut.mbx", &mails);
+    space.ok(&["import", "cut.mbx"]);
+}
+
+#[test]
+fn patches_without_hunks_are_imported() {
+    let fork = Fork::new(&[
+        ("a", text(&[])),
+        ("b", text(&[])),
+        ("image", "\0one\n".to_owned()),
+    ]);
+    fork.git(&["update-index", "--chmod=+x", "b"]);
+    fork.git(&["commit", "-q", "-m", "Mode"]);
+    fork.git(&["mv", "a", "c"]);
+    fork.git(&["commit", "-q", "-m", "Rename"]);
+    fork.commit_index("Binary", "image", "\0two\n");
+    fork.commit_index("Empty file", "empty", "");
+    fork.git(&["commit", "-q", "--allow-empty", "-m", "Nothing"]);
+    let options = ["format-patch", "--stdout", "--binary", "--always"];
+    let mails = fork.git(&[&options[..], &["base..HEAD"]].concat());
+    let release = fork.checkout("base");
+    let space = keeper(&[("1.0", release.path())]);
+    space.write("whole.mbx", &mails);
+    let report = json(&space, &["import", "--dry-run", "whole.mbx", "--json"]);
+    let patches = report["imported"][0]["patches"].as_array();
+    assert_eq!(patches.map(Vec::len), Some(4), "{report}");
+    let notes = report["imported"][0]["notes"].to_string();
+    assert!(notes.contains("has no patch: "), "{notes}");
 }
 
 #[test]

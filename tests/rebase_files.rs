@@ -396,6 +396,9 @@ fn folders_and_branches_that_cannot_be_are_refused() {
         ("series", "series is a file"),
         (".perfquilt/z", "keeps its state"),
         ("two/patches", "in a release's tree"),
+        ("bench-config", "perfquilt has its configuration in"),
+        ("bench-config/2.0", "perfquilt has its configuration in"),
+        (".pc/patches", "quilt keeps its state in"),
     ] {
         let err = space.fails(2, &["rebase", "2.0", "--write", "--into", into]);
         assert!(err.contains(why), "{err}");
@@ -411,6 +414,135 @@ fn folders_and_branches_that_cannot_be_are_refused() {
         let expected = format!("there is a branch {there}, and git has no");
         assert!(err.contains(&expected), "{err}");
     }
+}
+
+#[test]
+fn a_series_is_not_written_over_that_of_another_release() {
+    let space = moved_down();
+    let release = |version: &str, rest: &str| {
+        format!("[[upstream.release]]\nversion = \"{version}\"\ndirectory = {rest}\n")
+    };
+    let two = release("2.0", "\"two\"");
+    let three = release("3.0", "\"two\"\npatches = \"kept/3\"");
+    space.configure(&[release("1.0", "\"up\""), two.clone(), three.clone()].concat());
+    space.write("kept/3/series", "");
+    // The series of a release that the configuration names no more.
+    space.write("old/series", "");
+    let patch = space.read("patches/a.patch");
+    space.patch("sub/b.patch", patch.replace("patched 10", "patched 11"));
+    space.write("series", "a.patch\n");
+    commit_all(&space);
+    for (into, why) in [
+        ("patches", "error: patches has the series of srv-1.0\n"),
+        ("./patches/", "error: patches has the series of srv-1.0\n"),
+        ("kept/3", "error: kept/3 has the series of srv-3.0\n"),
+        ("kept", "kept has the series of srv-3.0 in it, in kept/3"),
+        (
+            "kept/3/2",
+            "kept/3/2 would mix with the series of srv-3.0, in kept/3",
+        ),
+        ("old", "error: old has a series already\n"),
+    ] {
+        let err = space.fails(2, &["rebase", "2.0", "--write", "--into", into]);
+        assert!(err.contains(why), "{into}: {err}");
+        let hint = "hint: `--into patches/2.0` names a free folder\n";
+        assert!(err.contains(hint), "{into}: {err}");
+        let arguments = [
+            "rebase", "2.0", "--write", "--output", "out", "--into", into,
+        ];
+        space.fails(2, &arguments);
+        assert!(!space.path("out").exists());
+    }
+    assert_eq!(git(&space, &["branch", "--list"]).trim(), "* main");
+    space.ok(&["rebase", "2.0", "--write", "--into", "patches/2.0"]);
+    git(&space, &["branch", "-D", "rebase/srv-2.0"]);
+    // A folder in which the series has patches of its own.
+    space.write("series", "a.patch\nsub/b.patch\n");
+    space.write(
+        "patches/sub/b.patch",
+        patch
+            .replace("line 10", "line 20")
+            .replace("patched 10", "patched 20")
+            .replace("@@ -7,7 +7,7 @@", "@@ -17,7 +17,7 @@")
+            .replace(
+                " line 7\n line 8\n line 9\n",
+                " line 17\n line 18\n line 19\n",
+            )
+            .replace(
+                " line 11\n line 12\n line 13\n",
+                " line 21\n line 22\n line 23\n",
+            ),
+    );
+    commit_all(&space);
+    let arguments = ["rebase", "2.0", "--write", "--into", "patches/sub"];
+    let err = space.fails(2, &arguments);
+    assert!(
+        err.contains("patches/sub would mix with the series of srv-1.0"),
+        "{err}"
+    );
+    // The configuration may be wrong, too.
+    let wrong = release("2.0", "\"two\"\npatches = \"patches\"");
+    space.configure(&[release("1.0", "\"up\""), wrong, three.clone()].concat());
+    let err = space.fails(2, &["rebase", "2.0", "--write"]);
+    assert!(err.contains("patches has the series of srv-1.0"), "{err}");
+    assert!(
+        err.contains("hint: correct `patches` of release 2.0"),
+        "{err}"
+    );
+    // A series in its release's own folder may move there.
+    let own = release("1.0", "\"up\"\npatches = \"own\"");
+    space.configure(&[own, two, three].concat());
+    space.write("own/a.patch", patch);
+    space.write("own/series", "a.patch\n");
+    commit_all(&space);
+    let arguments = [
+        "rebase", "2.0", "--write", "--into", "own", "--branch", "own",
+    ];
+    space.ok(&arguments);
+    let moved = git(&space, &["show", "own:own/a.patch"]);
+    assert!(moved.contains(" line 7\n"), "{moved}");
+}
+
+#[test]
+fn only_perfquilts_own_branch_is_to_be_removed() {
+    let space = moved_down();
+    commit_all(&space);
+    git(&space, &["branch", "mine"]);
+    let write = ["rebase", "2.0", "--write"];
+    let err = space.fails(2, &[&write[..], &["--branch", "mine"]].concat());
+    let expected = "there is a branch mine already\nhint: --branch NAME takes another name\n";
+    assert!(err.contains(expected), "{err}");
+    space.ok(&write);
+    let err = space.fails(2, &write);
+    let expected = "hint: `git branch -D rebase/srv-2.0` removes it; --branch NAME takes";
+    assert!(err.contains(expected), "{err}");
+}
+
+#[test]
+fn the_report_names_the_open_conflict() {
+    let space = deleted_upstream();
+    let dir = resolve(&space, 1);
+    let (code, out, err) = space.run(&["rebase", "2.0"]);
+    assert_eq!(code, 3, "{err}");
+    let folder = "[WS]/.perfquilt/rebase/2.0-1";
+    let next = format!("next: cd {folder}\n      perfquilt rebase 2.0 --continue\n");
+    assert!(out.ends_with(&next), "{out}");
+    let hint = format!(
+        "hint: a conflict is open: `cd {folder}`, resolve and commit it, then `perfquilt rebase 2.0 --continue`"
+    );
+    assert!(err.contains(&hint), "{err}");
+    let err = space.fails(3, &["rebase", "2.0", "--write"]);
+    assert!(err.contains(&hint) && err.contains("; --hold"), "{err}");
+    // Without its worktree, it can only be opened again.
+    std::fs::remove_dir_all(&dir).unwrap();
+    let (_, out, _) = space.run(&["rebase", "2.0"]);
+    let next = "next: perfquilt rebase 2.0 --resolve 1\n";
+    assert!(out.ends_with(next), "{out}");
+    assert_eq!(resolve(&space, 1), dir);
+    space.ok(&["rebase", "2.0", "--abort"]);
+    let (_, out, err) = space.run(&["rebase", "2.0"]);
+    assert!(out.ends_with(next), "{out}");
+    assert!(err.contains("--resolve 1` opens the first"), "{err}");
 }
 
 /// Whenever it is killed, the branch is there with all of it or not at all, nothing else is touched,

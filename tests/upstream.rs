@@ -129,10 +129,12 @@ fn wrong_digests_and_files_are_refused() {
     assert!(error.contains("x.tar.gz fails its sha256"), "{error}");
     assert!(error.contains(&format!("found    {digest}")), "{error}");
     use_tarball(&space, "x.tar.gz", "12");
+    let error = space.fails(2, &["upstream", "list"]);
     assert!(
-        space
-            .fails(2, &["upstream", "fetch"])
-            .contains("64 hexadecimal digits")
+        error.starts_with(
+            "error: bench-config/perfquilt.toml:4: release 1.0: sha256 must be 64 hexadecimal digits"
+        ),
+        "{error}"
     );
     use_tarball(&space, "y.tar.gz", &digest);
     assert!(
@@ -246,6 +248,88 @@ fn a_copy_takes_the_place_of_the_download() {
     record("srv_1.0.orig.tar.gz", &digest);
     space.ok(&["upstream", "fetch", "--from", "copy.tar.gz", "-q"]);
     space.ok(&["upstream", "verify", "-q"]);
+}
+
+/// A release that fails hides neither the results nor the errors of the others.
+#[test]
+fn every_release_has_its_result() {
+    let space = Space::bare(&format!(
+        "release = [{{ version = \"1.0\", directory = \"nowhere\" }}, {{ version = \"2.0\", directory = \"up\" }}, \
+         {{ version = \"3.0\", tarball = {{ url = \"gone.tar\", sha256 = \"{}\" }} }}, \
+         {{ version = \"4.0\", directory = \"other\" }}]\n",
+        "0".repeat(64)
+    ));
+    sample(&space, "up");
+    sample(&space, "other");
+    let (code, out, err) = space.run(&["upstream", "fetch", "--all", "-q"]);
+    assert_eq!(code, 2, "{err}");
+    let names = |out: &str| -> Vec<String> {
+        let words = out.lines().filter_map(|line| line.split(' ').next());
+        words.map(str::to_owned).collect()
+    };
+    assert_eq!(names(&out), ["srv-2.0", "srv-4.0"]);
+    for fault in ["nowhere is not a folder", "there is no file gone.tar"] {
+        assert!(err.contains(&format!("{fault}\n")), "{fault}: {err}");
+    }
+    let (code, out, _) = space.run(&["upstream", "fetch", "3.0", "4.0", "--json", "-q"]);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &json["releases"][0]["version"]), (2, &"4.0".into()));
+    space.write("up/src/main.c", "int main(void) { return 2; }\n");
+    let (code, out, err) = space.run(&["upstream", "verify", "-q"]);
+    assert_eq!(
+        (code, names(&out)),
+        (2, vec!["srv-4.0".to_owned()]),
+        "{err}"
+    );
+    assert!(err.contains("srv-2.0 differs from the lock file"), "{err}");
+    // Alone, an error is all there is.
+    let (code, out, _) = space.run(&["upstream", "fetch", "3.0", "--json", "-q"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+}
+
+/// The hint of a changed file says how to get the right one, which nobody else has if it is the user's own.
+#[test]
+fn a_changed_file_is_to_be_restored_or_fetched() {
+    let space = Space::bare("");
+    sample(&space, "top");
+    let digest = tarball(&space, "top", "x.tar.gz", "-czf");
+    let address = serve(std::fs::read(space.path("x.tar.gz")).unwrap());
+    use_tarball(&space, "x.tar.gz", &digest);
+    space.ok(&["upstream", "fetch", "-q"]);
+    space.write("x.tar.gz", "another file");
+    let error = space.fails(2, &["upstream", "verify"]);
+    assert!(
+        error.contains("x.tar.gz is not the file that was recorded")
+            && error.contains("hint: restore the file; if the new one is right, correct `sha256`"),
+        "{error}"
+    );
+    assert!(!error.contains("remove"), "{error}");
+    use_tarball(&space, &format!("{address}/x.tar.gz"), &digest);
+    std::fs::remove_dir_all(space.path(".perfquilt")).unwrap();
+    space.ok(&["upstream", "fetch", "-q"]);
+    let download = format!("cache/perfquilt/downloads/{}/x.tar.gz", &digest[..16]);
+    space.write(&download, "damaged");
+    let error = space.fails(2, &["upstream", "verify"]);
+    assert!(error.contains("hint: remove it and fetch again"), "{error}");
+}
+
+#[test]
+fn a_directory_is_read_once() {
+    let space = Space::new();
+    sample(&space, "up");
+    let (code, _, err) = space.run(&["upstream", "fetch"]);
+    assert_eq!(
+        (code, err.matches("importing srv-1.0").count()),
+        (0, 1),
+        "{err}"
+    );
+    // Later, it is compared with what was recorded.
+    let (code, _, err) = space.run(&["upstream", "fetch"]);
+    assert_eq!(
+        (code, err.matches("importing srv-1.0").count()),
+        (0, 1),
+        "{err}"
+    );
 }
 
 #[test]
@@ -645,7 +729,12 @@ fn list_says_how_far_each_release_is() {
     assert_eq!(json["releases"][0]["imported"], true);
     assert_eq!(json["releases"][1]["tree"], serde_json::Value::Null);
     let error = space.fails(2, &["upstream", "fetch", "2.0"]);
-    assert!(error.contains("is not a folder"), "{error}");
+    assert!(
+        error.contains(
+            "error: bench-config/perfquilt.toml:4: [WS]/nowhere is not a folder\nhint: correct `directory`"
+        ),
+        "{error}"
+    );
     let error = space.fails(2, &["upstream", "fetch", "3.0"]);
     assert!(error.contains("hint: there are: 1.0, 2.0"), "{error}");
     space.write("bench-config/upstream.lock", "nonsense");

@@ -7,7 +7,7 @@ use super::Context;
 use super::output::{counted, shown};
 use super::plain::plain;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_patches::lint::{self, Severity};
+use perfquilt_patches::lint::{self, LintReport, Severity};
 
 /// Check the series and its patches; exit with 3 on errors
 #[derive(Debug, Args)]
@@ -16,7 +16,7 @@ use perfquilt_patches::lint::{self, Severity};
   perfquilt lint --fix                  write patches in canonical form
   perfquilt lint --strict               in a workflow that warnings should fail")]
 pub struct Lint {
-    /// Treat warnings as errors
+    /// Fail on warnings, and when the patches could not be applied
     #[arg(long)]
     strict: bool,
     /// Fix the form of patches and series, without changing what any patch does
@@ -27,7 +27,8 @@ pub struct Lint {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when there are errors.
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when there are errors; with `--strict`, also when there are
+/// warnings, or when the patches could not be applied.
 pub fn run(context: &Context, args: &Lint) -> Result<()> {
     let ws = context.workspace()?;
     let fixed = if args.fix {
@@ -35,7 +36,11 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
     } else {
         lint::FixResult::default()
     };
-    let findings = lint::lint(&ws, context.output.progress())?;
+    let LintReport {
+        findings,
+        applied,
+        not_fetched,
+    } = lint::lint(&ws, context.output.progress())?;
     let count = |severity| findings.iter().filter(|f| f.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     if context.output.json() {
@@ -57,6 +62,7 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
             "errors": errors,
             "warnings": warnings,
             "findings": list,
+            "applied": applied,
             "fixed": fixed.files,
             "kept": fixed.kept.as_deref().map(shown),
         }))?;
@@ -85,8 +91,18 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
                 text.push_str(&format!("  hint: {}\n", plain(hint)));
             }
         }
-        if findings.is_empty() {
-            text.push_str("no problems found\n");
+        let unchecked = not_fetched.as_deref().map(unchecked);
+        match (findings.is_empty(), unchecked) {
+            (true, None) => text.push_str("no problems found\n"),
+            (true, Some(unchecked)) => text.push_str(&format!(
+                "no problems found in the files; whether they apply {}\n  hint: {FETCH}\n",
+                plain(&unchecked)
+            )),
+            (false, Some(unchecked)) => text.push_str(&format!(
+                "whether the patches apply {}\n  hint: {FETCH}\n",
+                plain(&unchecked)
+            )),
+            (false, None) => {}
         }
         context.output.print(&text)?;
     }
@@ -97,5 +113,19 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
             counted(warnings, "warning", "warnings")
         )));
     }
-    Ok(())
+    match not_fetched {
+        Some(release) if args.strict => {
+            let fault = format!("whether the patches apply {}", unchecked(&release));
+            Err(Error::series(fault).hint(FETCH))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The hint when the patches could not be applied.
+const FETCH: &str = "`perfquilt upstream fetch` fetches it";
+
+/// Returns why lint did not apply the patches, as the end of a sentence.
+fn unchecked(release: &str) -> String {
+    format!("was not checked: {release} is not fetched")
 }

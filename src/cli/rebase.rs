@@ -268,8 +268,8 @@ fn require_decisions(report: &Report) -> Result<()> {
         counted(report.decisions, "decision", "decisions"),
         report.untested()
     ));
-    Err(match report.next.first() {
-        Some(command) => error.hint(format!("`{command}` opens the first")),
+    Err(match rebase::decision_hint(report) {
+        Some(hint) => error.hint(hint),
         None => error,
     })
 }

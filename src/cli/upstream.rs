@@ -7,8 +7,9 @@ use serde_json::json;
 
 use super::Context;
 use super::output::cut;
-use perfquilt_model::error::{Error, Result};
-use perfquilt_patches::upstream;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_patches::upstream::{self, Release, VerifiedRelease};
+use perfquilt_system::process::check_interrupted;
 
 /// List, fetch and verify releases
 #[derive(Debug, Subcommand)]
@@ -119,10 +120,22 @@ fn fetch(context: &Context, versions: Vec<String>, all: bool, from: Option<&Path
     } else {
         versions.into_iter().map(Some).collect()
     };
-    let mut fetched = Vec::new();
+    let (mut fetched, mut failed) = (Vec::new(), Vec::new());
     for version in wanted {
-        fetched.push(upstream::fetch(&ws, version.as_deref(), progress)?);
+        check_interrupted()?;
+        match upstream::fetch(&ws, version.as_deref(), progress) {
+            Ok(release) => fetched.push(release),
+            Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+            Err(error) => failed.push(error),
+        }
     }
+    if !fetched.is_empty() || failed.is_empty() {
+        show_fetched(context, &fetched)?;
+    }
+    report_failures(context, failed)
+}
+
+fn show_fetched(context: &Context, fetched: &[Release]) -> Result<()> {
     if context.output.json() {
         let list: Vec<_> = fetched
             .iter()
@@ -149,7 +162,29 @@ fn fetch(context: &Context, versions: Vec<String>, all: bool, from: Option<&Path
 
 fn verify(context: &Context, versions: &[String]) -> Result<()> {
     let ws = context.workspace()?;
-    let verified = upstream::verify(&ws, versions, context.output.progress())?;
+    let (mut verified, mut failed) = (Vec::new(), Vec::new());
+    for result in upstream::verify(&ws, versions, context.output.progress())? {
+        match result {
+            Ok(one) => verified.push(one),
+            Err(error) => failed.push(error),
+        }
+    }
+    if !verified.is_empty() || failed.is_empty() {
+        show_verified(context, &verified)?;
+    }
+    report_failures(context, failed)
+}
+
+/// Prints the errors of all releases; the first one's kind decides the exit code.
+fn report_failures(context: &Context, mut failed: Vec<Error>) -> Result<()> {
+    // The program ends with the kind of the error that is returned, the last one.
+    if failed.last().map(Error::kind) != failed.first().map(Error::kind) {
+        failed.rotate_left(1);
+    }
+    context.output.errors(failed)
+}
+
+fn show_verified(context: &Context, verified: &[VerifiedRelease]) -> Result<()> {
     if context.output.json() {
         let list: Vec<_> = verified
             .iter()

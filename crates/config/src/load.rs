@@ -90,6 +90,11 @@ impl Config {
             })
     }
 
+    /// Returns the name of the release `version`, such as `mariadb-10.11.18`.
+    pub fn release_name(&self, version: &str) -> String {
+        format!("{}-{version}", self.upstream.name)
+    }
+
     /// Returns the paths of the series for a release: its own folder, if it has one, or else those of `[series]`.
     ///
     /// # Errors
@@ -277,6 +282,31 @@ transactions = 10
         let (line, message) = refused(&twice);
         assert_eq!(line, Some(11), "{message}");
         assert!(message.contains("twice"), "{message}");
+    }
+
+    #[test]
+    fn a_digest_is_checked_before_it_is_used() {
+        let digits = "0aF9".repeat(16);
+        let other = digits.replacen('0', "g", 1);
+        for (digest, fine) in [
+            (digits.as_str(), true),
+            ("zz", false),
+            ("", false),
+            (&digits[1..], false),
+            (other.as_str(), false),
+        ] {
+            let tarball =
+                format!("[upstream.release.tarball]\nurl = \"x.tar\"\nsha256 = \"{digest}\"\n");
+            let config = GOOD.replace("directory = \"upstream\"\n", &tarball);
+            if fine {
+                load(&config, WORKLOAD).unwrap();
+                continue;
+            }
+            let (line, message) = refused(&config);
+            assert_eq!(line, line_of(&config, "sha256"), "{message}");
+            assert!(message.contains("64 hexadecimal digits"), "{message}");
+            assert!(message.contains("`sha256sum FILE` prints it"), "{message}");
+        }
     }
 
     #[test]

@@ -98,6 +98,21 @@ impl Default for SeriesFiles {
     }
 }
 
+impl TarballSource {
+    /// Checks the digest of the release `version`, the `place`-th of the document.
+    fn check(&self, version: &str, place: &str, document: &Document) -> Result<()> {
+        let digest = &self.sha256;
+        if digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Ok(());
+        }
+        let fault =
+            format!("release {version}: sha256 must be 64 hexadecimal digits, not {digest:?}");
+        Err(document
+            .error(&["upstream", "release", place, "tarball", "sha256"], fault)
+            .hint("`sha256sum FILE` prints it"))
+    }
+}
+
 impl Upstream {
     pub(super) fn check(&self, document: &Document) -> Result<()> {
         for (index, release) in self.release.iter().enumerate() {
@@ -122,6 +137,9 @@ impl Upstream {
                 return complain(format!(
                     "release {version} needs exactly one of debian, tarball, git and directory"
                 ));
+            }
+            if let Some(tarball) = &release.tarball {
+                tarball.check(version, &place, document)?;
             }
             if !release.copies.is_empty() && (release.git.is_some() || release.directory.is_some())
             {

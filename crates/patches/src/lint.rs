@@ -43,19 +43,33 @@ pub struct Finding {
     pub error: Error,
 }
 
-/// Checks `series`, every patch and, if the release is imported, whether the patches apply.
+/// The result of [`lint`].
+#[derive(Debug, Clone, Default)]
+pub struct LintReport {
+    /// The problems, errors first.
+    pub findings: Vec<Finding>,
+    /// Whether lint applied the patches. It does not if the series has other errors, or the release is not fetched.
+    pub applied: bool,
+    /// The name of the release if it is not fetched, so that no patch could be applied to it.
+    pub not_fetched: Option<String>,
+}
+
+/// Checks `series`, every patch and, if the release is fetched, whether the patches apply.
 ///
 /// # Errors
 /// [`Kind::Usage`] when the configuration is wrong, [`Kind::Internal`] when the object store is
 /// damaged. Faults of the series are findings, not errors.
-pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<Vec<Finding>> {
+pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<LintReport> {
     let survey = match survey(ws, None) {
         Ok(survey) => survey,
         Err(error) if error.kind() == Kind::Series => {
-            return Ok(vec![Finding {
-                severity: Severity::Error,
-                error,
-            }]);
+            return Ok(LintReport {
+                findings: vec![Finding {
+                    severity: Severity::Error,
+                    error,
+                }],
+                ..LintReport::default()
+            });
         }
         Err(error) => return Err(error),
     };
@@ -82,6 +96,9 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<Vec<Finding>> {
         find(Severity::Warning, error);
     }
     for patch in series.patches() {
+        if let Some(error) = patch.cut_off_error() {
+            find(Severity::Error, error);
+        }
         for error in patch_warnings(patch) {
             find(Severity::Warning, error);
         }
@@ -90,11 +107,15 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<Vec<Finding>> {
     for error in same_content(&location, &series)? {
         find(Severity::Warning, error);
     }
-    if !imported(ws)? {
-        progress.note(
-            "the release is not imported, so lint did not check whether the patches apply; `perfquilt upstream fetch` imports it",
-        );
+    let mut applied = false;
+    let mut not_fetched = None;
+    if series.patches().is_empty() && sound {
+        applied = true;
+    } else if !imported(ws)? {
+        let current = &ws.config.upstream.current;
+        not_fetched = Some(ws.config.release_name(current));
     } else if sound {
+        applied = true;
         // After other faults, this would only report consequential errors.
         let release = upstream::ensure(ws, None, progress)?;
         match stack::apply(ws, &release, &series) {
@@ -127,7 +148,11 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<Vec<Finding>> {
         }
     }
     findings.sort_by_key(|finding| finding.severity);
-    Ok(findings)
+    Ok(LintReport {
+        findings,
+        applied,
+        not_fetched,
+    })
 }
 
 /// Whether the current release is available without network access.
@@ -254,7 +279,18 @@ fn quirks(file: &SeriesFile, shown: &str) -> Vec<Error> {
 }
 
 fn patch_warnings(patch: &Patch) -> Vec<Error> {
+    if patch.files.is_empty() {
+        let empty = Error::series("the patch is empty").at(&patch.shown, None);
+        return vec![empty.hint("take it out of the series")];
+    }
     let mut found = Vec::new();
+    found.extend(patch.stray.first().map(|&line| patch.ignored(line)));
+    let cut = patch.cut_off.map(|cut| cut.line);
+    let names = patch
+        .without_hunks
+        .first()
+        .filter(|&&line| cut.is_none_or(|cut| cut > line + 1));
+    found.extend(names.map(|&line| patch.no_hunk(line)));
     let mut warn = |line: Option<usize>, what: String, hint: &str| {
         found.push(
             Error::series(what)
@@ -262,21 +298,6 @@ fn patch_warnings(patch: &Patch) -> Vec<Error> {
                 .hint(hint.to_owned()),
         );
     };
-    if patch.files.is_empty() {
-        warn(
-            None,
-            "the patch is empty".to_owned(),
-            "take it out of the series",
-        );
-        return found;
-    }
-    if let Some(first) = patch.stray.first() {
-        warn(
-            Some(*first),
-            "this line is ignored, although it looks like a part of the hunk before".to_owned(),
-            "check the counts in the hunk's `@@` line",
-        );
-    }
     if let Some(first) = patch.without_content.first() {
         warn(
             Some(*first),

@@ -97,7 +97,7 @@ impl CommitsHere {
             return Err(Error::usage("good and bad are the same commit"));
         }
         Ok(CommitsHere {
-            release: format!("{}-{}", ws.config.upstream.name, source.version),
+            release: ws.config.release_name(&source.version),
             states,
         })
     }

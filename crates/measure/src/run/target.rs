@@ -144,11 +144,10 @@ impl Target {
     fn folder(ws: &Workspace, dir: &Path, binary: &str) -> Result<Self> {
         let absolute = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
         let built = elsewhere(&absolute, binary)?;
-        let upstream = &ws.config.upstream;
         Ok(Target {
             label: dir.display().to_string(),
             recipe: None,
-            release: format!("{}-{}", upstream.name, upstream.current),
+            release: ws.config.release_name(&ws.config.upstream.current),
             // Data of another server may not be compatible.
             data: format!("elsewhere-{}", &built.identity[..16]),
             base: absolute,

@@ -20,10 +20,9 @@ const PLACES: [&str; 3] = ["", "debian/patches", "patches"];
 pub(super) fn folders_of_releases(ws: &Workspace, source: &Path) -> Result<Vec<(String, PathBuf)>> {
     let releases = ws.config.upstream.release.iter();
     let found = releases.filter_map(|release| {
-        let name = &ws.config.upstream.name;
         let names = [
             release.version.clone(),
-            format!("{name}-{}", release.version),
+            ws.config.release_name(&release.version),
         ];
         let folder = names
             .iter()

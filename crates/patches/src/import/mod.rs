@@ -104,8 +104,8 @@ struct Source {
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a source that cannot be read, or when the release has a
-/// series already; [`Kind::Series`](perfquilt_model::error::Kind::Series) when the patches do not apply, or make other
-/// files than the source has.
+/// series already; [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch is cut off, when the patches do
+/// not apply, or make other files than the source has.
 pub fn import(
     ws: &Workspace,
     request: &ImportRequest,
@@ -201,7 +201,14 @@ fn plan(
     let mut patches = Vec::new();
     for (entry, patch) in file.entries().iter().zip(&source.patches) {
         let bytes = decompress(&entry.name, patch.bytes.clone(), &entry.name)?;
-        patches.push(Patch::parse(entry, &entry.name, &bytes)?);
+        let patch = Patch::parse(entry, &entry.name, &bytes)?;
+        // What the patches of commits do is compared with the commits' trees.
+        if source.base.is_none() {
+            patch
+                .check_complete()
+                .map_err(|error| error.details([format!("in {}", source.kind)]))?;
+        }
+        patches.push(patch);
     }
     let series = Series::assemble(file, patches);
     let fuzz = ws.config.series.fuzz;

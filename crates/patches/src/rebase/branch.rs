@@ -56,11 +56,9 @@ pub(super) fn write_branch(
         .map(through)
         .collect::<Result<BTreeSet<_>>>()?;
     refuse_uncommitted(&git, &head, &sources, files.keys())?;
-    let branch = options
-        .branch
-        .clone()
-        .unwrap_or_else(|| format!("rebase/{}", rebased.to.name));
-    refuse_branch(&git, &branch)?;
+    let default = format!("rebase/{}", rebased.to.name);
+    let branch = options.branch.clone().unwrap_or_else(|| default.clone());
+    refuse_branch(&git, &branch, &default)?;
     let folder = tempfile::tempdir().map_err(|e| Error::io("create", &std::env::temp_dir(), &e))?;
     let own = git.with_index(&folder.path().join("index"));
     own.ok(&["read-tree", &head])?;
@@ -180,8 +178,8 @@ fn refuse_uncommitted<'a>(
     .hint("commit them first, so that the old patches can be restored"))
 }
 
-/// Refuses a name that no branch can have, or that a branch has.
-fn refuse_branch(git: &Git, branch: &str) -> Result<()> {
+/// Refuses a name that no branch can have, or that a branch has. `default` is perfquilt's own name for the branch.
+fn refuse_branch(git: &Git, branch: &str, default: &str) -> Result<()> {
     let another = "--branch NAME takes another name";
     let checked = git.run(&["check-ref-format", "--branch", branch])?;
     // It also takes `@{-1}` for the branch before.
@@ -195,12 +193,13 @@ fn refuse_branch(git: &Git, branch: &str) -> Result<()> {
         Ok(found.success())
     };
     if exists(branch)? {
-        return Err(
-            Error::usage(format!("there is a branch {branch} already")).hint(format!(
-                "`git branch -D {}` removes it; {another}",
-                quoted(branch)
-            )),
-        );
+        // Under any other name, the branch may be the user's own work.
+        let hint = if branch == default {
+            format!("`git branch -D {}` removes it; {another}", quoted(branch))
+        } else {
+            another.to_owned()
+        };
+        return Err(Error::usage(format!("there is a branch {branch} already")).hint(hint));
     }
     let beside = |other: &str| {
         let message = format!("there is a branch {other}, and git has no {branch} beside it");

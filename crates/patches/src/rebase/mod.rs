@@ -36,7 +36,7 @@ use crate::upstream::{self, Objects, Release};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
-use perfquilt_system::process::check_interrupted;
+use perfquilt_system::process::{check_interrupted, quoted};
 
 use mover::Mover;
 
@@ -81,8 +81,6 @@ pub struct PatchStep {
     pub new_after: String,
     /// The commit of the new tree before the patch.
     pub parent: String,
-    /// Whether the patch is held: left out of both stacks because it needs a decision.
-    pub held: bool,
 }
 
 /// Moves the series in the object store and reports on it.
@@ -159,6 +157,15 @@ pub fn rebase(
         next: Vec::new(),
     };
     conclude(&mut report, request);
+    // `--continue` and `--abort` report a damaged record of an open conflict.
+    if let Ok(Some(open)) = resolve::opened(ws)
+        && open.version == target.version
+        && open.directory.is_dir()
+    {
+        let folder = quoted(&open.directory.to_string_lossy());
+        let command = command(&report, request);
+        report.next = vec![format!("cd {folder}"), format!("{command} --continue")];
+    }
     Ok(RebasedSeries {
         report,
         from,
@@ -228,6 +235,17 @@ fn conclude(report: &mut Report, request: &RebaseRequest) {
         Some(patch) => vec![format!("{command} --resolve {}", patch.index)],
         None => vec![format!("{command} --write")],
     };
+}
+
+/// Returns the hint for a report with open decisions: the open conflict, or the command that opens the first one.
+pub fn decision_hint(report: &Report) -> Option<String> {
+    match report.next.as_slice() {
+        [] => None,
+        [command] => Some(format!("`{command}` opens the first")),
+        [folder, .., command] => Some(format!(
+            "a conflict is open: `{folder}`, resolve and commit it, then `{command}`"
+        )),
+    }
 }
 
 /// Returns the command that produces this report again.

@@ -141,7 +141,6 @@ impl<'a> Mover<'a> {
             new_before: self.new_tree.clone(),
             new_after: self.new_tree.clone(),
             parent: self.parent.clone(),
-            held: false,
         };
         let mut report = PatchReport {
             index: index + 1,
@@ -192,7 +191,6 @@ impl<'a> Mover<'a> {
         let paths = changed_paths(self.objects, &step.old_before, &step.old_after)?;
         report.without = self.held.iter().map(|held| held.index).collect();
         self.place(patch, &paths, &mut step, &mut report, progress)?;
-        step.held = report.status.needs_decision();
         if report.status.applies() {
             step.new_after.clone_from(&self.new_tree);
             self.parent = self.new.commit(&self.new_tree, &self.parent, patch)?;
@@ -245,6 +243,11 @@ impl<'a> Mover<'a> {
         report: &mut PatchReport,
         progress: &dyn Progress,
     ) -> Result<()> {
+        if paths.is_empty() {
+            report.status = Status::Exact;
+            report.evidence = "it changes nothing".to_owned();
+            return Ok(());
+        }
         let there = evidence::is_there(&mut self.new, patch)?;
         if let Some(how) = fits(self.new.apply(patch, 0))? {
             let tree = self.new.write()?;

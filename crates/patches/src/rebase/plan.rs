@@ -7,12 +7,14 @@ use std::path::{Component, Path, PathBuf};
 use super::configuration::{with_current, with_folder};
 use super::{PatchReport, PatchStep, RebasedSeries};
 use crate::series::write::{SeriesLine, compose, header_bytes, series as series_text};
-use crate::series::{Patch, SeriesEntry, SeriesFile, compression, patch_bytes, path, survey};
+use crate::series::{
+    Patch, SeriesEntry, SeriesFile, compression, patch_bytes, path, paths, quilt_folder, survey,
+};
 use crate::stack::format::diff;
 use crate::stack::trial::TrialTree;
 use crate::upstream::Objects;
-use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{CONFIG_FILE, ReleaseSource};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::rebase::{PatchRemoval, Status};
 
@@ -95,10 +97,11 @@ pub(super) fn plan(
             .or(there)
             .map(|folder| folder.components().collect::<PathBuf>()),
     };
+    let source = ws.config.release(Some(&rebased.from.version))?;
     if let Some(folder) = &own {
         refuse_folder(ws, folder)?;
+        refuse_other_series(ws, folder, source, target)?;
     }
-    let source = ws.config.release(Some(&rebased.from.version))?;
     if let (None, Some(folder)) = (&own, &source.patches) {
         return Err(Error::usage(format!(
             "{} has its own series, and no folder is given for the one for {}",
@@ -228,6 +231,12 @@ fn refuse_folder(ws: &Workspace, folder: &Path) -> Result<()> {
     if target.starts_with(ws.state()) {
         return refused("perfquilt keeps its state in");
     }
+    if target.starts_with(ws.bench_config()) {
+        return refused("perfquilt has its configuration in");
+    }
+    if target.starts_with(ws.root().join(quilt_folder())) {
+        return refused("quilt keeps its state in");
+    }
     let releases = ws.config.upstream.release.iter();
     for directory in releases.filter_map(|release| release.directory.as_deref()) {
         let tree = ws.root().join(plain(directory));
@@ -243,6 +252,143 @@ fn refuse_folder(ws: &Workspace, folder: &Path) -> Result<()> {
         Some(file) => refused(&format!("is not a folder: {} is a file", file.display())),
         None => Ok(()),
     }
+}
+
+/// A series that a write must not overwrite.
+struct OtherSeries {
+    /// Whose it is, for messages.
+    of: String,
+    file: PathBuf,
+    folder: PathBuf,
+    /// Whether the folder is that of one release alone.
+    own: bool,
+}
+
+/// Returns the series of `[series]`, and every series of a release other than `target`.
+fn other_series(ws: &Workspace, target: &ReleaseSource) -> Result<Vec<OtherSeries>> {
+    let upstream = &ws.config.upstream;
+    let releases = upstream.release.iter();
+    let (own, common): (Vec<_>, Vec<_>) = releases.partition(|it| it.patches.is_some());
+    let mut current = common.iter().filter(|it| it.version == upstream.current);
+    let user = current.next().or(common.first());
+    let (of, used) = match user {
+        Some(user) => (
+            format!("the series of {}", ws.config.release_name(&user.version)),
+            Some(paths(ws, Some(&user.version))?),
+        ),
+        None => ("the files of [series]".to_owned(), None),
+    };
+    let configured = &ws.config.series;
+    let mut found = vec![OtherSeries {
+        of: of.clone(),
+        file: configured.file.clone(),
+        folder: configured.patches.clone(),
+        own: false,
+    }];
+    // Quilt's settings may name others.
+    found.extend(used.map(|used| OtherSeries {
+        of,
+        file: used.series,
+        folder: used.patches,
+        own: false,
+    }));
+    for release in own.into_iter().filter(|it| it.version != target.version) {
+        let Some(folder) = &release.patches else {
+            continue;
+        };
+        found.push(OtherSeries {
+            of: format!("the series of {}", ws.config.release_name(&release.version)),
+            file: folder.join("series"),
+            folder: folder.clone(),
+            own: true,
+        });
+    }
+    Ok(found)
+}
+
+/// Refuses a folder in which the new series would overwrite another release's. The series of `source` in its own
+/// folder may move there.
+fn refuse_other_series(
+    ws: &Workspace,
+    folder: &Path,
+    source: &ReleaseSource,
+    target: &ReleaseSource,
+) -> Result<()> {
+    let wanted = real(ws, folder);
+    let from = source.patches.as_deref();
+    if from.is_some_and(|from| real(ws, from) == wanted) {
+        return Ok(());
+    }
+    let given = target.patches.is_none();
+    let free = free_folder(ws, &target.version);
+    let refused = |fault: String| {
+        Err(Error::usage(fault).hint(if given {
+            format!("`--into {}` names a free folder", free.display())
+        } else {
+            format!(
+                "correct `patches` of release {} in {CONFIG_FILE}: {} is free",
+                target.version,
+                free.display()
+            )
+        }))
+    };
+    for other in other_series(ws, target)? {
+        let (file, there) = (real(ws, &other.file), real(ws, &other.folder));
+        if there == wanted {
+            return refused(format!("{} has {}", folder.display(), other.of));
+        }
+        if there.starts_with(&wanted) {
+            let place = other.folder.display();
+            return refused(format!(
+                "{} has {} in it, in {place}",
+                folder.display(),
+                other.of
+            ));
+        }
+        let is_listed = || {
+            let bytes = std::fs::read(&file).unwrap_or_default();
+            let (listed, _) = SeriesFile::parse(&bytes, "series");
+            let mut names = listed.entries().iter().map(|entry| there.join(&entry.name));
+            names.any(|patch| patch.starts_with(&wanted))
+        };
+        let inside = wanted.starts_with(&there) && (other.own && given || is_listed());
+        if inside || file.starts_with(&wanted) {
+            let place = if inside { &other.folder } else { &other.file };
+            return refused(format!(
+                "{} would mix with {}, in {}",
+                folder.display(),
+                other.of,
+                place.display()
+            ));
+        }
+    }
+    if given && wanted.join("series").symlink_metadata().is_ok() {
+        return refused(format!("{} has a series already", folder.display()));
+    }
+    Ok(())
+}
+
+/// Returns the path of a file or folder of the workspace, with the links of its existing part followed.
+fn real(ws: &Workspace, path: &Path) -> PathBuf {
+    let whole: PathBuf = ws.root().join(path).components().collect();
+    let found = whole.ancestors().find_map(|folder| {
+        let rest = whole.strip_prefix(folder).ok()?;
+        Some(folder.canonicalize().ok()?.join(rest))
+    });
+    found.unwrap_or(whole)
+}
+
+/// Returns a folder beside the patches of `[series]` that does not exist yet, for the series of a release.
+fn free_folder(ws: &Workspace, version: &str) -> PathBuf {
+    let name = version.replace('/', "-");
+    let patches = plain(&ws.config.series.patches);
+    let mut folder = patches.join(&name);
+    let mut number = 1;
+    while ws.root().join(&folder).symlink_metadata().is_ok() {
+        number += 1;
+        folder = patches.join(format!("{name}-{number}"));
+    }
+    folder
 }
 
 /// Returns a patch's new bytes: its unchanged header and the canonical diff.

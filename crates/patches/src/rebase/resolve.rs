@@ -70,7 +70,7 @@ fn lock(ws: &Workspace) -> Result<Lock> {
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when its file cannot be read.
-fn opened(ws: &Workspace) -> Result<Option<OpenConflict>> {
+pub(super) fn opened(ws: &Workspace) -> Result<Option<OpenConflict>> {
     let path = state_file(ws);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::branch::write_branch;
 use super::plan::{WriteOptions, WritePlan, is_inside, plain, plan};
-use super::{PatchReport, RebasedSeries};
+use super::{PatchReport, RebasedSeries, decision_hint};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::rebase::{Status, Written};
@@ -32,8 +32,8 @@ pub fn write(ws: &Workspace, rebased: &RebasedSeries, options: &WriteOptions) ->
                     .map(|patch| format!("{} {}: {}", patch.index, patch.name, patch.status)),
             )
             .hint(format!(
-                "`{}` opens the first; --hold writes the series without them, as comments",
-                rebased.report.next.first().map_or("", String::as_str)
+                "{}; --hold writes the series without them, as comments",
+                decision_hint(&rebased.report).unwrap_or_default()
             )));
     }
     let plan = plan(ws, rebased, options)?;

@@ -158,13 +158,8 @@ pub fn paths(ws: &Workspace, release: Option<&str>) -> Result<SeriesPaths> {
             exists,
         ));
     }
-    let variable = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
     let pc = variable("QUILT_PC");
-    let folder = ws.root().join(pc.as_deref().unwrap_or(Path::new(".pc")));
+    let folder = ws.root().join(quilt_folder());
     let noted = |name: &str| {
         let text = std::fs::read_to_string(folder.join(name)).ok()?;
         let text = text.trim_end_matches('\n');
@@ -178,6 +173,18 @@ pub fn paths(ws: &Workspace, release: Option<&str>) -> Result<SeriesPaths> {
         pc,
     };
     Ok(find(&quilt, &files.file, &files.patches, exists))
+}
+
+/// Returns the value of one of quilt's variables, if it is set.
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+}
+
+/// Returns the folder of quilt's state, relative to the workspace.
+pub(crate) fn quilt_folder() -> PathBuf {
+    variable("QUILT_PC").unwrap_or_else(|| PathBuf::from(".pc"))
 }
 
 /// The location of a release's series, as paths that can be opened.

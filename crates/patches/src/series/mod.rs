@@ -13,12 +13,12 @@ pub mod path;
 pub mod write;
 
 pub(crate) use decompress::compression;
-pub use diff::{DiffForm, FileDiff, Hunk, LineChange, Presence};
+pub use diff::{CutOff, DiffForm, FileDiff, Hunk, LineChange, Presence};
 pub use file::{SeriesEntry, SeriesFile};
 pub use files::SeriesPaths;
 pub use header::{Header, Person, Timestamp};
-pub(crate) use load::looks_like_patch;
 pub use load::{SeriesLocation, SeriesSurvey, patch_bytes, paths, survey};
+pub(crate) use load::{looks_like_patch, quilt_folder};
 pub use options::Flags;
 
 use std::sync::Arc;
@@ -46,6 +46,12 @@ pub struct Patch {
     pub stray: Vec<usize>,
     /// Lines that report a differing binary file without its content; they change nothing.
     pub without_content: Vec<usize>,
+    /// Lines that name the files of a text diff that has no hunk; they change nothing.
+    pub without_hunks: Vec<usize>,
+    /// Where its file is cut off, if the last line shows that.
+    pub cut_off: Option<CutOff>,
+    /// The first line after the last hunk, if it and all lines after it look like part of that hunk.
+    pub surplus: Option<usize>,
     /// SHA-256 of its bytes and its options, which determine its effect.
     pub digest: String,
 }
@@ -151,8 +157,55 @@ impl Patch {
             flags: entry.flags,
             stray: parsed.stray,
             without_content: parsed.without_content,
+            without_hunks: parsed.without_hunks,
+            cut_off: parsed.cut_off,
+            surplus: parsed.surplus,
             digest: digest([entry.name.as_str(), &options, &own].into_iter()),
         })
+    }
+
+    /// Checks that the patch does all that its file says. A file that fails applies without an error, because its
+    /// faulty lines are ignored.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series), with the line: the file is cut off, names files without a
+    /// hunk, or ends with lines that the counts of the last hunk leave out.
+    pub fn check_complete(&self) -> Result<()> {
+        let names = self.without_hunks.first().map(|&line| self.no_hunk(line));
+        let surplus = || self.surplus.map(|line| self.ignored(line));
+        match self.cut_off_error().or(names).or_else(surplus) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the error of a file that is cut off, if the last line shows that.
+    pub(crate) fn cut_off_error(&self) -> Option<Error> {
+        let cut = self.cut_off?;
+        let what = if cut.whole_line {
+            "the patch ends after this line, in the middle of a diff"
+        } else {
+            "the patch ends in the middle of this line"
+        };
+        let error = Error::series(what).at(&self.shown, cut.line);
+        Some(error.hint(
+            "was the rest cut off? get the whole patch; if nothing is missing, remove this line",
+        ))
+    }
+
+    /// Returns the error of file names without a hunk.
+    pub(crate) fn no_hunk(&self, line: usize) -> Error {
+        Error::series("no hunk follows these file names")
+            .at(&self.shown, line)
+            .hint("get the whole patch; if nothing is missing, remove the two lines of names")
+    }
+
+    /// Returns the error of a line that is ignored, although it looks like part of a hunk.
+    pub(crate) fn ignored(&self, line: usize) -> Error {
+        let what = "this line is ignored, although it looks like a part of the hunk before";
+        Error::series(what)
+            .at(&self.shown, line)
+            .hint("check the counts in the hunk's `@@` line")
     }
 }
 

@@ -23,13 +23,15 @@ pub fn import_directory(
     progress: &dyn Progress,
     label: &str,
 ) -> Result<ImportedTree> {
+    let hint = "correct `directory`; a relative path starts at the workspace's root";
     if !root.is_dir() {
-        return Err(Error::usage(format!("{} is not a folder", root.display())));
+        let fault = format!("{} is not a folder", root.display());
+        return Err(Error::usage(fault).hint(hint));
     }
     let step = progress.begin(&format!("importing {label}"), None);
     let imported = import(store, false, |sink| walk(sink, root, &mut Vec::new()))?;
     if imported.files == 0 {
-        return Err(Error::usage(format!("{} holds no files", root.display())));
+        return Err(Error::usage(format!("{} holds no files", root.display())).hint(hint));
     }
     step.finish("");
     Ok(imported)

@@ -10,7 +10,7 @@ use super::objects::Objects;
 use super::{debian, directory, git, source_text, tarball};
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{DebianSource, ReleaseSource, TarballSource};
+use perfquilt_config::{DebianSource, ReleaseSource};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::locks;
@@ -36,7 +36,7 @@ pub(super) fn fetch(
     locked: Option<&LockedRelease>,
     progress: &dyn Progress,
 ) -> Result<FetchedRelease> {
-    let label = super::release_name(ws, &source.version);
+    let label = ws.config.release_name(&source.version);
     if let Some(git) = &source.git {
         let tagged = git::fetch(store, git, ws.root(), &source.version, progress)?;
         return Ok(FetchedRelease {
@@ -49,7 +49,8 @@ pub(super) fn fetch(
     }
     if let Some(directory) = &source.directory {
         let root = ws.root().join(directory);
-        let imported = directory::import_directory(store, &root, progress, &label)?;
+        let imported = directory::import_directory(store, &root, progress, &label)
+            .map_err(|error| at_directory(ws, source, error))?;
         return Ok(FetchedRelease {
             source: source_text(source),
             file: String::new(),
@@ -116,7 +117,7 @@ fn archive(
         .tarball
         .as_ref()
         .ok_or_else(|| Error::internal("a release without a source"))?;
-    let expected = configured_digest(&source.version, tarball)?;
+    let expected = tarball.sha256.to_lowercase();
     if is_address(&tarball.url) {
         let file = download(ws, &tarball.url, &expected, progress)?;
         return Ok((file, expected));
@@ -199,17 +200,22 @@ fn packages(ws: &Workspace) -> Vec<DebianSource> {
         .collect()
 }
 
-/// Returns the configured SHA-256 in lower case.
-fn configured_digest(version: &str, tarball: &TarballSource) -> Result<String> {
-    let digest = tarball.sha256.to_lowercase();
-    if digest.len() != 64 || !digest.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return Err(Error::usage(format!(
-            "release {version}: sha256 must be 64 hexadecimal digits"
-        ))
-        .at(CONFIG_FILE, None)
-        .hint("`sha256sum FILE` prints it"));
+/// Adds the line of a release's `directory` in the configuration to an error without a place of its own.
+fn at_directory(ws: &Workspace, source: &ReleaseSource, error: Error) -> Error {
+    if error.kind() != Kind::Usage || error.place().is_some() {
+        return error;
     }
-    Ok(digest)
+    let mut releases = ws.config.upstream.release.iter();
+    let index = releases.position(|release| release.version == source.version);
+    let index = index.unwrap_or_default().to_string();
+    ws.config
+        .locate(&["upstream", "release", &index, "directory"], error)
+}
+
+/// Returns whether a release is a tarball given by its path: the user's own file, not a download in the cache.
+pub(super) fn is_local_file(source: &ReleaseSource) -> bool {
+    let tarball = source.tarball.as_ref();
+    tarball.is_some_and(|tarball| !is_address(&tarball.url))
 }
 
 /// Returns the name of the file that an address ends in.
@@ -367,7 +373,7 @@ fn recorded_file(
     let Some(tarball) = &source.tarball else {
         return Err(not_downloaded(source));
     };
-    let expected = configured_digest(version, tarball)?;
+    let expected = tarball.sha256.to_lowercase();
     let target = is_address(&tarball.url).then(|| {
         let downloads = ws.cache().join("downloads");
         downloads.join(&expected[..16]).join(name_in(&tarball.url))

@@ -94,7 +94,7 @@ pub fn list(ws: &Workspace) -> Result<Vec<ReleaseStatus>> {
         .release
         .iter()
         .map(|source| {
-            let name = release_name(ws, &source.version);
+            let name = ws.config.release_name(&source.version);
             let locked = lock.get(&source.version);
             let same = locked.is_none_or(|locked| is_from(locked, source));
             let imported = match &store {
@@ -120,16 +120,25 @@ pub fn list(ws: &Workspace) -> Result<Vec<ReleaseStatus>> {
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such release, when it cannot be fetched, or
 /// when it differs from the lock file.
 pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<Release> {
+    Ok(ensure_imported(ws, version, progress)?.0)
+}
+
+/// Does the same, and returns whether it imported the release just now.
+fn ensure_imported(
+    ws: &Workspace,
+    version: Option<&str>,
+    progress: &dyn Progress,
+) -> Result<(Release, bool)> {
     let source = ws.config.release(version)?;
-    let name = release_name(ws, &source.version);
+    let name = ws.config.release_name(&source.version);
     let store = Objects::open_or_create(&ws.object_store())?;
     if let Some(release) = ready(ws, &store, &name, source)? {
-        return Ok(release);
+        return Ok((release, false));
     }
     let import_lock = store.lock_import()?;
     // The previous holder of the lock may have imported it.
     if let Some(release) = ready(ws, &store, &name, source)? {
-        return Ok(release);
+        return Ok((release, false));
     }
     let mut lock = LockFile::read(&ws.lock_file())?;
     let locked = lock.get(&source.version);
@@ -149,16 +158,20 @@ pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) ->
     lock.write(&ws.lock_file())?;
     store.set_reference(&reference(&name), commit)?;
     drop(import_lock);
-    Ok(release(name, source, commit, fetched.tree, &fetched.sha256))
+    let imported = release(name, source, commit, fetched.tree, &fetched.sha256);
+    Ok((imported, true))
 }
 
-/// Does the same, and checks that a release from a directory still is that directory's content.
+/// Returns the same as [`ensure`], and checks that a release from a directory still is that directory's content.
 ///
 /// # Errors
 /// Those of [`ensure`]; [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the directory has changed.
 pub fn fetch(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<Release> {
-    let release = ensure(ws, version, progress)?;
-    check_directory(ws, &release.version, progress)?;
+    let (release, imported_now) = ensure_imported(ws, version, progress)?;
+    // The import has read the directory and compared it with the lock file.
+    if !imported_now {
+        check_directory(ws, &release.version, progress)?;
+    }
     Ok(release)
 }
 
@@ -171,7 +184,7 @@ fn check_directory(ws: &Workspace, version: &str, progress: &dyn Progress) -> Re
     };
     let store = Objects::open_or_create(&ws.object_store())?;
     let found = fetch::fetch(ws, &store, source, Some(locked), progress)?;
-    check_against_lock(&release_name(ws, version), locked, &found)
+    check_against_lock(&ws.config.release_name(version), locked, &found)
 }
 
 /// Puts `file` in the place of the download of the release called `version` (by default the current one), for
@@ -246,10 +259,6 @@ pub fn history(
         progress,
     )?;
     Ok(commits.map(|(old, new)| (old.to_string(), new.to_string())))
-}
-
-fn release_name(ws: &Workspace, version: &str) -> String {
-    format!("{}-{version}", ws.config.upstream.name)
 }
 
 fn reference(name: &str) -> String {

@@ -2,11 +2,12 @@
 
 use git2::{ObjectType, Oid};
 
-use super::lock::LockFile;
+use super::lock::{LockFile, LockedRelease};
 use super::objects::{DAMAGED, MODE_COMMIT, MODE_TREE, Objects, empty_tree, hash, parse_tree};
-use super::{check_directory, fetch, imported, release_name};
+use super::{check_directory, fetch, imported};
+use perfquilt_config::ReleaseSource;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::check_interrupted;
 
@@ -22,16 +23,16 @@ pub struct VerifiedRelease {
 }
 
 /// Checks every release of the lock file, or those in `versions`: the digest of its source file if that exists, and
-/// every object of its tree.
+/// every object of its tree. Returns the result of each release; a release that fails does not stop the others.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when something differs from the lock file,
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
+/// [`Kind::Usage`] for an unknown release, or when no release was fetched yet; [`Kind::Interrupted`]. A release's own
+/// result is [`Kind::Usage`] when something differs from the lock file, [`Kind::Internal`] when the store is damaged.
 pub fn verify(
     ws: &Workspace,
     versions: &[String],
     progress: &dyn Progress,
-) -> Result<Vec<VerifiedRelease>> {
+) -> Result<Vec<Result<VerifiedRelease>>> {
     let lock = LockFile::read(&ws.lock_file())?;
     let mut wanted = Vec::new();
     if versions.is_empty() {
@@ -48,59 +49,82 @@ pub fn verify(
         );
     }
     let store = Objects::open_or_create(&ws.object_store())?;
-    let mut verified = Vec::new();
+    let mut results = Vec::new();
     for version in wanted {
-        let name = release_name(ws, &version);
-        let fetch_hint = format!("`perfquilt upstream fetch {version}` fetches it");
-        let locked = lock.get(&version).ok_or_else(|| {
-            Error::usage(format!("{name} is not in the lock file")).hint(fetch_hint.clone())
-        })?;
-        let file = match ws.config.release(Some(&version)) {
-            Ok(source) if !locked.sha256.is_empty() => {
-                match fetch::existing_file(ws, source, &locked.file)? {
-                    Some((path, found)) if found != locked.sha256 => {
-                        return Err(Error::usage(format!(
-                            "{} is not the file that was recorded",
-                            path.display()
-                        ))
-                        .details([
-                            format!("recorded {}", locked.sha256),
-                            format!("found    {found}"),
-                        ])
-                        .hint("remove it and fetch again"));
-                    }
-                    other => other.is_some(),
-                }
-            }
-            _ => false,
-        };
-        let Some((_, tree)) = imported(&store, &name)? else {
-            return Err(Error::usage(format!("{name} is not in the object store")).hint(fetch_hint));
-        };
-        if tree.to_string() != locked.tree {
-            return Err(
-                Error::usage(format!("{name} has another tree in the object store"))
-                    .details([
-                        format!("recorded {}", locked.tree),
-                        format!("found    {tree}"),
-                    ])
-                    .hint(fetch_hint),
-            );
+        check_interrupted()?;
+        match verify_release(ws, &lock, &store, &version, progress) {
+            Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+            result => results.push(result),
         }
-        check_directory(ws, &version, progress)?;
-        let step = progress.begin(&format!("checking {name}"), None);
-        let mut objects = 0;
-        check_objects(&store, tree, &mut objects, &mut |done| {
-            step.update(done as u64, None, &format!("{done} objects"));
-        })?;
-        step.finish("");
-        verified.push(VerifiedRelease {
-            name,
-            file,
-            objects,
-        });
     }
-    Ok(verified)
+    Ok(results)
+}
+
+/// Checks the release called `version`.
+fn verify_release(
+    ws: &Workspace,
+    lock: &LockFile,
+    store: &Objects,
+    version: &str,
+    progress: &dyn Progress,
+) -> Result<VerifiedRelease> {
+    let name = ws.config.release_name(version);
+    let fetch_hint = format!("`perfquilt upstream fetch {version}` fetches it");
+    let locked = lock.get(version).ok_or_else(|| {
+        Error::usage(format!("{name} is not in the lock file")).hint(fetch_hint.clone())
+    })?;
+    let file = match ws.config.release(Some(version)) {
+        Ok(source) if !locked.sha256.is_empty() => check_file(ws, source, locked)?,
+        _ => false,
+    };
+    let Some((_, tree)) = imported(store, &name)? else {
+        return Err(Error::usage(format!("{name} is not in the object store")).hint(fetch_hint));
+    };
+    if tree.to_string() != locked.tree {
+        return Err(
+            Error::usage(format!("{name} has another tree in the object store"))
+                .details([
+                    format!("recorded {}", locked.tree),
+                    format!("found    {tree}"),
+                ])
+                .hint(fetch_hint),
+        );
+    }
+    check_directory(ws, version, progress)?;
+    let step = progress.begin(&format!("checking {name}"), None);
+    let mut objects = 0;
+    check_objects(store, tree, &mut objects, &mut |done| {
+        step.update(done as u64, None, &format!("{done} objects"));
+    })?;
+    step.finish("");
+    Ok(VerifiedRelease {
+        name,
+        file,
+        objects,
+    })
+}
+
+/// Compares the digest of a release's source file with the recorded one. Returns whether the file exists.
+fn check_file(ws: &Workspace, source: &ReleaseSource, locked: &LockedRelease) -> Result<bool> {
+    let Some((path, found)) = fetch::existing_file(ws, source, &locked.file)? else {
+        return Ok(false);
+    };
+    if found == locked.sha256 {
+        return Ok(true);
+    }
+    // Nothing can fetch the user's own file again.
+    let hint = if fetch::is_local_file(source) {
+        "restore the file; if the new one is right, correct `sha256` in bench-config/perfquilt.toml"
+    } else {
+        "remove it and fetch again"
+    };
+    let fault = format!("{} is not the file that was recorded", path.display());
+    Err(Error::usage(fault)
+        .details([
+            format!("recorded {}", locked.sha256),
+            format!("found    {found}"),
+        ])
+        .hint(hint))
 }
 
 /// Reads every object below `tree` and hashes it.

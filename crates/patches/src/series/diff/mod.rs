@@ -9,7 +9,7 @@ mod names;
 mod parse;
 
 pub use binary::Binary;
-pub use parse::{ParseOptions, ParsedPatch, header_length, parse, parse_with};
+pub use parse::{CutOff, ParseOptions, ParsedPatch, header_length, parse, parse_with};
 
 /// The format of a diff's hunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

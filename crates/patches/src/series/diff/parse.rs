@@ -41,6 +41,21 @@ pub struct ParsedPatch {
     pub stray: Vec<usize>,
     /// Lines that report a differing binary file without its content; GNU patch ignores them.
     pub without_content: Vec<usize>,
+    /// Lines that name the files of a text diff that has no hunk; GNU patch ignores them.
+    pub without_hunks: Vec<usize>,
+    /// Where the file is cut off, if its last line shows that.
+    pub cut_off: Option<CutOff>,
+    /// The first line after the last hunk, if it and all lines after it look like part of that hunk.
+    pub surplus: Option<usize>,
+}
+
+/// The place where a patch file is cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CutOff {
+    /// The last line, counted from 1.
+    pub line: usize,
+    /// Whether that line has its end, and only the lines after it are missing.
+    pub whole_line: bool,
 }
 
 /// Parses a patch file; `strip` is `-p`, `shown` the file's name in errors.
@@ -71,6 +86,7 @@ pub fn parse_with(bytes: &[u8], options: &ParseOptions, shown: &str) -> Result<P
         carriage_return: false,
         context_state: context::ContextState::default(),
         after_hunk: false,
+        body_end: 0,
         room: binary::PATCH_LIMIT,
         parsed: ParsedPatch::default(),
     };
@@ -124,6 +140,8 @@ struct Parser<'a> {
     carriage_return: bool,
     context_state: context::ContextState,
     after_hunk: bool,
+    /// Index of the line after the last hunk or binary file.
+    body_end: usize,
     /// Number of bytes that further binary files may have.
     room: usize,
     parsed: ParsedPatch,
@@ -145,6 +163,10 @@ struct DiffHeaders {
     copies: (bool, bool),
     /// The first line that looks like a command of ed or of a normal diff, and whether it is one of ed.
     command: Option<(usize, bool)>,
+    /// The last `--- ` line.
+    old_line: Option<usize>,
+    /// The last `+++ ` line that follows a `--- ` line.
+    names_line: Option<usize>,
 }
 
 /// What begins at a line outside of hunks.
@@ -162,10 +184,107 @@ impl<'a> Parser<'a> {
             self.diff(head, form, &line_format)?;
             self.form = None;
         }
-        if self.lines.is_truncated() && self.lines.at < self.lines.raw().len() {
+        self.parsed.cut_off = self.cut_off();
+        self.parsed.surplus = self.surplus();
+        let ignored = self.lines.is_truncated() && self.lines.at < self.lines.raw().len();
+        if ignored && self.parsed.cut_off.is_none() {
             self.parsed.stray.push(self.lines.raw().len());
         }
         Ok(())
+    }
+
+    /// Returns the last line that is not blank if the rest of the file is missing: the line belongs to a diff that has
+    /// to go on, or it has no end and begins like a line of a diff.
+    fn cut_off(&self) -> Option<CutOff> {
+        let raw = self.lines.raw();
+        let last = raw.iter().rposition(|line| !line.trim_ascii().is_empty())?;
+        if last < self.body_end || self.parsed.files.is_empty() {
+            return None;
+        }
+        let whole_line = raw[last].ends_with(b"\n");
+        let headers = git_headers(&raw[self.body_end..last + usize::from(whole_line)]);
+        let unfinished = headers.is_some_and(|headers| self.is_unfinished(headers));
+        let text = raw[last].trim_ascii_end();
+        let before = raw[..last].last().copied().unwrap_or_default();
+        let directly = last == self.body_end;
+        let begins_hunk = text == b"@" || text.starts_with(b"@@") || text == b"***************";
+        let begins_diff = starts_with_any(text, &[b"diff -", b"Index: "]);
+        let cut = if whole_line {
+            let after_begin = starts_with_any(before, &[b"diff -", b"Index: ", b"====="]);
+            let old_name = text.starts_with(b"--- ") && (directly || after_begin);
+            let new_name = text.starts_with(b"+++ ") && before.starts_with(b"--- ");
+            begins_hunk || begins_diff || old_name || new_name
+        } else if raw[last].starts_with(b"-- ") || matches!(text, b"-" | b"--") {
+            // A mail's signature.
+            false
+        } else {
+            let next_header =
+                headers.is_some() && GIT_HEADERS.iter().any(|it| it.starts_with(text));
+            let next_diff = directly && b"diff --git ".starts_with(text);
+            let stray = directly && matches!(text.first(), Some(b'+' | b'-'));
+            let names = starts_with_any(text, &[b"+++", b"---", b"***************"]);
+            begins_hunk
+                || begins_diff
+                || next_header
+                || next_diff
+                || stray
+                || names
+                || self.assumes_lines()
+        };
+        (unfinished || cut).then_some(CutOff {
+            line: last + 1,
+            whole_line,
+        })
+    }
+
+    /// Returns whether hunks or more headers have to follow the lines of git's headers.
+    fn is_unfinished(&self, headers: &[&[u8]]) -> bool {
+        let Some(last) = headers.last() else {
+            return false;
+        };
+        if starts_with_any(last, &[b"rename to ", b"copy to "]) {
+            let differs = |line: &&[u8]| {
+                line.starts_with(b"similarity index ")
+                    && !line.starts_with(b"similarity index 100%")
+            };
+            return headers.iter().any(differs);
+        }
+        if last.starts_with(b"index ") {
+            let diff = self.parsed.files.last();
+            return diff.is_some_and(|diff| {
+                diff.before == Presence::Present || diff.after == Presence::Present
+            });
+        }
+        let complete: [&[u8]; 3] = [b"new mode ", b"new file mode ", b"deleted file mode "];
+        !starts_with_any(last, &complete)
+    }
+
+    /// Returns whether the last hunk lacks lines, which can then only be blank.
+    fn assumes_lines(&self) -> bool {
+        let diff = self.parsed.files.last();
+        let hunk = diff.and_then(|diff| diff.hunks.last());
+        hunk.is_some_and(|hunk| hunk.assumed > 0)
+    }
+
+    /// Returns the first line after the last hunk if it and all lines after it look like part of that hunk.
+    fn surplus(&self) -> Option<usize> {
+        if self.lines.is_truncated() {
+            return None;
+        }
+        let rest = self.lines.raw().get(self.body_end..)?;
+        let changes = rest.first()?.starts_with(b"+") || rest.first()?.starts_with(b"-");
+        let all = rest
+            .iter()
+            .all(|line| is_stray(line) || line.trim_ascii().is_empty());
+        (changes && all).then_some(self.body_end + 1)
+    }
+
+    /// Takes the file names read so far as those of a diff without hunks. Before the first diff they are prose.
+    fn leave_names(&mut self, head: &mut DiffHeaders) {
+        let line = head.names_line.take();
+        if head.extended || !self.parsed.files.is_empty() {
+            self.parsed.without_hunks.extend(line);
+        }
     }
 
     /// Reads the headers of the next diff up to its first hunk.
@@ -219,6 +338,7 @@ impl<'a> Parser<'a> {
         if let Some((line, true)) = head.command {
             return Err(ed_script(line));
         }
+        self.leave_names(&mut head);
         Ok(head.extended.then(|| (head, None, LineFormat::default())))
     }
 
@@ -245,6 +365,10 @@ impl<'a> Parser<'a> {
             self.parsed.stray.push(number);
         } else if !text.trim_ascii().is_empty() {
             self.after_hunk = false;
+        }
+        if text.starts_with(b"Property changes on: ") {
+            // Subversion names the file of a changed property like that of a changed text.
+            head.names_line = None;
         }
         if !head.named {
             return Ok(HeaderLine::Other);
@@ -312,11 +436,16 @@ impl<'a> Parser<'a> {
             let fetched = fetch_name(rest, strip, true);
             name(&mut head.diff.old, &mut head.old_date, fetched);
             self.carriage_return = cr;
+            if head.old_line == Some(number - 1) {
+                self.leave_names(head);
+                head.names_line = Some(number);
+            }
         } else if let Some(rest) = text.strip_prefix(b"Index:") {
             let fetched = fetch_name(rest, strip, false);
             head.diff.index = fetched.name.or(head.diff.index.take());
             self.carriage_return = cr;
         } else if let Some(rest) = text.strip_prefix(b"diff --git ") {
+            self.leave_names(head);
             if head.extended {
                 return Ok(Some(HeaderLine::NextGit));
             }
@@ -341,6 +470,7 @@ impl<'a> Parser<'a> {
                 }
                 return Ok(None);
             };
+            head.old_line = Some(number);
             let fetched = fetch_name(rest, strip, true);
             let dated = matches!(fetched.date, Some(HeaderDate::Epoch | HeaderDate::Other));
             let mut date = HeaderDate::None;
@@ -384,6 +514,7 @@ impl<'a> Parser<'a> {
             }
             head.diff.hunks.push(hunk);
         }
+        self.body_end = self.lines.at;
         self.after_hunk = true;
         self.push(head)
     }
@@ -395,6 +526,7 @@ impl<'a> Parser<'a> {
         self.room -= binary.size();
         head.diff.binary = Some(binary);
         self.lines.at = at + 1 + used;
+        self.body_end = self.lines.at;
         self.after_hunk = false;
         Ok(())
     }
@@ -571,6 +703,38 @@ fn parse_mode(text: &[u8]) -> Result<Option<u32>> {
     }
 }
 
+/// The beginnings of git's header lines.
+const GIT_HEADERS: &[&[u8]] = &[
+    b"diff --git ",
+    b"old mode ",
+    b"new mode ",
+    b"deleted file mode ",
+    b"new file mode ",
+    b"similarity index ",
+    b"dissimilarity index ",
+    b"rename from ",
+    b"rename to ",
+    b"copy from ",
+    b"copy to ",
+    b"index ",
+    b"--- ",
+    b"+++ ",
+];
+
+/// Returns git's headers of a diff from `diff --git` on, if the lines end with them.
+fn git_headers<'l, 'a>(lines: &'l [&'a [u8]]) -> Option<&'l [&'a [u8]]> {
+    let begin = lines
+        .iter()
+        .rposition(|line| line.starts_with(b"diff --git "))?;
+    let headers = &lines[begin..];
+    let is_header = |line: &&[u8]| starts_with_any(line, GIT_HEADERS);
+    headers.iter().all(is_header).then_some(headers)
+}
+
+fn starts_with_any(line: &[u8], beginnings: &[&[u8]]) -> bool {
+    beginnings.iter().any(|begin| line.starts_with(begin))
+}
+
 /// Returns whether a line after a hunk looks like one of its lines.
 fn is_stray(line: &[u8]) -> bool {
     match line.first() {
@@ -593,5 +757,97 @@ mod tests {
         );
         let error = parse(text.as_bytes(), 1, "p").unwrap_err();
         assert_eq!(error.to_string(), "p: more than 4000000 lines");
+    }
+
+    const TWO_FILES: &str = "Subject: two\n\n---\n a | 4 ++--\n\n\
+diff --git a/a b/a\nindex e8823e1..ee2016b 100644\n--- a/a\n+++ b/a\n\
+@@ -7,5 +7,5 @@\n seven\n eight\n-nine\n+x\n ten\n eleven\n\
+@@ -22,3 +22,3 @@ f()\n line\n-other\n+y\n end\n\
+diff --git a/b.c b/b.c\nindex 1234567..89abcde 100644\n--- a/b.c\n+++ b/b.c\n\
+@@ -1,2 +1,2 @@\n-one\n+two\n last\n-- \n2.39.5\n\n";
+
+    #[test]
+    fn a_cut_shows_wherever_it_is() {
+        let text = TWO_FILES;
+        let end = |part: &str| text.find(part).unwrap() + part.len();
+        // Nothing shows that more hunks or more files followed.
+        let boundaries = [end(" eleven\n"), end(" end\n")];
+        for cut in 0..text.len() {
+            let Ok(parsed) = parse(&text.as_bytes()[..cut], 1, "p") else {
+                continue;
+            };
+            // Without any diff, the patch is refused anyway; where lines are assumed, it does not apply.
+            let hunks = parsed.files.iter().flat_map(|diff| &diff.hunks);
+            if parsed.files.is_empty() || hunks.clone().any(|hunk| hunk.assumed > 0) {
+                continue;
+            }
+            let whole = cut >= end(" last\n") || boundaries.contains(&cut);
+            let shows = parsed.cut_off.is_some() || parsed.surplus.is_some();
+            assert_eq!(shows, !whole, "{:?}", &text[..cut]);
+        }
+    }
+
+    #[test]
+    fn whole_patches_show_no_cut() {
+        let git = "diff --git a/f b/f\n";
+        let hunk = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-hi\n+ho\n";
+        let binary = "GIT binary patch\nliteral 4\nLcmYdfNa6wj0#*Rd\n\nliteral 0\nHcmV?d00001\n\n";
+        let cases = [
+            format!("{git}old mode 100644\nnew mode 100755\n"),
+            format!("{git}new file mode 100644\n"),
+            format!("{git}new file mode 100644\nindex 0000000..e69de29\n"),
+            format!("{git}deleted file mode 100644\nindex e69de29..0000000\n"),
+            format!("{git}similarity index 100%\nrename from f\nrename to g\n"),
+            format!("{git}similarity index 100%\ncopy from f\ncopy to g\n"),
+            format!("{git}index 1234567..1a23e4b 100644\n{binary}"),
+            format!("{git}index 1234567..89abcde 100644\nBinary files a/f and b/f differ\n"),
+            hunk.to_owned(),
+            format!("{git}index 1234567..89abcde 100644\n{hunk}"),
+            hunk.replace("+ho\n", "+ho\n\\ No newline at end of file"),
+            format!("Index: f\n=====\n{hunk}\nProperty changes on: f\n"),
+            format!("{hunk}Index: g\n=====\n--- a/g\n+++ b/g\n\nProperty changes on: g\n"),
+        ];
+        let endings = [
+            "",
+            "\n",
+            "-- \n2.39.5\n\n",
+            "-- \n2.39.5",
+            "--",
+            "\nThe text after it.\n- a remark\n",
+        ];
+        for case in &cases {
+            for ending in endings {
+                if !case.ends_with('\n') && !ending.is_empty() {
+                    continue;
+                }
+                let text = format!("Subject: x\n\n{case}{ending}");
+                let parsed = parse(text.as_bytes(), 1, "p").unwrap();
+                assert_eq!(parsed.cut_off, None, "{text:?}");
+                assert_eq!(parsed.surplus, None, "{text:?}");
+                assert!(parsed.without_hunks.is_empty(), "{text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_without_a_hunk_are_found_in_the_middle_too() {
+        let parsed = |text: &str| parse(text.as_bytes(), 1, "p").unwrap();
+        let hunk = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-hi\n+ho\n";
+        let git = "diff --git a/g b/g\nindex 1234567..89abcde 100644\n--- a/g\n+++ b/g\n";
+        assert_eq!(
+            parsed(&format!("{git}diff --git a/f b/f\n{hunk}")).without_hunks,
+            [4]
+        );
+        assert_eq!(
+            parsed(&format!("{hunk}--- a/g\n+++ b/g\n{hunk}")).without_hunks,
+            [7]
+        );
+        // In a header they are prose.
+        assert!(
+            parsed(&format!("see\n--- a/g\n+++ b/g\n\n{hunk}"))
+                .without_hunks
+                .is_empty()
+        );
+        assert_eq!(parsed(&format!("{hunk}+more\n context\n")).surplus, Some(6));
     }
 }
