@@ -96,3 +96,23 @@ fn a_workspace_is_never_overwritten() {
         refused.stderr
     );
 }
+
+#[test]
+fn a_path_that_cannot_be_a_workspace_is_wrong_usage() {
+    let environment = TestEnvironment::with_fixture("toy");
+    environment.write("file", "");
+    for (path, cause) in [
+        ("file", "file is not a folder"),
+        ("file/new", "file is not a folder"),
+        ("/proc/x", "cannot create a workspace in /proc/x: "),
+    ] {
+        let refused = environment.run(&["init", path]);
+        assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+        assert!(refused.stderr.contains(cause), "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains("`perfquilt init DIR`"),
+            "{}",
+            refused.stderr
+        );
+    }
+}

@@ -132,6 +132,7 @@ fn header(patches: usize) -> ExperimentHeader {
         identical: BTreeMap::new(),
         failed: BTreeMap::new(),
         start_timeouts: BTreeMap::new(),
+        command: None,
         started: "2026-01-02T03:04:05Z".into(),
         reused: Vec::new(),
     }
@@ -217,8 +218,12 @@ fn compressed_files_and_standard_input_are_read() {
     // Half a compressed file.
     let packed = std::fs::read(place.path("f.jsonl.gz")).unwrap();
     std::fs::write(place.path("half.gz"), &packed[..packed.len() / 2]).unwrap();
-    let (_, errors) = place.failure(&["analyse", "half.gz"]);
-    assert!(errors.contains("half.gz"), "{errors}");
+    let (code, errors) = place.failure(&["analyse", "half.gz"]);
+    assert_eq!(code, 2, "{errors}");
+    assert!(
+        errors.contains("half.gz: the file is incomplete: its compressed data end early"),
+        "{errors}"
+    );
 }
 
 #[test]
@@ -265,6 +270,67 @@ fn faults_of_files_name_file_and_line() {
     let (code, errors) = place.failure(&["analyse", "."]);
     assert_eq!(code, 2);
     assert!(errors.contains("error: "), "{errors}");
+}
+
+#[test]
+fn files_of_different_formats_are_named() {
+    let place = Place::new();
+    let observations = place.write("f.jsonl", &[0.03], 0.001);
+    let write = |name: &str, text: &str| {
+        std::fs::write(place.path(name), text).unwrap();
+        name.to_owned()
+    };
+    let go = write("go.txt", "BenchmarkX-8\t1000\t10 ns/op\n");
+    let hyperfine = write("hyperfine.json", r#"{"results": []}"#);
+    for (first, second, words) in [
+        (
+            &go,
+            &hyperfine,
+            "go.txt is output of Go benchmarks, hyperfine.json is a document of hyperfine",
+        ),
+        (
+            &observations,
+            &go,
+            "f.jsonl is an observation file, go.txt is output of Go benchmarks",
+        ),
+    ] {
+        let (code, errors) = place.failure(&["analyse", first, second]);
+        assert_eq!(code, 2, "{errors}");
+        assert!(
+            errors.contains(&format!("the files have different formats: {words}")),
+            "{errors}"
+        );
+    }
+}
+
+#[test]
+fn a_file_of_another_kind_is_refused_without_names_of_types() {
+    let place = Place::new();
+    std::fs::write(place.path("null.json"), "null\n").unwrap();
+    let (code, errors) = place.failure(&["analyse", "null.json"]);
+    assert_eq!(code, 2, "{errors}");
+    assert!(
+        errors.contains(
+            "null.json:1: not an observation file: a JSON object is needed, this is null"
+        ),
+        "{errors}"
+    );
+    let (code, errors) = place.failure(&["bisect", "replay", "null.json"]);
+    assert_eq!(code, 2, "{errors}");
+    assert!(
+        errors.contains("null.json: not the log of a bisection: a JSON object is needed"),
+        "{errors}"
+    );
+    assert!(errors.contains("bisect log --raw"), "{errors}");
+}
+
+#[test]
+fn a_folder_of_pages_cannot_be_a_file() {
+    let place = Place::new();
+    std::fs::write(place.path("page"), "").unwrap();
+    let (code, errors) = place.failure(&["man", "--output", "page"]);
+    assert_eq!(code, 2, "{errors}");
+    assert!(errors.contains("page is not a folder"), "{errors}");
 }
 
 /// Standard error of `analyse` on a file with `bytes`, which is refused.
@@ -523,6 +589,15 @@ fn stored_experiments_are_reported() {
     assert_eq!(code, 2);
     assert!(errors.contains("did you mean"), "{errors}");
 
+    // A release has a version and a name, as for `run --release`.
+    assert_eq!(
+        place.output(&["-q", "history", "--release", "1.0"]),
+        place.output(&["-q", "history", "--release", "demo-1.0"])
+    );
+    let (code, errors) = place.failure(&["history", "--release", "2.0"]);
+    assert_eq!(code, 2);
+    assert!(errors.contains("there is no release `2.0`"), "{errors}");
+
     // The raw observations give the same report elsewhere.
     let raw = place.output(&["report", "--format", "jsonl"]);
     std::fs::write(place.path("raw.jsonl"), raw).unwrap();
@@ -530,6 +605,57 @@ fn stored_experiments_are_reported() {
         place.output(&["analyse", "raw.jsonl"]),
         place.output(&["report"])
     );
+}
+
+#[test]
+fn wrong_numbers_are_refused_in_words() {
+    let place = Place::workspace();
+    for (args, cause) in [
+        (
+            &["post", "--pr", "x"][..],
+            "a whole number from 1 is needed",
+        ),
+        (
+            &["post", "--pr", "0"][..],
+            "a whole number from 1 is needed",
+        ),
+        (
+            &["calibrate", "--seed", "x"][..],
+            "a whole number is needed",
+        ),
+        (
+            &["run", "--point", "foo"][..],
+            "points are 0, 3, alone:3, without:3 and control",
+        ),
+    ] {
+        let (code, errors) = place.failure(args);
+        assert_eq!(code, 2, "{errors}");
+        assert!(errors.contains(cause), "{errors}");
+    }
+}
+
+#[test]
+fn a_bisection_needs_patches() {
+    let place = Place::workspace();
+    std::fs::create_dir(place.path("src")).unwrap();
+    std::fs::write(place.path("src/server"), "").unwrap();
+    std::fs::create_dir(place.path("patches")).unwrap();
+    std::fs::write(place.path("series"), "").unwrap();
+    let (code, errors) = place.failure(&["bisect", "--workload", "load"]);
+    assert_eq!(code, 2, "{errors}");
+    assert!(errors.contains("the series has no patches"), "{errors}");
+    assert!(errors.contains("`perfquilt import SOURCE`"), "{errors}");
+}
+
+#[test]
+fn the_suffix_of_the_file_chooses_the_format() {
+    let place = Place::new();
+    let file = place.write("f.jsonl", &[0.03], 0.001);
+    for (output, start) in [("a.html", "<!"), ("a.md", "## "), ("a.json", "{")] {
+        place.output(&["-q", "analyse", &file, "--output", output]);
+        let text = std::fs::read_to_string(place.path(output)).unwrap();
+        assert!(text.starts_with(start), "{output}: {text}");
+    }
 }
 
 #[test]

@@ -63,6 +63,65 @@ fn status_and_stack() {
 }
 
 #[test]
+fn status_shows_where_the_series_stops() {
+    let space = space();
+    space.patch("a.patch", change(5, "line 5", "LINE 5"));
+    space.patch(
+        "b.patch",
+        change(9, "line 9", "LINE 9").replace("@@ -8,3 +8,3 @@", "@@ -6,3 +6,3 @@"),
+    );
+    space.patch("c.patch", change(20, "row 20", "LINE 20"));
+    space.patch("d.patch", change(15, "line 15", "LINE 15"));
+    space.ok(&["upstream", "fetch", "-q"]);
+    let (code, out, err) = space.run(&["status"]);
+    assert_eq!(code, 3, "{out}{err}");
+    insta::assert_snapshot!(out, @r"
+    srv-1.0, 4 patches
+    1  a.patch  exact      change line 5
+    2  b.patch  offset 2   change line 9
+    3  c.patch  fails      change line 20
+    4  d.patch  -          change line 15
+    ");
+    assert!(err.contains("error: patches/c.patch"), "{err}");
+    let (code, out, _) = space.run(&["status", "--json"]);
+    assert_eq!(code, 3);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let applies: Vec<_> = (0..4).map(|at| &json["patches"][at]["applies"]).collect();
+    assert_eq!(
+        serde_json::json!(applies),
+        serde_json::json!([true, true, false, null])
+    );
+    assert_eq!(json["patches"][1]["offset"], 2);
+    assert!(json["patches"][2]["tree"].is_null() && json["next"].is_null());
+}
+
+#[test]
+fn status_has_the_width_of_the_terminal() {
+    let space = space();
+    let name = "sub/0002-a-very-long-name-for-a-patch-indeed.patch";
+    space.patch(name, change(5, "line 5", "LINE 5"));
+    let lines = |columns: &str| {
+        let output = space
+            .command()
+            .env("COLUMNS", columns)
+            .arg("status")
+            .output();
+        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        text.lines().nth(1).unwrap().to_owned()
+    };
+    let wide = lines("120");
+    assert!(
+        wide.contains(name) && wide.ends_with("change line 5"),
+        "{wide}"
+    );
+    let narrow = lines("32");
+    assert!(
+        narrow.chars().count() <= 32 && narrow.contains("  -  "),
+        "{narrow}"
+    );
+}
+
+#[test]
 fn status_of_another_release() {
     let space = space();
     space.configure(

@@ -1,6 +1,7 @@
 //! `perfquilt analyse FILE`: reports on an observation file from any source.
 
-use std::path::PathBuf;
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -64,7 +65,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let (file, recorded) = if let Some(foreign) = foreign {
         let mut inputs = vec![(arguments.file.clone(), input)];
         for path in &arguments.further {
-            inputs.push((path.clone(), analyse::open(path)?));
+            inputs.push((path.clone(), further_input(&arguments.file, &head, path)?));
         }
         (import::read(foreign, inputs)?, None)
     } else if sql_bench::is_table(&head) {
@@ -76,7 +77,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             jsonl::read(input, &arguments.file)?,
         )];
         for path in &arguments.further {
-            files.push((path, jsonl::read(analyse::open(path)?, path)?));
+            let input = further_input(&arguments.file, &head, path)?;
+            files.push((path, jsonl::read(input, path)?));
         }
         (merge(files)?, None)
     } else if required >= RequiredInput::Observations {
@@ -93,6 +95,32 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         stored: false,
     };
     show(context, &arguments.report, &shown, &margin)
+}
+
+/// Opens a further file, which must have the format of `first`; `head` is the beginning of that file.
+fn further_input(first: &Path, head: &[u8], path: &Path) -> Result<Box<dyn BufRead>> {
+    let (own_head, input) = analyse::head(analyse::open(path)?, path)?;
+    if let (Some(format), Some(own)) = (format_name(head), format_name(&own_head))
+        && format != own
+    {
+        return Err(Error::usage(format!(
+            "the files have different formats: {} is {format}, {} is {own}",
+            first.display(),
+            path.display()
+        ))
+        .hint("give files of one format, one for each server or machine"));
+    }
+    Ok(input)
+}
+
+/// Returns the name of the format of a file that begins with `head`, with its article; `None` if it is unknown.
+fn format_name(head: &[u8]) -> Option<&'static str> {
+    match import::detect(head) {
+        Some(form) => Some(form.name()),
+        None if sql_bench::is_table(head) => Some("a table of sql-bench results"),
+        None if head.trim_ascii_start().starts_with(b"{") => Some("an observation file"),
+        None => None,
+    }
 }
 
 fn parse_margin(text: &str) -> Result<(Meter, f64), String> {

@@ -19,6 +19,7 @@ use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_store::Store;
+use perfquilt_system::process::quoted;
 
 /// The preset of commands that name none.
 pub(super) const DEFAULT_PRESET: &str = "quick";
@@ -46,7 +47,7 @@ pub struct MeasuringOptions {
     #[arg(long = "workload", value_name = "NAME")]
     workloads: Vec<String>,
     /// Number of blocks instead of the preset's; the maximum with --resolution
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = choices::number::<u32>, overrides_with = "blocks")]
     blocks: Option<u32>,
     /// Variation of code layouts from block to block (default: the preset's, else padded where the servers
     /// can be relinked)
@@ -62,7 +63,7 @@ pub struct MeasuringOptions {
     on: Option<String>,
     /// Half-width of every patch's interval, as a fraction of speed, at which measuring ends: 0.003 or 0.3%;
     /// 0 measures all blocks
-    #[arg(long, value_name = "FRACTION", value_parser = choices::fraction)]
+    #[arg(long, value_name = "FRACTION", value_parser = choices::fraction, overrides_with = "resolution")]
     resolution: Option<f64>,
     /// Release (default: the current one)
     #[arg(long, value_name = "VERSION")]
@@ -129,9 +130,56 @@ impl MeasuringOptions {
         Ok(preset)
     }
 
-    /// Returns the requested points and effects.
-    pub fn request(&self, preset: &Preset) -> RunRequest {
+    /// Returns the words of the command `perfquilt NAME …` that measures with these options, for a shell. `--budget` and
+    /// `--fresh` are left out: they do not change what is measured.
+    pub fn command(&self, name: &str) -> Vec<String> {
+        let mut words: Vec<String> = ["perfquilt", name, "--preset", &self.preset]
+            .map(quoted)
+            .to_vec();
+        let mut add = |flag: &str, value: &str| words.push(format!("{flag} {}", quoted(value)));
+        for workload in &self.workloads {
+            add("--workload", workload);
+        }
+        if let Some(blocks) = self.blocks {
+            add("--blocks", &blocks.to_string());
+        }
+        if let Some(layouts) = self.layouts {
+            add("--layouts", choices::layouts_word(layouts));
+        }
+        if let Some(lanes) = self.lanes {
+            add("--lanes", &lanes.to_string());
+        }
+        if let Some(on) = &self.on {
+            add("--on", on);
+        }
+        if let Some(resolution) = self.resolution {
+            add("--resolution", &resolution.to_string());
+        }
+        if let Some(release) = &self.release {
+            add("--release", release);
+        }
+        for point in &self.points {
+            add("--point", &point.to_string());
+        }
+        if self.effects != [Effects::Order] {
+            let effects: Vec<&str> = self
+                .effects
+                .iter()
+                .copied()
+                .map(choices::effects_word)
+                .collect();
+            add("--effects", &effects.join(","));
+        }
+        if self.unexecuted {
+            words.push("--unexecuted".to_owned());
+        }
+        words
+    }
+
+    /// Returns the requested points and effects; `command` makes the request.
+    pub fn request(&self, preset: &Preset, command: Option<String>) -> RunRequest {
         RunRequest {
+            command,
             points: self.points.clone(),
             effects: self.effects.clone(),
             fresh: self.fresh,
@@ -196,6 +244,17 @@ pub struct Arguments {
     report: ReportOptions,
 }
 
+impl Arguments {
+    /// Returns this command for a shell, without what only concerns its report.
+    fn command(&self) -> String {
+        let mut words = self.measuring.command("bench");
+        for (point, server) in &self.servers {
+            words.push(format!("--server {}", quoted(&format!("{point}={server}"))));
+        }
+        words.join(" ")
+    }
+}
+
 fn parse_server(text: &str) -> Result<(Point, String), String> {
     let (point, server) = text.split_once('=').ok_or("POINT=SERVER is needed")?;
     let point: Point = point.parse().map_err(|error: Error| error.to_string())?;
@@ -216,12 +275,13 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     arguments.report.check(context)?;
     let progress = context.output.progress();
     let preset = arguments.measuring.preset(&ws)?;
-    let (points, header, data) = if arguments.servers.is_empty() {
+    let (points, mut header, data) = if arguments.servers.is_empty() {
         let (points, header) = built_here(&ws, &preset, &arguments.measuring, progress)?;
         (points, header, Data::new())
     } else {
         named_servers(&ws, &preset, &arguments.servers, progress)?
     };
+    header.command = Some(arguments.command());
     let request = ExperimentRequest {
         points: &points,
         data: &data,
@@ -249,7 +309,7 @@ fn built_here(
     let mut points = Vec::new();
     let mut missing = BTreeMap::new();
     let mut unbuilt = Vec::new();
-    for point in measuring.request(preset).points(&prepared)? {
+    for point in measuring.request(preset, None).points(&prepared)? {
         let tree = match prepared.stack.tree(point) {
             Err(error) if is_separate(point) && error.kind() == Kind::Series => {
                 progress.note(&error.to_string());

@@ -31,6 +31,7 @@ use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Metric;
 use perfquilt_model::point::Point;
 use perfquilt_results::outcome::{self, OutcomePart};
+use perfquilt_store::require_object;
 
 /// Arguments of `perfquilt bisect`.
 #[derive(Debug, Args)]
@@ -39,7 +40,7 @@ use perfquilt_results::outcome::{self, OutcomePart};
   perfquilt bisect --workload oltp_read_only --meter instructions --good 1 --bad 4
   perfquilt bisect log                              the result, and how it was found
 
-Stored measurements are reused, only the necessary points are built, and the same command resumes an
+Stored measurements are reused, only the necessary points are built, and the same command resumes an \
 interrupted bisection.")]
 pub struct Arguments {
     #[command(subcommand)]
@@ -86,7 +87,7 @@ struct ComparisonOptions {
     #[arg(long, value_name = "SHARE", value_parser = choices::fraction, default_value_t = DEFAULT_ERROR, hide_default_value = true)]
     error: f64,
     /// Maximum number of blocks per comparison; without a decision by then, it is undecided
-    #[arg(long, value_name = "N", default_value_t = 400)]
+    #[arg(long, value_name = "N", value_parser = choices::number::<usize>, default_value_t = 400)]
     blocks: usize,
     /// Preset for building and measuring: a [preset.NAME] of the configuration
     #[arg(long, value_name = "NAME", default_value = DEFAULT_PRESET)]
@@ -413,6 +414,12 @@ fn search_series(
     let request = options.culprit.request(ws)?;
     let version = options.release.as_deref();
     let prepared = prepare(ws, version, progress)?;
+    if prepared.series.patches().is_empty() {
+        return Err(
+            Error::usage("the series has no patches, so there is nothing to bisect")
+                .hint("`perfquilt import SOURCE` imports patches"),
+        );
+    }
     let states = SeriesRevisions::new(&prepared, version, options.good, options.bad)?;
     let mut finished = bisect(ws, &states, &request, progress)?;
     if options.outcome.is_some() {
@@ -528,7 +535,17 @@ fn replay_log(context: &Context, replay: &Replay) -> Result<()> {
             Error::usage(format!("cannot read {}: {error}", replay.file.display()))
         })?
     };
-    let outcome = Session::parse(&text)?.replay().outcome();
+    let session = require_object(text.as_bytes(), "the log of a bisection")
+        .and_then(|()| Session::parse(&text))
+        .map_err(|error| {
+            if error.hint_text().is_some() {
+                error
+            } else {
+                error.hint("`perfquilt bisect log --raw` prints such a log")
+            }
+        })
+        .map_err(|error| error.at(&replay.file, None))?;
+    let outcome = session.replay().outcome();
     show(context, &replay.report, &outcome)
 }
 

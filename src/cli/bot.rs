@@ -24,8 +24,8 @@ pub enum Command {
   perfquilt bot serve
   perfquilt -C /srv/series bot serve --listen 127.0.0.1:8080
 
-PERFQUILT_WEBHOOK_SECRET has the secret that GitHub signs webhooks with. Credentials are those of
-`perfquilt post`. [bot] of the configuration names the repository, [commands] the people who may give
+PERFQUILT_WEBHOOK_SECRET has the secret that GitHub signs webhooks with. Credentials are those of \
+`perfquilt post`. [bot] of the configuration names the repository, [commands] the people who may give \
 commands.")]
 pub struct Serve {
     /// Address to listen at; put a proxy that speaks HTTPS in front of it

@@ -7,6 +7,7 @@ use clap::Args;
 use super::Context;
 use super::bench::DEFAULT_PRESET;
 use super::bench::with_blocks;
+use super::choices;
 use super::output_file::writable;
 use perfquilt_calibrate::real::RealRequest;
 use perfquilt_calibrate::{Page, Real, Simulated};
@@ -25,12 +26,13 @@ pub struct Arguments {
     #[arg(
         long,
         value_name = "N",
+        value_parser = choices::number::<usize>,
         default_value_t = 10_000,
         conflicts_with = "real"
     )]
     experiments: usize,
     /// Seed of the simulation: the same seed gives the same figures
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "real")]
+    #[arg(long, value_name = "N", value_parser = choices::number::<u64>, default_value_t = 1, conflicts_with = "real")]
     seed: u64,
     /// Simulate bisections instead, a tenth as many per case
     #[arg(long, conflicts_with = "real")]
@@ -39,16 +41,16 @@ pub struct Arguments {
     #[arg(long)]
     real: bool,
     /// Number of experiments of --real; finished ones are not repeated
-    #[arg(long, value_name = "N", default_value_t = 20, requires = "real")]
+    #[arg(long, value_name = "N", value_parser = choices::number::<u32>, default_value_t = 20, requires = "real")]
     repeats: u32,
     /// Preset of --real
     #[arg(long, value_name = "NAME", default_value = DEFAULT_PRESET, requires = "real")]
     preset: String,
     /// Number of copies of the release in place of patches, for --real
-    #[arg(long, value_name = "N", default_value_t = 4, requires = "real")]
+    #[arg(long, value_name = "N", value_parser = choices::number::<usize>, default_value_t = 4, requires = "real")]
     copies: usize,
     /// Number of blocks instead of the preset's, for --real
-    #[arg(long, value_name = "N", requires = "real")]
+    #[arg(long, value_name = "N", value_parser = choices::number::<u32>, requires = "real")]
     blocks: Option<u32>,
     /// Markdown page to update with the results; the drawing goes beside it
     #[arg(long, value_name = "FILE")]

@@ -1,6 +1,7 @@
 //! Parsers of the values of options: words for variants of the library's types, and fractions.
 
 use std::fmt;
+use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
@@ -22,6 +23,19 @@ pub(super) fn fraction(text: &str) -> Result<f64, String> {
         Ok(number) if number.is_finite() => Ok(number * unit),
         _ => Err("a number is needed, such as 0.5% or 0.005".to_owned()),
     }
+}
+
+/// Parses a whole number.
+pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    let number = text.parse::<T>();
+    number.map_err(|_| "a whole number is needed".to_owned())
+}
+
+/// Parses a whole number above 0.
+pub(super) fn positive<T: FromStr + Default + PartialOrd>(text: &str) -> Result<T, String> {
+    let number = number::<T>(text).ok();
+    let number = number.filter(|number| *number > T::default());
+    number.ok_or_else(|| "a whole number from 1 is needed".to_owned())
 }
 
 const DIRECTIONS: &[Choice<Direction>] = &[
@@ -77,6 +91,22 @@ pub fn effects() -> impl TypedValueParser<Value = Effects> {
     parser(EFFECTS)
 }
 
+/// Returns the word for a variation of code layouts.
+pub fn layouts_word(layouts: Layouts) -> &'static str {
+    word(LAYOUTS, &layouts)
+}
+
+/// Returns the word for a kind of effect.
+pub fn effects_word(effects: Effects) -> &'static str {
+    word(EFFECTS, &effects)
+}
+
+/// Returns the word for `value`, which every list of choices has.
+fn word<T: PartialEq>(choices: &[Choice<T>], value: &T) -> &'static str {
+    let found = choices.iter().find(|choice| choice.2 == *value);
+    found.map_or("", |choice| choice.0)
+}
+
 /// A format of a report on an experiment.
 #[derive(Clone, Copy)]
 pub struct ReportFormat(pub &'static dyn Exporter);
@@ -128,7 +158,31 @@ fn not_a_choice(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::fraction;
+    use super::*;
+
+    #[test]
+    fn every_value_has_its_word() {
+        for (word, _, value) in LAYOUTS {
+            assert_eq!(layouts_word(*value), *word);
+        }
+        for (word, _, value) in EFFECTS {
+            assert_eq!(effects_word(*value), *word);
+        }
+    }
+
+    #[test]
+    fn numbers_are_refused_in_words() {
+        assert_eq!(number::<u64>("12"), Ok(12));
+        assert_eq!(positive::<u64>("1"), Ok(1));
+        for text in ["", "x", "-1", "1.5", "99999999999999999999"] {
+            let refused = number::<u64>(text).unwrap_err();
+            assert_eq!(refused, "a whole number is needed", "{text}");
+        }
+        for text in ["0", "x"] {
+            let refused = positive::<u64>(text).unwrap_err();
+            assert_eq!(refused, "a whole number from 1 is needed", "{text}");
+        }
+    }
 
     #[test]
     fn shares_are_fractions_or_per_cents() {

@@ -7,6 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Context;
+use super::choices;
 use super::output::size;
 use super::plain::plain;
 use perfquilt_config::workspace::cache_dir;
@@ -22,11 +23,11 @@ use perfquilt_system::caches::{self, CacheEntry};
   perfquilt clean                      remove what was unused for 30 days
   perfquilt clean --unused-days 0      remove everything that can be rebuilt
 
-All workspaces share the caches: built servers, source and build trees, prepared data. Removed entries
+All workspaces share the caches: built servers, source and build trees, prepared data. Removed entries \
 are rebuilt when they are needed. Downloads, measurements and the workspace's state are never touched.")]
 pub struct Arguments {
     /// Days without use after which an entry is removed
-    #[arg(long, value_name = "DAYS", default_value_t = 30)]
+    #[arg(long, value_name = "DAYS", value_parser = choices::number::<u64>, default_value_t = 30)]
     unused_days: u64,
     /// List what would be removed, and remove nothing
     #[arg(long)]

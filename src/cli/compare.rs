@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::Context;
 use super::output_file::{deliver, identity, writable};
-use super::report_options::{self, choose_format};
+use super::report_options::{self, choose_format, format_by_suffix};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, SUITE};
 use perfquilt_model::error::{Error, Result};
@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Format of the comparison (--json is short for json)
     #[arg(long, value_enum)]
     format: Option<ComparisonFormat>,
-    /// File to write to instead of standard output
+    /// File to write to instead of standard output; without --format, its suffix chooses the format: .html, .md or .json
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -56,8 +56,8 @@ enum ComparisonFormat {
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such experiment, file or workload, or when the
 /// output file cannot be written.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let usual = (ComparisonFormat::Json, ComparisonFormat::Terminal);
-    let format = choose_format(context, arguments.format, usual.0, usual.1)?;
+    let usual = format_by_suffix(arguments.output.as_deref(), ComparisonFormat::Terminal);
+    let format = choose_format(context, arguments.format, ComparisonFormat::Json, usual)?;
     if let Some(file) = &arguments.output {
         writable(file)?;
         let inputs = [&arguments.before, &arguments.after];

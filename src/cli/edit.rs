@@ -6,10 +6,11 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
+use super::choices;
 use super::output::{counted, shown};
 use super::plain::plain_lines;
 use perfquilt_model::error::Result;
-use perfquilt_patches::edit::{self, BranchState, EditBranch, EditRequest};
+use perfquilt_patches::edit::{self, BranchState, EditBranch, EditRequest, StoppedRebase};
 use perfquilt_system::process::quoted;
 
 /// Check out the stack as a git branch, one commit per patch, for editing with git
@@ -34,7 +35,7 @@ pub struct Edit {
     close: bool,
     /// Lines of context to ignore for a hunk that fits nowhere otherwise (default: `fuzz` of [series],
     /// 0 if not set)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = choices::number::<usize>)]
     fuzz: Option<usize>,
     /// Folder to unpack the bare release into instead, ready for `quilt push`
     #[arg(long, value_name = "DIR", conflicts_with_all = ["patch", "worktree", "reset", "close", "fuzz"])]
@@ -96,6 +97,10 @@ pub fn run(context: &Context, args: &Edit) -> Result<()> {
             "commits": opened.commits,
             "state": word(opened.state),
             "patch": opened.at.as_ref().map(|(name, _)| name),
+            "conflict": opened.conflict.as_ref().map(|stopped| json!({
+                "patch": stopped.patch,
+                "files": stopped.files,
+            })),
             "kept": opened.kept,
         }));
     }
@@ -107,6 +112,7 @@ fn word(state: BranchState) -> &'static str {
         BranchState::Created => "created",
         BranchState::Resumed => "resumed",
         BranchState::Unsaved => "unsaved",
+        BranchState::Conflict => "conflict",
         BranchState::Moved => "moved",
         BranchState::Reset => "reset",
     }
@@ -121,7 +127,8 @@ fn text(opened: &EditBranch) -> String {
         opened.directory.display()
     );
     text.push_str(match opened.state {
-        BranchState::Created => "",
+        // `conflict_text` describes this state.
+        BranchState::Created | BranchState::Conflict => "",
         BranchState::Resumed => "the worktree exists already, and the series has all of its work\n",
         BranchState::Unsaved => {
             "the worktree exists already, with work that is not in the series yet\n"
@@ -133,6 +140,10 @@ fn text(opened: &EditBranch) -> String {
         text.push_str(&format!("its previous commits are kept as {kept}\n"));
     }
     let directory = quoted(&shown(&opened.directory));
+    if let Some(stopped) = &opened.conflict {
+        text.push_str(&conflict_text(stopped, &directory));
+        return text;
+    }
     match &opened.at {
         Some((name, true)) => text.push_str(&format!(
             "it is stopped at {name}; the later patches follow\n\n  cd {directory}\n  … edit …\n  git commit --amend -a\n  git rebase --continue\n  perfquilt refresh\n"
@@ -144,5 +155,22 @@ fn text(opened: &EditBranch) -> String {
             "\n  cd {directory}\n  git rebase -i            amend, reorder, squash, drop\n  git commit               a new patch\n  perfquilt refresh        write series and patches\n"
         )),
     }
+    text
+}
+
+/// Describes a rebase that is stopped with conflicts, and the steps that finish it.
+fn conflict_text(stopped: &StoppedRebase, directory: &str) -> String {
+    let mut text = format!(
+        "the worktree exists already: {}\n\n  cd {directory}\n",
+        stopped.sentence()
+    );
+    if !stopped.files.is_empty() {
+        let files: Vec<String> = stopped.files.iter().map(|file| quoted(file)).collect();
+        text.push_str(&format!(
+            "  … resolve the conflicts …\n  git add {}\n",
+            files.join(" ")
+        ));
+    }
+    text.push_str("  git rebase --continue\n  perfquilt refresh\n");
     text
 }

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::Context;
 use super::output_file::{deliver, writable};
-use super::report_options::choose_format;
+use super::report_options::{choose_format, format_by_suffix};
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
@@ -26,7 +26,7 @@ pub struct Arguments {
     /// Workload to show (default: all of each experiment together)
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
-    /// Release of the experiments to show (default: all)
+    /// Release of the experiments to show, by its version or its name (default: all)
     #[arg(long, value_name = "NAME")]
     release: Option<String>,
     /// Recipe of the experiments to show (default: all)
@@ -35,7 +35,7 @@ pub struct Arguments {
     /// Format of the history (--json is short for json)
     #[arg(long, value_enum)]
     format: Option<HistoryFormat>,
-    /// File to write to instead of standard output
+    /// File to write to instead of standard output; without --format, its suffix chooses the format: .html or .json
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -61,7 +61,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         context,
         arguments.format,
         HistoryFormat::Json,
-        HistoryFormat::Terminal,
+        format_by_suffix(arguments.output.as_deref(), HistoryFormat::Terminal),
     )?;
     if let Some(file) = &arguments.output {
         writable(file)?;
@@ -80,7 +80,14 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             0 => one.header.release.clone(),
             _ => one.header.recipe.clone(),
         };
-        if !listed.iter().any(|one| name(one) == *requested) {
+        let exists = |wanted: &String| listed.iter().any(|one| name(one) == *wanted);
+        let full_name = ws.config.release_name(requested);
+        let wanted = if what == "release" && !exists(requested) && exists(&full_name) {
+            full_name
+        } else {
+            requested.clone()
+        };
+        if !exists(&wanted) {
             let mut names: Vec<String> = listed.iter().map(name).collect();
             names.sort();
             names.dedup();
@@ -90,7 +97,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
                 names.iter(),
             ));
         }
-        listed.retain(|one| name(one) == *requested);
+        listed.retain(|one| name(one) == wanted);
     }
     listed.retain(|one| one.observations > 0);
     listed.sort_by(|a, b| a.header.started.cmp(&b.header.started));

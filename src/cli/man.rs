@@ -1,5 +1,6 @@
 //! `perfquilt man`: prints or writes manual pages, made from the texts of `--help`.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -23,7 +24,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be written;
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) with `--json` but no folder.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) with `--json` but no folder, and for a path that is no folder.
 pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command) -> Result<()> {
     command.build();
     let Some(folder) = &arguments.output else {
@@ -32,7 +33,7 @@ pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command)
         }
         return context.output.print(&page(&command, "perfquilt")?);
     };
-    std::fs::create_dir_all(folder).map_err(|error| Error::io("make", folder, &error))?;
+    std::fs::create_dir_all(folder).map_err(|error| not_created(folder, &error))?;
     let written = write(folder, &command, "perfquilt")?;
     if context.output.json() {
         return context.output.print_json(&serde_json::json!({
@@ -44,6 +45,21 @@ pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command)
     let note = format!("{written} pages in {}", folder.display());
     context.output.progress().note(&note);
     Ok(())
+}
+
+/// Returns the error for a folder of pages that cannot be created.
+fn not_created(folder: &Path, error: &std::io::Error) -> Error {
+    let mut folders = folder.ancestors();
+    let cause = match folders.find(|part| part.exists() && !part.is_dir()) {
+        Some(file) => format!("{} is not a folder", file.display()),
+        None => match error.kind() {
+            ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                format!("cannot create {}: {error}", folder.display())
+            }
+            _ => return Error::io("create", folder, error),
+        },
+    };
+    Error::usage(cause).hint("`--output DIR` names the folder for the pages, one per command")
 }
 
 /// Writes the page of `command`, called `name`, and those of its subcommands; returns the number of pages.

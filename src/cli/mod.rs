@@ -20,6 +20,7 @@ mod lint;
 mod man;
 mod output;
 mod output_file;
+mod overview;
 mod pager;
 mod plain;
 mod post;
@@ -45,6 +46,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -66,6 +68,7 @@ struct Cli {
 
 /// Flags that every command takes.
 #[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Global options")]
 pub struct Global {
     /// Folder of the workspace (default: this folder or the nearest one above it)
     #[arg(short = 'C', long = "directory", value_name = "DIR", global = true)]
@@ -106,9 +109,9 @@ enum Command {
     Stack(stack::Stack),
     /// Write a point's source tree to a folder
     Export(export::Export),
-    /// Move the series to another release and report how each patch fits
+    /// Move the series to another release, report how each patch fits
     Rebase(rebase::Arguments),
-    /// Import patches from a git range, mails, a folder or another series
+    /// Import patches from git, mails, a folder or another series
     Import(import::Arguments),
     /// Check out the stack as a git branch for editing
     Edit(edit::Edit),
@@ -139,7 +142,7 @@ enum Command {
     Bot(bot::Command),
     /// Remove unused entries from the caches
     Clean(clean::Arguments),
-    /// Check the error rates of intervals and verdicts, by simulation or on this machine
+    /// Check the error rates of intervals and verdicts
     Calibrate(calibrate::Arguments),
     /// Measure a row of blocks, as a job of a cluster
     #[command(hide = true)]
@@ -211,17 +214,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => return print_clap_error(&error, &args),
     };
     let output = Output::new(&cli.global);
-    if cli.global.verbose > 0 {
-        // Only this program's own lines: libraries may log their requests, including tokens.
-        let ours = tracing_subscriber::filter::filter_fn(|metadata| {
-            metadata.target().starts_with(env!("CARGO_CRATE_NAME"))
-        });
-        let lines = tracing_subscriber::fmt::layer()
-            .with_writer(std::io::stderr)
-            .with_target(false)
-            .with_filter(ours);
-        tracing_subscriber::registry().with(lines).init();
-    }
+    log_to_standard_error(cli.global.verbose > 0);
     let for_git =
         matches!(&cli.command, Some(Command::Bisect(arguments)) if arguments.is_for_git());
     let context = Context {
@@ -248,9 +241,27 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Logs to standard error: warnings and errors, or everything if `verbose`.
+fn log_to_standard_error(verbose: bool) {
+    let level = if verbose {
+        LevelFilter::TRACE
+    } else {
+        LevelFilter::WARN
+    };
+    // Only this program's own lines: libraries may log their requests, including tokens.
+    let ours = filter_fn(move |metadata| {
+        *metadata.level() <= level && metadata.target().starts_with(env!("CARGO_CRATE_NAME"))
+    });
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_filter(ours);
+    tracing_subscriber::registry().with(lines).init();
+}
+
 /// Parses the command line; help and errors honour its `--color`.
 fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
-    let mut command = Cli::command().color(color_of(args));
+    let mut command = overview::with_groups(Cli::command().color(color_of(args)));
     let mut matches = command.try_get_matches_from_mut(args)?;
     if let Some(error) = bisect::misplaced(&mut command, &matches) {
         return Err(error);

@@ -23,7 +23,11 @@ pub fn deliver(context: &Context, file: Option<&Path>, text: &str) -> Result<()>
     Ok(())
 }
 
-fn write(file: &Path, bytes: &[u8]) -> Result<()> {
+/// Writes a result to `file`.
+///
+/// # Errors
+/// [`Kind::Internal`] when it cannot be written.
+pub fn write(file: &Path, bytes: &[u8]) -> Result<()> {
     // A plain file is replaced atomically, so that the old report stays until the new one is whole; devices, pipes and
     // links are written to directly.
     let plain = std::fs::symlink_metadata(file).is_ok_and(|found| found.is_file());

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
+use super::choices;
 use super::report::find_experiment;
 use super::report_options::{FailOn, margin};
 use perfquilt_config::workspace::Workspace;
@@ -29,15 +30,15 @@ use perfquilt_store::Store;
   perfquilt post --repo acme/series --pr 7
   perfquilt post outcome/                         in a workflow: what `perfquilt run --outcome` wrote
 
-Credentials are the token in GITHUB_TOKEN, or PERFQUILT_APP_ID and PERFQUILT_APP_KEY_FILE of a GitHub App.
-In a workflow, repository, pull request and commit come from the event. Running the command again updates
+Credentials are the token in GITHUB_TOKEN, or PERFQUILT_APP_ID and PERFQUILT_APP_KEY_FILE of a GitHub App. \
+In a workflow, repository, pull request and commit come from the event. Running the command again updates \
 the comment.")]
 pub struct Arguments {
     /// Name of an experiment, observation file, or folder of `run --outcome` (default: the latest
     /// experiment)
     what: Option<String>,
     /// Number of the pull request
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = choices::positive::<u64>)]
     pr: Option<u64>,
     /// Repository
     #[arg(long, value_name = "OWNER/NAME")]

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::Context;
 use super::bench::DEFAULT_PRESET;
+use super::output_file;
 use super::report_options::choose_format;
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
@@ -151,7 +152,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     )?;
     let source = arguments.source()?;
     if let Some(file) = &arguments.flame_graph {
-        check_folder(file)?;
+        output_file::writable(file)?;
     }
     let ws = context.workspace()?;
     let progress = context.output.progress();
@@ -248,20 +249,6 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     output.combine(done, output.errors(errors))
 }
 
-/// Checks, before minutes of measuring, that the folder of `file` exists.
-fn check_folder(file: &Path) -> Result<()> {
-    let folder = match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    if folder.is_dir() && !file.is_dir() {
-        Ok(())
-    } else {
-        Err(Error::usage(format!("cannot write {}", file.display()))
-            .hint("name a file in an existing folder"))
-    }
-}
-
 /// Returns the value of `found`; an error is added to `errors`.
 fn ok_or_collect<T>(found: Result<T>, errors: &mut Vec<Error>) -> Option<T> {
     found.map_err(|error| errors.push(error)).ok()
@@ -274,7 +261,7 @@ fn draw(file: &Path, difference: &ProfileDifference, pair: &CostTables) -> Resul
         difference.before, difference.after, difference.workload
     );
     let svg = perfquilt_report::flame_graph(&title, &pair.before, &pair.after)?;
-    std::fs::write(file, svg).map_err(|error| Error::io("write", file, &error))
+    output_file::write(file, svg.as_bytes())
 }
 
 /// Returns the lines of a function for the JSON document.
@@ -374,7 +361,11 @@ fn annotated(
                 text = Some((hot.file.clone(), source_of(ws, target, &hot)?));
             }
             let content = text.as_ref().and_then(|(_, content)| content.as_deref());
-            let line = content.and_then(|content| content.lines().nth(hot.line as usize - 1));
+            // Line 0 is code that the compiler made.
+            let index = (hot.line as usize).checked_sub(1);
+            let line = content
+                .zip(index)
+                .and_then(|(content, index)| content.lines().nth(index));
             sources.push(SourceLine {
                 text: line.map(str::to_owned),
                 hot,

@@ -63,22 +63,37 @@ pub fn run(context: &Context, args: &Refresh) -> Result<()> {
             "series_changed": done.series_changed,
             "patches": patches,
             "removed": done.removed,
+            "dropped": done.dropped.iter().map(|empty| json!({
+                "commit": empty.commit,
+                "title": empty.title,
+            })).collect::<Vec<_>>(),
             "kept": done.kept.as_deref().map(shown),
             "untracked": done.untracked,
             "commit": done.commit,
         }));
     }
-    context.output.print(&text(&done, args.dry_run))
+    let columns = context.output.width();
+    context.output.print(&text(&done, args.dry_run, columns))
 }
 
-fn text(done: &RefreshResult, dry_run: bool) -> String {
+fn text(done: &RefreshResult, dry_run: bool, columns: usize) -> String {
+    let digits = done.patches.len().to_string().len();
+    let mut dropped = String::new();
+    for empty in &done.dropped {
+        let (commit, title) = (&empty.commit, &empty.title);
+        let line = format!(
+            "{:>digits$}  dropped   empty commit {commit} ({title})",
+            "-"
+        );
+        dropped.push_str(&cut(&line, columns));
+        dropped.push('\n');
+    }
     if !done.changed {
         return format!(
-            "{}: series and patches agree with the branch\n",
+            "{dropped}{}: series and patches agree with the branch\n",
             done.release
         );
     }
-    let digits = done.patches.len().to_string().len();
     let mut text = String::new();
     for (index, patch) in done.patches.iter().enumerate() {
         let line = format!(
@@ -88,7 +103,7 @@ fn text(done: &RefreshResult, dry_run: bool) -> String {
             patch.name,
             remark(patch)
         );
-        text.push_str(&cut(&line, 80));
+        text.push_str(&cut(&line, columns));
         text.push('\n');
     }
     let joined: Vec<&String> = done
@@ -98,9 +113,10 @@ fn text(done: &RefreshResult, dry_run: bool) -> String {
         .collect();
     for name in done.removed.iter().filter(|name| !joined.contains(name)) {
         let line = format!("{:>digits$}  removed   {name}", "-");
-        text.push_str(&cut(&line, 80));
+        text.push_str(&cut(&line, columns));
         text.push('\n');
     }
+    text.push_str(&dropped);
     if dry_run {
         text.push_str("nothing was written (--dry-run)\n");
     } else if let Some(kept) = &done.kept {

@@ -99,11 +99,15 @@ fn distributions(store: &Store, id: ExperimentId) -> Result<Vec<Distribution>> {
     }
     let mut found = Vec::new();
     for (workload, blocks) in blocks {
-        let mut slices = Vec::new();
-        for block in blocks {
-            slices.push(store.slices(id, &workload, block)?);
+        let mut failed = None;
+        let slices = blocks.into_iter().map_while(|block| {
+            let slices = store.slices(id, &workload, block);
+            slices.map_err(|error| failed = Some(error)).ok()
+        });
+        found.extend(Distribution::of(&workload, slices));
+        if let Some(error) = failed {
+            return Err(error);
         }
-        found.extend(Distribution::of(&workload, &slices));
     }
     Ok(found)
 }

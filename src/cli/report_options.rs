@@ -20,7 +20,8 @@ pub struct ReportOptions {
     /// Format of the report (--json is short for json)
     #[arg(long, value_parser = choices::report_format())]
     format: Option<ReportFormat>,
-    /// File to write the report to instead of standard output
+    /// File to write the report to instead of standard output; without --format, its suffix chooses the format: .html,
+    /// .md, .json, .jsonl or .csv
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Flame graph to include in the page, as written by `perfquilt profile --flame-graph`
@@ -32,7 +33,7 @@ pub struct ReportOptions {
 }
 
 impl ReportOptions {
-    /// Returns the format requested by `--format` or `--json`.
+    /// Returns the format requested by `--format` or `--json`, else that of the output file's suffix.
     ///
     /// # Errors
     /// [`Kind::Usage`] when the two contradict each other, or a flame graph is given for another format than HTML.
@@ -41,7 +42,7 @@ impl ReportOptions {
             context,
             self.format,
             ReportFormat(JSON),
-            ReportFormat(TERMINAL),
+            self.usual_format(),
         )?;
         if self.flame_graph.is_some() && !format.0.includes_flame_graph() {
             let including = EXPORTERS.iter().filter(|of| of.includes_flame_graph());
@@ -53,6 +54,13 @@ impl ReportOptions {
             return Err(fault.hint(format!("--format {}", names.join(" or "))));
         }
         Ok(format)
+    }
+
+    /// Returns the format of the report if none is requested.
+    fn usual_format(&self) -> ReportFormat {
+        let name = self.output.as_deref().and_then(format_of_suffix);
+        let by_suffix = EXPORTERS.iter().find(|of| Some(of.name()) == name);
+        by_suffix.map_or(ReportFormat(TERMINAL), |of| ReportFormat(*of))
     }
 
     /// Checks, before hours of work, everything that could make [`show`] fail after it.
@@ -110,6 +118,31 @@ impl ReportOptions {
             .map(read_flame_graph)
             .transpose()
     }
+}
+
+/// Suffixes of output files, and the formats that they stand for.
+const SUFFIXES: &[(&str, &str)] = &[
+    ("html", "html"),
+    ("htm", "html"),
+    ("md", "markdown"),
+    ("markdown", "markdown"),
+    ("json", "json"),
+    ("jsonl", "jsonl"),
+    ("csv", "csv"),
+];
+
+/// Returns the value of `--format` that the suffix of `output` stands for.
+fn format_of_suffix(output: &Path) -> Option<&'static str> {
+    let suffix = output.extension()?.to_str()?.to_ascii_lowercase();
+    let known = SUFFIXES.iter().find(|(known, _)| *known == suffix);
+    known.map(|(_, format)| *format)
+}
+
+/// Returns the format that the suffix of the output file stands for, if the command has it; else `usual`.
+pub fn format_by_suffix<F: ValueEnum>(output: Option<&Path>, usual: F) -> F {
+    let name = output.and_then(format_of_suffix);
+    let format = name.and_then(|name| F::from_str(name, false).ok());
+    format.unwrap_or(usual)
 }
 
 /// Returns the format that `--format` and `--json` request together.
@@ -361,6 +394,29 @@ mod tests {
                 .refuse_overwrite([&input].into_iter())
                 .is_ok()
         );
+    }
+
+    #[test]
+    fn the_suffix_of_the_output_chooses_the_format() {
+        for (file, format) in [
+            ("out/report.html", "html"),
+            ("REPORT.HTM", "html"),
+            ("report.md", "markdown"),
+            ("observations.jsonl", "jsonl"),
+            ("effects.csv", "csv"),
+            ("report.txt", "terminal"),
+            ("observations.jsonl.gz", "terminal"),
+            ("report", "terminal"),
+        ] {
+            let chosen = to(Path::new(file)).usual_format();
+            assert_eq!(chosen.0.name(), format, "{file}");
+        }
+        let by_suffix = |file: &str| format_by_suffix(Some(Path::new(file)), TextFormat::Terminal);
+        assert_eq!(by_suffix("a.json"), TextFormat::Json);
+        assert_eq!(by_suffix("a.html"), TextFormat::Terminal);
+        for (_, format) in SUFFIXES {
+            assert!(EXPORTERS.iter().any(|of| of.name() == *format), "{format}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_results::outcome;
 use perfquilt_store::Store;
+use perfquilt_system::process::quoted;
 
 /// Arguments of `perfquilt run`.
 #[derive(Debug, Args)]
@@ -34,7 +35,7 @@ use perfquilt_store::Store;
   perfquilt run --sandbox                for patches that you have not reviewed
   perfquilt run --json > attribution.json
 
-Finished work is kept: an interrupted run continues where it stopped, and a run with nothing new to do
+Finished work is kept: an interrupted run continues where it stopped, and a run with nothing new to do \
 only reports.")]
 pub struct Arguments {
     #[command(flatten)]
@@ -51,7 +52,8 @@ pub struct Arguments {
     /// Commit to record in the outcome (default: the workspace's)
     #[arg(long, value_name = "COMMIT", requires = "outcome")]
     head: Option<String>,
-    /// Print the forecast of blocks, interval widths, memory and time; build and measure nothing
+    /// Print the forecast of blocks, interval widths, memory and time; build and measure nothing (fetches
+    /// the release if necessary)
     #[arg(long, conflicts_with_all = ["outcome", "sandbox", "output", "flame_graph"])]
     dry_run: bool,
     /// Build and measure without access to network, home and secrets (needs bubblewrap)
@@ -62,6 +64,20 @@ pub struct Arguments {
     in_sandbox: bool,
     #[command(flatten)]
     report: ReportOptions,
+}
+
+impl Arguments {
+    /// Returns this command for a shell, without what does not change the figures.
+    fn command(&self) -> String {
+        let mut words = self.measuring.command("run");
+        if let Some(recipe) = &self.recipe {
+            words.push(format!("--recipe {}", quoted(recipe)));
+        }
+        if self.sandbox {
+            words.push("--sandbox".to_owned());
+        }
+        words.join(" ")
+    }
 }
 
 /// Runs `perfquilt run`.
@@ -104,7 +120,7 @@ fn dry_run(context: &Context, arguments: &Arguments) -> Result<()> {
     let preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
     let progress = context.output.progress();
     let release = measuring.release.as_deref();
-    let request = measuring.request(&preset);
+    let request = measuring.request(&preset, None);
     let found = foresee(&ws, &preset, release, &request, progress)?;
     let budget = request.budget.map(|budget| budget.duration.as_secs_f64());
     if let Some(warning) = budget.and_then(|budget| found.forecast.over_budget(budget)) {
@@ -324,7 +340,8 @@ fn run_directly(
     let measuring = &arguments.measuring;
     let release = measuring.release.as_deref();
     let progress = context.output.progress();
-    let outcome = match run_job(ws, preset, release, &measuring.request(preset), progress) {
+    let request = measuring.request(preset, Some(arguments.command()));
+    let outcome = match run_job(ws, preset, release, &request, progress) {
         Ok(outcome) => outcome,
         Err(error) => {
             let written = write_failure(target, &error);

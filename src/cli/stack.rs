@@ -3,8 +3,8 @@
 use clap::Args;
 use serde_json::json;
 
-use super::Context;
 use super::output::cut;
+use super::{Context, choices};
 use perfquilt_measure::run::prepare_with;
 use perfquilt_model::error::Result;
 
@@ -19,7 +19,7 @@ pub struct Stack {
     release: Option<String>,
     /// Lines of context to ignore for a hunk that fits nowhere otherwise (default: `fuzz` of [series],
     /// 0 if not set)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = choices::number::<usize>)]
     fuzz: Option<usize>,
 }
 

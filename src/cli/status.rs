@@ -6,10 +6,13 @@ use serde_json::json;
 use super::Context;
 use super::bench;
 use super::output::{counted, cut, pad};
-use perfquilt_measure::run::{NextStep, Prepared, next_step, prepare};
-use perfquilt_model::error::Result;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_measure::run::{NextStep, next_step, prepare};
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
-use perfquilt_patches::series::Series;
+use perfquilt_model::progress::Progress;
+use perfquilt_patches::series::{Series, SeriesFile};
+use perfquilt_patches::stack::{self, AppliedPatch};
 use perfquilt_patches::upstream::{self, Objects};
 use perfquilt_report::width;
 
@@ -25,10 +28,81 @@ pub struct Status {
     release: Option<String>,
 }
 
+/// How far the series applies to the release.
+#[derive(Default)]
+struct AppliedPart {
+    /// The patches that apply, in order.
+    steps: Vec<AppliedPatch>,
+    /// The error of the following patch, if it does not apply.
+    fault: Option<Error>,
+    next: Option<NextStep>,
+}
+
+impl AppliedPart {
+    /// Applies the series to an imported release.
+    ///
+    /// # Errors
+    /// Those of [`prepare`] and [`next_step`], except that of a patch that does not apply.
+    fn of(
+        ws: &Workspace,
+        release: Option<&str>,
+        series: &Series,
+        progress: &dyn Progress,
+    ) -> Result<AppliedPart> {
+        let fault = match prepare(ws, release, progress) {
+            Ok(prepared) => {
+                let next = next_step(ws, &prepared, bench::DEFAULT_PRESET)?;
+                let steps = prepared.stack.steps;
+                return Ok(AppliedPart {
+                    steps,
+                    fault: None,
+                    next,
+                });
+            }
+            Err(error) => error,
+        };
+        let is_at = |shown: &str| fault.place().is_some_and(|at| at.file == *shown);
+        let mut patches = series.patches().iter();
+        let failed = patches.position(|patch| is_at(&patch.shown));
+        let Some(failed) = failed.filter(|_| fault.kind() == Kind::Series) else {
+            return Err(fault);
+        };
+        let before = series.patches()[..failed].to_vec();
+        let before = Series::assemble(SeriesFile::default(), before);
+        let imported = upstream::ensure(ws, release, progress)?;
+        Ok(AppliedPart {
+            steps: stack::apply(ws, &imported, &before)?.steps,
+            fault: Some(fault),
+            next: None,
+        })
+    }
+
+    /// Returns whether patch `index`, from 0, applies; `None` if this is unknown.
+    fn applies(&self, index: usize) -> Option<bool> {
+        if index < self.steps.len() {
+            Some(true)
+        } else if index == self.steps.len() && self.fault.is_some() {
+            Some(false)
+        } else {
+            None
+        }
+    }
+
+    /// Describes how patch `index`, from 0, applies.
+    fn fit(&self, index: usize) -> String {
+        match (self.steps.get(index), self.applies(index)) {
+            (Some(step), _) => step.fit.to_string(),
+            (None, Some(_)) => "fails".to_owned(),
+            (None, None) => "-".to_owned(),
+        }
+    }
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Those of [`Series::load_for`], [`prepare`] and [`next_step`]; an unknown release.
+/// Those of [`Series::load_for`], [`prepare`] and [`next_step`]; an unknown release. If a patch does not apply, its
+/// error is returned after the table was printed.
 pub fn run(context: &Context, arguments: &Status) -> Result<()> {
     let ws = context.workspace()?;
     let version = match arguments.release.as_deref() {
@@ -37,70 +111,75 @@ pub fn run(context: &Context, arguments: &Status) -> Result<()> {
     };
     let release = (*version != ws.config.upstream.current).then_some(version.as_str());
     let series = Series::load_for(&ws, release)?;
-    let name = format!("{}-{version}", ws.config.upstream.name);
+    let name = ws.config.release_name(version);
     let releases = upstream::list(&ws)?;
     let at_hand = releases
         .iter()
         .any(|of| of.name == name && of.is_available());
     // `status` must not use the network, so a release that is not fetched stays unapplied.
     let applied = if at_hand && Objects::open(&ws.object_store()).is_ok() {
-        Some(prepare(&ws, release, context.output.progress())?)
+        AppliedPart::of(&ws, release, &series, context.output.progress())?
     } else {
-        None
+        AppliedPart {
+            next: Some(NextStep::Fetch),
+            ..AppliedPart::default()
+        }
     };
-    let next = match &applied {
-        Some(prepared) => next_step(&ws, prepared, bench::DEFAULT_PRESET)?,
-        None => Some(NextStep::Fetch),
-    };
-    let steps = applied
-        .as_ref()
-        .map(|Prepared { stack, .. }| stack.steps.as_slice());
     if context.output.json() {
         let patches: Vec<_> = series
             .patches()
             .iter()
             .enumerate()
             .map(|(index, patch)| {
-                let step = steps.map(|steps| &steps[index]);
+                let step = applied.steps.get(index);
                 json!({
                     "index": index + 1,
                     "name": patch.name,
                     "title": patch.title,
                     "files": patch.files.len(),
+                    "applies": applied.applies(index),
                     "offset": step.map(|step| step.fit.offset),
                     "fuzz": step.map(|step| step.fit.fuzz),
                     "tree": step.map(|step| &step.tree),
                 })
             })
             .collect();
-        return context.output.print_json(&json!({
+        context.output.print_json(&json!({
             "schema": 1,
             "release": name,
             "imported": at_hand,
             "patches": patches,
-            "next": next,
-        }));
+            "next": applied.next,
+        }))?;
+        return applied.fault.map_or(Ok(()), Err);
     }
     let count = series.patches().len();
     let mut text = format!("{name}, {}\n", counted(count, "patch", "patches"));
     let digits = count.to_string().len();
     let names = series.patches().iter().map(|patch| width(&patch.name));
-    let room = names.max().unwrap_or(0).min(34);
+    let columns = context.output.width();
+    let room = names.max().unwrap_or(0).min(longest_name(columns));
     for (index, patch) in series.patches().iter().enumerate() {
-        let how = steps.map_or_else(|| "-".to_owned(), |steps| steps[index].fit.to_string());
+        let how = applied.fit(index);
         let line = format!(
             "{:>digits$}  {}  {how:<10} {}",
             index + 1,
             pad(&cut(&patch.name, room), room),
             patch.title
         );
-        text.push_str(&cut(&line, 80));
+        text.push_str(&cut(&line, columns));
         text.push('\n');
     }
-    if let Some(next) = next {
-        text += &format!("next: {}\n", advice(&next, count, release));
+    if let Some(next) = &applied.next {
+        text += &format!("next: {}\n", advice(next, count, release));
     }
-    context.output.print(&text)
+    context.output.print(&text)?;
+    applied.fault.map_or(Ok(()), Err)
+}
+
+/// Returns the maximum width of a patch's name in lines of `columns` columns, which leaves room for the other cells.
+fn longest_name(columns: usize) -> usize {
+    columns.saturating_sub(46).clamp(12, 60)
 }
 
 /// Returns the command of the next step on `release` (`None`: the current one), and what it does.

@@ -22,7 +22,7 @@ use perfquilt_report::{clean, long, width, wrap};
   perfquilt test 2                the bare release, and the release with the first two patches
   perfquilt test --recipe debug
 
-[recipe.NAME.test] says how the tests run (docs/testing.md). Results are kept: the tests of an unchanged point do not run
+[recipe.NAME.test] says how the tests run (docs/testing.md). Results are kept: the tests of an unchanged point do not run \
 again, and reports show them beside each effect.")]
 pub struct Arguments {
     /// Points to test besides the bare release (default: all in order)

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+mod conflict;
 mod kill;
 #[path = "../support/mod.rs"]
 mod support;

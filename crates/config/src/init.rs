@@ -1,6 +1,7 @@
 //! Creation of workspaces: the configurations that this repository and its examples use, and an empty series.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::CONFIG_FILE;
@@ -220,7 +221,7 @@ pub fn template(server: &str) -> Result<&'static Template> {
 /// written files, relative to `dir`.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `dir` is a workspace already;
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `dir` is a workspace already or cannot be one;
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be written.
 pub fn init(dir: &Path, template: &Template) -> Result<Vec<PathBuf>> {
     if dir.join(CONFIG_FILE).exists() {
@@ -231,7 +232,7 @@ pub fn init(dir: &Path, template: &Template) -> Result<Vec<PathBuf>> {
     }
     let mut written = Vec::new();
     let patches = dir.join("patches");
-    fs::create_dir_all(&patches).map_err(|e| Error::io("create", &patches, &e))?;
+    fs::create_dir_all(&patches).map_err(|e| not_created(dir, &patches, &e))?;
     let link = patches.join("series");
     // `git quiltimport`, gbp and StGit look for the series beside the patches.
     if link.symlink_metadata().is_err() {
@@ -243,21 +244,56 @@ pub fn init(dir: &Path, template: &Template) -> Result<Vec<PathBuf>> {
         if path.exists() {
             continue;
         }
-        if *name == CONFIG_FILE {
+        let content: String = if *name == CONFIG_FILE {
             let lines = content.split_inclusive('\n');
-            let config: String = lines.filter(|l| !l.starts_with(OWN_SERIES)).collect();
-            write_file(&path, config.as_bytes())?;
+            lines.filter(|l| !l.starts_with(OWN_SERIES)).collect()
         } else {
-            write_file(&path, content.as_bytes())?;
-        }
+            (*content).to_owned()
+        };
+        write_file(&path, content.as_bytes())
+            .map_err(|error| obstacle(dir, &path).unwrap_or(error))?;
         written.push(PathBuf::from(name));
     }
     Ok(written)
 }
 
+/// Returns the error for a workspace in `dir` whose folder `path` cannot be created.
+fn not_created(dir: &Path, path: &Path, error: &std::io::Error) -> Error {
+    if let Some(error) = obstacle(dir, path) {
+        return error;
+    }
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            Error::usage(format!(
+                "cannot create a workspace in {}: {error}",
+                dir.display()
+            ))
+            .hint("name a folder that can be created: `perfquilt init DIR`")
+        }
+        _ => Error::io("create", path, error),
+    }
+}
+
+/// Returns the error for a file in the place of a folder that leads to `path`; `None` if there is none.
+fn obstacle(dir: &Path, path: &Path) -> Option<Error> {
+    let mut folders = path.ancestors();
+    let file = folders.find(|folder| folder.exists() && !folder.is_dir())?;
+    let error = Error::usage(format!(
+        "cannot create a workspace in {}: {} is not a folder",
+        dir.display(),
+        file.display()
+    ));
+    Some(if dir.starts_with(file) {
+        error.hint("name another folder: `perfquilt init DIR`")
+    } else {
+        error.hint("rename or remove that file, then run the same command again")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perfquilt_model::error::Kind;
 
     #[test]
     fn an_interrupted_init_continues() {
@@ -266,7 +302,9 @@ mod tests {
         let obstacle = folder.path().join("bench-config/workloads");
         fs::create_dir(folder.path().join("bench-config")).unwrap();
         fs::write(&obstacle, "").unwrap();
-        init(folder.path(), redis).unwrap_err();
+        let error = init(folder.path(), redis).unwrap_err();
+        assert_eq!(error.kind(), Kind::Usage);
+        assert!(error.message().ends_with("workloads is not a folder"));
         assert!(!folder.path().join(CONFIG_FILE).exists());
         fs::remove_file(&obstacle).unwrap();
         init(folder.path(), redis).unwrap();

@@ -1,5 +1,6 @@
 //! `[preset.NAME]`: settings of experiments.
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
@@ -32,6 +33,15 @@ pub enum Lanes {
     Auto,
     /// This many.
     Count(NonZeroU32),
+}
+
+impl fmt::Display for Lanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lanes::Auto => f.write_str("auto"),
+            Lanes::Count(count) => count.fmt(f),
+        }
+    }
 }
 
 impl FromStr for Lanes {

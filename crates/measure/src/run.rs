@@ -469,6 +469,8 @@ pub struct RunRequest {
     pub time_unexecuted: bool,
     /// The time that the command may take; `None` without a limit.
     pub budget: Option<Budget>,
+    /// The command that makes this request, for the experiment's header.
+    pub command: Option<String>,
 }
 
 impl RunRequest {
@@ -543,6 +545,7 @@ fn measure(
     header.series = patches.iter().map(|patch| patch.name.clone()).collect();
     header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
     header.failed = failed;
+    header.command = wanted.command.clone();
     let store = Store::open(&ws.results())?;
     let request = experiment::ExperimentRequest {
         points: &measurable,

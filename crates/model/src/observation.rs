@@ -124,6 +124,14 @@ pub struct ExperimentHeader {
     /// Those of `failed` whose server did not become ready in time, with this time in seconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub start_timeouts: BTreeMap<Point, f64>,
+    /// The command that measures this experiment, quoted for a POSIX shell: `perfquilt run --preset series`. `None` if
+    /// unknown.
+    #[serde(
+        default,
+        deserialize_with = "non_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub command: Option<String>,
     /// Start time of the experiment, RFC 3339 in UTC; empty if unknown.
     #[serde(default)]
     pub started: String,
@@ -167,6 +175,7 @@ impl ExperimentHeader {
             identical: BTreeMap::new(),
             failed: BTreeMap::new(),
             start_timeouts: BTreeMap::new(),
+            command: None,
             started: jiff::Timestamp::now()
                 .strftime("%Y-%m-%dT%H:%M:%SZ")
                 .to_string(),

@@ -66,8 +66,10 @@ impl FromStr for Point {
             None => number(text).map(Point::Step),
         };
         point.ok_or_else(|| {
-            Error::usage(format!("`{text}` is not a point"))
-                .hint("a point is 0 (the bare release), K, alone:K, without:K or control")
+            Error::usage(format!(
+                "`{text}` is not a point: points are 0, 3, alone:3, without:3 and control"
+            ))
+            .hint("0 is the bare release, 3 the release with the first three patches")
         })
     }
 }
@@ -110,7 +112,8 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         for text in ["", "x", "alone:0", "without:", "-1", "alone:1:2"] {
-            assert!(text.parse::<Point>().is_err(), "{text}");
+            let error = text.parse::<Point>().unwrap_err().to_string();
+            assert!(error.contains("0, 3, alone:3, without:3"), "{error}");
         }
     }
 }

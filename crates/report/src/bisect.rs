@@ -41,7 +41,7 @@ pub fn terminal(outcome: &BisectOutcome, columns: usize, color: bool) -> String 
             page.indented(&describe_remaining_span(&outcome.question, rest), 0, "");
         }
     }
-    for note in notes(outcome) {
+    for note in notes(outcome, &long) {
         page.blank();
         page.indented(&note, 0, "");
     }
@@ -96,8 +96,8 @@ pub fn markdown(outcome: &BisectOutcome) -> String {
             );
         }
     }
-    for note in notes(outcome) {
-        let _ = writeln!(page, "\n{}", escape(&note));
+    for note in notes(outcome, &|text| escape(&long(text))) {
+        let _ = writeln!(page, "\n{note}");
     }
     if !outcome.path.is_empty() {
         page.push_str(
@@ -205,11 +205,11 @@ fn headline(outcome: &BisectOutcome) -> String {
             }
         }
         Conclusion::Nothing => {
-            format!("Nothing from {first} to {last} made {on} {verb} by {least} or more")
+            format!("From {first} to {last}, {on} did not become {verb} by {least} or more")
         }
         Conclusion::Opposite => {
             let figure = outcome.total.effect.as_ref().map_or(String::new(), effect);
-            format!("Nothing from {first} to {last} made {on} {verb}: the whole range is {figure}")
+            format!("From {first} to {last}, {on} did not become {verb}: {figure}")
         }
         Conclusion::Undecided => format!(
             "Undecided: {} blocks of a comparison do not tell a change of {least} on {on} from none",
@@ -280,9 +280,10 @@ fn describe_remaining_span(question: &Question, rest: &RemainingSpan) -> String 
     }
 }
 
-/// Returns the remarks beside the figures.
-fn notes(outcome: &BisectOutcome) -> Vec<String> {
-    let mut notes: Vec<String> = outcome.notes.iter().map(|note| long(note)).collect();
+/// Returns the remarks beside the figures. `inert` escapes names and text of the outcome; the program's own text is
+/// Markdown already.
+fn notes(outcome: &BisectOutcome, inert: &dyn Fn(&str) -> String) -> Vec<String> {
+    let mut notes: Vec<String> = outcome.notes.iter().map(|note| inert(note)).collect();
     let several = outcome.rest.iter().any(|rest| {
         rest.measured.to - rest.measured.from > 1 && rest.ending == SpanStatus::Unchanged
     });
@@ -293,16 +294,17 @@ fn notes(outcome: &BisectOutcome) -> Vec<String> {
     if done && several {
         notes.push(format!(
             "A {} that another one of the same part makes up for does not show.",
-            clean(&outcome.question.change)
+            inert(&outcome.question.change)
         ));
     }
     if outcome.conclusion == Conclusion::Opposite {
-        let other = match outcome.question.direction {
-            Direction::Faster => "slower",
-            _ => "faster",
+        let (other, hidden, larger) = match outcome.question.direction {
+            Direction::Faster => ("slower", "gain", "loss"),
+            _ => ("faster", "loss", "gain"),
         };
         notes.push(format!(
-            "`--direction {other}` finds what makes it {other}, `--direction both` looks at everything."
+            "`--direction both` also searches parts that became {other}, and so finds a {hidden} beside a larger \
+             {larger}; `--direction {other}` searches only for changes that made it {other}."
         ));
     }
     if outcome.conclusion == Conclusion::Undecided {
@@ -551,19 +553,37 @@ mod tests {
         let text =
             |slow: &[usize], direction| terminal(&outcome(&names, slow, direction), 100, false);
         let nothing = text(&[], Direction::Slower);
-        assert!(
-            nothing.starts_with(
-                "Nothing from 0 to 2 made load (instructions) slower by 0.5 % or more"
-            )
-        );
+        assert!(nothing.starts_with(
+            "From 0 to 2, load (instructions) did not become slower by 0.5 % or more"
+        ));
         assert!(nothing.contains("makes up for does not show"), "{nothing}");
         let opposite = text(&[1], Direction::Faster);
         assert!(
-            opposite.starts_with("Nothing from 0 to 2 made load (instructions) faster: the whole")
+            opposite.starts_with("From 0 to 2, load (instructions) did not become faster: −0.99"),
+            "{opposite}"
         );
-        assert!(opposite.contains("`--direction slower`"), "{opposite}");
+        let place = |words: &str| opposite.find(words).expect(words);
+        assert!(
+            place("`--direction both`") < place("`--direction slower`"),
+            "{opposite}"
+        );
         let two = text(&[1, 2], Direction::Both);
         assert!(two.starts_with("2 changes from 0 to 2 made"), "{two}");
+    }
+
+    #[test]
+    fn remarks_of_the_program_are_markdown_and_others_are_inert() {
+        let names = ["a.patch", "b.patch"];
+        let mut found = outcome(&names, &[1], Direction::Faster);
+        found.question.change = "<b>`patch`".into();
+        found.notes = vec!["@octocat `a`\n## b".into()];
+        let page = markdown(&found);
+        assert!(page.contains("`--direction both` also"), "{page}");
+        for active in ["@octocat", "<b>", "\n## b", " `a`"] {
+            assert!(!page.contains(active), "{active} in {page}");
+        }
+        let page = markdown(&outcome(&names, &[], Direction::Slower));
+        assert!(page.contains("makes up for does not show.\n"), "{page}");
     }
 
     #[test]

@@ -23,35 +23,35 @@ impl View<'_> {
     /// tests go.
     pub(super) fn legend(&self) -> String {
         let attribution = self.attribution;
-        let mut said: Vec<(String, Vec<String>)> = Vec::new();
+        let mut kinds: Vec<(String, Vec<String>)> = Vec::new();
+        let mut until_narrow = Vec::new();
         for (meter, _) in &self.columns {
             let Some(effect) = typical(attribution, *meter) else {
                 continue;
             };
             let level = 100.0 * effect.level;
-            let words = match (effect.interval, &attribution.stopping) {
-                (Interval::Anytime, _) if attribution.is_complete() => format!(
-                    "the {level:.0} % interval that holds whenever one looks, since the experiment went on \
-                     after its end"
+            let words = match effect.interval {
+                Interval::Anytime => format!(
+                    "the {level:.0} % interval that holds however often one looks, because the experiment {}",
+                    if attribution.is_complete() {
+                        "was continued after its end"
+                    } else {
+                        "is unfinished"
+                    }
                 ),
-                (Interval::Anytime, _) => format!(
-                    "the {level:.0} % interval that holds whenever one looks, as long as the experiment \
-                     goes on"
-                ),
-                (Interval::Sequential, Some(rule)) => format!(
-                    "the {level:.0} % interval over blocks, measured until it was ±{} or narrower, or \
-                     {} blocks were used",
-                    number::margin(rule.resolution),
-                    rule.max_blocks
-                ),
-                _ => format!("the {level:.0} % interval over blocks"),
+                Interval::Sequential | Interval::Fixed => {
+                    format!("the {level:.0} % interval over blocks")
+                }
             };
-            match said.iter_mut().find(|(known, _)| *known == words) {
+            if effect.interval == Interval::Sequential {
+                until_narrow.push(meter.to_string());
+            }
+            match kinds.iter_mut().find(|(known, _)| *known == words) {
                 Some((_, meters)) => meters.push(meter.to_string()),
-                None => said.push((words, vec![meter.to_string()])),
+                None => kinds.push((words, vec![meter.to_string()])),
             }
         }
-        let intervals = match &said[..] {
+        let intervals = match &kinds[..] {
             [] => "the 95 % interval over blocks".to_owned(),
             [(words, _)] => words.clone(),
             several => several
@@ -60,13 +60,22 @@ impl View<'_> {
                 .collect::<Vec<_>>()
                 .join("; "),
         };
+        let end = match &attribution.stopping {
+            Some(rule) if !until_narrow.is_empty() => format!(
+                " Measuring of {} ended when every interval was ±{} or narrower, or after {} blocks.",
+                until_narrow.join(" and "),
+                number::margin(rule.resolution),
+                rule.max_blocks
+            ),
+            _ => String::new(),
+        };
         let effects = attribution.patches.iter().flat_map(|patch| &patch.effects);
         let is_open = |effect: &Effect| {
             effect.verdict == Verdict::Unclear && effect.minimum_detectable.is_some()
         };
-        let seen = if effects.chain(&attribution.total).any(is_open) {
-            " Four such experiments in five call an effect of the minimum detectable size, among all rows that \
-             are judged together."
+        let detectable = if effects.chain(&attribution.total).any(is_open) {
+            " Four in five such experiments would detect an effect of the minimum detectable size, with all rows \
+             judged together."
         } else {
             ""
         };
@@ -74,8 +83,12 @@ impl View<'_> {
             Some(tests) => format!(" {}.", server_tests::of_release(tests)),
             None => String::new(),
         };
-        format!(
-            "Per cent of speed, + is faster (fewer instructions); ± is {intervals}.{seen}{tests}"
-        )
+        let is_counted = |(meter, _): &(Meter, _)| *meter == Meter::Instructions;
+        let fewer = if self.columns.iter().any(is_counted) {
+            " (fewer instructions)"
+        } else {
+            ""
+        };
+        format!("Per cent of speed: + is faster{fewer}, ± is {intervals}.{end}{detectable}{tests}")
     }
 }

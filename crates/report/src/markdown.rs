@@ -384,15 +384,8 @@ pub(super) fn machine(page: &mut String, attribution: &Attribution) {
     for (key, value) in &attribution.machine {
         let _ = writeln!(body, "- {}: {}", escape(key), escape(value));
     }
-    let facts = [
-        ("started", &attribution.started),
-        ("harness", &attribution.harness),
-        ("experiment", &attribution.experiment),
-    ];
-    for (key, value) in facts {
-        if !value.is_empty() {
-            let _ = writeln!(body, "- {key}: {}", code(value));
-        }
+    for (key, value) in attribution.provenance() {
+        let _ = writeln!(body, "- {key}: {}", code(value));
     }
     let margins: Vec<String> = attribution
         .margins

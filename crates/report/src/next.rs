@@ -1,22 +1,19 @@
 //! The next command after a report.
 
-use super::escape::shell;
-use super::text::clean;
+use super::escape::{SENTENCE, shell};
+use super::text::{clean, cleaned};
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, Interval, Verdict};
 
 /// Returns the next useful command after the report of a stored experiment, with its purpose.
 pub fn next_command(attribution: &Attribution) -> String {
     // Servers named by hand are no points of a series.
     let series = attribution.base.is_none();
-    let measure = if series {
-        "perfquilt run"
-    } else {
-        "perfquilt bench"
-    };
+    let command = attribution.command.as_deref().map(|c| cleaned(c, SENTENCE));
     if !attribution.is_complete() {
-        return format!(
-            "next: `{measure}` with the preset and options of this one goes on where it stopped"
-        );
+        return match command {
+            Some(command) => format!("next: `{command}` continues where it stopped"),
+            None => "next: the same command continues where it stopped".to_owned(),
+        };
     }
     let of = |wanted: &dyn Fn(&Effect) -> bool| {
         let meter = attribution.main_meter()?;
@@ -32,10 +29,18 @@ pub fn next_command(attribution: &Attribution) -> String {
         );
     }
     if let Some((_, effect)) = of(&|effect| effect.verdict == Verdict::Unclear) {
-        return format!(
-            "next: `{measure} {}` with the preset and options of this one measures anew, for narrower intervals",
-            narrower(attribution, effect)
-        );
+        let options = narrower(attribution, effect);
+        return match command {
+            Some(command) => {
+                format!("next: `{command} {options}` measures again, for narrower intervals")
+            }
+            None => format!(
+                "next: the same command with `{options}` measures again, for narrower intervals"
+            ),
+        };
+    }
+    if attribution.patches.is_empty() {
+        return "next: `perfquilt import SOURCE` imports patches to measure".to_owned();
     }
     format!(
         "next: `perfquilt report {} --format html --output report.html` draws it",
@@ -97,16 +102,47 @@ mod tests {
         assert!(next(&slower).contains("--format html"));
         let mut unclear = Experiment::new(&[(0.002, 0.0)]);
         unclear.noise = 0.05;
-        let twice = format!(
-            "next: `perfquilt run --fresh --blocks {}` ",
-            2 * unclear.blocks
+        let twice = format!("--fresh --blocks {}", 2 * unclear.blocks);
+        assert_eq!(
+            next(&unclear),
+            format!("next: the same command with `{twice}` measures again, for narrower intervals")
         );
-        assert!(next(&unclear).starts_with(&twice), "{}", next(&unclear));
+        unclear.header.command = Some("perfquilt run --preset series".to_owned());
+        assert_eq!(
+            next(&unclear),
+            format!(
+                "next: `perfquilt run --preset series {twice}` measures again, for narrower intervals"
+            )
+        );
         let mut attribution = unclear.attribution();
         for effect in &mut attribution.patches[0].effects {
             effect.provenance = Some(Provenance::Stale("quick-0".into()));
         }
         assert!(next_command(&attribution).contains("--format html"));
+    }
+
+    #[test]
+    fn an_unfinished_experiment_is_continued_by_its_command() {
+        let mut experiment = Experiment::new(&[(0.02, 0.02)]);
+        let plan =
+            |workload: &&str| PlannedBlocks::fixed(workload, Meter::Time, 2 * experiment.blocks);
+        experiment.supplement.planned = experiment.workloads.iter().map(plan).collect();
+        let next = |experiment: &Experiment| next_command(&experiment.attribution());
+        assert_eq!(
+            next(&experiment),
+            "next: the same command continues where it stopped"
+        );
+        experiment.header.command = Some("perfquilt run --preset 'a b'\x1b[1m".to_owned());
+        assert_eq!(
+            next(&experiment),
+            "next: `perfquilt run --preset 'a b'\u{fffd}[1m` continues where it stopped"
+        );
+    }
+
+    #[test]
+    fn an_empty_series_has_nothing_to_draw() {
+        let next = next_command(&Experiment::new(&[]).attribution());
+        assert!(next.contains("`perfquilt import SOURCE`"), "{next}");
     }
 
     #[test]
@@ -121,7 +157,7 @@ mod tests {
         experiment.supplement.planned = experiment.workloads.iter().map(plan).collect();
         let next = next_command(&experiment.attribution());
         assert!(
-            next.starts_with("next: `perfquilt run --fresh --resolution 0.45 --blocks 240` "),
+            next.contains("`--fresh --resolution 0.45 --blocks 240`"),
             "{next}"
         );
     }

@@ -93,9 +93,9 @@ pub(super) const HEADS: [&str; 4] = ["typical time", "mean", "slow slices", "99t
 
 /// Explanation below the table of [`rows`].
 pub(super) const ABOUT: &str = "\
-The typical time puts the slowest and the fastest fifth of the slices aside. In the mean every slice counts, up to \
-five times what is typical of its round. Slow slices took more than twice as long as is typical of their round: the \
-share before and after. A figure that the adjustment for all rows leaves standing is bold.";
+The typical time leaves out the slowest and the fastest fifth of the slices. The mean counts every slice, up to five \
+times the typical time of its round. Slow slices took more than twice the typical time of their round: the share before \
+and after. Bold figures are significant after adjustment for all rows.";
 
 /// A row of the table of typical time, mean and tail.
 pub(super) struct TailRow<'a> {

@@ -67,6 +67,7 @@ impl Experiment {
                 identical: BTreeMap::new(),
                 failed: BTreeMap::new(),
                 start_timeouts: BTreeMap::new(),
+                command: None,
                 started: "2026-01-02T03:04:05Z".into(),
                 reused: Vec::new(),
             },
@@ -637,7 +638,7 @@ fn what_an_interval_promises_is_said() {
         .collect();
     let text = at_80(&experiment).replace('\n', " ");
     assert!(
-        text.contains("measured until it was ±0.4 % or narrower, or 40 blocks were used"),
+        text.contains("ended when every interval was ±0.4 % or narrower, or after 40 blocks"),
         "{text}"
     );
     // The interval is still too wide, so it must hold at every look.
@@ -650,7 +651,7 @@ fn what_an_interval_promises_is_said() {
         "{text}"
     );
     assert!(
-        text.contains("99 % interval that holds whenever one looks"),
+        text.contains("99 % interval that holds however often one looks"),
         "{text}"
     );
     for plan in &mut experiment.supplement.planned {
@@ -663,7 +664,7 @@ fn what_an_interval_promises_is_said() {
     }
     let text = at_80(&experiment).replace('\n', " ");
     assert!(
-        text.contains("since the experiment went on after its end"),
+        text.contains("because the experiment was continued after its end"),
         "{text}"
     );
 }

@@ -181,6 +181,7 @@ const HEAD: u64 = 1 << 16;
 /// Returns the beginning of `input`, and a reader of all of it. `shown` is its name in errors.
 ///
 /// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when its compressed data are incomplete or damaged;
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
 pub fn head(mut input: Box<dyn BufRead>, shown: &Path) -> Result<(Vec<u8>, Box<dyn BufRead>)> {
     // A pipe may return a single byte at a time.
@@ -189,7 +190,7 @@ pub fn head(mut input: Box<dyn BufRead>, shown: &Path) -> Result<(Vec<u8>, Box<d
         .by_ref()
         .take(HEAD)
         .read_to_end(&mut head)
-        .map_err(|error| Error::io("read", shown, &error))?;
+        .map_err(|error| perfquilt_store::unreadable(shown, &error))?;
     let whole = Cursor::new(head.clone()).chain(input);
     Ok((head, Box::new(whole)))
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
+use super::file_error::{require_object, unreadable, without_type_names};
 use super::line;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
@@ -221,6 +222,7 @@ fn parse(text: &[u8], complete: bool) -> Result<ObservationRef<'_>> {
 const HEADER_HINT: &str = r#"the first line says what the rest is of, for example {"schema":1,"experiment":"x","series":["0001-a.patch"],"release":"mariadb-10.11.18","machine":{},"harness":"by hand"}"#;
 
 fn parse_header(text: &[u8]) -> Result<FirstLine> {
+    require_object(text, "an observation file").map_err(|error| error.hint(HEADER_HINT))?;
     serde_json::from_slice(text).map_err(|error| {
         let fault = if serde_json::from_slice::<Observation>(text).is_ok() {
             "the header is missing: the first line is an observation".to_owned()
@@ -297,12 +299,13 @@ fn fits<T: serde::de::DeserializeOwned>(value: &serde_json::Value) -> bool {
     T::deserialize(value).is_ok()
 }
 
-/// Returns serde_json's message without its "at line 1", which would contradict the line number in the file.
+/// Returns serde_json's message without its "at line 1", which would contradict the line number in the file, and
+/// without names of Rust's types.
 fn json_fault(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" at line ") {
-        Some((fault, _)) => format!("{fault} (column {})", error.column()),
-        None => text,
+        Some((fault, _)) => format!("{} (column {})", without_type_names(fault), error.column()),
+        None => without_type_names(&text),
     }
 }
 
@@ -333,7 +336,7 @@ impl<R: BufRead> Lines<R> {
             self.text.clear();
             let read = std::io::Read::take(&mut self.input, LONGEST_LINE)
                 .read_until(b'\n', &mut self.text)
-                .map_err(|error| Error::io("read", &self.shown, &error))?;
+                .map_err(|error| unreadable(&self.shown, &error))?;
             if read == 0 {
                 return Ok(false);
             }

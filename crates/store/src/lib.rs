@@ -22,6 +22,7 @@
 
 mod blob;
 mod earlier;
+mod file_error;
 mod functions;
 pub mod import;
 pub mod jsonl;
@@ -47,6 +48,7 @@ use perfquilt_model::point::Point;
 use perfquilt_model::server_tests::TestRecord;
 
 pub use earlier::{EarlierExperiment, ExperimentIdentity};
+pub use file_error::{require_object, unreadable};
 
 /// An experiment in a [`Store`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -7,6 +7,7 @@
 use std::io::BufRead;
 use std::path::Path;
 
+use super::file_error::unreadable;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExcludedReadings, ExperimentHeader, Meter, Observation, ObservationFile, RecordedRow, RowLevel,
@@ -41,7 +42,7 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<RecordedTable> {
     let mut rows: Vec<RecordedRow> = Vec::new();
     let mut runs = 0;
     for (number, line) in input.lines().enumerate() {
-        let line = line.map_err(|error| Error::io("read", shown, &error))?;
+        let line = line.map_err(|error| unreadable(shown, &error))?;
         let line = line.trim_end_matches('\r');
         let at = |fault: String| Error::usage(fault).at(shown, Some(number + 1));
         if number == 0 {

@@ -23,6 +23,7 @@ fn header(patches: usize) -> ExperimentHeader {
         identical: BTreeMap::from([(Point::Step(2), Point::Step(1))]),
         failed: BTreeMap::from([(Point::Step(3), "does not compile".into())]),
         start_timeouts: BTreeMap::from([(Point::Step(3), 60.0)]),
+        command: None,
         started: "2026-01-02T03:04:05Z".into(),
         reused: Vec::new(),
     }

@@ -204,6 +204,7 @@ impl<'a> Collector<'a> {
             release: header.release.clone(),
             recipe: header.recipe.clone(),
             base: header.base.clone(),
+            command: header.command.clone(),
             started: header.started.clone(),
             machine: header.machine.clone(),
             harness: header.harness.clone(),

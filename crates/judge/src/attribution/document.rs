@@ -28,6 +28,9 @@ pub struct Attribution {
     /// The name of point 0 if the user named the servers; `None` for the release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
+    /// The command that measured the experiment, quoted for a POSIX shell; `None` when unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
     /// When the experiment began, RFC 3339 in UTC; empty when unknown.
     pub started: String,
     /// The machine.

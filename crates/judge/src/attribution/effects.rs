@@ -207,8 +207,8 @@ impl Effects<'_> {
         })
     }
 
-    /// Adds to each patch the cumulative effect of it and all earlier patches, which is reported but not
-    /// tested. The effects of the first and the last patch come from the in-order effects and `total`.
+    /// Adds to each patch the cumulative effect of it and all earlier patches; these are a family of tests of their own.
+    /// The effects of the first and the last patch come from the in-order effects and `total`.
     pub(super) fn add_cumulative(&self, patches: &mut [PatchEffects], total: &[Effect]) {
         for patch in patches {
             let point = Point::Step(patch.index);

@@ -12,6 +12,19 @@ impl Attribution {
         self.base.as_deref().unwrap_or(&self.release)
     }
 
+    /// Returns where the figures come from, as pairs of name and value: command, time, harness, experiment. Unknown ones
+    /// are left out.
+    pub fn provenance(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        [
+            ("command", self.command.as_deref().unwrap_or_default()),
+            ("started", &self.started),
+            ("harness", &self.harness),
+            ("experiment", &self.experiment),
+        ]
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+    }
+
     /// Returns the meter that verdicts refer to: time if it was read, otherwise the first meter.
     pub fn main_meter(&self) -> Option<Meter> {
         self.margins.keys().next().copied()

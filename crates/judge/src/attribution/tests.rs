@@ -31,6 +31,7 @@ pub(crate) fn header(patches: usize) -> ExperimentHeader {
         identical: BTreeMap::new(),
         failed: BTreeMap::new(),
         start_timeouts: BTreeMap::new(),
+        command: None,
         started: String::new(),
         reused: Vec::new(),
     }

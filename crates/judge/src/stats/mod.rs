@@ -29,6 +29,7 @@ pub use loss::Loss;
 pub use multiplicity::{benjamini_hochberg, benjamini_hochberg_weighted, holm, holm_weighted};
 pub use places::{PlaceComparison, PlaceSpread};
 pub use quantile::{LEVEL, POWER, normal_quantile};
+pub(crate) use robust::deviations;
 pub use robust::{median, trimmed_mean};
 pub use sequential::{
     EARLY_LEVEL, StoppingRule, anytime_critical_value, bayes_factor, bayes_factor_above,

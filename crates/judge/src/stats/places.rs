@@ -109,7 +109,7 @@ fn between_sd(by_place: &BTreeMap<u32, Vec<Vec<f64>>>, points: usize) -> f64 {
     let n0 = (blocks - squares / blocks) / (places - 1.0);
     let centred: Vec<Vec<Vec<f64>>> = by_place
         .values()
-        .map(|rows| rows.iter().map(|row| centred(row)).collect())
+        .map(|rows| rows.iter().map(|row| deviations(row)).collect())
         .collect();
     let mean = |values: &mut dyn Iterator<Item = f64>, count: f64| values.sum::<f64>() / count;
     let variance = |point: usize| {
@@ -128,12 +128,6 @@ fn between_sd(by_place: &BTreeMap<u32, Vec<Vec<f64>>>, points: usize) -> f64 {
     };
     let sum: f64 = (0..points).map(variance).sum();
     (sum / points as f64).max(0.0).sqrt()
-}
-
-/// Returns the values minus their mean.
-fn centred(row: &[f64]) -> Vec<f64> {
-    let mean = row.iter().sum::<f64>() / row.len() as f64;
-    row.iter().map(|value| value - mean).collect()
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub fn trimmed_mean(values: &mut [f64], share: f64) -> Option<f64> {
 }
 
 /// Returns the deviations of a row's values from their mean.
-pub(super) fn deviations(row: &[f64]) -> Vec<f64> {
+pub(crate) fn deviations(row: &[f64]) -> Vec<f64> {
     let mean = row.iter().sum::<f64>() / row.len().max(1) as f64;
     row.iter().map(|value| value - mean).collect()
 }

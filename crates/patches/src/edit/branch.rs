@@ -1,7 +1,8 @@
 //! Creates, resumes, resets and closes the edit branch.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use super::conflict::{self, StoppedRebase};
 use super::git_rebase::{self, GitRebase};
 use super::publish;
 use super::tip;
@@ -44,6 +45,8 @@ pub enum BranchState {
     Resumed,
     /// It existed, with work that is not in the series yet.
     Unsaved,
+    /// It existed, and a rebase in its worktree is stopped with conflicts.
+    Conflict,
     /// It existed without unsaved work, and was moved to the current series.
     Moved,
     /// It existed and was reset; its commits are kept under a reference.
@@ -63,6 +66,8 @@ pub struct EditBranch {
     pub commits: usize,
     /// The state in which the branch was found.
     pub state: BranchState,
+    /// The rebase that is stopped with conflicts, in the state [`BranchState::Conflict`].
+    pub conflict: Option<StoppedRebase>,
     /// The patch that the worktree stopped at, and whether git still has to re-apply later patches.
     pub at: Option<(String, bool)>,
     /// The reference that keeps the discarded commits, if any.
@@ -106,12 +111,21 @@ pub fn open(ws: &Workspace, request: &EditRequest, progress: &dyn Progress) -> R
         Some(name) => Some(stop_at(&edit.rebase(&session), &series, &commits, &name)?),
         None => None,
     };
+    let conflict = match state {
+        BranchState::Unsaved if at.is_none() => conflict::find(&Git::new(&session.directory))?,
+        _ => None,
+    };
     Ok(EditBranch {
         release: release.name.clone(),
         branch: session.branch.clone(),
         directory: session.directory.clone(),
         commits: commits.len(),
-        state,
+        state: if conflict.is_some() {
+            BranchState::Conflict
+        } else {
+            state
+        },
+        conflict,
         at,
         kept,
     })
@@ -132,7 +146,7 @@ pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> 
     if place == WorktreeState::Complete {
         let tip = tip::require(ws, &store, &session, progress)?;
         let git = Git::new(&session.directory);
-        refuse_in_progress(&git)?;
+        refuse_in_progress(&git, &session.directory)?;
         let status = git.status()?;
         status.refuse(
             &session.directory,
@@ -218,7 +232,10 @@ pub(super) fn stack_tip(stack: &Stack) -> String {
         .map_or_else(|| stack.release.commit.clone(), |step| step.commit.clone())
 }
 
-pub(super) fn refuse_in_progress(git: &Git) -> Result<()> {
+fn refuse_in_progress(git: &Git, worktree: &Path) -> Result<()> {
+    if let Some(stopped) = conflict::find(git)? {
+        return Err(stopped.error(Kind::Usage, worktree));
+    }
     match git.in_progress()? {
         None => Ok(()),
         Some((what, next)) => Err(
@@ -396,7 +413,7 @@ impl EditContext<'_> {
         request: &EditRequest,
     ) -> Result<(Session, BranchState, Option<String>)> {
         let git = Git::new(&session.directory);
-        refuse_in_progress(&git)?;
+        refuse_in_progress(&git, &session.directory)?;
         git.status()?.refuse(
             &session.directory,
             "`git stash` keeps them, `git checkout .` gives them up",
@@ -435,9 +452,8 @@ fn find_patch(series: &Series, text: &str) -> Result<String> {
     if let Some(patch) = patches.iter().find(|patch| patch.name == text) {
         return Ok(patch.name.clone());
     }
-    if let Ok(number) = text.parse::<usize>()
-        && let Some(patch) = series.patch(number)
-    {
+    let number = text.parse::<usize>().ok();
+    if let Some(patch) = number.and_then(|number| series.patch(number)) {
         return Ok(patch.name.clone());
     }
     let text_in = text.strip_prefix("patches/").unwrap_or(text);
@@ -449,6 +465,7 @@ fn find_patch(series: &Series, text: &str) -> Result<String> {
     let error = || Error::usage(format!("no patch \"{text}\" in the series"));
     match holding.as_slice() {
         [only] => Ok((*only).to_owned()),
+        [] if number.is_some() => Err(no_such_number(text, patches.len())),
         [] => {
             let nearest = patches
                 .iter()
@@ -465,6 +482,23 @@ fn find_patch(series: &Series, text: &str) -> Result<String> {
     }
 }
 
+/// Returns the error for a number that no patch has.
+fn no_such_number(number: &str, patches: usize) -> Error {
+    match patches {
+        0 => Error::usage(format!(
+            "there is no patch {number}: the series has no patches"
+        ))
+        .hint("`perfquilt import SOURCE` imports patches"),
+        1 => Error::usage(format!(
+            "there is no patch {number}: the series has 1 patch"
+        )),
+        _ => Error::usage(format!(
+            "there is no patch {number}: the series has {patches} patches"
+        ))
+        .hint("`perfquilt status` lists them"),
+    }
+}
+
 /// Starts a git rebase that stops at the commit of a patch. Returns the name and whether later patches follow.
 fn stop_at(
     rebase: &GitRebase<'_>,
@@ -477,7 +511,7 @@ fn stop_at(
     if is_stopped_at(git, name)? {
         return Ok((name.to_owned(), true));
     }
-    refuse_in_progress(git)?;
+    refuse_in_progress(git, &session.directory)?;
     git.status()?
         .refuse(&session.directory, "commit them first, or `git stash` them")?;
     if git.branch()? != Some(session.reference()) {

@@ -150,7 +150,7 @@ impl<'a> GitRebase<'a> {
             success: status?.success(),
             under_way: is_under_way(&own),
             undone,
-            said: last_lines(&String::from_utf8_lossy(&said), 12),
+            said: output_lines(&String::from_utf8_lossy(&said)),
             picked: before.picked(),
         })
     }
@@ -422,6 +422,16 @@ pub(super) fn keep(store: &Objects, release: &str, commit: &str) -> Result<Strin
     }
 }
 
+/// Returns the last lines of git's output. Git ends a line of progress with a carriage return and may clear it with
+/// blanks or with an escape sequence.
+fn output_lines(text: &str) -> Vec<String> {
+    let lines = text
+        .split(['\r', '\n'])
+        .map(|line| line.trim_start_matches("\x1b[K").trim_end());
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    last_lines(&lines.join("\n"), 12)
+}
+
 fn is_under_way(own: &Path) -> bool {
     STATE_FOLDERS.iter().any(|folder| own.join(folder).exists())
 }
@@ -461,4 +471,22 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
     paths.filter(|path| path.is_file()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_progress_end_with_a_carriage_return() {
+        assert_eq!(
+            output_lines("Rebasing (2/2)\r\x1b[KAuto-merging a.c\nRebasing (2/2)\r     \rdone\r\n"),
+            [
+                "Rebasing (2/2)",
+                "Auto-merging a.c",
+                "Rebasing (2/2)",
+                "done"
+            ]
+        );
+    }
 }

@@ -7,6 +7,7 @@
 
 mod assign;
 mod branch;
+mod conflict;
 mod git_rebase;
 mod plan;
 pub mod publish;
@@ -26,8 +27,9 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_system::git::worktree::{self, WorktreeState};
 
 pub use branch::{BranchState, EditBranch, EditRequest, close, open};
+pub use conflict::StoppedRebase;
 pub(crate) use plan::compressed;
-pub use plan::{PatchChange, RefreshedPatch};
+pub use plan::{EmptyCommit, PatchChange, RefreshedPatch};
 pub use quilt::{QuiltTree, quilt};
 pub use refresh::{RefreshOptions, RefreshResult, refresh};
 

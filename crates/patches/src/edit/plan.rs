@@ -62,6 +62,15 @@ pub struct RefreshedPatch {
     pub old_index: Option<usize>,
 }
 
+/// A commit of the branch without a change, which is no patch of the series.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmptyCommit {
+    /// Its abbreviated id.
+    pub commit: String,
+    /// Its title.
+    pub title: String,
+}
+
 /// The planned content of a patch.
 pub(super) struct PlannedPatch {
     pub(super) outcome: RefreshedPatch,
@@ -95,6 +104,8 @@ pub(super) struct RefreshPlan {
     pub(super) made: Vec<PlannedPatch>,
     /// Names of patches that leave the series.
     pub(super) removed: Vec<String>,
+    /// Commits that leave the branch because they are empty.
+    pub(super) dropped: Vec<EmptyCommit>,
     /// The text of the new `series`.
     pub(super) text: String,
     /// The stack of the new series.
@@ -137,7 +148,8 @@ impl Planner<'_> {
         // New patches are added here, so that their names are numbered consecutively.
         let mut entries: Vec<SeriesEntry> = self.series.file().entries().to_vec();
         let mut made = Vec::new();
-        let mut empty = Vec::new();
+        let mut empty_patches = Vec::new();
+        let mut dropped = Vec::new();
         let mut parent = self.release.tree.clone();
         for ((commit, candidate), assigned) in self.commits.iter().zip(&candidates).zip(&assigned) {
             let original = assigned.from.map(|index| &originals[index]);
@@ -145,8 +157,16 @@ impl Planner<'_> {
                 .from
                 .is_some_and(|index| self.series.patches()[index].files.is_empty());
             if commit.tree == parent && !was_empty {
-                let name = original.map_or(&candidate.message.title, |original| &original.name);
-                empty.push((name.clone(), short(&commit.id).to_owned()));
+                let id = short(&commit.id);
+                match original {
+                    Some(original) => {
+                        empty_patches.push(format!("{} (commit {id})", original.name));
+                    }
+                    None => dropped.push(EmptyCommit {
+                        commit: id.to_owned(),
+                        title: candidate.message.title.clone(),
+                    }),
+                }
                 continue;
             }
             let name = self.name(candidate, assigned, original, &mut entries, &mut taken)?;
@@ -158,23 +178,12 @@ impl Planner<'_> {
             made.push(self.patch(source, &originals, name, &parent)?);
             parent.clone_from(&commit.tree);
         }
-        if !self.drop_empty && !empty.is_empty() {
-            let plural = if empty.len() == 1 {
-                "a patch is"
-            } else {
-                "patches are"
-            };
-            return Err(Error::series(format!(
-                "{plural} empty now: {}",
-                empty
-                    .iter()
-                    .map(|(name, commit)| format!("{name} (commit {commit})"))
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            ))
-            .hint("`perfquilt refresh --drop-empty` removes it from the series and keeps a backup of its file"));
+        let any_empty = !empty_patches.is_empty() || !dropped.is_empty();
+        if any_empty && !self.drop_empty {
+            return Err(empty_error(&empty_patches, &dropped));
         }
-        self.verified(made)
+        let plan = self.verified(made)?;
+        Ok(RefreshPlan { dropped, ..plan })
     }
 
     fn originals(&self) -> Result<Vec<OriginalPatch>> {
@@ -366,6 +375,7 @@ impl Planner<'_> {
                     return Ok(RefreshPlan {
                         made,
                         removed,
+                        dropped: Vec::new(),
                         text,
                         stack,
                         old_names,
@@ -446,6 +456,41 @@ impl RefreshPlan {
         }
         Ok(changes)
     }
+}
+
+/// Returns the error for patches that became empty and for empty commits that are no patches of the series.
+fn empty_error(patches: &[String], commits: &[EmptyCommit]) -> Error {
+    let commit_names: Vec<String> = commits
+        .iter()
+        .map(|empty| format!("{} ({})", empty.commit, empty.title))
+        .collect();
+    let mut causes = Vec::new();
+    if !patches.is_empty() {
+        let verb = if patches.len() == 1 {
+            "a patch is"
+        } else {
+            "patches are"
+        };
+        causes.push(format!("{verb} empty now: {}", patches.join(", ")));
+    }
+    if !commits.is_empty() {
+        let verb = if commits.len() == 1 {
+            "a commit is"
+        } else {
+            "commits are"
+        };
+        causes.push(format!("{verb} empty: {}", commit_names.join(", ")));
+    }
+    let effect = match (patches.len(), commits.len()) {
+        (1, 0) => "removes it from the series and keeps a backup of its file",
+        (_, 0) => "removes them from the series and keeps backups of their files",
+        (0, 1) => "drops it from the branch",
+        (0, _) => "drops them from the branch",
+        _ => {
+            "removes the patches from the series, with backups of their files, and drops the commits from the branch"
+        }
+    };
+    Error::series(causes.join("; ")).hint(format!("`perfquilt refresh --drop-empty` {effect}"))
 }
 
 /// Compresses a patch's bytes as its file name requires.

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use super::Session;
 use super::branch::{pick, refuse_unknown, stack_tip};
+use super::conflict;
 use super::git_rebase::GitRebase;
-use super::plan::{Planner, RefreshedPatch};
+use super::plan::{EmptyCommit, Planner, RefreshedPatch};
 use super::publish::{self, FileChange, ReferenceMove};
 use super::tip;
 use crate::series::message::Message;
@@ -15,7 +16,7 @@ use crate::stack;
 use crate::stack::history::{self, Commit};
 use crate::upstream::{self, Objects};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::git::Git;
 use perfquilt_system::git::worktree::WorktreeState;
@@ -43,6 +44,8 @@ pub struct RefreshResult {
     pub patches: Vec<RefreshedPatch>,
     /// Names of patches that left the series.
     pub removed: Vec<String>,
+    /// Commits that left the branch because they were empty.
+    pub dropped: Vec<EmptyCommit>,
     /// Whether `series` changes.
     pub series_changed: bool,
     /// Folder that keeps overwritten and removed files, if there were any.
@@ -58,8 +61,8 @@ pub struct RefreshResult {
 /// Writes the edit branch back.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no branch or work is uncommitted;
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when series and branch both changed, a patch is empty, or the branch is not a linear history on the release.
+/// [`Kind::Usage`] when there is no branch or work is uncommitted;
+/// [`Kind::Series`] when series and branch both changed, a patch is empty, or the branch is not a linear history on the release.
 pub fn refresh(
     ws: &Workspace,
     options: &RefreshOptions,
@@ -127,6 +130,7 @@ pub fn refresh(
         directory: session.directory.clone(),
         patches: plan.made.iter().map(|made| made.outcome.clone()).collect(),
         removed: plan.removed,
+        dropped: plan.dropped,
         series_changed,
         kept: None,
         untracked,
@@ -210,12 +214,16 @@ fn ready(rebase: &GitRebase<'_>, dry_run: bool) -> Result<CommittedWork> {
         return Ok(CommittedWork::default());
     }
     let git = Git::new(&session.directory);
+    // The error for uncommitted changes suggests to amend, which would join the conflicting patch with the one before.
+    if let Some(stopped) = conflict::find(&git)? {
+        return Err(stopped.error(Kind::Usage, &session.directory));
+    }
     let status = git.status()?;
     let under_way = git.in_progress()?;
     status.refuse(
         &session.directory,
         match under_way {
-            Some(_) => "`git commit --amend -a` makes them part of the patch it stopped at; after a conflict, `git add` them and `git rebase --continue`",
+            Some(_) => "`git commit --amend -a` makes them part of the patch it stopped at",
             None => "`git commit --amend -a` makes them part of the last patch, `git commit` a patch of their own, `git stash` puts them aside",
         },
     )?;
@@ -236,6 +244,11 @@ fn ready(rebase: &GitRebase<'_>, dry_run: bool) -> Result<CommittedWork> {
                     .details(ended.said)
                     .hint("the worktree was restored; `perfquilt refresh` tries again"),
             );
+        }
+        if let Some(stopped) = conflict::find(&git)? {
+            return Err(stopped
+                .error(Kind::Series, &session.directory)
+                .details(ended.said));
         }
         if !ended.success || ended.under_way {
             return Err(Error::series(

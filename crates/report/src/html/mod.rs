@@ -195,17 +195,12 @@ fn flame_graph(content: &PageContent<'_>, listed: bool) -> Markup {
 }
 
 fn method(attribution: &Attribution) -> Markup {
-    let facts = [
-        ("started", &attribution.started),
-        ("harness", &attribution.harness),
-        ("experiment", &attribution.experiment),
-    ];
     html! {
         section aria-labelledby="method" {
             h2 #method { "Machine and method" }
             dl {
                 @for (key, value) in &attribution.machine { dt { (clean(key)) } dd { (clean(value)) } }
-                @for (key, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
+                @for (key, value) in attribution.provenance() {
                     dt { (key) } dd { (clean(value)) }
                 }
                 @for (meter, margin) in &attribution.margins {

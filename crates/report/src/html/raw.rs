@@ -38,17 +38,17 @@ pub struct Distribution {
 impl Distribution {
     /// Returns the distributions of a workload's points, in the order of the points; `blocks` has the slices of each of
     /// its blocks. Values that are not finite and positive are left out.
-    pub fn of(workload: &str, blocks: &[Vec<Slices>]) -> Vec<Self> {
+    pub fn of(workload: &str, blocks: impl IntoIterator<Item = Vec<Slices>>) -> Vec<Self> {
         let mut by_point: BTreeMap<Point, Vec<f32>> = BTreeMap::new();
         let mut histograms: BTreeMap<Point, Histogram> = BTreeMap::new();
         for block in blocks {
-            Histogram::add_block(block, &mut histograms);
-        }
-        for block in blocks.iter().flatten() {
-            let transactions = block.transactions_per_slice.max(1) as f32;
-            let usable = block.nanoseconds.iter().map(|ns| ns / transactions);
-            let values = by_point.entry(block.point).or_default();
-            values.extend(usable.filter(|ns| ns.is_finite() && *ns > 0.0));
+            Histogram::add_block(&block, &mut histograms);
+            for slices in &block {
+                let transactions = slices.transactions_per_slice.max(1) as f32;
+                let usable = slices.nanoseconds.iter().map(|ns| ns / transactions);
+                let values = by_point.entry(slices.point).or_default();
+                values.extend(usable.filter(|ns| ns.is_finite() && *ns > 0.0));
+            }
         }
         by_point
             .into_iter()
@@ -415,14 +415,14 @@ mod tests {
             vec![block(Point::BASE, 1, 50), block(Point::Step(1), 7, 7)],
             vec![last],
         ];
-        let found = Distribution::of("w", &blocks);
+        let found = Distribution::of("w", blocks);
         assert_eq!(found[0].slices, 101);
         assert_eq!(
             found[0].percentiles,
             [2.0, 6.0, 26.0, 51.0, 76.0, 96.0, 100.0]
         );
         assert_eq!(found[1].percentiles, [7.0; 7]);
-        assert_eq!(Distribution::of("w", &[]), []);
+        assert_eq!(Distribution::of("w", []), []);
     }
 
     #[test]

@@ -22,7 +22,7 @@ fn page(experiment: &Experiment) -> String {
     let content = PageContent {
         header: &experiment.header,
         observations: &observations,
-        distributions: &Distribution::of(experiment.workloads[0], &[vec![slices]]),
+        distributions: &Distribution::of(experiment.workloads[0], [vec![slices]]),
         data: RawData::Embedded(b"gzip"),
         flame_graph: Some(b"<svg><script>alert(1)</script></svg>"),
         stored: true,

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::{ImportedServer, ImportedValue};
+use crate::file_error::without_type_names;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
 
@@ -30,7 +31,8 @@ struct Benchmark {
 pub(super) fn read(text: &str, path: &Path) -> Result<Vec<ImportedServer>> {
     let document: Document = serde_json::from_str(text).map_err(|error| {
         let line = Some(error.line()).filter(|line| *line > 0);
-        Error::usage(format!("not a document of hyperfine: {error}")).at(path, line)
+        let fault = without_type_names(&error.to_string());
+        Error::usage(format!("not a document of hyperfine: {fault}")).at(path, line)
     })?;
     let server = |benchmark: Benchmark| {
         let mut server = ImportedServer {

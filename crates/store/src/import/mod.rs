@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
+use super::file_error::unreadable;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExcludedReadings, ExperimentHeader, MOST_PATCHES, Meter, Observation, ObservationFile,
@@ -28,6 +29,17 @@ pub enum Form {
     /// Output of `go test -bench` and `perfquilt report --format gobench`; one file per server unless names
     /// contain `/point=`.
     GoBenchmark,
+}
+
+impl Form {
+    /// Returns the name of such a file, with its article.
+    pub fn name(self) -> &'static str {
+        match self {
+            Form::Sysbench => "output of sysbench",
+            Form::Hyperfine => "a document of hyperfine",
+            Form::GoBenchmark => "output of Go benchmarks",
+        }
+    }
 }
 
 /// The largest file that is read, in bytes.
@@ -89,7 +101,7 @@ pub fn read(form: Form, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<Obse
             .read_to_string(&mut text)
             .map_err(|error| match error.kind() {
                 std::io::ErrorKind::InvalidData => Error::usage("not UTF-8").at(&path, None),
-                _ => Error::io("read", &path, &error),
+                _ => unreadable(&path, &error),
             })?;
         if text.len() as u64 > LARGEST {
             return Err(Error::usage("more than 256 MiB").at(&path, None));
