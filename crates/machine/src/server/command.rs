@@ -30,6 +30,7 @@ pub(super) const KIND: AdapterKind = AdapterKind {
     check: |server| CommandServer::read(server).map(drop),
     adapter: |setup| {
         let commands = CommandServer::read(setup.server)?;
+        commands.check_address(&setup.server.settings)?;
         Ok(Box::new(CommandAdapter::new(
             commands,
             setup.bench_config.clone(),
@@ -82,7 +83,7 @@ impl CommandServer {
                 return Err(section.error(&["files", name], fault));
             }
         }
-        commands.check(section)?;
+        commands.check_placeholders(section)?;
         Ok(commands)
     }
 
@@ -97,11 +98,16 @@ impl CommandServer {
         uses(&self.start, "{port}") || uses(&self.ready, "{port}")
     }
 
-    /// Refuses unknown placeholders, and a server that listens on a fixed address.
-    pub(super) fn check(&self, section: &Section) -> Result<()> {
+    /// Refuses unknown placeholders.
+    pub(super) fn check_placeholders(&self, section: &Section) -> Result<()> {
         for (key, words) in self.all() {
             check_placeholders(words).map_err(|error| section.locate(&[key], error))?;
         }
+        Ok(())
+    }
+
+    /// Refuses a server that listens on a fixed address.
+    pub(super) fn check_address(&self, section: &Section) -> Result<()> {
         // Several servers run at once, and a fixed address could belong to an unrelated server.
         // With files of its own, a server may have its address from one of them.
         let has_address = uses(&self.start, "{socket}") || uses(&self.start, "{port}");

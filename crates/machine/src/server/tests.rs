@@ -279,11 +279,13 @@ fn a_server_at_a_fixed_address_is_refused() {
         env: Default::default(),
         files: std::collections::BTreeMap::new(),
     };
-    let new = |start: &[&str]| commands(start).check(&Section::default());
-    assert!(new(&["server", "--port=6379"]).is_err());
-    assert!(new(&["server", "{socket}", "{sokcet}"]).is_err());
-    assert!(new(&[]).is_err());
-    assert!(new(&["server", "{socket}", "{ json }"]).is_ok());
+    let address = |start: &[&str]| commands(start).check_address(&Section::default());
+    assert!(address(&["server", "--port=6379"]).is_err());
+    assert!(address(&[]).is_err());
+    assert!(address(&["server", "{socket}"]).is_ok());
+    let words = |start: &[&str]| commands(start).check_placeholders(&Section::default());
+    assert!(words(&["server", "{socket}", "{sokcet}"]).is_err());
+    assert!(words(&["server", "{socket}", "{ json }"]).is_ok());
 }
 
 #[test]

@@ -373,7 +373,9 @@ fn real(ws: &Workspace, path: &Path) -> PathBuf {
     let whole: PathBuf = ws.root().join(path).components().collect();
     let found = whole.ancestors().find_map(|folder| {
         let rest = whole.strip_prefix(folder).ok()?;
-        Some(folder.canonicalize().ok()?.join(rest))
+        // Collected, because joining an empty path adds a slash, and a file with a slash cannot be read.
+        let path = folder.canonicalize().ok()?;
+        Some(path.components().chain(rest.components()).collect())
     });
     found.unwrap_or(whole)
 }
