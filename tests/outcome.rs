@@ -32,6 +32,11 @@ fn a_run_is_posted_elsewhere() {
     assert_eq!(outcome["head"], head.to_lowercase());
     let there = told(&environment);
     assert_eq!(there["standing"], "faster");
+    // The reports here have the command; one that strangers may have written is offered to nobody.
+    let command = "perfquilt run --preset quick";
+    let report = environment.run(&["report", "--format", "markdown"]);
+    assert!(report.stdout.contains(command), "{}", report.stdout);
+    assert!(!text(&there, "body").contains(command), "{there:#}");
     // The other machine has neither workspace nor results.
     std::fs::remove_dir_all(environment.workspace().join(".perfquilt")).unwrap();
     std::fs::remove_dir_all(environment.workspace().join("bench-config")).unwrap();

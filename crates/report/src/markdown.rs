@@ -440,7 +440,7 @@ pub(super) fn builds(page: &mut String, attribution: &Attribution) {
 
 /// Appends the commands that reproduce the report.
 pub(super) fn reproduce(page: &mut String, commands: &[String]) {
-    details(page, "Do it again", &fenced("sh", commands));
+    details(page, "Reproduce this report", &fenced("sh", commands));
 }
 
 /// Returns the commands that reproduce the report in `format`, with comments. If the experiment is not `stored`, the
@@ -450,10 +450,18 @@ pub(super) fn commands(attribution: &Attribution, format: &str, stored: bool) ->
         return vec![format!("perfquilt analyse FILE --format {format}")];
     }
     let name = shell(&attribution.experiment);
+    // A command that would not be shown whole is of no use.
+    let known = attribution.command.as_ref();
+    let (measuring, command) = match known.filter(|command| clean(command) == **command) {
+        Some(command) => ("# builds", command.clone()),
+        None => (
+            "# with the preset and options of the run: builds",
+            "perfquilt run".to_owned(),
+        ),
+    };
     vec![
-        "# with the preset and options of the run: builds and measures what is missing, then reports"
-            .to_owned(),
-        "perfquilt run".to_owned(),
+        format!("{measuring} and measures missing points, then reports"),
+        command,
         "# this report from the stored observations".to_owned(),
         format!("perfquilt report {name} --format {format}"),
         "# the raw observations, for `perfquilt analyse`".to_owned(),

@@ -119,7 +119,8 @@ fn folder(dir: &Path) -> Result<()> {
     }
 }
 
-/// Reads the outcome in the folder `dir`, and computes the attribution from its observations, if it has any.
+/// Reads the outcome in the folder `dir`, and computes the attribution from its observations, if it has any. The
+/// attribution has no command: the file may be a stranger's.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the invalid file.
@@ -131,7 +132,14 @@ pub fn read(
     let outcome = RunOutcome::read(&dir.join(OUTCOME_FILE))?;
     let observations = dir.join(OBSERVATIONS_FILE);
     let attribution = match open_untrusted(&observations)? {
-        Some(file) => Some(analyse::opened(file, &observations, MOST, margin)?),
+        Some(file) => {
+            let attribution = analyse::opened(file, &observations, MOST, margin)?;
+            // Readers would run it.
+            Some(Attribution {
+                command: None,
+                ..attribution
+            })
+        }
         None => None,
     };
     Ok((outcome, attribution))

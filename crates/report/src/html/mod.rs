@@ -251,7 +251,7 @@ fn data(attribution: &Attribution, content: &PageContent<'_>) -> Result<Markup> 
                     ", unrounded: the attribution document (JSON, gzip)."
                 }
             }
-            h3 { "Do it again" }
+            h3 { "Reproduce this report" }
             pre tabindex="0" {
                 @for line in commands(attribution, "html", content.stored) { (clean(&line)) "\n" }
             }
