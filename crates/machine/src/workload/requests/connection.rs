@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::plan::{Plan, Script, SentRequest};
-use super::protocols::{Outcome, Session};
+use super::protocols::{Outcome, ReplyReader, Session};
 use super::request::Request;
 use super::settings::Expect;
 use super::stream::Stream;
@@ -13,12 +13,15 @@ use perfquilt_system::process::check_interrupted;
 
 /// The longest part of a server's message in an error.
 const MAX_MESSAGE: usize = 300;
+/// The longest reply in bytes: a server that answers without end must not hold the client for ever.
+const MAX_REPLY: u64 = 1 << 34;
 
 /// A connection that runs the transactions of a plan.
 #[derive(Debug)]
 pub(super) struct Connection<'a> {
     plan: &'a Plan,
     stream: Stream,
+    reader: Box<dyn ReplyReader>,
 }
 
 impl<'a> Connection<'a> {
@@ -30,7 +33,15 @@ impl<'a> Connection<'a> {
             requests: &plan.requests,
         };
         plan.protocol.open(&mut stream, &session)?;
-        Ok(Connection { plan, stream })
+        Ok(Self::new(plan, stream))
+    }
+
+    fn new(plan: &'a Plan, stream: Stream) -> Self {
+        Connection {
+            plan,
+            stream,
+            reader: plan.protocol.reader(),
+        }
     }
 
     /// Makes the server publish what it counted for this connection.
@@ -42,18 +53,29 @@ impl<'a> Connection<'a> {
     fn replies(&mut self, sent: &[SentRequest]) -> Result<()> {
         for request in sent {
             let request = &self.plan.requests[request.number];
+            let mut size = 0;
             loop {
-                let reply = self.plan.protocol.reply(request, self.stream.received());
-                match reply {
-                    Ok(Some(reply)) => {
-                        check(request, &reply.outcome)?;
-                        let length = reply.length;
-                        self.stream.consume(length);
-                        break;
-                    }
-                    Ok(None) => self.stream.receive()?,
-                    Err(malformed) => return Err(unreadable(request, &malformed.0)),
+                let progress = self
+                    .reader
+                    .read(request, self.stream.received())
+                    .map_err(|malformed| unreadable(request, &malformed.0))?;
+                let (length, is_complete) = (progress.length, progress.outcome.is_some());
+                if let Some(outcome) = &progress.outcome {
+                    check(request, outcome)?;
                 }
+                self.stream.consume(length);
+                if is_complete {
+                    break;
+                }
+                size += length as u64;
+                if size > MAX_REPLY {
+                    return Err(Error::bench(format!(
+                        "the reply to `{}` is longer than {} GiB",
+                        request.label,
+                        MAX_REPLY >> 30
+                    )));
+                }
+                self.stream.receive()?;
             }
         }
         match (sent.last(), self.stream.received()) {
@@ -137,7 +159,7 @@ mod tests {
 
     use super::super::plan::Generator;
     use super::super::protocols::testing::plan;
-    use super::super::stream::testing::{LONG, SHORT, pair};
+    use super::super::stream::testing::{LONG, SHORT, capacity, pair};
     use super::*;
 
     /// Runs two transactions of `GET {n}` against a server that sends `answer` after each request.
@@ -154,11 +176,12 @@ mod tests {
                 server.write_all(answer.as_bytes()).unwrap();
             }
         });
-        let stream_of = Connection {
-            plan: &plan,
-            stream,
-        };
-        run(&mut [stream_of], &[script], 0..2, pipeline)
+        run(
+            &mut [Connection::new(&plan, stream)],
+            &[script],
+            0..2,
+            pipeline,
+        )
     }
 
     #[test]
@@ -182,5 +205,22 @@ mod tests {
         // With a request at a time, a second reply is one too many.
         let error = answered("+OK\r\n+OK\r\n", 1, "'GET {n}'").unwrap_err();
         assert!(error.message().contains("more replies"), "{error}");
+    }
+
+    #[test]
+    fn a_long_reply_is_not_kept() {
+        let plan = plan("resp", "'LRANGE l 0 -1'");
+        let mut script = Script::default();
+        Generator::new(&plan, 1).generate(1, &mut script);
+        let (stream, mut server) = pair(LONG);
+        let items = 100_000;
+        let mut reply = format!("*{items}\r\n").into_bytes();
+        reply.extend(b"$10\r\n0123456789\r\n".repeat(items));
+        let writer = std::thread::spawn(move || server.write_all(&reply).map(|()| server));
+        let mut connections = [Connection::new(&plan, stream)];
+        run(&mut connections, &[script], 0..1, 1).unwrap();
+        drop(writer.join().unwrap());
+        let capacity = capacity(&connections[0].stream);
+        assert!(capacity <= 1 << 17, "{capacity} bytes");
     }
 }

@@ -40,7 +40,7 @@ pub(super) const KIND: WorkloadKind = WorkloadKind {
 };
 
 /// Part of the workload's identity: raised whenever the timed work changes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The most connections to a server.
 const MAX_CONNECTIONS: u32 = 1024;
 /// The most requests in flight on a connection.

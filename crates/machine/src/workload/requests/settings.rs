@@ -24,7 +24,7 @@ pub(super) struct RequestsSettings {
     /// connection. With several threads, client and servers have all processors, and slices take 2 ms.
     #[serde(default = "one")]
     pub(super) threads: u32,
-    /// Requests that a connection sends before it reads their replies; `mysql` has no more than 1.
+    /// Requests that a connection sends before it reads their replies; `mysql` supports only 1.
     #[serde(default = "one")]
     pub(super) pipeline: u32,
     /// Whether statements are prepared once per connection, with values sent in binary form (`mysql`) or as text
@@ -206,7 +206,7 @@ pub(super) struct ParameterSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum DistributionName {
-    /// All integers alike.
+    /// All integers are equally likely.
     Uniform,
     /// The integer number k from the smallest on has a probability in proportion to 1/k^shape.
     Zipf,

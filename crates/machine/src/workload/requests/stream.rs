@@ -18,8 +18,8 @@ const SLOW_TIMEOUT: Duration = Duration::from_secs(1200);
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Free space of the buffer before a read.
 const READ_SIZE: usize = 1 << 16;
-/// The largest incomplete reply.
-const MAX_REPLY: usize = 1 << 28;
+/// The largest part of a reply that must be complete to be read, such as a row.
+const MAX_PART: usize = 1 << 28;
 
 /// A connection.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the server closes the connection, does not answer in time
-    /// or sends an endless reply.
+    /// or sends a part of a reply that does not end.
     pub fn receive(&mut self) -> Result<()> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -156,10 +156,10 @@ impl Stream {
 
     fn make_room(&mut self) -> Result<()> {
         let waiting = self.end - self.start;
-        if waiting > MAX_REPLY {
+        if waiting > MAX_PART {
             return Err(Error::bench(format!(
-                "a reply of the server is longer than {} MiB",
-                MAX_REPLY >> 20
+                "a row or value in a reply of the server is longer than {} MiB",
+                MAX_PART >> 20
             )));
         }
         self.buffer.copy_within(self.start..self.end, 0);
@@ -216,6 +216,11 @@ pub(super) mod testing {
         ours.set_read_timeout(poll).unwrap();
         ours.set_write_timeout(poll).unwrap();
         (Stream::new(Socket::Unix(ours), timeout), theirs)
+    }
+
+    /// Returns how many bytes a connection can hold without more memory.
+    pub(in crate::workload::requests) fn capacity(stream: &Stream) -> usize {
+        stream.buffer.len()
     }
 
     /// A timeout that a server which answers does not reach, on a busy machine either.

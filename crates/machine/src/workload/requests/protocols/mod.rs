@@ -62,16 +62,8 @@ pub trait Protocol: fmt::Debug + Send + Sync {
     /// Appends the request with these values.
     fn encode(&self, request: &Request, values: &Values, out: &mut Vec<u8>);
 
-    /// Reads the reply at the begin of `input`, which may have more behind it; `None` if the reply is not complete yet.
-    /// Any input is possible: the server may be broken.
-    ///
-    /// # Errors
-    /// What does not follow the protocol.
-    fn reply<'a>(
-        &self,
-        request: &Request,
-        input: &'a [u8],
-    ) -> std::result::Result<Option<Reply<'a>>, Malformed>;
+    /// Returns the reader of a connection's replies.
+    fn reader(&self) -> Box<dyn ReplyReader>;
 
     /// Prepares a new connection: authentication, prepared statements.
     ///
@@ -102,6 +94,49 @@ pub trait Protocol: fmt::Debug + Send + Sync {
     }
 }
 
+/// Reads the replies of a connection, one after the other. It remembers what it has read of an incomplete reply, so that
+/// every byte is read once, and a long reply never fills the memory or the caches that the server uses too.
+pub trait ReplyReader: fmt::Debug + Send {
+    /// Reads on in the reply to `request`. `input` is all that was received behind the bytes already read; it may end
+    /// within the reply, or have more behind it. Any input is possible: the server may be broken. Nothing is read after
+    /// an error.
+    ///
+    /// # Errors
+    /// What does not follow the protocol.
+    fn read<'a>(
+        &mut self,
+        request: &Request,
+        input: &'a [u8],
+    ) -> std::result::Result<Progress<'a>, Malformed>;
+}
+
+/// How far a reply was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress<'a> {
+    /// Bytes read, which need not be kept.
+    pub length: usize,
+    /// What the reply says, once it is complete.
+    pub outcome: Option<Outcome<'a>>,
+}
+
+impl<'a> Progress<'a> {
+    /// A reply that ends behind `length` bytes.
+    fn complete(length: usize, outcome: Outcome<'a>) -> Self {
+        Progress {
+            length,
+            outcome: Some(outcome),
+        }
+    }
+
+    /// A reply that goes on behind `length` bytes.
+    fn incomplete(length: usize) -> Self {
+        Progress {
+            length,
+            outcome: None,
+        }
+    }
+}
+
 /// What a connection is opened for.
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
@@ -109,15 +144,6 @@ pub struct Session<'a> {
     pub database: Option<&'a str>,
     /// The requests that the connection will send.
     pub requests: &'a [Request],
-}
-
-/// A complete reply.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply<'a> {
-    /// Its length in bytes, more than 0.
-    pub length: usize,
-    /// What it says.
-    pub outcome: Outcome<'a>,
 }
 
 /// What a reply says.
@@ -129,6 +155,17 @@ pub enum Outcome<'a> {
     Nothing(&'static str),
     /// The server's error message.
     Error(Cow<'a, [u8]>),
+}
+
+impl Outcome<'_> {
+    /// Copies the error message, if it is one.
+    fn into_owned(self) -> Outcome<'static> {
+        match self {
+            Outcome::Result => Outcome::Result,
+            Outcome::Nothing(what) => Outcome::Nothing(what),
+            Outcome::Error(message) => Outcome::Error(message.into_owned().into()),
+        }
+    }
 }
 
 /// What does not follow the protocol.
@@ -183,6 +220,39 @@ pub(super) mod testing {
     /// Returns the parts of a request in TOML's form.
     pub(super) fn parts(name: &str, request: &str) -> Result<Vec<String>, String> {
         protocol(name).parts(&settings(request))
+    }
+
+    /// Returns the length and the outcome of the reply at the begin of `input`, `None` if it is incomplete.
+    ///
+    /// # Panics
+    /// If it is read differently when `input` arrives in two pieces.
+    pub(super) fn reply(
+        protocol: &dyn Protocol,
+        request: &Request,
+        input: &[u8],
+    ) -> Result<Option<(usize, Outcome<'static>)>, Malformed> {
+        let in_pieces = |cut: usize| {
+            let mut reader = protocol.reader();
+            let mut at = 0;
+            for end in [cut, input.len()] {
+                let progress = reader.read(request, &input[at..end])?;
+                at += progress.length;
+                assert!(at <= end, "{at} of {end} bytes");
+                if let Some(outcome) = progress.outcome {
+                    return Ok(Some((at, outcome.into_owned())));
+                }
+            }
+            Ok(None)
+        };
+        let at_once = in_pieces(input.len());
+        for cut in 0..input.len() {
+            match (&at_once, in_pieces(cut)) {
+                // The messages show what had arrived. A first piece may end before the fault is seen.
+                (Err(_), Err(_)) => {}
+                (at_once, pieces) => assert_eq!(&pieces, at_once, "cut at {cut}"),
+            }
+        }
+        at_once
     }
 
     /// Returns a plan with one request, in TOML's form, which may use `n`, a digit, and `s`, a sequence from 1.
