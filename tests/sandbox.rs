@@ -64,7 +64,7 @@ fn findings(environment: &TestEnvironment) -> String {
         }
         None
     }
-    let path = search(&environment.cache().join("work")).expect("the script did not run");
+    let path = search(&environment.cache()).expect("the script did not run");
     // Without a sandbox it reads other programs' environments, whatever is in them.
     String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned()
 }
@@ -79,12 +79,24 @@ fn a_series_is_measured_inside() {
         "{}",
         finished.stdout
     );
-    // It is kept where everything else finds it.
-    let report = environment.run(&["report"]);
-    assert!(report.stdout.contains("0001-fewer-rounds"), "{report:?}");
-    let again = environment.run(&["run", "--json"]);
+    // Further runs in the sandbox continue from it, and no other command reads it.
+    let again = environment.run(&["run", "--sandbox", "--format", "markdown"]);
     assert_eq!(again.code, Some(0), "{}", again.stderr);
-    assert!(again.stderr.contains("is in the cache"), "{}", again.stderr);
+    assert!(again.stdout.contains("0001-fewer-rounds"), "{again:?}");
+    assert!(
+        !again.stderr.contains("block 1 of") && again.stderr.contains("is in the cache"),
+        "{}",
+        again.stderr
+    );
+    let report = environment.run(&["report"]);
+    assert_eq!(report.code, Some(2), "{report:?}");
+    let trusted = environment.run(&["run", "--json"]);
+    assert_eq!(trusted.code, Some(0), "{}", trusted.stderr);
+    assert!(
+        !trusted.stderr.contains("is in the cache"),
+        "{}",
+        trusted.stderr
+    );
     environment.wait_until_no_process_is_left();
 }
 
@@ -190,6 +202,62 @@ echo ended"#
     );
     assert!(home(&environment).join("written").exists());
     assert!(listener.accept().is_ok());
+}
+
+#[test]
+fn what_is_left_inside_is_not_used_outside() {
+    let script = |environment: &TestEnvironment| {
+        let (workspace, cache) = (environment.workspace(), environment.cache());
+        let (workspace, cache) = (workspace.display(), cache.display());
+        format!(
+            r#"exec > findings 2>&1
+echo began
+mkdir -p {workspace}/.perfquilt/edit/pending {workspace}/.perfquilt/objects.git/hooks
+echo '{{}}' > {workspace}/.perfquilt/edit/pending/journal.json
+echo '#!/bin/sh' > {workspace}/.perfquilt/objects.git/hooks/post-checkout
+mkdir -p {cache}/builds/poisoned {cache}/downloads/poisoned
+echo ended"#
+        )
+    };
+    let environment = workspace("");
+    let text = patch(&script(&environment));
+    environment.write("patches/0001-hostile.patch", &text);
+    let finished = run(&environment, &["--sandbox"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let found = findings(&environment);
+    assert!(
+        found.starts_with("began") && found.ends_with("ended\n"),
+        "{found}"
+    );
+    let state = environment.workspace().join(".perfquilt");
+    for left in ["edit", "objects.git/hooks/post-checkout"] {
+        assert!(!state.join(left).exists(), "{left}");
+    }
+    assert!(!environment.cache().join("downloads/poisoned").exists());
+    assert!(!environment.cache().join("builds").exists());
+    // It is removed like everything in the caches.
+    let cleaned = environment.run(&["clean", "--unused-days", "0"]);
+    assert_eq!(cleaned.code, Some(0), "{}", cleaned.stderr);
+    assert!(cleaned.stdout.contains("sandbox"), "{}", cleaned.stdout);
+    let areas = fs::read_dir(environment.cache().join("sandboxes")).unwrap();
+    let folders = areas.filter(|entry| entry.as_ref().unwrap().path().is_dir());
+    assert_eq!(folders.count(), 0);
+}
+
+#[test]
+fn a_link_in_place_of_the_series_shows_nothing() {
+    let environment = workspace("echo began > findings");
+    let folder = environment.workspace().join("patches");
+    let outside = home(&environment).join("patches");
+    fs::rename(&folder, &outside).unwrap();
+    std::os::unix::fs::symlink(&outside, &folder).unwrap();
+    let finished = run(&environment, &["--sandbox", "--outcome", "outcome"]);
+    assert_eq!(finished.code, Some(2), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("a sandboxed run does not read"),
+        "{}",
+        finished.stderr
+    );
 }
 
 #[test]

@@ -21,10 +21,11 @@ use perfquilt_system::caches::{self, CacheEntry};
 #[command(after_help = "Examples:
   perfquilt clean --dry-run            list what would be removed
   perfquilt clean                      remove what was unused for 30 days
-  perfquilt clean --unused-days 0      remove everything that can be rebuilt
+  perfquilt clean --unused-days 0      remove everything not in use
 
-All workspaces share the caches: built servers, source and build trees, prepared data. Removed entries \
-are rebuilt when they are needed. Downloads, measurements and the workspace's state are never touched.")]
+All workspaces share the caches: built servers, profiles, source and build trees, test results, prepared \
+data, and what sandboxed runs left. Removed entries are made again when they are needed. Downloads, ccache's folder, measurements and \
+the workspace's state are never touched.")]
 pub struct Arguments {
     /// Days without use after which an entry is removed
     #[arg(long, value_name = "DAYS", value_parser = choices::number::<u64>, default_value_t = 30)]

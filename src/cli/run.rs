@@ -15,7 +15,7 @@ use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_measure::experiment::NoiseSource;
 use perfquilt_measure::run::run as run_job;
-use perfquilt_measure::run::{RunForecast, foresee, run_in_sandbox};
+use perfquilt_measure::run::{RunForecast, SandboxArea, foresee};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_results::outcome;
@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Recipe instead of the preset's
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
-    /// Run the server's own tests at every point before measuring (default: as the preset says)
+    /// Run the server's own tests at every point of the series before measuring (default: as the preset says)
     #[arg(long)]
     test: bool,
     /// Folder to write the outcome to, for `perfquilt post`: raw observations and failures
@@ -105,7 +105,10 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
         (true, Some((folder, head))) => {
             run_sandboxed_for_outcome(context, &ws, arguments, folder, head)
         }
-        (true, None) => run_sandboxed(context, &ws, arguments, None),
+        (true, None) => {
+            let area = open_area(context, &ws, arguments)?;
+            run_sandboxed(&area, None)
+        }
         (false, target) => {
             run_directly(context, &ws, arguments, &preset, target).map(|()| ExitCode::SUCCESS)
         }
@@ -276,43 +279,45 @@ fn run_sandboxed_for_outcome(
     folder: &Path,
     head: &str,
 ) -> Result<ExitCode> {
-    let state = ws.state();
-    std::fs::create_dir_all(&state).map_err(|e| Error::io("make", &state, &e))?;
-    let made = tempfile::Builder::new()
-        .prefix("outcome-")
-        .tempdir_in(&state)
-        .map_err(|e| Error::io("make a folder in", &state, &e))?;
-    let done = run_sandboxed(context, ws, arguments, Some(made.path()));
+    let run = || {
+        let area = open_area(context, ws, arguments)?;
+        let made = area.outcome()?;
+        let code = run_sandboxed(&area, Some(made.path()))?;
+        Ok((code, made))
+    };
     let failed = |error: &Error| {
         let failures = vec![Failure::new(error, None)];
         outcome::write(folder, head, failures, None)
     };
-    let written = match &done {
+    match run() {
         // The run in the sandbox does not know the commit of the series.
-        Ok(_) => {
+        Ok((code, made)) => {
             let margin = |meter| ws.config.margin(meter);
             let silent = !made.path().join(outcome::OUTCOME_FILE).exists();
-            outcome::take(made.path(), folder, head, false, &margin).or_else(|error| {
+            let taken = outcome::take(made.path(), folder, head, false, &margin);
+            let written = taken.or_else(|error| {
                 failed(&if silent {
                     Error::internal("the run ended without writing its outcome").hint("see its log")
                 } else {
                     error
                 })
-            })
+            });
+            context.output.combine(Ok(code), written)
         }
         // It does not know either why it was ended.
-        Err(error) => failed(error),
-    };
-    context.output.combine(done, written)
+        Err(error) => {
+            let written = failed(&error);
+            context.output.combine(Err(error), written)
+        }
+    }
 }
 
-/// Runs the same command in a sandbox; it writes its outcome to `outcome`, a folder of the workspace's state.
-fn run_sandboxed(
+/// Opens the area of the sandboxed run.
+fn open_area<'a>(
     context: &Context,
-    ws: &Workspace,
-    arguments: &Arguments,
-    outcome: Option<&Path>,
-) -> Result<ExitCode> {
+    ws: &'a Workspace,
+    arguments: &'a Arguments,
+) -> Result<SandboxArea<'a>> {
     if let Some(on) = arguments.measuring.preset(ws)?.on {
         return Err(Error::usage(format!(
             "a sandbox has no network, so it cannot use the cluster of `{on}`"
@@ -320,13 +325,18 @@ fn run_sandboxed(
         .hint("choose a preset without `on`"));
     }
     let release = arguments.measuring.release.as_deref();
+    SandboxArea::open(ws, release, context.output.progress())
+}
+
+/// Runs the same command in a sandbox; it writes its outcome to the folder `outcome`.
+fn run_sandboxed(area: &SandboxArea<'_>, outcome: Option<&Path>) -> Result<ExitCode> {
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
     // The last of two values counts.
     words.push("--in-sandbox".into());
     if let Some(folder) = outcome {
         words.extend(["--outcome".into(), folder.into()]);
     }
-    run_in_sandbox(ws, release, &words, context.output.progress()).map(ExitCode::from)
+    area.run(&words, outcome).map(ExitCode::from)
 }
 
 /// Runs without a sandbox; `target` is the folder of the outcome and the commit to record in it.

@@ -2,7 +2,7 @@
 //! influence anybody else's results.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use super::paths::BotPaths;
@@ -12,7 +12,7 @@ use perfquilt_machine::server::copy_tree;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_patches::upstream::Release;
 use perfquilt_store::Store;
-use perfquilt_system::process::Command;
+pub(super) use perfquilt_system::remove::remove_tree;
 
 /// The maximum number of pull requests whose state is kept; each can take as much space as a source tree and a
 /// build tree.
@@ -96,34 +96,8 @@ fn evict(paths: &BotPaths, number: u64, running: &BTreeSet<u64>) {
     }
 }
 
-/// Removes the folder `path`, regardless of its depth and of missing permissions on folders in it. Does not
-/// follow links.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the folder cannot be removed.
-pub(super) fn remove_tree(path: &Path) -> Result<()> {
-    // Folders nested without limit would exhaust the stack and file descriptors of this process, and their
-    // paths exceed what the kernel accepts; `rm` and `chmod` handle both.
-    let gone = || -> Result<bool> {
-        Command::new("rm").args(["-rf", "--"]).arg(path).run()?;
-        Ok(std::fs::symlink_metadata(path).is_err())
-    };
-    if std::fs::symlink_metadata(path).is_err() || gone()? {
-        return Ok(());
-    }
-    let unlock = ["-R", "u+rwx", "--"];
-    Command::new("chmod").args(unlock).arg(path).run()?;
-    if gone()? {
-        Ok(())
-    } else {
-        Err(Error::internal(format!("cannot remove {}", path.display())))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -145,39 +119,5 @@ mod tests {
             .collect();
         left.sort();
         assert_eq!(left, ["1", "5"]);
-    }
-
-    #[test]
-    fn folders_deeper_than_any_path_are_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let dirs = folder.path().join("dirs");
-        std::fs::create_dir(&dirs).unwrap();
-        for _ in 0..5 {
-            // Moves the existing tree below a thousand new folders.
-            let top = folder.path().join("top");
-            let bottom = top.join("d/".repeat(1000));
-            std::fs::create_dir_all(&bottom).unwrap();
-            std::fs::rename(&dirs, bottom.join("dirs")).unwrap();
-            std::fs::rename(&top, &dirs).unwrap();
-        }
-        remove_tree(&dirs).unwrap();
-        assert!(!dirs.exists());
-    }
-
-    #[test]
-    fn folders_without_permissions_are_removed_and_links_are_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        let (dirs, outside) = (folder.path().join("dirs"), folder.path().join("outside"));
-        std::fs::create_dir_all(dirs.join("a/b")).unwrap();
-        std::fs::create_dir_all(&outside).unwrap();
-        std::fs::write(outside.join("x"), "").unwrap();
-        std::os::unix::fs::symlink(&outside, dirs.join("a/link")).unwrap();
-        for closed in ["a/b", "a"] {
-            let none = std::fs::Permissions::from_mode(0o000);
-            std::fs::set_permissions(dirs.join(closed), none).unwrap();
-        }
-        remove_tree(&dirs).unwrap();
-        remove_tree(&dirs).unwrap();
-        assert!(!dirs.exists() && outside.join("x").is_file());
     }
 }

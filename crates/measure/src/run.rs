@@ -40,7 +40,7 @@ use serde::Serialize;
 pub use jobs::build_task;
 pub use next_step::{NextStep, next_step};
 pub use rebased::build_rebased;
-pub use sandboxed::run_in_sandbox;
+pub use sandboxed::SandboxArea;
 pub use server_tests::{TestedPoint, new_failures, test_points};
 pub use target::Target;
 pub use training::{builder, builder_on};

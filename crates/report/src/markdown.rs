@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::escape::{SENTENCE, code, fenced, is_commit, markdown as escape, shell};
+use super::next::is_sandboxed;
 use super::origin::GROUPS;
 use super::text::clean;
 use super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View, point_name};
@@ -459,12 +460,17 @@ pub(super) fn commands(attribution: &Attribution, format: &str, stored: bool) ->
             "perfquilt run".to_owned(),
         ),
     };
+    let report = if is_sandboxed(attribution) {
+        command.clone()
+    } else {
+        format!("perfquilt report {name}")
+    };
     vec![
         format!("{measuring} and measures missing points, then reports"),
         command,
         "# this report from the stored observations".to_owned(),
-        format!("perfquilt report {name} --format {format}"),
+        format!("{report} --format {format}"),
         "# the raw observations, for `perfquilt analyse`".to_owned(),
-        format!("perfquilt report {name} --format jsonl"),
+        format!("{report} --format jsonl"),
     ]
 }

@@ -22,7 +22,12 @@ pub fn next_command(attribution: &Attribution) -> String {
             (wanted(effect) && !effect.is_stale()).then_some((patch.index, effect))
         })
     };
-    if series && let Some((index, effect)) = of(&Effect::is_regression) {
+    // A profile would run unreviewed code outside of the sandbox.
+    let sandboxed = is_sandboxed(attribution);
+    if series
+        && !sandboxed
+        && let Some((index, effect)) = of(&Effect::is_regression)
+    {
         return format!(
             "next: `perfquilt profile {} {}` shows which functions patch {index} made more expensive",
             effect.against, effect.point
@@ -42,10 +47,21 @@ pub fn next_command(attribution: &Attribution) -> String {
     if attribution.patches.is_empty() {
         return "next: `perfquilt import SOURCE` imports patches to measure".to_owned();
     }
-    format!(
-        "next: `perfquilt report {} --format html --output report.html` draws it",
-        shell(&clean(&attribution.experiment))
-    )
+    match command {
+        Some(command) if sandboxed => {
+            format!("next: `{command} --format html > report.html` draws it")
+        }
+        _ => format!(
+            "next: `perfquilt report {} --format html --output report.html` draws it",
+            shell(&clean(&attribution.experiment))
+        ),
+    }
+}
+
+/// Returns whether an experiment was measured in a sandbox, whose results no other command reads.
+pub(super) fn is_sandboxed(attribution: &Attribution) -> bool {
+    let command = attribution.command.as_deref().unwrap_or_default();
+    command.split(' ').any(|word| word == "--sandbox")
 }
 
 /// Returns the options that make the next experiment's intervals narrower. A finished experiment is not extended: the
@@ -75,6 +91,7 @@ fn narrower(attribution: &Attribution, unclear: &Effect) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::markdown::commands;
     use super::super::tests::Experiment;
     use super::*;
     use perfquilt_judge::attribution::Provenance;
@@ -100,6 +117,15 @@ mod tests {
         // Servers named by hand have no such points.
         slower.header.base = Some("elsewhere".to_owned());
         assert!(next(&slower).contains("--format html"));
+        // No other command reads the results of a sandbox, or may run its servers.
+        slower.header.base = None;
+        slower.header.command = Some("perfquilt run --sandbox".to_owned());
+        assert_eq!(
+            next(&slower),
+            "next: `perfquilt run --sandbox --format html > report.html` draws it"
+        );
+        let commands = commands(&slower.attribution(), "html", true);
+        assert!(!commands.iter().any(|line| line.starts_with("perfquilt report")));
         let mut unclear = Experiment::new(&[(0.002, 0.0)]);
         unclear.noise = 0.05;
         let twice = format!("--fresh --blocks {}", 2 * unclear.blocks);

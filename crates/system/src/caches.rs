@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use crate::locks::{self, Lock};
+use crate::remove::remove_tree;
 use perfquilt_model::error::{Error, Result};
 
 /// The number of seconds in a day.
@@ -26,7 +27,10 @@ struct Cache {
     marker: fn(&Path) -> PathBuf,
 }
 
-const CACHES: [Cache; 5] = [
+/// The folder of a cache with what sandboxed runs leave: state and caches that nobody else may trust.
+pub const SANDBOXES: &str = "sandboxes";
+
+const CACHES: [Cache; 6] = [
     Cache {
         folder: "builds",
         what: "built server",
@@ -52,12 +56,18 @@ const CACHES: [Cache; 5] = [
         what: "prepared data",
         marker: |entry| with_suffix(entry, ".lock"),
     },
+    Cache {
+        folder: SANDBOXES,
+        what: "sandbox",
+        marker: |entry| with_suffix(entry, ".lock"),
+    },
 ];
 
 /// A cache entry.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CacheEntry {
-    /// `built server`, `profile`, `source and build tree`, `results of tests`, `prepared data`.
+    /// `built server`, `profile`, `source and build tree`, `results of tests`, `prepared data`,
+    /// `sandbox`.
     pub what: &'static str,
     /// The label: point and recipe of a built server, else the folder's name.
     pub name: String,
@@ -186,7 +196,7 @@ pub fn remove(entry: &CacheEntry) -> Result<bool> {
         Ok(()) => &doomed,
         Err(_) => &entry.path,
     };
-    std::fs::remove_dir_all(path).map_err(|e| Error::io("remove", path, &e))?;
+    remove_tree(path)?;
     Ok(true)
 }
 
@@ -223,7 +233,7 @@ fn name(entry: &Path, marker: &Path) -> String {
 }
 
 /// Returns `path` with `suffix` appended to its name.
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

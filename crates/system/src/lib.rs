@@ -22,3 +22,4 @@ pub mod host;
 pub mod locks;
 pub mod mounts;
 pub mod process;
+pub mod remove;

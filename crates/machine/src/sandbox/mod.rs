@@ -18,6 +18,7 @@ pub use process::{LimitedProcess, ProcessEnd, SandboxProcess, supervise, time_ex
 
 use perfquilt_config::SandboxLimits;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_system::caches::SANDBOXES;
 use perfquilt_system::process::{Command, DeathSignal, Sink, find_program};
 
 /// Environment variable with the limits that perfquilt applies inside, as JSON.
@@ -57,12 +58,14 @@ enum Mount {
     Read(PathBuf),
     Write(PathBuf),
     Hide(PathBuf),
+    Link { path: PathBuf, target: PathBuf },
 }
 
 impl Mount {
     fn path(&self) -> &Path {
         match self {
             Mount::Read(path) | Mount::Write(path) | Mount::Hide(path) => path,
+            Mount::Link { path, .. } => path,
         }
     }
 }
@@ -109,6 +112,16 @@ impl Sandbox {
         self
     }
 
+    /// Makes `path` a link to `target` inside.
+    #[must_use]
+    pub fn link(mut self, path: &Path, target: &Path) -> Self {
+        self.mounts.push(Mount::Link {
+            path: path.to_owned(),
+            target: target.to_owned(),
+        });
+        self
+    }
+
     /// Restricts the sandbox to these processors; an empty list allows all.
     #[must_use]
     pub fn cpus(mut self, cpus: &[usize]) -> Self {
@@ -132,13 +145,17 @@ impl Sandbox {
     }
 
     /// Adds the writable caches `own` and the read-only caches `shared`. Programs inside can use finished servers,
-    /// data and compiled units of `shared` but cannot leave anything for others.
+    /// data and compiled units of `shared` but cannot leave anything for others, nor see other sandboxes.
     #[must_use]
     pub fn caches(self, own: &Path, shared: &Path) -> Self {
         let compiled = shared.join("ccache");
-        let sandbox = self
+        let others = shared.join(SANDBOXES);
+        let mut sandbox = self.read(shared);
+        if others.is_dir() {
+            sandbox = sandbox.hide(&others);
+        }
+        let sandbox = sandbox
             .write(own)
-            .read(shared)
             .env(SHARED_CACHE, shared)
             .env("XDG_CACHE_HOME", own.parent().unwrap_or(own));
         if !compiled.is_dir() {
@@ -292,6 +309,7 @@ fn mount_arguments(mount: &Mount) -> Vec<OsString> {
         Mount::Read(path) => bind("--ro-bind-try", path),
         Mount::Write(path) => bind("--bind", path),
         Mount::Hide(path) => vec!["--tmpfs".into(), path.into()],
+        Mount::Link { path, target } => vec!["--symlink".into(), target.into(), path.into()],
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::server::memory_available;
 use perfquilt_config::SandboxLimits;
 use perfquilt_model::error::{Kind, Result};
 use perfquilt_system::process::{Child, stat_field};
@@ -20,6 +21,10 @@ const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_EMPTY_COUNTS: u32 = 20;
 /// Process id inside of the first process that bubblewrap starts; its own is 1.
 const FIRST_PID: &str = "2";
+
+/// MiB of memory that must stay available on the machine. Memory that no process has mapped, such as that of a
+/// `memfd`, counts for none of them.
+const MIN_AVAILABLE_MIB: u64 = 128;
 
 /// Interval at which a supervised process is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -152,6 +157,12 @@ impl SandboxProcess {
         }
         if usage.bytes >> 20 > memory_mib {
             return Some(format!("more than {memory_mib} MiB of memory"));
+        }
+        // 0 means that the kernel does not say.
+        if (1..MIN_AVAILABLE_MIB << 20).contains(&memory_available()) {
+            return Some(format!(
+                "less than {MIN_AVAILABLE_MIB} MiB of the machine's memory were left"
+            ));
         }
         if let Some(exceeded) = time_exceeded(self.started, hours) {
             return Some(exceeded);

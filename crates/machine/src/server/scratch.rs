@@ -260,7 +260,7 @@ fn free_bytes(path: &Path) -> u64 {
 }
 
 /// What the kernel says can be used without swapping; 0 when it does not say.
-fn memory_available() -> u64 {
+pub(crate) fn memory_available() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     text.lines()
         .find_map(|line| line.strip_prefix("MemAvailable:"))

@@ -1,69 +1,167 @@
 //! Runs a command of perfquilt again inside a sandbox, for patches that nobody has reviewed.
+//!
+//! What the code of these patches leaves behind stays in an area of its own: no other command reads its state, or runs
+//! a server that it built.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use perfquilt_config::workspace::Workspace;
 use perfquilt_machine::sandbox::{self, ProcessEnd, Sandbox};
+use perfquilt_machine::server::copy_tree;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_patches::series::SeriesLocation;
-use perfquilt_patches::upstream;
+use perfquilt_patches::upstream::{self, Release};
+use perfquilt_store::Store;
 use perfquilt_system::process::Sink;
+use perfquilt_system::remove::remove_tree;
+use perfquilt_system::{caches, digest, locks};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
 
-/// Fetches `release` (the current one if `None`), and runs this program with the arguments `words` in a sandbox without
-/// network, in which the caches and the workspace's state can be written. Returns its exit code.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when no sandbox can be created or the release is unknown;
-/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when a limit ended the sandbox;
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the program in it was killed.
-pub fn run_in_sandbox(
-    ws: &Workspace,
-    release: Option<&str>,
-    words: &[OsString],
-    progress: &dyn Progress,
-) -> Result<u8> {
-    sandbox::check_support().map_err(|why| {
-        Error::usage(format!("there is no sandbox: {why}"))
-            .hint("`perfquilt doctor` lists what is missing")
-    })?;
-    upstream::ensure(ws, release, progress)?;
-    let mut sandbox = allow_series(Sandbox::new(&ws.config.sandbox), ws, release)?;
-    for folder in [&ws.state(), ws.cache()] {
-        std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
-        sandbox = sandbox.write(folder);
+/// Folders of a workspace that no series is in, and that may have secrets.
+const PRIVATE: [&str; 2] = [".git", ".perfquilt"];
+
+/// The area of sandboxed runs of one workspace on one release: a state folder and caches that only they use. It is not
+/// removed from the cache while this value lives.
+#[derive(Debug)]
+pub struct SandboxArea<'a> {
+    ws: &'a Workspace,
+    release: Option<&'a str>,
+    folder: PathBuf,
+    lock_file: PathBuf,
+}
+
+impl<'a> SandboxArea<'a> {
+    /// Fetches `release` (the current one if `None`) and opens the area. A new one starts with the release and with a
+    /// copy of the workspace's results.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when no sandbox can be created or the release is unknown;
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be written.
+    pub fn open(
+        ws: &'a Workspace,
+        release: Option<&'a str>,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        sandbox::check_support().map_err(|why| {
+            Error::usage(format!("there is no sandbox: {why}"))
+                .hint("`perfquilt doctor` lists what is missing")
+        })?;
+        let fetched = upstream::ensure(ws, release, progress)?;
+        let folder = ws.cache().join(caches::SANDBOXES).join(key(ws, &fetched));
+        let area = SandboxArea {
+            ws,
+            release,
+            lock_file: caches::with_suffix(&folder, ".lock"),
+            folder,
+        };
+        area.fill()?;
+        caches::pin(&area.lock_file);
+        Ok(area)
     }
-    let cache = ws.cache().parent().unwrap_or(ws.root());
-    sandbox = sandbox.env("XDG_CACHE_HOME", cache);
-    let here = std::env::current_dir().map_err(|e| Error::io("find", Path::new("."), &e))?;
-    let tool = std::env::current_exe()
-        .map_err(|error| Error::internal(format!("cannot find this program: {error}")))?;
-    let mut inside = sandbox.start(&tool, words, &here, (Sink::Inherit, Sink::Inherit))?;
-    let status = match sandbox::supervise(&mut inside, &|| false)? {
-        ProcessEnd::Exited(status) | ProcessEnd::Interrupted(status) => status,
-        ProcessEnd::LimitExceeded(what) => {
-            return Err(Error::bench(format!("the sandbox was ended: {what}"))
-                .hint("[sandbox] of the configuration sets its limits"));
+
+    /// Creates the area's folders if they do not exist.
+    fn fill(&self) -> Result<()> {
+        let _lock = locks::wait(&self.lock_file, || {})?;
+        if self.folder.is_dir() {
+            return Ok(());
         }
-        ProcessEnd::Cancelled => return Err(Error::interrupted()),
-    };
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    code.ok_or_else(|| match status.signal() {
-        Some(signal) => Error::internal(format!("the sandbox was ended by signal {signal}")),
-        None => Error::internal("the sandbox ended unexpectedly"),
-    })
+        // The folder appears when it is complete.
+        let partial = caches::with_suffix(&self.folder, ".tmp");
+        remove_tree(&partial)?;
+        let cache = partial.join(CACHE);
+        std::fs::create_dir_all(&cache).map_err(|e| Error::io("make", &cache, &e))?;
+        copy_state(self.ws, &partial.join(STATE))?;
+        std::fs::rename(&partial, &self.folder).map_err(|e| Error::io("make", &self.folder, &e))
+    }
+
+    /// Creates a folder that the sandbox can write its outcome to.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be created.
+    pub fn outcome(&self) -> Result<TempDir> {
+        tempfile::Builder::new()
+            .prefix("outcome-")
+            .tempdir_in(&self.folder)
+            .map_err(|e| Error::io("make a folder in", &self.folder, &e))
+    }
+
+    /// Runs this program with the arguments `words` in a sandbox without network, in which the area and the folder
+    /// `outcome` can be written. Returns its exit code.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the series leads out of the workspace;
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when a limit ended the sandbox;
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the program in it was killed.
+    pub fn run(&self, words: &[OsString], outcome: Option<&Path>) -> Result<u8> {
+        let ws = self.ws;
+        let state = self.folder.join(STATE);
+        let sandbox = allow_series(Sandbox::new(&ws.config.sandbox), ws, self.release)?
+            .caches(&self.folder.join(CACHE), ws.cache())
+            .write(&state)
+            .link(&ws.state(), &state);
+        let sandbox = match outcome {
+            Some(folder) => sandbox.write(folder),
+            None => sandbox,
+        };
+        let here = std::env::current_dir().map_err(|e| Error::io("find", Path::new("."), &e))?;
+        let tool = std::env::current_exe()
+            .map_err(|error| Error::internal(format!("cannot find this program: {error}")))?;
+        let mut inside = sandbox.start(&tool, words, &here, (Sink::Inherit, Sink::Inherit))?;
+        let status = match sandbox::supervise(&mut inside, &|| false)? {
+            ProcessEnd::Exited(status) | ProcessEnd::Interrupted(status) => status,
+            ProcessEnd::LimitExceeded(what) => {
+                return Err(Error::bench(format!("the sandbox was ended: {what}"))
+                    .hint("[sandbox] of the configuration sets its limits"));
+            }
+            ProcessEnd::Cancelled => return Err(Error::interrupted()),
+        };
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        code.ok_or_else(|| match status.signal() {
+            Some(signal) => Error::internal(format!("the sandbox was ended by signal {signal}")),
+            None => Error::internal("the sandbox ended unexpectedly"),
+        })
+    }
+}
+
+impl Drop for SandboxArea<'_> {
+    fn drop(&mut self) {
+        caches::unpin(&self.lock_file);
+    }
+}
+
+/// The area's state folder.
+const STATE: &str = "state";
+/// The area's cache folder; its last component must be that of the workspace's cache.
+const CACHE: &str = "cache/perfquilt";
+
+/// Returns the name of the area of `ws` on `release`.
+fn key(ws: &Workspace, release: &Release) -> String {
+    let root = std::fs::canonicalize(ws.root()).unwrap_or_else(|_| ws.root().to_owned());
+    let mut parts = Sha256::new();
+    digest::add(&mut parts, root.as_os_str().as_encoded_bytes());
+    digest::add(&mut parts, release.name.as_bytes());
+    digest::add(&mut parts, release.commit.to_string().as_bytes());
+    hex::encode(&parts.finalize()[..8])
+}
+
+/// Copies the releases and the results of `ws` to the state folder `state` of an untrusted workspace.
+fn copy_state(ws: &Workspace, state: &Path) -> Result<()> {
+    copy_tree(&ws.object_store(), &state.join("objects.git"))?;
+    if ws.results().is_file() {
+        Store::open_existing(&ws.results())?.copy_to(&state.join("results.db"))?;
+    }
+    Ok(())
 }
 
 /// Makes the series of `release` readable in the sandbox, with the files and variables that locate it: those of the
 /// configuration and of quilt.
 fn allow_series(sandbox: Sandbox, ws: &Workspace, release: Option<&str>) -> Result<Sandbox> {
     let series = SeriesLocation::of(ws, release)?;
-    let mut sandbox = sandbox
-        .read(&ws.bench_config())
-        .read(&series.file)
-        .read(&series.folder);
+    let mut sandbox = sandbox.read(&ws.bench_config());
     for name in ["QUILT_PC", "QUILT_PATCHES", "QUILT_SERIES"] {
         if let Some(value) = std::env::var_os(name) {
             sandbox = sandbox.env(name, value);
@@ -71,7 +169,69 @@ fn allow_series(sandbox: Sandbox, ws: &Workspace, release: Option<&str>) -> Resu
     }
     let given = std::env::var_os("QUILT_PC").filter(|value| !value.is_empty());
     let noted = ws.root().join(given.unwrap_or_else(|| ".pc".into()));
-    Ok(sandbox
-        .read(&noted.join(".quilt_patches"))
-        .read(&noted.join(".quilt_series")))
+    let notes = [".quilt_patches", ".quilt_series"].map(|name| noted.join(name));
+    for path in [&series.file, &series.folder].into_iter().chain(&notes) {
+        require_inside(ws.root(), path)?;
+        sandbox = sandbox.read(path);
+    }
+    Ok(sandbox)
+}
+
+/// Refuses a path of the series that leads out of the workspace `root`, or to a private folder: a link in a stranger's
+/// series would make its target readable for the stranger's code.
+fn require_inside(root: &Path, path: &Path) -> Result<()> {
+    let real = match std::fs::canonicalize(path) {
+        Ok(real) => real,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::io("find", path, &error)),
+    };
+    let root = std::fs::canonicalize(root).map_err(|e| Error::io("find", root, &e))?;
+    let below = real.strip_prefix(&root).ok();
+    let is_private = |below: &Path| {
+        let mut parts = below.components();
+        parts.any(|part| PRIVATE.iter().any(|name| part.as_os_str() == *name))
+    };
+    if below.is_some_and(|below| !below.as_os_str().is_empty() && !is_private(below)) {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "a sandboxed run does not read {}, which is {}",
+        path.display(),
+        real.display()
+    ))
+    .hint("series and patches must be in the workspace, and not in .git or .perfquilt"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use perfquilt_model::error::Kind;
+
+    #[test]
+    fn a_series_that_leads_out_of_the_workspace_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("workspace");
+        for below in ["workspace/debian/patches", "workspace/.git", "outside"] {
+            std::fs::create_dir_all(folder.path().join(below)).unwrap();
+        }
+        let link = |name: &str, target: &str| {
+            symlink(target, root.join(name)).unwrap();
+            require_inside(&root, &root.join(name))
+        };
+        link("patches", "debian/patches").unwrap();
+        link("nowhere", "missing").unwrap();
+        require_inside(&root, &root.join("series")).unwrap();
+        for (name, target) in [
+            ("a", "../outside"),
+            ("b", ".git"),
+            ("c", "."),
+            ("d", "/etc/passwd"),
+            ("e", ".."),
+        ] {
+            let error = link(name, target).unwrap_err();
+            assert_eq!(error.kind(), Kind::Usage, "{name}: {error}");
+        }
+    }
 }
