@@ -148,7 +148,7 @@ fn forty_columns_and_no_utf_8_show_every_figure() {
         "+6.50 % ± 0.46",
         "+10.417 % ± 0.014",
         "+11.58 % ± 0.34",
-        "holds 0",
+        "includes 0",
     ] {
         assert!(
             wide.contains(figure) && narrow.contains(figure),

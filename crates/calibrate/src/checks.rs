@@ -49,7 +49,7 @@ impl Check {
 }
 
 const FALSE: &str = "experiments with a false claim";
-const COVER: &str = "95 % intervals that hold the true effect";
+const COVER: &str = "95 % intervals that contain the true effect";
 const FOUND: &str = "experiments that find the effect";
 
 /// The upper limit of false claims, 5 % nominal.
@@ -184,14 +184,14 @@ fn simulations() -> Vec<Simulation> {
     for patches in [1, 4, 20, 60] {
         let one_in = if patches > 10 { 10 } else { 2 };
         all.push(simulation(
-            format!("{patches} patches, 12 blocks"),
+            format!("{}, 12 blocks", series(patches)),
             FALSE,
             (0.0, MOST),
             one_in,
             move |noise| Ok(claims(&null(patches, 12, noise)?)),
         ));
         all.push(simulation(
-            format!("minimum detectable effect, {patches} patches"),
+            format!("minimum detectable effect, {}", series(patches)),
             FOUND,
             (0.78, 0.82),
             one_in,
@@ -309,7 +309,7 @@ fn simulations() -> Vec<Simulation> {
     for patches in [1, 4, 12] {
         for gain in [0.004, 0.006, 0.008] {
             all.push(simulation(
-                format!("{patches} patches, still worth +{:.1} %", 100.0 * gain),
+                format!("{}, still worth +{:.1} %", series(patches), 100.0 * gain),
                 "comparisons that report a loss",
                 (0.0, MOST),
                 2,
@@ -573,6 +573,14 @@ impl Atoms {
                 1e-6 * seen[((noise.uniform() * seen.len() as f64) as usize).min(seen.len() - 1)]
             }
         }
+    }
+}
+
+/// Describes the size of a series.
+fn series(patches: usize) -> String {
+    match patches {
+        1 => "1 patch".to_owned(),
+        _ => format!("{patches} patches"),
     }
 }
 

@@ -43,7 +43,7 @@ impl Simulated {
              called faster or slower.\n\
              - *naive*: the same with Student's test at every look, without Holm's adjustment, which the \
              rules prevent.\n\
-             - *coverage*: the patches' 95 % intervals that hold the true effect; {:.0} to {:.0} % should. \
+             - *coverage*: the patches' 95 % intervals that contain the true effect; {:.0} to {:.0} % should. \
              *Of the total*: likewise.\n\
              - *blocks*: measured, of {}; *all used*: experiments that used all blocks.\n",
             percent(FALSE_POSITIVES),
@@ -184,7 +184,7 @@ impl Real {
         let _ = writeln!(
             page,
             "- verdicts other than `no effect` and `unclear`: **{}** of {} on time{}\n\
-             - 95 % intervals of time that hold 0: {} of {} ({})\n\
+             - 95 % intervals of time that include 0: {} of {} ({})\n\
              - half-width of the intervals of time: ±{} in the median\n",
             self.claims(),
             self.judged(),
@@ -217,7 +217,7 @@ impl Real {
                 .join(", "),
         );
         page.push_str(
-            "| experiment | blocks | faster | slower | no effect | unclear | intervals that hold 0 | exchangeable, p |\n\
+            "| experiment | blocks | faster | slower | no effect | unclear | intervals that include 0 | exchangeable, p |\n\
              |--:|--:|--:|--:|--:|--:|--:|--:|\n",
         );
         for (number, repeat) in (1..).zip(&self.repeats) {

@@ -115,7 +115,7 @@ impl Simulated {
                 figure(
                     family.coverage,
                     COVERAGE,
-                    "intervals that hold the true effect",
+                    "intervals that contain the true effect",
                 ),
             ]
         });

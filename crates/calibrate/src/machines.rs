@@ -124,7 +124,7 @@ impl Fleet {
 }
 
 impl Found {
-    /// Returns how many of the patches' intervals hold the true effect, and their number: over all machines of the class
+    /// Returns how many of the patches' intervals contain the true effect, and their number: over all machines of the class
     /// where machines are units, else on these machines.
     pub(super) fn covered(&self) -> (u32, u32) {
         let units = self.attribution.noise.machines.iter().any(|of| of.units);

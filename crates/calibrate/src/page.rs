@@ -17,7 +17,7 @@ const INTRODUCTION: &str = "\
 # Calibration
 
 This page tests the promises of intervals and verdicts ([statistics.md](statistics.md)) and of bisections
-([bisecting.md](bisecting.md)). The program writes its parts (`ci/calibrate` runs all of it):
+([bisecting.md](bisecting.md)). The program writes its parts (`ci/calibrate --real` runs all of it):
 `perfquilt calibrate --output docs/calibration.md` simulates experiments with known answers, `--bisect` bisections, and
 `--real` measures the bare release against copies of itself on a real server.
 ";

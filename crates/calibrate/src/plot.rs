@@ -43,7 +43,7 @@ pub(super) fn families(simulated: &Simulated) -> Result<String> {
             )?;
             dots(
                 right,
-                "95 % intervals that hold the true effect, %",
+                "95 % intervals that contain the true effect, %",
                 &names,
                 92.0..100.0,
                 &[super::COVERAGE.0 * 100.0, super::COVERAGE.1 * 100.0],

@@ -66,7 +66,7 @@ impl Scenario {
             ),
             Scenario::Workloads => (
                 "three workloads",
-                "they share half of a restart's variance and vary unlike; judged as a suite and singly",
+                "they share half of a restart's variance and have different variances; judged together and one by one",
             ),
             Scenario::Slices => (
                 "slices",

@@ -484,7 +484,7 @@ impl<'a> View<'a> {
         } else if known.iter().all(|effect| effect.low.is_none()) {
             ("unclear", Tone::Open)
         } else {
-            ("holds 0", Tone::Quiet)
+            ("includes 0", Tone::Quiet)
         };
         Some(Row {
             label: Label::Control,
