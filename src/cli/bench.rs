@@ -81,7 +81,7 @@ pub struct MeasuringOptions {
         value_parser = choices::effects()
     )]
     effects: Vec<Effects>,
-    /// Time to use at most, builds included: 30m, 2h; measuring ends earlier when the resolution is reached
+    /// Time limit, builds included: 30m, 2h; measuring ends earlier when the resolution is reached
     /// (default: as long as the preset's blocks take)
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     budget: Option<Duration>,

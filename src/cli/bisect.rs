@@ -73,17 +73,17 @@ enum BisectCommand {
 /// Options of a comparison and its error rate, shared by all kinds of bisection.
 #[derive(Debug, Clone, Args)]
 struct ComparisonOptions {
-    /// Workload that became slower
+    /// Workload that became slower (default: the preset's, if it has only one)
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
     /// Meter: time, cpu, instructions, cycles, l1i_misses, branch_misses, frontend_bound, rss, context_switches,
     /// io_bytes, io_calls, server_reads, server_writes, server_syncs; of time and cpu also the mean, the share of slow slices and the 99th percentile (time.mean, time.slow, time.p99)
     #[arg(long, value_name = "METER", default_value = "time")]
     meter: Metric,
-    /// Smallest change to find: 0.5%, or 0.005 of speed
+    /// Smallest change to find, such as 0.5% or 0.005 of speed (default: 0.5%)
     #[arg(long, value_name = "SIZE", value_parser = choices::fraction, default_value_t = DEFAULT_SIZE, hide_default_value = true)]
     size: f64,
-    /// Error rate: share of bisections that may name a wrong change, or miss one of at least the size
+    /// Error rate: share of bisections that may name a wrong change, or miss one of at least the size (default: 1%)
     #[arg(long, value_name = "SHARE", value_parser = choices::fraction, default_value_t = DEFAULT_ERROR, hide_default_value = true)]
     error: f64,
     /// Maximum number of blocks per comparison; without a decision by then, it is undecided
@@ -119,7 +119,7 @@ struct SearchOptions {
 struct CulpritOptions {
     #[command(flatten)]
     search: SearchOptions,
-    /// Skip the final profile of the functions that the change made slower or faster
+    /// Skip the final profile of the functions whose instructions changed
     #[arg(long)]
     no_profile: bool,
 }

@@ -28,7 +28,7 @@ PERFQUILT_WEBHOOK_SECRET has the secret that GitHub signs webhooks with. Credent
 `perfquilt post`. [bot] of the configuration names the repository, [commands] the people who may give \
 commands.")]
 pub struct Serve {
-    /// Address to listen at; put a proxy that speaks HTTPS in front of it
+    /// Address to listen on; put a proxy that speaks HTTPS in front of it
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8079")]
     listen: SocketAddr,
     /// Address of GitHub's API (default: GITHUB_API_URL, else https://api.github.com)

@@ -33,7 +33,7 @@ pub struct Edit {
     /// Remove the worktree, unless it has work that is not in the series
     #[arg(long, conflicts_with_all = ["patch", "worktree", "reset"])]
     close: bool,
-    /// Lines of context to ignore for a hunk that fits nowhere otherwise (default: `fuzz` of [series],
+    /// Context lines that may be ignored where a hunk does not apply otherwise (default: `fuzz` of [series],
     /// 0 if not set)
     #[arg(long, value_name = "N", value_parser = choices::number::<usize>)]
     fuzz: Option<usize>,

@@ -18,11 +18,12 @@ use perfquilt_patches::import::{ImportRequest, Imported, import};
   perfquilt import ../patches                           a folder of patches, or
                                                         one folder per release
 
-perfquilt writes nothing unless the patches reproduce the source's files.")]
+perfquilt writes nothing unless the patches apply to the release and reproduce the
+source's files, where it has them.")]
 pub struct Arguments {
-    /// Git repository, box of mails, folder of patches, or tree with a series
+    /// Git repository, mailbox, folder of patches, or tree with a series
     source: String,
-    /// Range of the repository's commits: the release's, two dots, the fork's
+    /// Range of commits to import, from the release's to the fork's
     #[arg(value_name = "BASE..TIP")]
     range: Option<String>,
     /// Release that the patches are for (default: the current one)

@@ -79,7 +79,7 @@ pub struct Global {
     /// Print only results, warnings and errors, no progress
     #[arg(short, long, global = true)]
     quiet: bool,
-    /// Log every program that is started on standard error
+    /// Log each started program to standard error
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
     /// Do not pipe long reports into a pager
@@ -121,7 +121,7 @@ enum Command {
     Build(build::Arguments),
     /// Run the server's own tests on the release and after each patch
     Test(test::Arguments),
-    /// Measure servers that are already built
+    /// Measure built points, or servers of any release and recipe
     Bench(bench::Arguments),
     /// Report on a stored experiment
     Report(report::Arguments),

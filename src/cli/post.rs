@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Repository
     #[arg(long, value_name = "OWNER/NAME")]
     repo: Option<Repository>,
-    /// Commit that was measured (default: the event's, else the pull request's last)
+    /// Commit that was measured (default: the event's, else the outcome's, else the pull request's last)
     #[arg(long, value_name = "COMMIT")]
     head: Option<String>,
     /// Experiment or observation file from before a rebase, to name patches that no longer help

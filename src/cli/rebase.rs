@@ -53,7 +53,7 @@ pub struct Arguments {
         conflicts_with = "branch"
     )]
     output: Option<PathBuf>,
-    /// Build the new release, and each patch that goes in on top of the ones before it
+    /// Build the new release, then each patch that applies, on top of the previous ones
     #[arg(long, conflicts_with_all = ["resolve", "abort"])]
     build: bool,
     /// Run the server's own tests on the new release, and at each point that builds

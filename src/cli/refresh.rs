@@ -17,7 +17,7 @@ pub struct Refresh {
     /// Release of the branch (default: that of the only branch, or the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
-    /// Remove patches from the series that became empty
+    /// Remove patches that became empty, and skip empty commits
     #[arg(long)]
     drop_empty: bool,
     /// Show what would be written, and write nothing

@@ -27,7 +27,7 @@ pub struct ReportOptions {
     /// Flame graph to include in the page, as written by `perfquilt profile --flame-graph`
     #[arg(long, value_name = "FILE")]
     flame_graph: Option<PathBuf>,
-    /// Result to fail on: exit code 6 when a patch or the whole series is slower, 7 when a patch is unclear
+    /// Result to fail on: exit code 6 when a patch or the whole series is slower, 7 when the result is inconclusive
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
 }
@@ -199,7 +199,7 @@ impl TextReportOptions {
 pub enum FailOn {
     /// A patch or the whole series is slower
     Regression,
-    /// A patch is unclear or has no figures, or blocks are missing
+    /// A patch is unclear, mixed or without figures, or blocks are missing
     Inconclusive,
 }
 

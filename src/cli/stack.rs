@@ -17,7 +17,7 @@ pub struct Stack {
     /// Release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
-    /// Lines of context to ignore for a hunk that fits nowhere otherwise (default: `fuzz` of [series],
+    /// Context lines that may be ignored where a hunk does not apply otherwise (default: `fuzz` of [series],
     /// 0 if not set)
     #[arg(long, value_name = "N", value_parser = choices::number::<usize>)]
     fuzz: Option<usize>,

@@ -112,7 +112,7 @@ impl fmt::Display for InvalidCommand {
 const COMMANDS: [(&str, &str, &str); 7] = [
     (
         "run",
-        "run [PRESET|PATCH NUMBER]",
+        "run [PRESET|PATCH-NUMBER]",
         "measure the series, or one patch",
     ),
     (

@@ -22,7 +22,7 @@ pub struct Cluster {
     pub class: String,
     /// How many machines measure at once, at most 1000. A wave has a row of four blocks for each.
     pub machines: NonZeroU32,
-    /// Minutes after which a job is ended.
+    /// Time limit of a job in minutes.
     pub minutes: NonZeroU32,
     /// The folder through which jobs and their results are exchanged, relative to the workspace. All machines see it
     /// under the same path, as well as the workspace and the cache.

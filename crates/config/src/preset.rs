@@ -118,7 +118,7 @@ pub struct Preset {
     /// `--budget` overrides it.
     #[serde(default, deserialize_with = "seconds::deserialize")]
     pub budget: Option<Duration>,
-    /// Whether `perfquilt run` runs the server's own [tests](testing.md) at every point, before it measures.
+    /// Whether `perfquilt run` runs the server's own [tests](testing.md) at every point of the series (not at `alone:K` and `without:K`), before it measures.
     #[serde(default)]
     pub test: bool,
     /// `[preset.NAME.sql_bench]`: settings that override those of all sql-bench workloads, such as `engine` and
