@@ -125,7 +125,11 @@ mod tests {
             "next: `perfquilt run --sandbox --format html > report.html` draws it"
         );
         let commands = commands(&slower.attribution(), "html", true);
-        assert!(!commands.iter().any(|line| line.starts_with("perfquilt report")));
+        assert!(
+            !commands
+                .iter()
+                .any(|line| line.starts_with("perfquilt report"))
+        );
         let mut unclear = Experiment::new(&[(0.002, 0.0)]);
         unclear.noise = 0.05;
         let twice = format!("--fresh --blocks {}", 2 * unclear.blocks);
