@@ -103,6 +103,9 @@ pub struct Stopping {
     /// The number of windows of points that these blocks are divided among.
     #[serde(skip_serializing_if = "is_one")]
     pub windows: u32,
+    /// The number of blocks of the first look, which precede those of the windows.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub first_look: u32,
     /// Blocks begun so far.
     pub blocks: u32,
     /// The widest half-width so far; `null` with a single block.
@@ -118,6 +121,10 @@ pub struct Stopping {
 
 fn is_one(number: &u32) -> bool {
     *number == 1
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// An effect whose interval is still too wide.
@@ -149,7 +156,21 @@ impl Stopping {
     /// Returns whether a further block needs `workload`.
     pub fn needs_workload(&self, workload: &str) -> bool {
         // Before the first figures every effect is open. The suite needs blocks that have every workload.
-        self.widest.is_none() && !self.ended || self.open.iter().any(|open| open.needs(workload))
+        let is_begun = self.widest.is_some() && self.missing_blocks() == 0;
+        !is_begun && !self.ended || self.open.iter().any(|open| open.needs(workload))
+    }
+
+    /// Returns how many blocks are missing until every window has had its least number of blocks; 0 without windows.
+    ///
+    /// Until then patches may have no effect of their own: the first look alone has the last points of windows, and
+    /// shows what groups of patches are worth.
+    pub(super) fn missing_blocks(&self) -> u32 {
+        if self.windows < 2 {
+            return 0;
+        }
+        let of_windows = self.min_blocks.saturating_mul(self.windows);
+        let least = of_windows.saturating_add(self.first_look);
+        least.min(self.max_blocks).saturating_sub(self.blocks)
     }
 }
 

@@ -105,12 +105,13 @@ impl Stopping {
         };
         open.sort();
         open.dedup();
-        Some(Stopping {
+        let mut stopping = Stopping {
             meter: rule.meter,
             resolution,
             min_blocks,
             max_blocks: rule.all_blocks(),
             windows,
+            first_look: rule.first_look.map_or(0, NonZeroU32::get),
             blocks,
             widest: widest.filter(|widest| widest.is_finite()),
             open,
@@ -121,7 +122,14 @@ impl Stopping {
                 None => None,
             },
             ended,
-        })
+        };
+        // The effects that are known need not be those of all patches yet.
+        let missing = stopping.missing_blocks();
+        if widest.is_some() && missing > 0 {
+            stopping.ended = false;
+            stopping.expected = stopping.expected.map(|expected| expected.max(missing));
+        }
+        Some(stopping)
     }
 
     /// Returns the same state with the blocks that are expected on `machines`, where these are the units: more blocks are

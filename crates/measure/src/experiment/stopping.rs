@@ -132,6 +132,7 @@ mod tests {
             min_blocks: 10,
             max_blocks: 40,
             windows: 1,
+            first_look: 0,
             blocks: 12,
             widest: Some(0.0062),
             open: open
@@ -182,6 +183,26 @@ mod tests {
         let left = needed(block(), &stopping(&[(SUITE, 1)]), &none);
         assert_eq!(left.workloads, ["x", "y"]);
         assert!(needed(block(), &stopping(&[]), &none).workloads.is_empty());
+    }
+
+    #[test]
+    fn a_first_look_spares_no_block_of_a_window() {
+        let none = |_: &str, point: Point| point;
+        let state = |blocks: u32| Stopping {
+            windows: 3,
+            first_look: 12,
+            max_blocks: 12 + 3 * 40,
+            blocks,
+            ended: false,
+            ..stopping(&[("x", 3)])
+        };
+        let of_window = |round: u32| Block { round, ..block() };
+        // The effects that are known are those of groups, and one of them is wide on a single workload.
+        let left = needed(of_window(0), &state(12), &none);
+        assert_eq!(left, of_window(0));
+        // Every window has had its ten blocks.
+        let left = needed(of_window(10), &state(12 + 3 * 10), &none);
+        assert_eq!(left.workloads, ["x"]);
     }
 
     #[test]

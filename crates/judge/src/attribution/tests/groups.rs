@@ -90,6 +90,28 @@ fn the_first_look_has_a_fixed_number_of_blocks() {
 }
 
 #[test]
+fn a_first_look_neither_ends_an_experiment_nor_spares_a_workload() {
+    let all = observations(&|_| 1.0);
+    let before = |block: u32| -> Vec<Observation> {
+        all.iter().filter(|of| of.block < block).cloned().collect()
+    };
+    // After the first look, the last patches of groups have narrow intervals, and the others have none.
+    for blocks in [10, 12, 12 + 19] {
+        let result = attributed(&before(blocks), Some(0.05));
+        let stopping = result.stopping.clone().unwrap();
+        assert!(stopping.open.is_empty() || blocks > 12, "{stopping:?}");
+        assert!(!stopping.ended && !result.is_complete(), "{stopping:?}");
+        assert!(stopping.needs_workload("w"), "{stopping:?}");
+        assert!(stopping.expected >= Some(12 + 20 - blocks), "{stopping:?}");
+        assert_eq!(in_order(&result, 15).interval, Interval::Anytime);
+    }
+    let result = attributed(&before(12 + 20), Some(0.05));
+    let stopping = result.stopping.clone().unwrap();
+    assert!(stopping.ended && result.is_complete(), "{stopping:?}");
+    assert!(!stopping.needs_workload("w"), "{stopping:?}");
+}
+
+#[test]
 fn experiments_without_a_first_look_have_no_groups() {
     let all = observations(&|_| 1.0);
     assert!(
