@@ -528,6 +528,41 @@ mod tests {
     }
 
     #[test]
+    fn whole_steps_of_the_clock_are_no_difference() {
+        let supplement = perfquilt_model::observation::Supplement {
+            clock: BTreeMap::from([(Meter::Time, 1e9)]),
+            ..Default::default()
+        };
+        // Runs of 100 transactions and 20 s, in whole seconds.
+        let of = |started: &str, seconds: f64| {
+            let mut header = header(1);
+            header.started = started.to_owned();
+            let mut observations = Vec::new();
+            for block in 0..6 {
+                for (point, seconds) in [(0, 20.0), (1, seconds)] {
+                    let (point, value) = (Point::Step(point), seconds * 1e7);
+                    observations.push(observation("w", Meter::Time, block, point, value));
+                }
+            }
+            let margin = &Meter::default_margin;
+            crate::attribution::attribute_with(&header, &observations, &supplement, margin).unwrap()
+        };
+        let compared = compare(&of("old", 20.0), &of("new", 21.0));
+        assert_eq!(changes(&compared), [Some(Change::Unclear); 2]);
+        let row = compared.tables[0].total.difference.unwrap();
+        // Half a second on each of four sides.
+        let width = row.high.unwrap().ln_1p() - row.low.unwrap().ln_1p();
+        assert!(
+            (width / 2.0 - (3.0 * 0.025 + 0.5 / 21.0)).abs() < 1e-6,
+            "{row:?}"
+        );
+        assert!(row.p_value.unwrap() > 0.99, "{row:?}");
+        // What no rounding explains is a difference.
+        let compared = compare(&of("old", 20.0), &of("new", 25.0));
+        assert_eq!(changes(&compared), [Some(Change::Less); 2]);
+    }
+
+    #[test]
     fn other_patches_and_workloads_stand_alone() {
         let old = experiment("old", &[("a", 0.05), ("gone", 0.02)], &["w"], 1);
         let new = experiment("new", &[("fresh", 0.01), ("a", 0.05)], &["w", "x"], 2);

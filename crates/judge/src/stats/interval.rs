@@ -304,7 +304,7 @@ impl Interval {
     /// blocks against 20); the degrees of freedom of the smaller sample are the limit then: P. L. Hsu,
     /// *Contribution to the theory of "Student's" t-test as applied to the problem of two samples*,
     /// Statistical Research Memoirs 2 (1938). Each side's standard error includes the factor by which its
-    /// interval exceeds Student's.
+    /// interval exceeds Student's, and the bounds of both sides' rounding add up.
     pub fn minus(&self, other: &Interval) -> Interval {
         let of_both = |f: &dyn Fn(&Interval) -> f64| f(self) + f(other);
         // The standard error includes the factor by which the interval exceeds Student's.
@@ -341,6 +341,7 @@ impl Interval {
             degrees_of_freedom,
             StoppingRule::FixedSample,
         )
+        .rounded(of_both(&|part| part.rounding))
     }
 
     /// Returns the difference of the means of `values` and `others`, two samples that share no block and may
@@ -491,6 +492,21 @@ mod tests {
         for absurd in [1e300, f64::MAX, f64::INFINITY] {
             assert!((same.rounded(absurd).p_value() - 1.0).abs() < 1e-12);
         }
+    }
+
+    #[test]
+    fn a_difference_is_as_uncertain_as_both_sides_are_rounded() {
+        let one = Interval::of(&[0.05; 6]).unwrap().rounded(0.02);
+        let other = Interval::of(&[0.01; 6]).unwrap().rounded(0.03);
+        let difference = one.minus(&other);
+        assert!(
+            (difference.half_width - 0.05).abs() < 1e-6,
+            "{difference:?}"
+        );
+        assert!(difference.contains_zero() && difference.p_value() > 0.99);
+        let exact = Interval::of(&[0.01; 6]).unwrap();
+        assert!(!one.minus(&exact).contains_zero());
+        assert!(one.minus(&exact).p_value() < 0.05);
     }
 
     #[test]
