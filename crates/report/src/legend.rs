@@ -34,7 +34,7 @@ impl View<'_> {
                 Interval::Anytime => format!(
                     "the {level:.0} % interval that holds however often one looks, because the experiment {}",
                     if attribution.is_complete() {
-                        "was continued after its end"
+                        "was continued after its end, or shortened before it"
                     } else {
                         "is unfinished"
                     }

@@ -197,8 +197,8 @@ pub enum Interval {
     Fixed,
     /// Determined by the widths of intervals: a stopping rule ended the experiment.
     Sequential,
-    /// Not final: the experiment has not ended, or was extended after its end. The interval is valid at every
-    /// look.
+    /// Not final: the experiment has not ended, or was extended after its end or shortened before it. The interval
+    /// is valid at every look.
     Anytime,
 }
 

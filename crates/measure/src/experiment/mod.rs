@@ -503,7 +503,7 @@ fn run_on(
         plan.first_look = NonZeroU32::new(windows::first_look_blocks(&first_look));
         plan.wave = wave;
     }
-    let planned = stopping::plan(store, id, requested)?;
+    let planned = stopping::plan(store, id, requested, budget.is_some())?;
 
     let blocks_of = |meters: &[Meter], blocks| if meters.is_empty() { 0 } else { blocks };
     let (all_timed, all_counted) = (

@@ -220,7 +220,7 @@ fn fingerprint(earlier: &EarlierExperiment) -> Fingerprint<'_> {
 }
 
 /// Returns whether a finished experiment with the plan `other` is as precise as one with `plan` will be. An
-/// experiment extended after its end is not: its intervals stay wider.
+/// experiment extended after its end or shortened before it is not: its intervals stay wider.
 fn is_as_exact(other: &PlannedBlocks, plan: &PlannedBlocks) -> bool {
     !other.extended
         && other.blocks >= plan.blocks

@@ -299,7 +299,7 @@ impl Fixture {
         let margin = Meter::default_margin;
         let of_timed = blocks.iter().filter(|b| b.reading == Reading::Timed);
         let planned = self.planned(u32::try_from(of_timed.count()).unwrap());
-        let planned = super::stopping::plan(&self.store, self.id(), planned).unwrap();
+        let planned = super::stopping::plan(&self.store, self.id(), planned, false).unwrap();
         let readings = Readings {
             timed: timed.to_vec(),
             counted: vec![Meter::Instructions],
@@ -743,4 +743,65 @@ fn what_goes_on_after_its_end_says_so() {
     // An extended experiment stays marked as such.
     fixture.run(&mut Simulation::default(), 10, 0).1.unwrap();
     assert_eq!(interval(&fixture), Interval::Anytime);
+}
+
+/// Measures eight of sixty blocks of `fixture`.
+fn interrupted(fixture: &Fixture) {
+    let mut simulation = Simulation {
+        patience: Some(16),
+        ..Simulation::default()
+    };
+    let end = fixture.run(&mut simulation, 60, 0).1;
+    assert_eq!(end.unwrap_err().kind(), Kind::Interrupted);
+    assert_eq!(fixture.blocks_done("x", Meter::Time).len(), 8);
+}
+
+#[test]
+fn what_is_shortened_after_a_look_says_so() {
+    let intervals = |fixture: &Fixture| -> BTreeSet<String> {
+        let attribution = fixture.attribution();
+        assert!(attribution.is_complete());
+        let patches = attribution.patches.iter().flat_map(|patch| &patch.effects);
+        let all = patches.chain(&attribution.total);
+        all.map(|effect| format!("{:?}", effect.interval)).collect()
+    };
+    let anytime = BTreeSet::from(["Anytime".to_owned()]);
+    // Blocks that are measured after the look make no difference.
+    for blocks in [8, 12] {
+        let fixture = Fixture::new();
+        interrupted(&fixture);
+        fixture
+            .run(&mut Simulation::default(), blocks, 0)
+            .1
+            .unwrap();
+        assert_eq!(intervals(&fixture), anytime, "{blocks}");
+    }
+    // A wider resolution ends it too, on every timed meter.
+    let mut fixture = Fixture::new();
+    fixture.resolution = Some((0.000_1, 8));
+    interrupted(&fixture);
+    fixture.resolution = Some((0.1, 8));
+    fixture.run(&mut Simulation::default(), 60, 0).1.unwrap();
+    assert_eq!(intervals(&fixture), anytime);
+    // The same plan and a longer one promise what they did.
+    for blocks in [60, 61] {
+        let fixture = Fixture::new();
+        interrupted(&fixture);
+        fixture
+            .run(&mut Simulation::default(), blocks, 0)
+            .1
+            .unwrap();
+        assert_eq!(intervals(&fixture), BTreeSet::from(["Fixed".to_owned()]));
+    }
+    // So does a shorter one before the first block, or if a budget of time determines it.
+    let fixture = Fixture::new();
+    let plan = |blocks: u32, in_time: bool| {
+        let planned = fixture.planned(blocks);
+        super::stopping::plan(&fixture.store, fixture.id(), planned, in_time).unwrap()
+    };
+    plan(60, false);
+    assert!(plan(50, false).iter().all(|plan| !plan.extended));
+    plan(60, false);
+    interrupted(&fixture);
+    assert!(plan(8, true).iter().all(|plan| !plan.extended));
 }

@@ -4,18 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{Block, direct_blocks};
 use super::progress::words;
-use perfquilt_judge::attribution::{self, Stopping};
+use perfquilt_judge::attribution::{self, Progress, Stopping};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{Meter, PlannedBlocks, Supplement};
 use perfquilt_model::point::Point;
 use perfquilt_store::{ExperimentId, Store};
 
-/// Stores the `planned` blocks and returns them. Marks a finished experiment that gets more blocks as extended:
-/// its intervals could be seen before the decision to continue, and must hold in spite of it.
+/// Stores the `planned` blocks and returns them. Marks as extended a finished experiment that gets more blocks, and an
+/// unfinished one that gets fewer or ends with wider intervals: its estimates could be seen before that decision, and
+/// its intervals must hold in spite of it. `in_time` tells that a budget of time determines the blocks, not a person.
 pub(super) fn plan(
     store: &Store,
     id: ExperimentId,
     mut planned: Vec<PlannedBlocks>,
+    in_time: bool,
 ) -> Result<Vec<PlannedBlocks>> {
     let old = store.planned(id)?;
     if old.is_empty() {
@@ -24,7 +26,7 @@ pub(super) fn plan(
     }
     let (header, observations) = store.load(id)?;
     let unexecuted = store.unexecuted(id)?;
-    let ended = |planned: &[PlannedBlocks]| -> Result<BTreeMap<_, bool>> {
+    let progress = |planned: &[PlannedBlocks]| -> Result<BTreeMap<(String, Meter), Progress>> {
         let supplement = Supplement {
             planned: planned.to_vec(),
             unexecuted: unexecuted.clone(),
@@ -33,22 +35,47 @@ pub(super) fn plan(
         let margin = Meter::default_margin;
         let state = attribution::attribute_with(&header, &observations, &supplement, &margin)?;
         let progress = state.progress.into_iter();
-        Ok(progress
-            .map(|of| ((of.workload, of.meter), of.ended && of.done > 0))
+        let measured = progress.filter(|of| of.done > 0);
+        Ok(measured
+            .map(|of| ((of.workload.clone(), of.meter), of))
             .collect())
     };
-    let (before, now) = (ended(&old)?, ended(&planned)?);
+    let (before, now) = (progress(&old)?, progress(&planned)?);
+    let shortened: BTreeSet<bool> = planned
+        .iter()
+        .filter(|plan| known(&old, plan).is_some_and(|old| is_shorter(plan, old)))
+        .map(|plan| plan.meter.is_timed())
+        .collect();
     for plan in &mut planned {
+        let Some(known) = known(&old, plan) else {
+            continue;
+        };
         let key = (plan.workload.clone(), plan.meter);
-        let known = old
-            .iter()
-            .find(|old| old.workload == plan.workload && old.meter == plan.meter);
-        let was_ended = known.is_some() && before.get(&key) == Some(&true);
-        plan.extended =
-            known.is_some_and(|old| old.extended) || (was_ended && now.get(&key) != Some(&true));
+        let ended = |of: &BTreeMap<(String, Meter), Progress>| of.get(&key).map(|of| of.ended);
+        plan.extended = known.extended
+            || match ended(&before) {
+                Some(true) => ended(&now) != Some(true),
+                Some(false) => !in_time && shortened.contains(&plan.meter.is_timed()),
+                None => false,
+            };
     }
     store.plan(id, &planned)?;
     Ok(planned)
+}
+
+/// Returns the one of the plans `old` with the workload and meter of `plan`.
+fn known<'a>(old: &'a [PlannedBlocks], plan: &PlannedBlocks) -> Option<&'a PlannedBlocks> {
+    old.iter()
+        .find(|old| (&old.workload, old.meter) == (&plan.workload, plan.meter))
+}
+
+/// Returns whether `new` may end an experiment after fewer blocks than `old`.
+fn is_shorter(new: &PlannedBlocks, old: &PlannedBlocks) -> bool {
+    let least = |plan: &PlannedBlocks| plan.min_blocks.unwrap_or(plan.blocks);
+    let resolutions = old.resolution.zip(new.resolution);
+    new.blocks < old.blocks
+        || least(new) < least(old)
+        || resolutions.is_some_and(|(old, new)| new > old)
 }
 
 /// Returns whether the direct block `number` is needed: always while the experiment goes on, and after its end

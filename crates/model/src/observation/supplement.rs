@@ -119,7 +119,7 @@ pub struct PlannedBlocks {
     /// The target half-width of every patch's interval on this meter, as a fraction of speed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolution: Option<f64>,
-    /// Whether the experiment was extended after its result had been viewed.
+    /// Whether the experiment was extended after its end, or shortened before it, when its estimates could be seen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub extended: bool,
     /// The number of windows of neighbouring points, each with so many blocks; `None` where every block has all
