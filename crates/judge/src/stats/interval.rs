@@ -161,7 +161,7 @@ impl Interval {
 
     /// Returns the critical value in standard errors when the error probability is `share` of 1 −
     /// [`StoppingRule::level`]; infinite if there is no finite interval.
-    fn critical_value(&self, share: f64) -> f64 {
+    pub(super) fn critical_value(&self, share: f64) -> f64 {
         self.stopping_rule
             .critical_value(self.blocks, self.degrees_of_freedom, share)
     }

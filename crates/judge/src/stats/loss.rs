@@ -58,8 +58,7 @@ impl Loss {
             part(old, own).minus(&part(new, other))
         };
         let error = difference.standard_error;
-        let called = own * student(1.0 - (1.0 - LEVEL) * share / 2.0, old.degrees_of_freedom);
-        let threshold = called.min(old.estimate);
+        let threshold = (own * threshold(old, share)).min(old.estimate);
         let precision = |error: f64| error.max(1e-12).powi(-2);
         let weights = (precision(own), precision(other));
         let both = (weights.0 * old.estimate + weights.1 * new.estimate) / (weights.0 + weights.1);
@@ -89,6 +88,18 @@ fn error_of(interval: &Interval) -> f64 {
     }
 }
 
+/// Returns the least effect that is called in the experiment of `interval`, in units of [`error_of`], when its p-value is
+/// at most `share` of 1 − the level.
+fn threshold(interval: &Interval, share: f64) -> f64 {
+    match interval.stopping_rule {
+        StoppingRule::Anytime => interval.critical_value(share),
+        _ => student(
+            1.0 - (1.0 - LEVEL) * share / 2.0,
+            interval.degrees_of_freedom,
+        ),
+    }
+}
+
 fn student(p: f64, degrees_of_freedom: f64) -> f64 {
     quantile::student(p, degrees_of_freedom.max(1.0))
 }
@@ -105,23 +116,29 @@ mod tests {
         radius * (std::f64::consts::TAU * random.random::<f64>()).cos()
     }
 
-    /// Simulates an experiment of 24 blocks with a standard deviation of 1 per block.
-    fn experiment(effect: f64, random: &mut StdRng) -> Interval {
+    /// Simulates an experiment of 24 blocks with a standard deviation of 1 per block, whose number `rule` determined.
+    fn experiment(effect: f64, rule: StoppingRule, random: &mut StdRng) -> Interval {
         let values: Vec<f64> = (0..24).map(|_| effect + normal(random)).collect();
-        Interval::of(&values).unwrap()
+        Interval::under(&values, rule).unwrap()
     }
 
     /// Returns the share of claimed losses among old effects that were called.
     fn claims(before: f64, after: f64, share: f64) -> f64 {
+        claims_under(StoppingRule::FixedSample, before, after, share)
+    }
+
+    /// Returns [`claims`] where `rule` determined the blocks of the old experiment.
+    fn claims_under(rule: StoppingRule, before: f64, after: f64, share: f64) -> f64 {
         let mut random = StdRng::seed_from_u64(5);
         let (mut called, mut lost) = (0.0, 0.0);
         while called < 2000.0 {
-            let old = experiment(before, &mut random);
-            if old.estimate < 0.0 || old.p_value() > 0.05 * share {
+            let old = experiment(before, rule, &mut random);
+            if old.estimate < 0.0 || old.p_value() > (1.0 - rule.level()) * share {
                 continue;
             }
             called += 1.0;
-            let loss = Loss::of(&old, share, 1, &experiment(after, &mut random)).unwrap();
+            let new = experiment(after, StoppingRule::FixedSample, &mut random);
+            let loss = Loss::of(&old, share, 1, &new).unwrap();
             lost += f64::from(u8::from(loss.p_value <= 0.05));
         }
         lost / called
@@ -137,6 +154,18 @@ mod tests {
                 assert!(wrong < 0.06, "{effect} {share}: {wrong}");
             }
         }
+    }
+
+    #[test]
+    fn an_effect_of_an_unfinished_experiment_is_hardly_ever_called_lost() {
+        // Effects are called from 4.2 standard errors on, or from 5.1 on.
+        for effect in [0.6, 0.7, 0.8, 1.6] {
+            for share in [1.0, 0.1] {
+                let wrong = claims_under(StoppingRule::Anytime, effect, effect, share);
+                assert!(wrong < 0.06, "{effect} {share}: {wrong}");
+            }
+        }
+        assert!(claims_under(StoppingRule::Anytime, 1.6, 0.0, 1.0) > 0.95);
     }
 
     #[test]
