@@ -30,8 +30,6 @@ pub struct Collector<'a> {
     sources: Vec<ObservationSource>,
     /// The observations of the first look, and all counts; empty without one.
     first_look: ObservationSource,
-    /// The number of blocks by meter and workload before machines were left out; `None` if none was.
-    all_blocks: Option<BTreeMap<(Meter, String), u32>>,
 }
 
 /// The reason why an observation cannot be used.
@@ -88,7 +86,6 @@ impl<'a> Collector<'a> {
             supplement,
             sources,
             first_look: ObservationSource::default(),
-            all_blocks: None,
         })
     }
 
@@ -128,25 +125,24 @@ impl<'a> Collector<'a> {
     /// Makes the attribution of all added observations. `margin` gives the equivalence margin of a meter as a
     /// fraction of speed.
     pub fn finish(&self, margin: &dyn Fn(Meter) -> f64) -> Attribution {
-        let (workloads, _) = self.workloads();
+        let (workloads, operations) = self.workloads();
         let (numbers, excluded) = unhealthy(&self.sources[0], &workloads);
         if numbers.is_empty() {
-            return self.attribution(margin, Vec::new(), Vec::new());
+            return self.attribution(margin, None);
         }
-        let with_all = self.judge(&workloads, &self.workloads().1, margin).total;
+        let all = self.judge(&workloads, &operations, margin, None);
+        let exclusion = Exclusion {
+            machines: excluded,
+            total: all.total,
+            end: (all.stopping, all.progress),
+        };
         self.without_machines(&numbers)
-            .attribution(margin, excluded, with_all)
+            .attribution(margin, Some(exclusion))
     }
 
     /// Returns this collector without the timed blocks that the machines with these numbers measured.
     fn without_machines(&self, numbers: &BTreeSet<u32>) -> Collector<'_> {
         let mut sources = self.sources.clone();
-        let all = self.sources[0].each();
-        let all_blocks = all.map(|(meter, workload, table)| {
-            let blocks = u32::try_from(table.blocks()).unwrap_or(u32::MAX);
-            ((meter, workload.clone()), blocks)
-        });
-        let all_blocks = all_blocks.collect();
         sources[0] = self.sources[0].without_machines(numbers);
         Collector {
             header: Cow::Borrowed(&self.header),
@@ -154,18 +150,20 @@ impl<'a> Collector<'a> {
             unexecuted: self.unexecuted.clone(),
             sources,
             first_look: self.first_look.clone(),
-            all_blocks: Some(all_blocks),
         }
     }
 
     fn attribution(
         &self,
         margin: &dyn Fn(Meter) -> f64,
-        excluded_machines: Vec<ExcludedMachine>,
-        total_with_excluded: Vec<Effect>,
+        exclusion: Option<Exclusion>,
     ) -> Attribution {
         let header = &*self.header;
         let (workloads, operations) = self.workloads();
+        let (excluded_machines, total_with_excluded, end) = match exclusion {
+            Some(of) => (of.machines, of.total, Some(of.end)),
+            None => (Vec::new(), Vec::new(), None),
+        };
         let JudgedEffects {
             effects,
             patches,
@@ -174,7 +172,7 @@ impl<'a> Collector<'a> {
             total,
             stopping,
             progress,
-        } = self.judge(&workloads, &operations, margin);
+        } = self.judge(&workloads, &operations, margin, end);
         let control = effects.of_kind(EffectKind::Control, Point::Control, &[Point::BASE]);
         let all = patches.iter().flat_map(|patch| &patch.effects);
         let mut left_out = self.supplement.left_out.clone();
@@ -240,20 +238,26 @@ impl<'a> Collector<'a> {
     /// [`Collector::finish`] does.
     pub fn patches(&self, margin: &dyn Fn(Meter) -> f64) -> (Vec<PatchEffects>, Option<Stopping>) {
         let (workloads, operations) = self.workloads();
-        let judged = self.judge(&workloads, &operations, margin);
+        let judged = self.judge(&workloads, &operations, margin, None);
         (judged.patches, judged.stopping)
     }
 
+    /// Judges all effects. `end` tells whether the experiment has ended, if other observations than those of this
+    /// collector decide that.
     fn judge<'b>(
         &'b self,
         workloads: &'b NamesByMeter,
         operations: &'b NamesByMeter,
         margin: &dyn Fn(Meter) -> f64,
+        end: Option<(Option<Stopping>, Vec<Progress>)>,
     ) -> JudgedEffects<'b> {
         let mut effects = self.effects(workloads, operations, margin);
         let (mut patches, mut total) = effects.of_patches();
-        let stopping = self.stopping_of(&effects, &patches, &total);
-        let progress = self.progress(workloads, &effects.untimed, stopping.as_ref());
+        let (stopping, progress) = end.unwrap_or_else(|| {
+            let stopping = self.stopping_of(&effects, &patches, &total);
+            let progress = self.progress(workloads, &effects.untimed, stopping.as_ref());
+            (stopping, progress)
+        });
         effects.stopping_rules = self.stopping_rules(&progress);
         if !effects.stopping_rules.is_empty() {
             (patches, total) = effects.of_patches();
@@ -460,10 +464,7 @@ impl<'a> Collector<'a> {
                 .iter()
                 .map(|workload| {
                     let table = own.and_then(|tables| tables.get(workload));
-                    let kept = table.map_or(0, |t| u32::try_from(t.blocks()).unwrap_or(u32::MAX));
-                    let all = self.all_blocks.as_ref();
-                    let all = all.and_then(|all| all.get(&(meter, workload.clone())));
-                    let done = all.copied().unwrap_or(kept);
+                    let done = table.map_or(0, |t| u32::try_from(t.blocks()).unwrap_or(u32::MAX));
                     let plan = self.plan(workload, meter);
                     let stopped = plan.is_some_and(|plan| plan.min_blocks.is_some())
                         && stopping.is_some_and(|stopping| stopping.ended);
@@ -612,6 +613,16 @@ fn figures(of: &PlaceSpread) -> PlaceFigures {
         control: of.control.map(speed),
         largest_difference: speed(of.largest_difference),
     }
+}
+
+/// The machines that are left out, and what follows from the blocks of all machines.
+struct Exclusion {
+    machines: Vec<ExcludedMachine>,
+    /// The total over the blocks of all machines.
+    total: Vec<Effect>,
+    /// The state of the stopping rule and the progress: which machines are left out must not decide whether the
+    /// experiment has ended.
+    end: (Option<Stopping>, Vec<Progress>),
 }
 
 /// Effects with their adjusted verdicts.

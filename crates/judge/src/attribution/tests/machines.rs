@@ -98,6 +98,65 @@ fn an_unhealthy_machine_is_left_out_and_reported() {
 }
 
 #[test]
+fn a_machine_that_is_left_out_does_not_decide_whether_measuring_has_ended() {
+    let mut random = StdRng::seed_from_u64(13);
+    let stopping = |observations: &[Observation], resolution: f64| {
+        let supplement = Supplement {
+            planned: vec![PlannedBlocks {
+                min_blocks: Some(8),
+                resolution: Some(resolution),
+                ..PlannedBlocks::fixed("w", Meter::Time, 10_000)
+            }],
+            ..Supplement::default()
+        };
+        let header = header(1);
+        let mut collector = Collector::new(&header, &supplement).unwrap();
+        for observation in observations {
+            collector.add(&observation.borrowed()).unwrap();
+        }
+        (collector.stopping().unwrap(), collector.finish(&margin))
+    };
+    let without = |observations: &[Observation]| -> Vec<Observation> {
+        let others = observations.iter();
+        let others = others.filter(|of| of.machine.as_deref() != Some("n3"));
+        others.cloned().collect()
+    };
+    // One machine's control differs, or its values are noisy.
+    for (control, noise) in [(0.9, 0.0), (1.0, 0.1)] {
+        let mut all = observations(&mut random, 8, 0.0, true);
+        let of_one = all.iter_mut();
+        let of_one = of_one.filter(|of| of.machine.as_deref() == Some("n3"));
+        for (number, of) in of_one.enumerate() {
+            let sign = if number % 2 == 0 { 1.0 } else { -1.0 };
+            let own = if of.point == Point::Control {
+                control
+            } else {
+                1.0
+            };
+            of.value *= own * (1.0 + sign * noise);
+        }
+        let widest = |observations: &[Observation]| {
+            let widest = stopping(observations, 1e-6).0.widest;
+            widest.unwrap()
+        };
+        let between = (widest(&all) * widest(&without(&all))).sqrt();
+        for resolution in [between, 1e-6, 0.5] {
+            let (measuring, result) = stopping(&all, resolution);
+            assert_eq!(result.noise.excluded_machines.len(), 1);
+            assert_eq!(result.stopping, Some(measuring.clone()));
+            assert_eq!(result.is_complete(), measuring.ended);
+            let expected = if measuring.ended {
+                Interval::Sequential
+            } else {
+                Interval::Anytime
+            };
+            assert_eq!(in_order(&result, 1).interval, expected);
+            assert_eq!(in_order(&result, 1).units, 7);
+        }
+    }
+}
+
+#[test]
 fn a_machine_on_which_a_patch_is_worth_more_stays() {
     let mut random = StdRng::seed_from_u64(12);
     let mut all = observations(&mut random, 8, 0.0, true);
