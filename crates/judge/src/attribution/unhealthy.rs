@@ -11,8 +11,13 @@ use perfquilt_model::observation::Meter;
 const ERROR: f64 = 0.005;
 /// How much more values must vary than those of the other machines.
 const LARGEST_SPREAD: f64 = 1.5;
+/// How far the control must be from the release, as a fraction of speed: less shifts no effect that reports show.
+const LARGEST_CONTROL: f64 = 5e-4;
 
 /// The machines of `source` to leave out, with their numbers. Blocks of some machine must be left.
+///
+/// What a server uses (memory, calls) may be the same in most blocks, so that a single call more would be a fault. It
+/// tells nothing about how well a machine measures time.
 pub(super) fn unhealthy(
     source: &ObservationSource,
     workloads: &NamesByMeter,
@@ -26,7 +31,7 @@ pub(super) fn unhealthy(
     };
     let timed = source
         .each()
-        .filter(|(meter, name, _)| meter.is_timed() && whole(meter, name));
+        .filter(|(meter, name, _)| meter.is_timed() && !meter.is_usage() && whole(meter, name));
     for (meter, workload, table) in timed {
         let found = table.largest_window().test_health(by_block);
         tests.extend(found.into_iter().map(|test| (meter, workload, test)));
@@ -37,7 +42,7 @@ pub(super) fn unhealthy(
     let mut excluded: Vec<ExcludedMachine> = Vec::new();
     for ((meter, workload, test), p_value) in tests.iter().zip(holm(&p_values)) {
         let is_large = match test.symptom {
-            Symptom::Control(_) => true,
+            Symptom::Control(difference) => speed(difference).abs() >= LARGEST_CONTROL,
             Symptom::Spread(factor) => factor >= LARGEST_SPREAD,
         };
         // One reason a machine is enough.

@@ -39,6 +39,9 @@ const NORMAL_MAD: f64 = 0.674_489_75;
 const MAD_EFFICIENCY: f64 = 0.37;
 /// The standard error of a median of normal values, in standard errors of their mean: √(π/2).
 const MEDIAN_ERROR: f64 = 1.253_314_1;
+/// The least standard deviation of a block's values around block and point: a smaller one, of values that agree in most
+/// digits, is no measure of noise.
+const LEAST_SPREAD: f64 = 1e-4;
 /// The level of a place's own test.
 const AGREEMENT: f64 = 0.01;
 
@@ -149,7 +152,7 @@ fn log_spreads(rows: &[&[f64]], points: usize) -> Vec<f64> {
             .map(|(value, mean)| (value - mean).powi(2))
             .sum();
         ((squares / (points - 1) as f64).sqrt() / shrunk)
-            .max(f64::MIN_POSITIVE)
+            .max(LEAST_SPREAD)
             .ln()
     };
     centred.iter().map(spread).collect()
@@ -243,6 +246,29 @@ mod tests {
         assert!(noisy > 0.9, "{noisy}");
         let (_, shifted) = found(10, 1.0, 0.05, 0.0, 200);
         assert!(shifted > 0.9, "{shifted}");
+    }
+
+    #[test]
+    fn values_that_agree_in_most_digits_are_no_noise() {
+        let mut random = StdRng::seed_from_u64(3);
+        let mut table = BlockTable::default();
+        let mut of = BTreeMap::new();
+        for block in 0..32 {
+            of.insert(block, block / 8);
+            for point in POINTS {
+                // One place in four repeats to 10⁻⁵, the others exactly.
+                let own = if block < 8 { 1e-5 } else { 0.0 };
+                table.insert_plain(block, point, own * random.random_range(-1.0..1.0), 1);
+            }
+        }
+        let tests = table.test_health(&of);
+        let spreads = tests
+            .iter()
+            .filter(|test| matches!(test.symptom, Symptom::Spread(_)));
+        for test in spreads {
+            assert_eq!(test.symptom, Symptom::Spread(1.0));
+            assert!(test.p_value > 0.1, "{test:?}");
+        }
     }
 
     #[test]

@@ -98,6 +98,55 @@ fn an_unhealthy_machine_is_left_out_and_reported() {
 }
 
 #[test]
+fn what_servers_use_excludes_no_machine() {
+    let mut random = StdRng::seed_from_u64(14);
+    let mut all = observations(&mut random, 8, 0.0, true);
+    // Servers write as often in every block, and one machine has a write in the background now and then.
+    let writes = all.clone().into_iter().map(|of| {
+        let is_one = of.machine.as_deref() == Some("n3") && of.point == Point::Step(1);
+        let value = if is_one {
+            40.0 + f64::from(1 + of.block % 2) / 100.0
+        } else {
+            40.0
+        };
+        let meter = Meter::ServerWrites;
+        let unit = meter.unit().into();
+        Observation {
+            meter,
+            unit,
+            value,
+            ..of
+        }
+    });
+    let writes: Vec<Observation> = writes.collect();
+    all.extend(writes);
+    let found = attribute(&header(1), &all, &margin).unwrap();
+    assert_eq!(found.noise.excluded_machines, []);
+    assert_eq!(in_order(&found, 1).units, 8);
+}
+
+#[test]
+fn a_control_that_hardly_differs_excludes_no_machine() {
+    let excluded = |difference: f64| {
+        let mut made = Vec::new();
+        for block in 0..32u32 {
+            let machine = block / 8;
+            for point in [Point::BASE, Point::Control, Point::Step(1)] {
+                let is_one = machine == 3 && point == Point::Control;
+                let own = if is_one { difference } else { 0.0 };
+                made.push(Observation {
+                    machine: Some(format!("n{machine}")),
+                    ..observation("w", Meter::Time, block, point, 1000.0 * (1.0 + own))
+                });
+            }
+        }
+        let found = attribute(&header(1), &made, &margin).unwrap();
+        found.noise.excluded_machines.len()
+    };
+    assert_eq!((excluded(1e-4), excluded(1e-3)), (0, 1));
+}
+
+#[test]
 fn a_machine_that_is_left_out_does_not_decide_whether_measuring_has_ended() {
     let mut random = StdRng::seed_from_u64(13);
     let stopping = |observations: &[Observation], resolution: f64| {
