@@ -362,12 +362,14 @@ impl<'a> Collector<'a> {
     ) -> Effects<'b> {
         let stops = self.supplement.planned.iter();
         let unexecuted = &self.unexecuted;
+        let untimed = unexecuted.untimed_workloads(&self.header, sources);
         Effects {
             header: &self.header,
             sources,
+            spreads: SharedSpreads::of(sources, &untimed),
             completed: unexecuted.complete(&self.header, sources),
             unexecuted: Cow::Borrowed(unexecuted),
-            untimed: unexecuted.untimed_workloads(&self.header, sources),
+            untimed,
             points: Points::of(&self.header, sources, unexecuted),
             workloads,
             operations,
@@ -378,7 +380,6 @@ impl<'a> Collector<'a> {
                 .filter(|plan| plan.min_blocks.is_some())
                 .map(|plan| plan.meter)
                 .collect(),
-            spreads: SharedSpreads::of(sources),
         }
     }
 

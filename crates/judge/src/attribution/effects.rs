@@ -65,10 +65,22 @@ struct ValueSpread {
     range: f64,
 }
 
+impl ValueSpread {
+    /// That of equal values.
+    const NONE: ValueSpread = ValueSpread {
+        variance: 0.0,
+        degrees_of_freedom: 1.0,
+        range: 0.0,
+    };
+}
+
 impl SharedSpreads {
-    /// Estimates the variances for the counting meters and the shares of slow slices.
-    pub(super) fn of(sources: &[ObservationSource]) -> Self {
+    /// Estimates the variances for the counting meters and the shares of slow slices: those of the means over
+    /// independent units, which intervals are taken over. The workloads that were not timed (`untimed`) have equal
+    /// values.
+    pub(super) fn of(sources: &[ObservationSource], untimed: &BTreeSet<String>) -> Self {
         let mut spreads = SharedSpreads::default();
+        let none = Units::default();
         for (place, source) in sources.iter().enumerate() {
             let counted = source.blocks.iter().filter(|(meter, _)| !meter.is_timed());
             let slow = source.tails.get(&Statistic::Slow).into_iter().flatten();
@@ -76,20 +88,23 @@ impl SharedSpreads {
                 .map(|(meter, tables)| (None, meter, tables))
                 .chain(slow.map(|(meter, tables)| (Some(Statistic::Slow), meter, tables)));
             for (statistic, &meter, tables) in tables {
+                let units = source.independent(meter, false).unwrap_or(&none);
                 let of = |table: &BlockTable| {
                     let window = table.largest_window();
-                    let complete = window.complete();
-                    let (variance, range) = complete.variance_and_range()?;
-                    let degrees_of_freedom = (complete.len() - 1) * (window.points().len() - 1);
+                    let means = units.averaged(&window.complete());
+                    let (variance, range) = means.variance_and_range()?;
+                    let degrees_of_freedom = (means.len() - 1) * (window.points().len() - 1);
                     Some(ValueSpread {
                         variance,
                         degrees_of_freedom: degrees_of_freedom as f64,
                         range,
                     })
                 };
+                let equal = untimed.iter().filter(|_| meter.is_timed());
                 let known = tables
                     .iter()
-                    .filter_map(|(name, table)| Some((name.clone(), of(table)?)));
+                    .filter_map(|(name, table)| Some((name.clone(), of(table)?)))
+                    .chain(equal.map(|name| (name.clone(), ValueSpread::NONE)));
                 spreads.0.insert((place, statistic, meter), known.collect());
             }
         }

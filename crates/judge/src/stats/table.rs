@@ -87,6 +87,15 @@ impl CompleteBlocks {
         Some((sd * sd, range))
     }
 
+    /// Returns blocks with the rows of values `rows`, numbered from 0.
+    pub(super) fn of_rows(rows: &[Vec<f64>]) -> Self {
+        CompleteBlocks {
+            blocks: (0..).take(rows.len()).collect(),
+            values: rows.concat(),
+            points: rows.first().map_or(0, Vec::len),
+        }
+    }
+
     /// Iterates over the blocks in order, each with the logarithms of its values in the order of the points.
     pub fn rows(&self) -> impl Iterator<Item = (u32, &[f64])> {
         let values = self.values.chunks_exact(self.points.max(1));

@@ -125,6 +125,11 @@ impl Units {
         by_unit.into_values().map(mean).collect()
     }
 
+    /// Returns the rows of [`Units::mean_rows`] as blocks, numbered from 0.
+    pub fn averaged(&self, complete: &CompleteBlocks) -> CompleteBlocks {
+        CompleteBlocks::of_rows(&self.mean_rows(complete))
+    }
+
     /// Returns one value per unit, in order: the mean over its blocks of `values`, which are sorted by block.
     pub fn means(&self, values: &[(u32, f64)]) -> Vec<f64> {
         if self.earlier.is_empty() {

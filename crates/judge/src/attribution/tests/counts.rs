@@ -1,4 +1,7 @@
-//! Shares of the error by the counts of instructions.
+//! Counts of instructions and of slow slices, and shares of the error by the former.
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 use super::*;
 
@@ -112,4 +115,48 @@ fn a_row_divides_its_share_among_its_figures() {
         }
     }
     assert!((sum - 1.0).abs() < 1e-9);
+}
+
+/// Returns the mean half-width of the patches' intervals for shares of slow slices in 96 blocks of eight patches, whose
+/// values are independent of each other. Blocks with the same `layout` are a unit, those with the same `machine` too if
+/// there are enough of them.
+fn width_of_slow(layout: &dyn Fn(u32) -> u64, machine: &dyn Fn(u32) -> Option<u32>) -> f64 {
+    let mut random = StdRng::seed_from_u64(21);
+    let mut all = Vec::new();
+    for block in 0..96u32 {
+        for place in 0..=8usize {
+            let slow = 0.03 + random.random_range(-0.01..0.01);
+            all.push(Observation {
+                layout: layout(block),
+                machine: machine(block).map(|of| format!("n{of}")),
+                slow: Some(slow),
+                ..observation("w", Meter::Time, block, Point::Step(place), 1e5 + slow)
+            });
+        }
+    }
+    let result = attribute(&header(8), &all, &margin).unwrap();
+    let half = |effect: &&Effect| {
+        let slow = effect.tail.as_ref().unwrap().slow.as_ref().unwrap();
+        (slow.high.unwrap() - slow.low.unwrap()) / 2.0
+    };
+    let effects = of(&result, Meter::Time);
+    effects.iter().map(half).sum::<f64>() / effects.len() as f64
+}
+
+#[test]
+fn the_share_of_slow_slices_is_known_as_well_as_its_units_vary() {
+    let blocks = width_of_slow(&|_| 0, &|_| None);
+    // A difference of two values of ±1 % has a standard deviation of 0.82 %.
+    assert!((1e-3..2.2e-3).contains(&blocks), "{blocks}");
+    let layouts = width_of_slow(&|block| u64::from(1 + block / 2), &|_| None);
+    assert!(
+        (0.85..1.2).contains(&(layouts / blocks)),
+        "{layouts} {blocks}"
+    );
+    // Eight means of twelve blocks each.
+    let machines = width_of_slow(&|_| 0, &|block| Some(block / 12));
+    assert!(
+        (0.8..1.6).contains(&(machines / blocks)),
+        "{machines} {blocks}"
+    );
 }

@@ -147,6 +147,31 @@ fn a_workload_without_executed_patches_needs_no_values() {
 }
 
 #[test]
+fn slow_slices_that_happen_to_agree_are_known_no_better_over_all_workloads() {
+    let mut observations = timed("w", &STEPS);
+    for of in &mut observations {
+        // The second patch's share differs from the first one's by the same in every block.
+        let (share, common) = match of.point {
+            Point::Step(1) => (0.03, true),
+            Point::Step(2) => (0.02, true),
+            _ => (0.03, false),
+        };
+        let own = f64::from(of.block * if common { 3 } else { 5 } % 7) * 1e-3;
+        of.slow = Some(share + own);
+    }
+    let supplement = supplement(&[record(1, 0, "v"), record(2, 1, "v")], None);
+    let result = attribute_with(&header(2), &observations, &supplement, &margin).unwrap();
+    let half = |workload: &str| {
+        let effect = effect(&result, 2, EffectKind::InOrder, workload);
+        let slow = effect.tail.as_ref().unwrap().slow.clone().unwrap();
+        (slow.high.unwrap() - slow.low.unwrap()) / 2.0
+    };
+    assert!(half("w") > 1e-3, "{}", half("w"));
+    // The workload that executes neither patch has equal values.
+    assert!((half(SUITE) - half("w") / 2.0).abs() < 1e-9);
+}
+
+#[test]
 fn what_is_not_executed_keeps_no_experiment_going() {
     let stopping = |unexecuted: &[UnexecutedPatch], observations: &[Observation]| {
         let supplement = supplement(unexecuted, Some(1e-5));
