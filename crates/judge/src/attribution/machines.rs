@@ -9,7 +9,7 @@ use crate::stats::Units;
 /// fewer, they hold for these machines alone. Intervals over five means would be half as wide again.
 pub const FEWEST_MACHINES_AS_UNITS: usize = 6;
 
-/// The machines of timed blocks.
+/// The machines of timed blocks, or of counted ones.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Machines {
     /// Their numbers, in the order in which they were added.

@@ -34,8 +34,10 @@ pub(super) struct ObservationSource {
     pub(super) direct_units: BTreeMap<Meter, Units>,
     /// The lane that measured each timed block, where several did.
     pub(super) lanes: BTreeMap<u32, u32>,
-    /// The machines that measured blocks, where several did.
+    /// The machines that measured timed blocks, where several did.
     pub(super) machines: Machines,
+    /// The machines that measured counted blocks, likewise.
+    pub(super) counting_machines: Machines,
     /// Tables of the mean and the tail in the blocks over all points.
     pub(super) tails: BTreeMap<Statistic, TablesByMeter>,
 }
@@ -64,10 +66,13 @@ impl ObservationSource {
         {
             self.lanes.insert(block, lane);
         }
-        if let Some(machine) = &observation.machine
-            && observation.meter.is_timed()
-        {
-            self.machines.add(machine, block, observation.direct);
+        if let Some(machine) = &observation.machine {
+            let machines = if observation.meter.is_timed() {
+                &mut self.machines
+            } else {
+                &mut self.counting_machines
+            };
+            machines.add(machine, block, observation.direct);
         }
         let is_new = table_of(tables, observation).insert(block, point, value, n);
         if is_new {
@@ -77,9 +82,13 @@ impl ObservationSource {
     }
 
     /// Returns the independent units of the blocks over all points, or of the closure check's if `direct`: machines, if
-    /// there are enough of them.
+    /// enough of them measured such blocks.
     pub(super) fn independent(&self, meter: Meter, direct: bool) -> Option<&Units> {
-        let machines = self.machines.units(direct).filter(|_| meter.is_timed());
+        let machines = if meter.is_timed() {
+            self.machines.units(direct)
+        } else {
+            self.counting_machines.units(direct)
+        };
         let by_meter = if direct {
             &self.direct_units
         } else {
@@ -148,6 +157,7 @@ impl ObservationSource {
                 .map(|(&statistic, tables)| (statistic, filtered(tables, blocks)))
                 .collect(),
             machines: self.machines.without(excluded),
+            counting_machines: self.counting_machines.clone(),
             units: self.units.clone(),
             direct_units: self.direct_units.clone(),
             lanes: self.lanes.clone(),

@@ -98,6 +98,42 @@ fn an_unhealthy_machine_is_left_out_and_reported() {
 }
 
 #[test]
+fn counts_of_unlike_machines_are_one_value_each() {
+    // Three counted blocks on each machine, on which the patch saves up to 1 % of the instructions.
+    let counted = |machines: u32| {
+        let mut made = Vec::new();
+        for block in 0..machines * 3 {
+            let machine = block / 3;
+            let saved = 0.002 * f64::from(machine % 6);
+            for (place, point) in (0..).zip([Point::BASE, Point::Control, Point::Step(1)]) {
+                let own = if point == Point::Step(1) { saved } else { 0.0 };
+                let noise = 1e-6 * f64::from((block * 7 + place * 5) % 11);
+                made.push(Observation {
+                    machine: Some(format!("n{machine}")),
+                    ..observation(
+                        "w",
+                        Meter::Instructions,
+                        block,
+                        point,
+                        1e6 * (noise - own).exp(),
+                    )
+                });
+            }
+        }
+        let result = attribute(&header(1), &made, &margin).unwrap();
+        in_order(&result, 1).clone()
+    };
+    let [few, six] = [5, 6].map(counted);
+    assert_eq!((few.units, six.units), (15, 6));
+    assert_eq!(six.blocks, 18);
+    // The standard deviation of six machines, 0.37 %, by the square root of six.
+    assert!(
+        (six.standard_error.unwrap() - 0.001_53).abs() < 2e-5,
+        "{six:?}"
+    );
+}
+
+#[test]
 fn what_servers_use_excludes_no_machine() {
     let mut random = StdRng::seed_from_u64(14);
     let mut all = observations(&mut random, 8, 0.0, true);
