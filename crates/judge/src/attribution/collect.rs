@@ -227,10 +227,8 @@ impl<'a> Collector<'a> {
             warnings: Vec::new(),
         };
         attribution.sources = used(header, &attribution);
-        let windowed = self.supplement.planned.iter();
-        let windowed = windowed.filter(|plan| plan.windows.is_some());
-        let windowed = windowed.map(|plan| plan.meter).collect();
-        attribution.warnings = warnings(&attribution, source, &windowed, &self.unexecuted);
+        let windowed = &effects.windowed;
+        attribution.warnings = warnings(&attribution, source, windowed, &self.unexecuted);
         attribution
     }
 
@@ -360,7 +358,13 @@ impl<'a> Collector<'a> {
         operations: &'b NamesByMeter,
         margin: &dyn Fn(Meter) -> f64,
     ) -> Effects<'b> {
-        let stops = self.supplement.planned.iter();
+        let meters_of = |has: fn(&PlannedBlocks) -> bool| {
+            let plans = self.supplement.planned.iter();
+            plans
+                .filter(|plan| has(plan))
+                .map(|plan| plan.meter)
+                .collect()
+        };
         let unexecuted = &self.unexecuted;
         let untimed = unexecuted.untimed_workloads(&self.header, sources);
         Effects {
@@ -376,10 +380,8 @@ impl<'a> Collector<'a> {
             clock: &self.supplement.clock,
             margins: Meter::ALL.into_iter().map(|m| (m, margin(m))).collect(),
             stopping_rules: BTreeMap::new(),
-            stops: stops
-                .filter(|plan| plan.min_blocks.is_some())
-                .map(|plan| plan.meter)
-                .collect(),
+            stops: meters_of(|plan| plan.min_blocks.is_some()),
+            windowed: meters_of(|plan| plan.windows.is_some()),
         }
     }
 

@@ -47,6 +47,8 @@ pub(super) struct Effects<'a> {
     pub(super) stopping_rules: BTreeMap<Meter, StoppingRule>,
     /// The meters whose number of blocks depends on interval widths.
     pub(super) stops: BTreeSet<Meter>,
+    /// The meters whose blocks have only some points each by plan.
+    pub(super) windowed: BTreeSet<Meter>,
     /// The pooled variances of tables of counts.
     pub(super) spreads: SharedSpreads,
 }
@@ -167,7 +169,7 @@ impl Effects<'_> {
         let point = Point::Step(index);
         let full = Point::Step(header.series.len());
         let earlier: Vec<Point> = self.points.before(point).collect();
-        let mut effects = self.of_kind(EffectKind::InOrder, point, &earlier);
+        let mut effects = self.by_workload(|workload, meter| self.in_order(point, workload, meter));
         effects.extend(self.of_kind(EffectKind::Alone, Point::Alone(index), &[Point::BASE]));
         if self.is_known(Point::Without(index)) {
             effects.extend(self.of_kind(EffectKind::Without, full, &[Point::Without(index)]));
@@ -212,6 +214,16 @@ impl Effects<'_> {
         let has = |name: &str| in_order().any(|e| e.meter == meter && e.workload == name);
         let all = names.len();
         let missing = names.iter().filter(|name| !has(name)).count();
+        let name = names.first().map_or(SUITE, String::as_str);
+        if missing == all
+            && self.windowed.contains(&meter)
+            && self.has_values(point, name, meter)
+            && let Some(before) = self.last_with_values(point, name, meter)
+        {
+            return Some(format!(
+                "no block has it and point {before}, the last before it with figures"
+            ));
+        }
         Some(match missing {
             0 if all == 1 || has(SUITE) => return None,
             0 => "no block has it on all workloads".to_owned(),
@@ -220,6 +232,42 @@ impl Effects<'_> {
             _ if self.is_measured(point) => "no earlier point to compare with".to_owned(),
             _ => NOT_MEASURED.to_owned(),
         })
+    }
+
+    /// Computes the effect of `point` against the nearest point of the series before it that it can be compared with.
+    ///
+    /// Where blocks measure windows of points, that is only the last one with values: a block always has the release,
+    /// too, and what many patches are worth must not count as the effect of one.
+    fn in_order(&self, point: Point, workload: &str, meter: Meter) -> Option<Effect> {
+        let before = |other| (point, other);
+        if !self.windowed.contains(&meter) {
+            let earlier = self.points.before(point).map(before);
+            return self.first_of(EffectKind::InOrder, workload, meter, earlier);
+        }
+        let last = self.last_with_values(point, workload, meter);
+        let tried = |other: &Point| last.is_none_or(|last| *other >= last);
+        let earlier = self.points.before(point).take_while(tried).map(before);
+        let within = &[Comparison::WithinBlocks];
+        self.first_by(within, EffectKind::InOrder, (workload, meter), earlier)
+    }
+
+    /// Returns the last point of the series before `point` that has values of `workload`.
+    fn last_with_values(&self, point: Point, workload: &str, meter: Meter) -> Option<Point> {
+        let mut before = self.points.before(point);
+        before.find(|&other| self.has_values(other, workload, meter))
+    }
+
+    /// Returns whether `point` has usable values of `workload`, or of all workloads for a suite.
+    fn has_values(&self, point: Point, workload: &str, meter: Meter) -> bool {
+        let server = self.server_of(point);
+        let has = |source: &ObservationSource| {
+            let tables = self.tables(&source.blocks, workload, meter);
+            tables.is_some_and(|tables| {
+                let mut points = tables.iter().map(|table| table.points());
+                points.all(|points| points.binary_search(&server).is_ok())
+            })
+        };
+        !self.header.failed.contains_key(&point) && self.completed.iter().any(has)
     }
 
     /// Adds to each patch the cumulative effect of it and all earlier patches; these are a family of tests of their own.
@@ -270,8 +318,7 @@ impl Effects<'_> {
                 let mut effects = Vec::new();
                 for index in 1..=self.header.series.len() {
                     let point = Point::Step(index);
-                    let earlier = self.points.before(point).map(|other| (point, other));
-                    effects.extend(self.first_of(EffectKind::InOrder, name, meter, earlier));
+                    effects.extend(self.in_order(point, name, meter));
                     let all = std::iter::once((point, Point::BASE));
                     effects.extend(self.first_of(EffectKind::Cumulative, name, meter, all));
                 }
@@ -323,21 +370,31 @@ impl Effects<'_> {
         meter: Meter,
         pairs: impl Iterator<Item = (Point, Point)> + Clone,
     ) -> Option<Effect> {
+        let either = &[Comparison::WithinBlocks, Comparison::AcrossBlocks];
+        self.first_by(either, kind, (workload, meter), pairs)
+    }
+
+    /// Returns the effect of the first pair that can be compared in the first of the `ways` in which one can.
+    fn first_by(
+        &self,
+        ways: &[Comparison],
+        kind: EffectKind,
+        (workload, meter): (&str, Meter),
+        pairs: impl Iterator<Item = (Point, Point)> + Clone,
+    ) -> Option<Effect> {
         self.freshest(|stale| {
-            [Comparison::WithinBlocks, Comparison::AcrossBlocks]
-                .into_iter()
-                .find_map(|compared| {
-                    pairs.clone().find_map(|(point, against)| {
-                        let weights = [(against, 1.0), (point, -1.0)];
-                        let of = Contrast {
-                            kind,
-                            points: (point, against),
-                            weights: &weights,
-                            compared,
-                        };
-                        self.contrast(&of, workload, meter, stale)
-                    })
+            ways.iter().find_map(|&compared| {
+                pairs.clone().find_map(|(point, against)| {
+                    let weights = [(against, 1.0), (point, -1.0)];
+                    let of = Contrast {
+                        kind,
+                        points: (point, against),
+                        weights: &weights,
+                        compared,
+                    };
+                    self.contrast(&of, workload, meter, stale)
                 })
+            })
         })
     }
 

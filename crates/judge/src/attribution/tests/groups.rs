@@ -112,6 +112,56 @@ fn a_first_look_neither_ends_an_experiment_nor_spares_a_workload() {
 }
 
 #[test]
+fn a_prefix_of_the_series_is_no_effect_of_a_patch() {
+    // Patch 3 costs 5 %, and point 8, at which the windows meet, crashes after its fourth block.
+    let cost = |step: usize| if step < 3 { 1.0 } else { 1.05 };
+    let mut all = observations(&cost);
+    all.retain(|of| of.block >= 12 && (of.point != Point::Step(8) || of.block < 16));
+    let plan = PlannedBlocks {
+        windows: NonZeroU32::new(2),
+        ..PlannedBlocks::fixed("w", Meter::Time, 16)
+    };
+    let supplement = Supplement {
+        planned: vec![plan],
+        ..Supplement::default()
+    };
+    let mut header = header(15);
+    header.failed.insert(Point::Step(8), "crashed".into());
+    let of = |all: &[Observation]| attribute_with(&header, all, &supplement, &margin).unwrap();
+    let result = of(&all);
+    let reasons = [8, 9, 10].map(|patch: usize| result.patches[patch - 1].reason.clone());
+    let apart = "no block has it and point 7, the last before it with figures";
+    assert_eq!(reasons, [Some("crashed".into()), Some(apart.into()), None]);
+    let is_in_order = |effect: &&Effect| effect.kind == EffectKind::InOrder;
+    assert_eq!(result.patches[8].effects.iter().find(is_in_order), None);
+    let slower = result.slower_patches();
+    assert_eq!(
+        slower.iter().map(|patch| patch.index).collect::<Vec<_>>(),
+        [3]
+    );
+    assert!(result.is_inconclusive());
+    // The whole series shares blocks with the release.
+    assert_eq!(result.total[0].verdict, Verdict::Slower);
+
+    // Windows that are planned around the failed point have both.
+    for block in 60..64 {
+        for step in [0, 7, 9] {
+            let value = 100.0 * cost(step) * (1.0 + 1e-4 * f64::from(block % 3));
+            all.push(observation(
+                "w",
+                Meter::Time,
+                block,
+                Point::Step(step),
+                value,
+            ));
+        }
+    }
+    let result = of(&all);
+    assert_eq!(in_order(&result, 9).against, Point::Step(7));
+    assert_eq!(in_order(&result, 9).blocks, 4);
+}
+
+#[test]
 fn experiments_without_a_first_look_have_no_groups() {
     let all = observations(&|_| 1.0);
     assert!(
