@@ -2,7 +2,7 @@
 
 use super::document::{Closure, ClosureSide, Effect};
 use super::effects::{Effects, mean_contrast, over_units};
-use crate::stats::{Interval, StoppingRule, speed};
+use crate::stats::{Interval, speed};
 
 impl Effects<'_> {
     /// Compares each effect of `total` with the direct comparison of its points, from the first experiment
@@ -19,46 +19,42 @@ impl Effects<'_> {
         if weights.is_empty() || !effect.executed {
             return None;
         }
-        self.completed_by_staleness(false).find_map(|(_, source)| {
-            let of = |tables, direct: bool| {
-                let tables = self.tables(tables, &effect.workload, effect.meter)?;
-                // The direct blocks have no control.
-                let averaged = self.with_control(&tables, &weights);
-                let weights = averaged.as_deref().unwrap_or(&weights);
-                let by_block = mean_contrast(&tables, weights);
-                // The same rule determines the number of both kinds of block.
-                let stopping_rule = if self.stops.contains(&effect.meter) {
-                    StoppingRule::FixedWidth
-                } else {
-                    StoppingRule::FixedSample
+        self.completed_by_staleness(false)
+            .find_map(|(place, source)| {
+                let of = |tables, direct: bool| {
+                    let tables = self.tables(tables, &effect.workload, effect.meter)?;
+                    // The direct blocks have no control.
+                    let averaged = self.with_control(&tables, &weights);
+                    let weights = averaged.as_deref().unwrap_or(&weights);
+                    let by_block = mean_contrast(&tables, weights);
+                    let found = over_units(
+                        source.independent(effect.meter, direct),
+                        weights,
+                        &by_block,
+                        // The same rule determines the number of both kinds of block.
+                        self.stopping_rule(place, effect.meter),
+                    )?;
+                    Some((found.interval, by_block.len()))
                 };
-                let found = over_units(
-                    source.independent(effect.meter, direct),
-                    weights,
-                    &by_block,
-                    stopping_rule,
-                )?;
-                Some((found.interval, by_block.len()))
-            };
-            let (total, blocks) = of(&source.blocks, false)?;
-            let (direct, directs) = of(&source.direct, true)?;
-            let difference = total.minus(&direct);
-            let known = difference.half_width.is_finite();
-            // An interval as wide as the effect itself contains 0 whatever the direct blocks measured.
-            let margin = self.margins.get(&effect.meter).copied().unwrap_or(0.0);
-            let tells = difference.half_width <= total.estimate.abs().max(margin);
-            let holds = difference.contains_zero();
-            Some(Closure {
-                workload: effect.workload.clone(),
-                meter: effect.meter,
-                total: part(&total, blocks),
-                direct: part(&direct, directs),
-                difference: speed(difference.estimate),
-                low: known.then(|| speed(difference.low())),
-                high: known.then(|| speed(difference.high())),
-                consistent: (known && (tells || !holds)).then_some(holds),
+                let (total, blocks) = of(&source.blocks, false)?;
+                let (direct, directs) = of(&source.direct, true)?;
+                let difference = total.minus(&direct);
+                let known = difference.half_width.is_finite();
+                // An interval as wide as the effect itself contains 0 whatever the direct blocks measured.
+                let margin = self.margins.get(&effect.meter).copied().unwrap_or(0.0);
+                let tells = difference.half_width <= total.estimate.abs().max(margin);
+                let holds = difference.contains_zero();
+                Some(Closure {
+                    workload: effect.workload.clone(),
+                    meter: effect.meter,
+                    total: part(&total, blocks),
+                    direct: part(&direct, directs),
+                    difference: speed(difference.estimate),
+                    low: known.then(|| speed(difference.low())),
+                    high: known.then(|| speed(difference.high())),
+                    consistent: (known && (tells || !holds)).then_some(holds),
+                })
             })
-        })
     }
 }
 

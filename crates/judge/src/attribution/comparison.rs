@@ -407,7 +407,7 @@ fn difference(old: &Effect, new: &Effect, margin: f64) -> Option<EffectDifferenc
 impl EffectDifference {
     /// Calls a difference whose adjusted p-value is small enough.
     fn judge(&mut self, p_value: Option<f64>) {
-        if p_value.is_some_and(|p| p <= 1.0 - LEVEL) {
+        if p_value.is_some_and(|p| p <= 1.0 - self.level) {
             self.verdict = if self.estimate > 0.0 {
                 Change::More
             } else {
@@ -525,6 +525,42 @@ mod tests {
             / (1.0 + row.before.as_ref().unwrap().estimate);
         assert!((1.0 + lost.estimate - ratio).abs() < 1e-9);
         assert!(lost.low < Some(lost.estimate) && Some(lost.estimate) < lost.high);
+    }
+
+    #[test]
+    fn an_exact_effect_is_compared_at_the_level_of_the_other() {
+        let supplement = |planned| perfquilt_model::observation::Supplement {
+            planned: vec![planned],
+            ..Default::default()
+        };
+        use perfquilt_model::observation::PlannedBlocks;
+        let margin = &Meter::default_margin;
+        let mut same = header(1);
+        same.started = "old".to_owned();
+        same.identical = BTreeMap::from([(Point::Step(1), Point::BASE)]);
+        let none = supplement(PlannedBlocks::fixed("w", Meter::Time, 0));
+        let old = crate::attribution::attribute_with(&same, &[], &none, margin).unwrap();
+        let mut observations = Vec::new();
+        for block in 0..20u32 {
+            for (point, gain) in [(0, 0.0), (1, 0.0048)] {
+                let noise = 0.001 * f64::from((block * 7 + point * 5) % 11);
+                let (point, value) = (Point::Step(point as usize), 1e6 * (noise - gain).exp());
+                observations.push(observation("w", Meter::Time, block, point, value));
+            }
+        }
+        let verdict = |blocks: u32| {
+            let plan = supplement(PlannedBlocks::fixed("w", Meter::Time, blocks));
+            let header = header(1);
+            let new = crate::attribution::attribute_with(&header, &observations, &plan, margin);
+            let compared = compare(&old, &new.unwrap());
+            let difference = compared.tables[0].total.difference.unwrap();
+            let p_value = difference.p_value.unwrap();
+            assert!((0.01..0.05).contains(&p_value) || blocks == 20, "{p_value}");
+            (difference.level, difference.verdict)
+        };
+        assert_eq!(verdict(20), (0.95, Change::More));
+        // The experiment is unfinished.
+        assert_eq!(verdict(60), (0.99, Change::Unclear));
     }
 
     #[test]

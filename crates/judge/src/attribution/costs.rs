@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::document::{Provenance, TransactionCost};
+use super::document::TransactionCost;
 use super::effects::{Effects, means, steps};
 use super::tables::ObservationSource;
-use crate::stats::{BlockTable, Interval, StoppingRule};
+use crate::stats::{BlockTable, Interval};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
@@ -24,7 +24,7 @@ impl Effects<'_> {
                     let found = self
                         .sources_by_staleness(false)
                         .find_map(|(place, source)| {
-                            self.cost(source, self.provenance(place), workload, meter, point)
+                            self.cost((place, source), workload, meter, point)
                         });
                     costs.extend(found);
                 }
@@ -60,8 +60,7 @@ impl Effects<'_> {
 
     fn cost(
         &self,
-        source: &ObservationSource,
-        provenance: Provenance,
+        (place, source): (usize, &ObservationSource),
         workload: &str,
         meter: Meter,
         point: Point,
@@ -73,13 +72,10 @@ impl Effects<'_> {
         let table = tables.get(workload)?;
         let server = self.server_of(point);
         let by_block = table.contrast(&[(server, 1.0)]);
-        let by_unit = means(source.units.get(&meter), &by_block);
-        let stopping_rule = self
-            .stopping_rules
-            .get(&meter)
-            .copied()
-            .unwrap_or(StoppingRule::FixedSample);
-        let interval = Interval::under(&by_unit, stopping_rule)?;
+        let by_unit = means(source.independent(meter, false), &by_block);
+        let rounding = self.rounding(&[table], &[(server, 1.0)], meter);
+        let stopping_rule = self.stopping_rule(place, meter);
+        let interval = Interval::under(&by_unit, stopping_rule)?.rounded(rounding);
         let known = interval.half_width.is_finite();
         let steps = |step: &f64| steps(table, server, *step);
         Some(TransactionCost {
@@ -98,7 +94,7 @@ impl Effects<'_> {
                 .clock
                 .get(&meter)
                 .is_some_and(|step| steps(step) < FEWEST_STEPS),
-            provenance,
+            provenance: self.provenance(place),
         })
     }
 }

@@ -433,11 +433,7 @@ impl Effects<'_> {
         {
             return None;
         }
-        let stopping_rule = self
-            .stopping_rules
-            .get(&meter)
-            .copied()
-            .unwrap_or(StoppingRule::FixedSample);
+        let stopping_rule = self.stopping_rule(0, meter);
         let effect = Effect {
             kind: of.kind,
             workload: workload.to_owned(),
@@ -485,12 +481,7 @@ impl Effects<'_> {
                 let tables = self.tables(&source.blocks, workload, meter)?;
                 let averaged = self.averaged(of.compared, &tables, &of_pair);
                 let weights = averaged.as_deref().unwrap_or(&of_pair);
-                let stopping_rule = match place {
-                    0 => stopping_rule,
-                    // Reused experiments had ended.
-                    _ if self.stops.contains(&meter) => StoppingRule::FixedWidth,
-                    _ => StoppingRule::FixedSample,
-                };
+                let stopping_rule = self.stopping_rule(place, meter);
                 let sample = ContrastSample {
                     tables: &tables,
                     units: source.independent(meter, false),
@@ -716,8 +707,24 @@ impl Effects<'_> {
         }
     }
 
+    /// Returns the rule that determined the number of blocks of the source at `place`.
+    pub(super) fn stopping_rule(&self, place: usize, meter: Meter) -> StoppingRule {
+        let own = self.stopping_rules.get(&meter).copied();
+        match place {
+            0 => own.unwrap_or(StoppingRule::FixedSample),
+            // Reused experiments had ended.
+            _ if self.stops.contains(&meter) => StoppingRule::FixedWidth,
+            _ => StoppingRule::FixedSample,
+        }
+    }
+
     /// Returns the bound of a contrast's error that comes from the meter's step size: half a step per side.
-    fn rounding(&self, tables: &[&BlockTable], weights: &[(Point, f64)], meter: Meter) -> f64 {
+    pub(super) fn rounding(
+        &self,
+        tables: &[&BlockTable],
+        weights: &[(Point, f64)],
+        meter: Meter,
+    ) -> f64 {
         let Some(step) = self.clock.get(&meter) else {
             return 0.0;
         };

@@ -601,3 +601,30 @@ fn the_total_is_checked_against_blocks_of_its_own() {
     assert!((check.difference - (1.1 / 1.05 - 1.0)).abs() < 0.002);
     assert!(apart.warnings[0].contains("closure check fails"));
 }
+
+#[test]
+fn the_closure_check_of_an_unfinished_experiment_holds_at_every_look() {
+    let noise = |number: u32| 1e-3 * f64::from(number * 7 % 11);
+    let mut all = Vec::new();
+    for block in 0..12u32 {
+        for (place, cost) in [(0, 110.0), (1, 105.0), (2, 100.0)] {
+            let value = cost * noise(block * 3 + place).exp();
+            let point = Point::Step(place as usize);
+            all.push(observation("w", Meter::Time, block, point, value));
+        }
+    }
+    for block in 0..8 {
+        let (base, full) = (noise(2 * block), noise(2 * block + 1));
+        all.extend(direct(block, 109.6 * base.exp(), 100.0 * full.exp(), 2));
+    }
+    let width = |blocks: u32| {
+        let supplement = Supplement {
+            planned: vec![PlannedBlocks::fixed("w", Meter::Time, blocks)],
+            ..Supplement::default()
+        };
+        let result = attribute_with(&header(2), &all, &supplement, &margin).unwrap();
+        let check = result.main_closure(Meter::Time).unwrap();
+        check.high.unwrap() - check.low.unwrap()
+    };
+    assert!(width(40) > 1.5 * width(12), "{} {}", width(40), width(12));
+}

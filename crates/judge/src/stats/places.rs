@@ -38,12 +38,12 @@ pub struct PlaceSpread {
     pub largest_difference: f64,
 }
 
-/// The least number of complete blocks at each place.
+/// The least number of complete blocks at a place to be tested.
 const FEWEST: usize = 4;
 
 impl BlockTable {
-    /// Compares the places that measured the complete blocks of this table; `places` has the place of each block. `None`
-    /// with a single place, fewer than four blocks at some place, or fewer than two points.
+    /// Compares the places that measured the complete blocks of this table; `places` has the place of each block. Places
+    /// with fewer than four blocks are described and not tested. `None` with fewer than two tested places or two points.
     pub fn compare_places(&self, places: &BTreeMap<u32, u32>) -> Option<PlaceComparison> {
         let complete = self.complete();
         let points = self.points();
@@ -52,8 +52,9 @@ impl BlockTable {
             let place = *places.get(&block)?;
             by_place.entry(place).or_default().push(row.to_vec());
         }
-        let is_short = |rows: &Vec<Vec<f64>>| rows.len() < FEWEST;
-        if by_place.len() < 2 || points.len() < 2 || by_place.values().any(is_short) {
+        let is_tested = |rows: &Vec<Vec<f64>>| rows.len() >= FEWEST;
+        let tested = by_place.values().filter(|rows| is_tested(rows));
+        if tested.count() < 2 || points.len() < 2 {
             return None;
         }
         let mut p_values = Vec::new();
@@ -71,7 +72,7 @@ impl BlockTable {
                 let column =
                     |rows: &[Vec<f64>]| -> Vec<f64> { rows.iter().map(|row| row[place]).collect() };
                 if let Some(found) = Interval::of_two_samples(&column(&own), &column(&others)) {
-                    p_values.push(found.p_value());
+                    p_values.extend(is_tested(rows).then(|| found.p_value()));
                     largest_difference = largest_difference.max(found.estimate.abs());
                 }
             }
@@ -90,6 +91,7 @@ impl BlockTable {
             });
         }
         let p_value = holm(&p_values).into_iter().fold(1.0, f64::min);
+        by_place.retain(|_, rows| is_tested(rows));
         Some(PlaceComparison {
             places: spreads,
             between_sd: between_sd(&by_place, points.len()),
@@ -191,6 +193,20 @@ mod tests {
         let found = restless.compare_places(&lanes).unwrap();
         let sd = |lane: usize| found.places[lane].sd.unwrap();
         assert!(sd(1) > 2.0 * sd(0), "{found:?}");
+    }
+
+    #[test]
+    fn a_lane_with_few_blocks_spoils_no_comparison() {
+        let mut random = StdRng::seed_from_u64(4);
+        let (shifted, mut lanes) = table(&mut random, 0.03, 1.0);
+        for block in [0, 2] {
+            lanes.insert(block, 2);
+        }
+        let found = shifted.compare_places(&lanes).unwrap();
+        assert!(found.p_value < 0.01, "{found:?}");
+        let blocks: Vec<usize> = found.places.iter().map(|of| of.blocks).collect();
+        assert_eq!(blocks, [18, 20, 2]);
+        assert!((0.005..0.02).contains(&found.between_sd), "{found:?}");
     }
 
     #[test]

@@ -98,6 +98,23 @@ fn an_unhealthy_machine_is_left_out_and_reported() {
 }
 
 #[test]
+fn costs_are_known_as_well_as_machines_are_alike() {
+    let mut random = StdRng::seed_from_u64(15);
+    let mut all = observations(&mut random, 8, 0.0, true);
+    for of in &mut all {
+        // Each machine is 2 % slower than the one before it.
+        of.value *= 1.0 + 0.02 * f64::from(of.block / 16);
+    }
+    let width = |all: &[Observation]| {
+        let result = attribute(&header(1), all, &margin).unwrap();
+        result.costs[0].high.unwrap() / result.costs[0].low.unwrap() - 1.0
+    };
+    let machines = width(&all);
+    all.iter_mut().for_each(|of| of.machine = None);
+    assert!(machines > 3.0 * width(&all), "{machines}");
+}
+
+#[test]
 fn counts_of_unlike_machines_are_one_value_each() {
     // Three counted blocks on each machine, on which the patch saves up to 1 % of the instructions.
     let counted = |machines: u32| {

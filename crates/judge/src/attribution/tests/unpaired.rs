@@ -101,13 +101,15 @@ fn whole_steps_of_the_clock_are_part_of_the_interval() {
         let effect = in_order(&result, 1).clone();
         (effect, result.costs)
     };
-    let (exact, _) = of(&Supplement::default());
+    let (exact, exact_costs) = of(&Supplement::default());
     let (rounded, costs) = of(&supplement);
     // Half a step on either side.
     let half = 0.05 + 0.05 / 0.97;
     let low = |effect: &Effect| effect.low.unwrap().ln_1p();
     assert!((low(&exact) - low(&rounded) - half).abs() < 1e-3);
     assert_eq!(exact.estimate, rounded.estimate);
+    let low = |costs: &[TransactionCost]| costs[0].low.unwrap().ln();
+    assert!((low(&exact_costs) - low(&costs) - 0.05).abs() < 1e-3);
     assert!(!costs[0].too_short);
     let coarse = Supplement {
         clock: BTreeMap::from([(Meter::Time, 3000.0)]),
