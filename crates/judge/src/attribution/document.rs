@@ -332,8 +332,8 @@ pub struct Effect {
     /// P-value of the null hypothesis of no effect, valid at every look if the interval is; `null` with a
     /// single block, and if nothing was measured.
     pub p_value: Option<f64>,
-    /// P-value adjusted over the family of patches, or of a patch's workloads; `null` for effects that are
-    /// tested alone.
+    /// P-value adjusted over the family of patches, or of a patch's workloads, or over the figures of a total with a
+    /// tail; `null` for effects that are tested alone.
     pub p_adjusted: Option<f64>,
     /// The share of the family's error that the typical time may use: the weight of `p_value` in the
     /// adjustment, where the weights of all p-values of the family (those of means and tails included) add up to
