@@ -1,11 +1,12 @@
 //! Observations of one series from several machines as one experiment.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
-    ExperimentHeader, ObservationFile, PlannedBlocks, Supplement, UnexecutedPatch,
+    ExperimentHeader, MachineName, ObservationFile, PlannedBlocks, Supplement, UnexecutedPatch,
 };
 
 /// What separates the facts of unlike machines.
@@ -25,15 +26,15 @@ pub fn merge(files: Vec<(&Path, ObservationFile)>) -> Result<ObservationFile> {
     };
     check_alone(&first).map_err(|error| error.at(path, None))?;
     let mut next = 0;
+    let mut seen: HashSet<u64> = timed_values(&first).chain(counts(&first)).collect();
     let mut merged = numbered(first, &mut names, &mut next)?;
-    let mut seen: HashSet<u64> = timed_values(&merged).collect();
     for (path, file) in files {
         let located = |error: Error| error.at(path, None);
         check_alone(&file)
             .and_then(|()| check_same(&merged.header, &file.header))
             .and_then(|()| check_new(&seen, &file))
             .map_err(located)?;
-        seen.extend(timed_values(&file));
+        seen.extend(timed_values(&file).chain(counts(&file)));
         let file = numbered(file, &mut names, &mut next).map_err(located)?;
         merged = joined(merged, file);
     }
@@ -85,15 +86,32 @@ fn timed_values(file: &ObservationFile) -> impl Iterator<Item = u64> {
     timed.map(|of| of.value.to_bits())
 }
 
+/// Returns digests of all counts with the experiment, machine, block and point that they are of: unlike times, counts of
+/// different machines may agree in all digits.
+fn counts(file: &ObservationFile) -> impl Iterator<Item = u64> {
+    let header = &file.header;
+    let counted = file.observations.iter().filter(|of| !of.meter.is_timed());
+    counted.map(move |of| {
+        let experiment = (&header.experiment, &header.started, &header.machine);
+        let place = (&of.machine, of.block, of.point, &of.workload, of.meter);
+        let hasher = BuildHasherDefault::<DefaultHasher>::default();
+        hasher.hash_one((experiment, place, of.value.to_bits()))
+    })
+}
+
 /// Refuses observations that are `seen` already: intervals over the same blocks twice would be too narrow. Two
 /// measurements hardly ever agree in all digits of a time.
 fn check_new(seen: &HashSet<u64>, file: &ObservationFile) -> Result<()> {
-    let all = timed_values(file).count();
-    let known = timed_values(file)
-        .filter(|value| seen.contains(value))
-        .count();
+    let times: Vec<u64> = timed_values(file).collect();
+    let (values, what) = if times.is_empty() {
+        (counts(file).collect(), "counts")
+    } else {
+        (times, "times")
+    };
+    let (all, known) = (values.len(), values.iter());
+    let known = known.filter(|value| seen.contains(value)).count();
     if 2 * known > all {
-        let fault = format!("{known} of its {all} times are those of a file before it");
+        let fault = format!("{known} of its {all} {what} are those of a file before it");
         return Err(Error::usage(fault).hint("name each experiment once"));
     }
     Ok(())
@@ -106,10 +124,7 @@ struct Names(BTreeSet<String>);
 impl Names {
     /// Returns `name`, with a number if another file has it.
     fn of(&mut self, name: &str) -> String {
-        let numbered = |number: usize| match number {
-            1 => name.to_owned(),
-            number => format!("{name} #{number}"),
-        };
+        let numbered = |number: u32| MachineName { name, number }.to_string();
         let free = (1..).map(numbered).find(|name| !self.0.contains(name));
         let free = free.unwrap_or_default();
         self.0.insert(free.clone());
@@ -297,6 +312,52 @@ mod tests {
     fn an_experiment_counts_once() {
         let error = merged(vec![file("x86", 0.02), file("x86", 0.02)]).unwrap_err();
         assert!(error.message().contains("24 of its 24 times"), "{error}");
+    }
+
+    #[test]
+    fn counts_alone_count_once_too() {
+        let counted = |started: &str, processor: &str| {
+            let mut file = file(processor, 0.02);
+            file.header.experiment = "quick-1".to_owned();
+            file.header.started = started.to_owned();
+            for of in &mut file.observations {
+                of.meter = Meter::Instructions;
+                of.unit = Meter::Instructions.unit().to_owned();
+            }
+            file
+        };
+        let first = || counted("2026-01-02T03:04:05Z", "x86");
+        let error = merged(vec![first(), first()]).unwrap_err();
+        assert!(error.message().contains("24 of its 24 counts"), "{error}");
+        // Counts of other experiments may be the same.
+        for (started, processor) in [
+            ("2026-01-02T03:04:06Z", "x86"),
+            ("2026-01-02T03:04:05Z", "arm"),
+        ] {
+            let both = merged(vec![first(), counted(started, processor)]).unwrap();
+            assert_eq!(both.observations.len(), 48);
+        }
+    }
+
+    #[test]
+    fn namesakes_among_many_machines_are_told() {
+        let warning = |processors: [&str; 6]| {
+            let scales = processors.iter().zip([1.0, 1.1, 1.2, 1.3, 1.4, 1.5]);
+            let files = scales.map(|(processor, scale)| scaled(processor, 0.02, scale));
+            let all = merged(files.collect()).unwrap();
+            let found = attribute_with(&all.header, &all.observations, &all.supplement, &|_| 0.01);
+            let warnings = found.unwrap().warnings.into_iter();
+            let told = warnings.filter(|of| of.contains("have the name"));
+            told.collect::<Vec<_>>()
+        };
+        let told = warning(["x86", "x86", "arm", "x86", "power", "riscv"]);
+        assert_eq!(told.len(), 1);
+        assert!(
+            told[0].starts_with("3 machines have the name x86"),
+            "{told:?}"
+        );
+        let told = warning(["x86", "x87", "arm", "s390", "power", "riscv"]);
+        assert_eq!(told, [""; 0]);
     }
 
     #[test]

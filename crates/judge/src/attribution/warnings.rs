@@ -1,13 +1,13 @@
 //! Warnings about the validity of the figures.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::document::{Attribution, Effect, ExcludedMachine, ExclusionReason, SUITE};
 use super::tables::ObservationSource;
 use super::unexecuted::Unexecuted;
 use crate::stats::{BlockTable, CompleteBlocks, blocks_needed, holm, median};
-use perfquilt_model::observation::{Conditions, Meter};
+use perfquilt_model::observation::{Conditions, MachineName, Meter};
 use perfquilt_model::point::Point;
 
 /// A condition that limits the validity of an experiment's figures. Its text states the condition and the
@@ -31,6 +31,8 @@ enum Warning<'a> {
         needed: usize,
         of: usize,
     },
+    /// Machines that are the units of intervals have the same name, and may be one machine.
+    Namesakes { name: &'a str, machines: usize },
     /// A point changed in the middle of the experiment while the others did not.
     Changed {
         row: WarningRow<'a>,
@@ -158,6 +160,12 @@ impl fmt::Display for Warning<'_> {
                 f,
                 "Machines differ on {row}, so that more blocks on these {of} do not reach the resolution asked for: \
                  it needs {needed} machines."
+            ),
+            Warning::Namesakes { name, machines } => write!(
+                f,
+                "{machines} machines have the name {}: each file counts as a machine of its own. If they are one \
+                 machine that measured several times, the intervals do not hold for other machines.",
+                name.escape_debug()
             ),
             Warning::Changed { row, point, halves } => write!(
                 f,
@@ -301,6 +309,7 @@ pub(super) fn warnings(
     warnings.extend(closure(attribution));
     warnings.extend(excluded(attribution));
     warnings.extend(few_machines(attribution));
+    warnings.extend(namesakes(source));
     let mut judged = attribution.effects().filter(|effect| effect.is_measured());
     let all = judged.all(|effect| effect.unpaired);
     let unpaired = attribution.is_unpaired();
@@ -512,6 +521,21 @@ fn few_machines(attribution: &Attribution) -> Option<Warning<'_>> {
     };
     let of = widest.units;
     (needed > of).then_some(Warning::Machines { row, needed, of })
+}
+
+/// Finds machines of the same name among those that are the units of intervals.
+fn namesakes(source: &ObservationSource) -> Vec<Warning<'_>> {
+    if source.machines.units(false).is_none() {
+        return Vec::new();
+    }
+    let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
+    for stored in source.machines.names().into_values() {
+        *by_name.entry(MachineName::from(stored).name).or_default() += 1;
+    }
+    let several = by_name.into_iter().filter(|(_, machines)| *machines > 1);
+    several
+        .map(|(name, machines)| Warning::Namesakes { name, machines })
+        .collect()
 }
 
 fn closure(attribution: &Attribution) -> Option<Warning<'_>> {
