@@ -382,6 +382,12 @@ impl<'a> Collector<'a> {
             stopping_rules: BTreeMap::new(),
             stops: meters_of(|plan| plan.min_blocks.is_some()),
             windowed: meters_of(|plan| plan.windows.is_some()),
+            first_look: self
+                .supplement
+                .planned
+                .iter()
+                .filter_map(|plan| Some((plan.meter, plan.first_look?.get())))
+                .collect(),
         }
     }
 

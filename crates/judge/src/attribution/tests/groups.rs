@@ -90,6 +90,25 @@ fn the_first_look_has_a_fixed_number_of_blocks() {
 }
 
 #[test]
+fn what_a_group_is_worth_is_no_effect_of_its_last_patch() {
+    // Patch 3 costs 5 %.
+    let all = observations(&|step| if step < 3 { 1.0 } else { 1.05 });
+    let early: Vec<Observation> = all.iter().filter(|of| of.block < 12).cloned().collect();
+    let result = attributed(&early, None);
+    assert_eq!(result.groups[0].effects[0].verdict, Verdict::Slower);
+    for patch in &result.patches {
+        let is_in_order = |effect: &&Effect| effect.kind == EffectKind::InOrder;
+        assert_eq!(patch.effects.iter().find(is_in_order), None);
+        assert_eq!(patch.reason.as_deref(), Some("not measured so far"));
+    }
+    assert!(result.slower_patches().is_empty());
+    // Its cumulative effect is that of all patches before it, too.
+    let eighth = result.patches[7].effects.first().unwrap();
+    assert_eq!((eighth.kind, eighth.blocks), (EffectKind::Cumulative, 12));
+    assert_eq!(in_order(&attributed(&all, None), 8).against, Point::Step(7));
+}
+
+#[test]
 fn a_first_look_neither_ends_an_experiment_nor_spares_a_workload() {
     let all = observations(&|_| 1.0);
     let before = |block: u32| -> Vec<Observation> {
@@ -103,7 +122,7 @@ fn a_first_look_neither_ends_an_experiment_nor_spares_a_workload() {
         assert!(!stopping.ended && !result.is_complete(), "{stopping:?}");
         assert!(stopping.needs_workload("w"), "{stopping:?}");
         assert!(stopping.expected >= Some(12 + 20 - blocks), "{stopping:?}");
-        assert_eq!(in_order(&result, 15).interval, Interval::Anytime);
+        assert_eq!(result.total[0].interval, Interval::Anytime);
     }
     let result = attributed(&before(12 + 20), Some(0.05));
     let stopping = result.stopping.clone().unwrap();
