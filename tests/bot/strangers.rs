@@ -188,6 +188,48 @@ fn what_steers_a_build_is_approved_first() {
 }
 
 #[test]
+fn the_bot_judges_the_series_that_the_job_reads() {
+    let world = World::new("");
+    let series = "0001-build.patch\n";
+    let head = world.commit_to(7, series, &[("0001-build.patch", BUILD)]);
+    world.github.opens(7, &head);
+    // What quilt in the bot's own tree reads, which no job does.
+    fs::create_dir(world.environment.workspace().join(".pc")).unwrap();
+    let noted = ".pc/.quilt_series";
+    world.environment.write(noted, "elsewhere\n");
+    let mut bot = world.serve_with(&[("QUILT_SERIES", "nowhere")]);
+    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.until("it is not held", |status| {
+        status["open"][0]["state"] == "held"
+    });
+    let build = "- `Makefile`";
+    eventually("nobody is told", || world.github.said(7, build));
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
+fn a_series_that_the_bot_cannot_read_is_not_run() {
+    let world = World::new("");
+    let series = "0001-build.patch\n0002-broken.patch\n";
+    let patches = [
+        ("0001-build.patch", BUILD),
+        ("0002-broken.patch", "no diff\n"),
+    ];
+    let head = world.commit_to(7, series, &patches);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    let told = &world.github.ours(7)[0];
+    assert!(told.contains("no diff in this file"), "{told}");
+    // Nothing was prepared for it.
+    let areas = world.environment.workspace().join(".perfquilt/bot/areas");
+    assert!(!areas.exists());
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
 fn without_a_sandbox_strangers_are_not_run() {
     let world = World::new("sandbox = \"off\"");
     let head = world.commit(crate::SERIES);

@@ -79,6 +79,11 @@ impl World {
     }
 
     pub fn serve(&self) -> Serving {
+        self.serve_with(&[])
+    }
+
+    /// As [`World::serve`], with these environment variables besides.
+    pub fn serve_with(&self, variables: &[(&str, &str)]) -> Serving {
         let mut command = self
             .environment
             .command(&["bot", "serve", "--listen", "127.0.0.1:0"]);
@@ -86,6 +91,7 @@ impl World {
             .env("GITHUB_TOKEN", TOKEN)
             .env("GITHUB_API_URL", self.github.uri())
             .env("PERFQUILT_WEBHOOK_SECRET", SECRET)
+            .envs(variables.iter().copied())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();

@@ -51,7 +51,9 @@ pub(super) fn create(
     for entry in entries {
         let entry = entry.map_err(|e| Error::io("read", ws.root(), &e))?;
         let name = entry.file_name();
-        if name == ".git" || name == ".perfquilt" || theirs.contains(&Some(name.clone())) {
+        // `.pc` notes where quilt found the series of the bot's workspace.
+        let own = [".git", ".perfquilt", ".pc"];
+        if own.iter().any(|own| name == *own) || theirs.contains(&Some(name.clone())) {
             continue;
         }
         link(&entry.path(), &job.join(&name))?;
@@ -75,7 +77,7 @@ pub(super) fn create(
     };
     let made = Workspace::open_with_cache(job, ws.cache().to_owned())?;
     if let Some(commits) = commits {
-        let series = Series::load(&made)?;
+        let series = Series::load_for_job(&made)?;
         commits.check(&paths.repository(), &series, made.config.series.fuzz)?;
     }
     Ok(made)
@@ -109,13 +111,9 @@ pub(super) fn save_lock_file(paths: &BotPaths, job: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Returns the files that control builds and that patches of `job` change, except for patches that `ws`
+/// Returns the files that control builds and that patches of `series` change, except for patches that `ws`
 /// contains too.
-pub(super) fn build_control_files(ws: &Workspace, job: &Workspace) -> Vec<String> {
-    // An unreadable series cannot be run either.
-    let Ok(series) = Series::load_for(job, None) else {
-        return Vec::new();
-    };
+pub(super) fn build_control_files(ws: &Workspace, series: &Series) -> Vec<String> {
     let known = match ws.config.bot.kind {
         RepositoryKind::Series => Series::load_for(ws, None).ok(),
         RepositoryKind::Fork => None,

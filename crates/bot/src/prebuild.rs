@@ -153,9 +153,7 @@ impl BotThread<'_> {
         let Preparation::Ready(prepared) = self.prepare(&found, job, isolation)? else {
             return Ok(());
         };
-        // An unreadable series cannot be built either.
-        let count = prepared.patches.unwrap_or_default();
-        let Some(arguments) = job::build_arguments(command, config, count) else {
+        let Some(arguments) = job::build_arguments(command, config, prepared.patches) else {
             return Ok(());
         };
         progress.note(&format!("job {}: building ahead", job.id));

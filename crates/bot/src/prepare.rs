@@ -20,9 +20,8 @@ pub(super) struct PreparedJob {
     pub head: String,
     /// Its workspace and sandbox.
     pub environment: JobEnvironment,
-    /// The number of patches in the series; `None` when the series cannot be read, which the job itself
-    /// reports.
-    pub patches: Option<usize>,
+    /// The number of patches in the series.
+    pub patches: usize,
 }
 
 /// The result of preparing a job.
@@ -83,7 +82,10 @@ impl BotThread<'_> {
         }
         self.queue.takes(job.id, &head)?;
         let folder = paths.job(job.id);
-        let theirs = match job_workspace::create(&paths, ws, found, &head, &folder) {
+        let made = job_workspace::create(&paths, ws, found, &head, &folder)
+            .and_then(|theirs| Ok((Series::load_for_job(&theirs)?, theirs)));
+        // A series that the bot cannot read is not run: nobody could say whether it needs an approval.
+        let (series, theirs) = match made {
             Err(error) if error.kind() == Kind::Series => {
                 return Ok(Preparation::NoSeries { head, error });
             }
@@ -101,7 +103,7 @@ impl BotThread<'_> {
                 .is_approved(&repository.to_string(), number, &head)
         };
         if needs_approval && !approved()? {
-            let files = job_workspace::build_control_files(ws, &theirs);
+            let files = job_workspace::build_control_files(ws, &series);
             if !files.is_empty() {
                 return Ok(Preparation::NeedsApproval { head, files });
             }
@@ -123,11 +125,10 @@ impl BotThread<'_> {
             job_workspace::link_state(&folder, &dirs.state)?;
         }
         let environment = JobEnvironment::new(ws, &paths, &folder, isolation, dirs.as_ref())?;
-        let series = Series::load(&theirs).ok();
         Ok(Preparation::Ready(PreparedJob {
             head,
             environment,
-            patches: series.map(|series| series.patches().len()),
+            patches: series.patches().len(),
         }))
     }
 }

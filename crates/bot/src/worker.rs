@@ -179,14 +179,14 @@ impl BotThread<'_> {
             Preparation::Ready(prepared) => prepared,
         };
         // Earlier results stay posted: this command adds nothing to them.
-        if let (Some(patch), Some(count)) = (job::patch_number(&command), prepared.patches)
+        let count = prepared.patches;
+        if let Some(patch) = job::patch_number(&command)
             && patch > count
         {
             return not(&format!(
                 "there is no patch {patch}; the series has {count}"
             ));
         }
-        let count = prepared.patches.unwrap_or_default();
         let arguments =
             job::run_arguments(&command, &config.bot.preset, count).ok_or_else(no_job)?;
         let run = |arguments: &[String]| {

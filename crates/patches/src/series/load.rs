@@ -44,10 +44,25 @@ impl Series {
     /// [`Kind::Series`](perfquilt_model::error::Kind::Series) for the first fault, naming file and line,
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release.
     pub fn load_for(ws: &Workspace, release: Option<&str>) -> Result<Series> {
-        let survey = survey(ws, release)?;
-        match survey.faults.into_iter().next() {
+        survey(ws, release)?.into_series()
+    }
+
+    /// Loads the series of a job's workspace, of which others wrote the patches, as the job itself does: without quilt's
+    /// environment variables, which a job does not get.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) for the first fault, naming file and line.
+    pub fn load_for_job(job: &Workspace) -> Result<Series> {
+        survey_at(job, paths_with(job, None, &|_| None)?)?.into_series()
+    }
+}
+
+impl SeriesSurvey {
+    /// Returns the series if it has no fault, else the first fault.
+    fn into_series(self) -> Result<Series> {
+        match self.faults.into_iter().next() {
             Some(fault) => Err(fault),
-            None => Ok(survey.series),
+            None => Ok(self.series),
         }
     }
 }
@@ -58,7 +73,11 @@ impl Series {
 /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when there is no series at all,
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release.
 pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<SeriesSurvey> {
-    let paths = paths(ws, release)?;
+    survey_at(ws, paths(ws, release)?)
+}
+
+/// Loads the readable part of the series at `paths` and collects every fault.
+fn survey_at(ws: &Workspace, paths: SeriesPaths) -> Result<SeriesSurvey> {
     let shown = paths.series.to_string_lossy().into_owned();
     let bytes = match read_file(&ws.root().join(&paths.series), FILE_LIMIT) {
         Ok(bytes) if bytes.len() as u64 > FILE_LIMIT => {
@@ -148,6 +167,15 @@ const PATCHES_PER_THREAD: usize = 64;
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release.
 pub fn paths(ws: &Workspace, release: Option<&str>) -> Result<SeriesPaths> {
+    paths_with(ws, release, &variable)
+}
+
+/// Returns the paths of a release's series like [`paths`], with quilt's environment read by `variable`.
+fn paths_with(
+    ws: &Workspace,
+    release: Option<&str>,
+    variable: &dyn Fn(&str) -> Option<PathBuf>,
+) -> Result<SeriesPaths> {
     let files = ws.config.series_of(release)?;
     let exists = |path: &Path| ws.root().join(path).is_file();
     if files.patches != ws.config.series.patches {
@@ -159,7 +187,9 @@ pub fn paths(ws: &Workspace, release: Option<&str>) -> Result<SeriesPaths> {
         ));
     }
     let pc = variable("QUILT_PC");
-    let folder = ws.root().join(quilt_folder());
+    let folder = ws
+        .root()
+        .join(pc.as_deref().unwrap_or(Path::new(QUILT_FOLDER)));
     let noted = |name: &str| {
         let text = std::fs::read_to_string(folder.join(name)).ok()?;
         let text = text.trim_end_matches('\n');
@@ -182,9 +212,12 @@ fn variable(name: &str) -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
+/// The default folder of quilt's state, relative to the workspace.
+const QUILT_FOLDER: &str = ".pc";
+
 /// Returns the folder of quilt's state, relative to the workspace.
 pub(crate) fn quilt_folder() -> PathBuf {
-    variable("QUILT_PC").unwrap_or_else(|| PathBuf::from(".pc"))
+    variable("QUILT_PC").unwrap_or_else(|| PathBuf::from(QUILT_FOLDER))
 }
 
 /// The location of a release's series, as paths that can be opened.
