@@ -278,7 +278,8 @@ impl<'e> Dispatch<'e> {
                 continue;
             }
             open.missed = 0;
-            if open.attempts == (earlier + refused + MOST_ATTEMPTS).min(MOST_NAMES) {
+            // More than the limit if submissions that seemed to fail were accepted all the same.
+            if open.attempts >= (earlier + refused + MOST_ATTEMPTS).min(MOST_NAMES) {
                 self.open.remove(&row);
                 self.lost.insert(row);
                 notices.push(Notice::Lost { row });
@@ -529,6 +530,24 @@ mod tests {
         }
         assert_eq!(engine.submissions(), 10);
         assert_eq!(notices.last(), Some(&Notice::Lost { row: 0 }));
+    }
+
+    #[test]
+    fn a_row_is_lost_when_more_submissions_than_allowed_were_accepted_after_all() {
+        let engine = Scripted::default();
+        *engine.full.lock().unwrap() = true;
+        let mut dispatch = Dispatch::new(&engine, array(&[0]));
+        while engine.submissions() < 5 {
+            dispatch.look().unwrap();
+        }
+        *engine.full.lock().unwrap() = false;
+        for attempt in 1..=5 {
+            engine.set(&format!("w-{attempt}"), 0, JobState::Ended);
+        }
+        let notices: Vec<Notice> = (0..9).flat_map(|_| dispatch.look().unwrap()).collect();
+        assert_eq!(notices, [Notice::Lost { row: 0 }]);
+        assert_eq!(engine.submissions(), 5);
+        assert!(dispatch.is_over());
     }
 
     #[test]
