@@ -8,7 +8,7 @@ use perfquilt_forge::{PullRequest, is_commit};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_patches::upstream::Objects;
 use perfquilt_system::git::Git;
-use perfquilt_system::process::{Command, last_lines};
+use perfquilt_system::process::{Command, last_lines, without_credentials};
 
 /// The maximum total size of a pull request's series and patches, in bytes.
 pub(super) const MAX_SERIES_BYTES: u64 = 64 << 20;
@@ -53,7 +53,7 @@ pub(super) fn fetch(
     }
     let failed = |said: &str| {
         Error::forge(format!("cannot fetch pull request {number}"))
-            .details(last_lines(said, 5))
+            .details(last_lines(&without_credentials(said), 5))
             .hint("check `remote` in [bot]; git needs read access to it")
             .transient()
     };
@@ -87,7 +87,7 @@ pub(super) fn check_remote(paths: &BotPaths, remote: &str) -> Result<()> {
     let words = ["ls-remote", "--quiet", "--", remote, "HEAD"];
     let failed = |said: &str| {
         Error::forge("cannot read the repository that pull requests are fetched from")
-            .details(last_lines(said, 5))
+            .details(last_lines(&without_credentials(said), 5))
             .hint("check `remote` in [bot]; no job can start until git can read it")
     };
     match remote_command(&repository(paths)?, &words).run_within(CHECK_TIMEOUT) {

@@ -214,6 +214,21 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     which::which_global(name).ok()
 }
 
+/// Returns `text` with the user names and passwords of its URLs removed: either may be a token.
+pub fn without_credentials(text: &str) -> String {
+    const SCHEME_END: &str = "://";
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(SCHEME_END) {
+        let (scheme, after) = rest.split_at(at + SCHEME_END.len());
+        shown.push_str(scheme);
+        let ends = |c: char| c.is_whitespace() || "/?#'\"".contains(c);
+        let authority = &after[..after.find(ends).unwrap_or(after.len())];
+        rest = &after[authority.rfind('@').map_or(0, |at| at + 1)..];
+    }
+    shown + rest
+}
+
 /// Quotes `word` for a shell, if necessary.
 pub fn quoted(word: &str) -> String {
     // shlex would quote `=,%{}` too, which most options contain and which rarely mean something to a shell.
@@ -371,10 +386,10 @@ impl Command {
         self
     }
 
-    /// Returns the command as a user would type it.
+    /// Returns the command as a user would type it, without the user names and passwords of URLs.
     pub fn shown(&self) -> String {
         let words = std::iter::once(&self.program).chain(&self.args);
-        let quoted = words.map(|word| quoted(&word.to_string_lossy()));
+        let quoted = words.map(|word| quoted(&without_credentials(&word.to_string_lossy())));
         quoted.collect::<Vec<_>>().join(" ")
     }
 

@@ -208,3 +208,29 @@ fn shown_is_quoted() {
     assert_eq!(quoted(""), "''");
     assert_eq!(quoted("a b; c"), "'a b; c'");
 }
+
+#[test]
+fn credentials_of_urls_are_not_shown() {
+    let git = Command::new("git").args([
+        "fetch",
+        "https://x:t0k3n@example.org/a.git",
+        "+refs/heads/a@b:c",
+    ]);
+    let plain = "git fetch https://example.org/a.git +refs/heads/a@b:c";
+    assert_eq!(git.shown(), plain);
+    let late = Command::new("sh").args(["-c", "sleep 60; : http://t0k3n@h/x"]);
+    let error = late.run_within(Duration::from_millis(100)).unwrap_err();
+    assert!(!error.to_string().contains("t0k3n"), "{error}");
+    for (text, shown) in [
+        (
+            "Password for 'https://t0k3n@h': no",
+            "Password for 'https://h': no",
+        ),
+        ("a://b@c@d/e@f g://h@i", "a://d/e@f g://i"),
+        ("git@example.org:a/b", "git@example.org:a/b"),
+        ("https://h/a@b", "https://h/a@b"),
+        ("://", "://"),
+    ] {
+        assert_eq!(without_credentials(text), shown);
+    }
+}
