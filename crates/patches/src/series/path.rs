@@ -2,6 +2,10 @@
 
 use perfquilt_model::error::{Error, Result};
 
+/// Maximum number of components of a path: trees are read and written with one call per folder, on threads with small
+/// stacks.
+pub(crate) const MAX_DEPTH: usize = 256;
+
 /// Returns the path for display; invalid UTF-8 is replaced.
 pub fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
@@ -22,6 +26,9 @@ pub fn check(path: &[u8]) -> Result<()> {
     }
     if path[0] == b'/' {
         return wrong("absolute paths are not allowed");
+    }
+    if path.iter().filter(|&&b| b == b'/').count() >= MAX_DEPTH {
+        return wrong("too many folders");
     }
     for component in path.split(|&b| b == b'/') {
         match component {
@@ -128,6 +135,14 @@ mod tests {
         ] {
             assert!(check(path).is_err(), "{}", shown(path));
         }
+    }
+
+    #[test]
+    fn deep_paths_are_refused() {
+        let path = |depth: usize| vec!["a"; depth].join("/").into_bytes();
+        assert!(check(&path(MAX_DEPTH)).is_ok());
+        let error = check(&path(MAX_DEPTH + 1)).unwrap_err();
+        assert!(error.to_string().ends_with(": too many folders"), "{error}");
     }
 
     #[test]
