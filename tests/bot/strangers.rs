@@ -230,6 +230,38 @@ fn a_series_that_the_bot_cannot_read_is_not_run() {
 }
 
 #[test]
+fn code_that_was_pushed_after_the_command_is_not_run() {
+    let world = World::new("");
+    let file = "bench-config/perfquilt.toml";
+    let environment = &world.environment;
+    environment.replace(file, "blocks = 5", "blocks = 400");
+    let first = world.commit_to(8, crate::SERIES, &[]);
+    let seen = world.commit_to(7, crate::SERIES, &[]);
+    world.github.opens(8, &first);
+    world.github.opens(7, &seen);
+    let mut bot = world.serve();
+    bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt run");
+    bot.until("it measures nothing", |status| {
+        status["progress"].as_str().unwrap().contains("block")
+    });
+    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    eventually("no answer", || {
+        world.github.conversation(7).contains(":rocket:")
+    });
+    // The delivery about this push is lost.
+    let newer = world.commit_to(7, &format!("# more\n{}", crate::SERIES), &[]);
+    world.github.pushes(7, &newer);
+    bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt cancel");
+    let status = bot.until_done(2);
+    let ended = status["past"].as_array().unwrap();
+    let theirs = ended.iter().find(|job| job["number"] == 7).unwrap();
+    assert_eq!(theirs["state"], "cancelled", "{status:#}");
+    let words = "Cancelled: the pull request has a newer commit.";
+    eventually("nobody is told", || world.github.said(7, words));
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
 fn without_a_sandbox_strangers_are_not_run() {
     let world = World::new("sandbox = \"off\"");
     let head = world.commit(crate::SERIES);

@@ -78,7 +78,7 @@ impl Bot {
             });
             let next = open
                 .into_iter()
-                .filter(|job| job.state == JobState::Waiting)
+                .filter(|job| job.state == JobState::Waiting && !job.job.needs_commit())
                 .take(MOST_AHEAD)
                 .find(|job| !seen.contains(&job.id));
             let (true, Some(job)) = (busy, next) else {

@@ -19,9 +19,14 @@ use perfquilt_system::process;
 const MAX_ATTEMPTS: u32 = 8;
 /// How long an answer stays in the comment, in seconds, unless a newer answer replaces it.
 const ANSWER_LIFETIME: i64 = 10 * 60;
+/// How long after its request a job is pinned to the head commit at the latest, in seconds: the requester has seen the
+/// head commit of that time, and the bot may have missed a push since.
+const PIN_LIMIT: i64 = 10 * 60;
+/// Time between two attempts to pin a job, in seconds.
+const PIN_PAUSE: i64 = 10;
 
 impl Bot {
-    /// Sends replies until a signal asks to stop.
+    /// Sends replies and pins jobs to commits until a signal asks to stop.
     ///
     /// # Errors
     /// [`Kind::Internal`] when the queue cannot be read or written.
@@ -29,6 +34,13 @@ impl Bot {
         let thread = self.thread(progress)?;
         let queue = &thread.queue;
         while !process::interrupted() {
+            if let Some(job) = queue.next_without_commit(now())? {
+                match thread.pin(&job) {
+                    Err(error) if error.kind() == Kind::Interrupted => break,
+                    done => done?,
+                }
+                continue;
+            }
             let Some(reply) = queue.next_reply(now())? else {
                 std::thread::sleep(POLL_INTERVAL);
                 continue;
@@ -156,6 +168,26 @@ impl Bot {
 }
 
 impl BotThread<'_> {
+    /// Pins a job to the commit that is the head of its pull request.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when the queue cannot be written; [`Kind::Interrupted`].
+    fn pin(&self, job: &Job) -> Result<()> {
+        let found = self.find_pull_request(job.job.number);
+        if now() - job.received > PIN_LIMIT {
+            let why = "the bot could not read in time which commit was meant; repeat the command";
+            return self.queue.cancel_without_commit(job, why, now());
+        }
+        match found {
+            Ok(found) => self.queue.pin(job, &found.head),
+            Err(error) if error.kind() == Kind::Interrupted => Err(error),
+            Err(error) => {
+                self.progress.warn(&error.to_string());
+                self.queue.pin_later(job.id, now() + PIN_PAUSE)
+            }
+        }
+    }
+
     /// Adds the reaction and updates the bot's comment with the state of the pull request's jobs.
     fn send_reply(&self, reply: &Reply) -> Result<()> {
         let reply = &reply.reply;

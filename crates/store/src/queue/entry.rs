@@ -50,8 +50,8 @@ pub struct NewJob {
     pub repository: String,
     /// The pull request.
     pub number: u64,
-    /// The commit; empty for the latest one at the start of the job. A job that was held names the commit it
-    /// was held for.
+    /// The commit; empty for the latest one at the start of the job, or, if the author is not trusted, until
+    /// [`Queue::pin`](super::Queue::pin) names it. A job that was held names the commit it was held for.
     pub head: String,
     /// The command.
     pub command: String,
@@ -59,6 +59,13 @@ pub struct NewJob {
     pub asked_by: String,
     /// Whether the author of the code is trusted.
     pub trusted: bool,
+}
+
+impl NewJob {
+    /// Returns whether it cannot start before its commit is known: its requester has not seen later ones.
+    pub fn needs_commit(&self) -> bool {
+        !self.trusted && self.head.is_empty()
+    }
 }
 
 /// A job in the queue.

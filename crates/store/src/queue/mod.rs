@@ -4,6 +4,7 @@
 mod approvals;
 mod entry;
 mod others;
+mod pins;
 mod replies;
 mod taken;
 #[cfg(test)]
@@ -258,7 +259,8 @@ impl Queue {
         Ok(postponed > 0)
     }
 
-    /// Starts the oldest waiting job that may start at `now`; jobs that were started before come first.
+    /// Starts the oldest waiting job that may start at `now`; jobs that were started before come first, and jobs that need
+    /// a commit ([`NewJob::needs_commit`]) do not start.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read or written.
@@ -266,7 +268,7 @@ impl Queue {
         let transaction = self.transaction()?;
         let id: Option<i64> = transaction
             .query_row(
-                "SELECT id FROM jobs WHERE state = 'waiting' AND not_before <= ?1
+                "SELECT id FROM jobs WHERE state = 'waiting' AND not_before <= ?1 AND (trusted OR head <> '')
                  ORDER BY started IS NULL, id LIMIT 1",
                 [now],
                 |row| row.get(0),

@@ -142,6 +142,46 @@ fn a_push_cancels_what_waits_for_a_stranger() {
 }
 
 #[test]
+fn a_strangers_job_starts_with_the_commit_that_its_requester_saw() {
+    let (_folder, queue) = queue();
+    let mut asked = job(1, "");
+    asked.trusted = false;
+    let asked = vec![QueueChange::Add(asked)];
+    let push = |head: &str| QueueChange::Cancel {
+        repository: "acme/series".into(),
+        number: 1,
+        newer: Some(head.into()),
+        why: "a newer commit".into(),
+    };
+    queue.take("a", &asked, 10).unwrap();
+    assert_eq!(queue.next(11).unwrap(), None);
+    let waiting = queue.next_without_commit(11).unwrap().unwrap();
+    assert!(waiting.job.needs_commit());
+    queue.pin_later(waiting.id, 20).unwrap();
+    assert_eq!(queue.next_without_commit(19).unwrap(), None);
+    queue.pin(&waiting, "h1").unwrap();
+    assert_eq!(queue.next_without_commit(20).unwrap(), None);
+    // The notification of that commit comes late.
+    queue.take("b", &[push("h1")], 12).unwrap();
+    let running = queue.next(13).unwrap().unwrap();
+    assert_eq!((running.id, running.job.head.as_str()), (waiting.id, "h1"));
+    // The same request again is the same job.
+    queue.take("c", &asked, 14).unwrap();
+    let again = queue.next_without_commit(15).unwrap().unwrap();
+    queue.pin(&again, "h1").unwrap();
+    assert_eq!(queue.list(9, 0).unwrap().0.len(), 1);
+    queue.take("d", &[push("h2")], 16).unwrap();
+    assert_eq!(queue.state(running.id).unwrap(), Some(JobState::Cancelled));
+    // Nobody can say which commit was meant.
+    queue.take("e", &asked, 17).unwrap();
+    let late = queue.next_without_commit(18).unwrap().unwrap();
+    queue.cancel_without_commit(&late, "too late", 19).unwrap();
+    assert_eq!(queue.state(late.id).unwrap(), Some(JobState::Cancelled));
+    assert!(queue.next_reply(20).unwrap().is_some());
+    assert_eq!(queue.next(20).unwrap(), None);
+}
+
+#[test]
 fn nothing_is_done_for_a_repository_that_is_not_served_any_more() {
     let (_folder, queue) = queue();
     let mut other = job(1, "h1");
