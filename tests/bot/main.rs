@@ -240,6 +240,31 @@ fn a_push_cancels_what_runs() {
 }
 
 #[test]
+fn only_what_an_authorised_user_pushed_is_measured_without_a_command() {
+    let (world, head, mut bot) = opened("on_push = true", 5);
+    let by = |action: &str, sender: &str| {
+        let mut push = pushed(action, &head);
+        push["sender"] = user(sender);
+        push
+    };
+    // A stranger may push to the author's branch.
+    assert_eq!(bot.hears("pull_request", &by("opened", "mallory")), 200);
+    assert_eq!(
+        bot.hears("pull_request", &by("synchronize", "mallory")),
+        202
+    );
+    let mut unsent = pushed("reopened", &head);
+    unsent["sender"] = json!(null);
+    assert_eq!(bot.hears("pull_request", &unsent), 200);
+    assert_eq!(bot.status()["open"], json!([]));
+    assert_eq!(bot.hears("pull_request", &by("synchronize", "alice")), 202);
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    assert_eq!(world.github.ours(7).len(), 1);
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
 fn that_closing_ends_what_runs_is_told() {
     let (world, head, mut bot) = opened("", 200);
     bot.comment(&world, "alice", "OWNER", "@perfquilt run");

@@ -159,6 +159,7 @@ fn what_steers_a_build_is_approved_first() {
     let mut push = pushed("synchronize", &newer);
     push["pull_request"]["user"] = crate::user("mallory");
     push["pull_request"]["author_association"] = "NONE".into();
+    push["sender"] = crate::user("mallory");
     bot.hears("pull_request", &push);
     bot.comment(&world, "alice", "OWNER", &approve);
     eventually("no answer", || {

@@ -295,6 +295,7 @@ pub fn pushed(action: &str, head: &str) -> Value {
             "number": 7, "head": { "sha": head }, "draft": false,
             "user": user("alice"), "author_association": "COLLABORATOR",
         },
+        "sender": user("alice"),
     })
 }
 

@@ -4,10 +4,8 @@ use super::access::Access;
 use super::command::{self, Command, Parsed};
 use perfquilt_config::{Config, UntrustedPolicy};
 use perfquilt_forge::Repository;
-use perfquilt_forge::webhook::{
-    self, ChangedPullRequest, CommentDelivery, Delivery, PullRequestDelivery, Rejection,
-};
-use perfquilt_store::queue::{NewJob, NewReply, QueueChange};
+use perfquilt_forge::webhook::{self, CommentDelivery, Delivery, PullRequestDelivery, Rejection};
+use perfquilt_store::queue::{NewJob, NewReply, Push, QueueChange};
 
 /// The meaning of a genuine delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,18 +48,27 @@ fn pull_request_changes(
     config: &Config,
 ) -> Vec<QueueChange> {
     let request = &delivery.pull_request;
-    let cancel = |newer: Option<&str>, why: &str| QueueChange::Cancel {
+    let cancel = |newer: Option<Push>, why: &str| QueueChange::Cancel {
         repository: repository.to_string(),
         number: request.number,
-        newer: newer.map(str::to_ascii_lowercase),
+        newer,
         why: why.to_owned(),
     };
-    let job = job_on_push(request, repository, config);
+    let by_trusted = Access::of(&config.commands, delivery.sender()) == Access::Allowed;
+    let job = if by_trusted {
+        job_on_push(request, repository, config)
+    } else {
+        None
+    };
     match delivery.action.as_deref() {
         Some("closed") => vec![cancel(None, "the pull request was closed")],
         Some("synchronize") => {
             let why = "the pull request has a newer commit";
-            let cancel = cancel(Some(request.head()), why);
+            let push = Push {
+                head: request.head().to_ascii_lowercase(),
+                trusted: by_trusted,
+            };
+            let cancel = cancel(Some(push), why);
             std::iter::once(cancel).chain(job).collect()
         }
         Some("opened" | "reopened" | "ready_for_review") => job.into_iter().collect(),
@@ -69,9 +76,10 @@ fn pull_request_changes(
     }
 }
 
-/// Returns the job for a new commit, if the configuration and the author's permissions ask for one.
+/// Returns the job for a new commit that an authorised user pushed, if the configuration and the author's permissions ask
+/// for one.
 fn job_on_push(
-    request: &ChangedPullRequest,
+    request: &webhook::ChangedPullRequest,
     repository: &Repository,
     config: &Config,
 ) -> Option<QueueChange> {

@@ -19,7 +19,8 @@ pub struct Bot {
     pub kind: RepositoryKind,
     /// The preset of runs that name none.
     pub preset: String,
-    /// Measure every push by an authorised user without a command.
+    /// Measure every push to a pull request of an authorised author without a command, if the author or one of `users` of
+    /// `[commands]` pushed.
     pub on_push: bool,
     /// Whether code from pull requests runs in a sandbox.
     pub sandbox: SandboxMode,

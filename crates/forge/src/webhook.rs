@@ -40,6 +40,7 @@ pub struct PullRequestDelivery {
     pub action: Option<String>,
     /// The pull request.
     pub pull_request: ChangedPullRequest,
+    sender: Option<User>,
 }
 
 /// A delivery of the event `issue_comment`.
@@ -106,6 +107,26 @@ impl<'a> Author<'a> {
             is_bot: user.is_some_and(|user| user.kind.as_deref() == Some("Bot")),
             association,
         }
+    }
+}
+
+impl PullRequestDelivery {
+    /// Returns who made the change. GitHub tells the association of the pull request's author, and nobody else's.
+    pub fn sender(&self) -> Author<'_> {
+        let request = &self.pull_request;
+        let sender = self.sender.as_ref();
+        let login = sender.map(|user| user.login.as_str());
+        let is_author = request
+            .author()
+            .login
+            .zip(login)
+            .is_some_and(|(author, sender)| author.eq_ignore_ascii_case(sender));
+        let association = if is_author {
+            request.author_association.as_str()
+        } else {
+            ""
+        };
+        Author::new(sender, association)
     }
 }
 
@@ -248,6 +269,27 @@ mod tests {
             association: "OWNER",
         };
         assert_eq!(delivery.pull_request.author(), author);
+    }
+
+    #[test]
+    fn only_the_author_has_an_association() {
+        let sender = |login: Value| {
+            let mut body = pull_request();
+            body["pull_request"]["user"] = json!({ "login": "Alice", "type": "User" });
+            body["sender"] = login;
+            let Ok(Delivery::PullRequest(delivery)) = of("pull_request", &body) else {
+                panic!("not accepted");
+            };
+            let sender = delivery.sender();
+            (
+                sender.login.map(str::to_owned),
+                sender.association.to_owned(),
+            )
+        };
+        let user = |login: &str| sender(json!({ "login": login, "type": "User" }));
+        assert_eq!(user("alice"), (Some("alice".into()), "OWNER".into()));
+        assert_eq!(user("mallory"), (Some("mallory".into()), String::new()));
+        assert_eq!(sender(json!(null)), (None, String::new()));
     }
 
     #[test]

@@ -115,6 +115,15 @@ pub struct Reply {
     pub attempts: u32,
 }
 
+/// A commit that was pushed to a pull request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Push {
+    /// The commit.
+    pub head: String,
+    /// Whether whoever pushed it is trusted.
+    pub trusted: bool,
+}
+
 /// A change of the queue by a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueueChange {
@@ -126,10 +135,10 @@ pub enum QueueChange {
         repository: String,
         /// The pull request.
         number: u64,
-        /// If set, the commit that was pushed: only jobs of other commits are cancelled. Waiting jobs without
-        /// a commit use the latest one and stay, unless the author is not trusted, because the requester had
-        /// seen another commit.
-        newer: Option<String>,
+        /// If set, the commit that was pushed: only jobs of other commits are cancelled. Jobs without a commit
+        /// use the latest one and stay, unless the author or whoever pushed is not trusted, because the requester
+        /// had seen another commit.
+        newer: Option<Push>,
         /// The reason, in one line.
         why: String,
     },

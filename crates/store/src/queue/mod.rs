@@ -17,7 +17,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Transaction, TransactionBe
 use super::schema;
 use perfquilt_model::error::{Error, Result};
 
-pub use entry::{Job, JobState, NewJob, NewReply, QueueChange, Reply};
+pub use entry::{Job, JobState, NewJob, NewReply, Push, QueueChange, Reply};
 use entry::{SELECT, read};
 
 /// The database of the bot ("pquQ").
@@ -170,7 +170,9 @@ impl Queue {
             } => cancel(
                 transaction,
                 (repository, *number),
-                newer.as_deref(),
+                newer
+                    .as_ref()
+                    .map(|push| (push.head.as_str(), push.trusted)),
                 why,
                 now,
             ),
@@ -397,7 +399,7 @@ fn add(transaction: &Transaction<'_>, job: &NewJob, now: i64) -> rusqlite::Resul
         cancel(
             transaction,
             about,
-            Some(job.head.as_str()),
+            Some((job.head.as_str(), true)),
             "a newer commit",
             now,
         )?;
@@ -421,32 +423,34 @@ fn add(transaction: &Transaction<'_>, job: &NewJob, now: i64) -> rusqlite::Resul
     Ok(())
 }
 
-/// Cancels the waiting and running jobs of a pull request; with `newer`, only jobs of other commits
-/// ([`QueueChange::Cancel`]). The worker of a running job reports the cancellation; for the other jobs the
+/// Cancels the waiting and running jobs of a pull request; with `newer`, a commit and whether whoever pushed it is
+/// trusted, only jobs of other commits ([`QueueChange::Cancel`]). The worker of a running job reports the cancellation; for the other jobs the
 /// comment is updated.
 fn cancel(
     transaction: &Transaction<'_>,
     (repository, number): (&str, u64),
-    newer: Option<&str>,
+    newer: Option<(&str, bool)>,
     why: &str,
     now: i64,
 ) -> rusqlite::Result<()> {
+    let (newer, by_trusted) = newer.unzip();
     // A starting job that does not know its commit yet will find the latest one.
     let meant = "repository = ?1 AND number = ?2 AND (?3 IS NULL OR CASE
              WHEN head <> '' THEN head <> ?3
+             WHEN NOT ?4 THEN 1
              WHEN state = 'running' THEN taken NOT IN ('', ?3)
              ELSE NOT trusted END)";
     let waited: i64 = transaction.query_row(
         &format!("SELECT count(*) FROM jobs WHERE state IN ('waiting', 'held') AND {meant}"),
-        params![repository, signed(number), newer],
+        params![repository, signed(number), newer, by_trusted],
         |row| row.get(0),
     )?;
     transaction.execute(
         &format!(
-            "UPDATE jobs SET state = 'cancelled', ended = ?4, result = ?5
+            "UPDATE jobs SET state = 'cancelled', ended = ?5, result = ?6
              WHERE state IN ('waiting', 'held', 'running') AND {meant}"
         ),
-        params![repository, signed(number), newer, now, why],
+        params![repository, signed(number), newer, by_trusted, now, why],
     )?;
     match waited {
         0 => Ok(()),

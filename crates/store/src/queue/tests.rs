@@ -28,6 +28,13 @@ fn add(number: u64, head: &str) -> Vec<QueueChange> {
     vec![QueueChange::Add(job(number, head))]
 }
 
+fn pushed(head: &str, trusted: bool) -> Push {
+    Push {
+        head: head.into(),
+        trusted,
+    }
+}
+
 #[test]
 fn a_delivery_counts_once() {
     let (_folder, queue) = queue();
@@ -99,7 +106,7 @@ fn a_push_leaves_what_is_about_the_same_commit() {
     let push = |head: &str| QueueChange::Cancel {
         repository: "acme/series".into(),
         number: 1,
-        newer: Some(head.into()),
+        newer: Some(pushed(head, true)),
         why: "a newer commit".into(),
     };
     let state = |id| queue.state(id).unwrap().unwrap();
@@ -134,11 +141,33 @@ fn a_push_cancels_what_waits_for_a_stranger() {
     let push = QueueChange::Cancel {
         repository: "acme/series".into(),
         number: 1,
-        newer: Some("h1".into()),
+        newer: Some(pushed("h1", true)),
         why: "a newer commit".into(),
     };
     queue.take("b", &[push], 11).unwrap();
     assert_eq!(queue.next(12).unwrap(), None);
+}
+
+#[test]
+fn a_push_by_a_stranger_cancels_what_would_take_it() {
+    let (_folder, queue) = queue();
+    let push = |head: &str, trusted: bool| QueueChange::Cancel {
+        repository: "acme/series".into(),
+        number: 1,
+        newer: Some(pushed(head, trusted)),
+        why: "a newer commit".into(),
+    };
+    queue.take("a", &add(1, ""), 10).unwrap();
+    queue.take("b", &[push("h1", true)], 11).unwrap();
+    assert_eq!(queue.list(9, 0).unwrap().0.len(), 1);
+    queue.take("c", &[push("h2", false)], 12).unwrap();
+    assert_eq!(queue.next(13).unwrap(), None);
+    // The job starts before the notification of the push arrives.
+    queue.take("d", &add(1, ""), 14).unwrap();
+    let running = queue.next(15).unwrap().unwrap();
+    queue.takes(running.id, "h3").unwrap();
+    queue.take("e", &[push("h3", false)], 16).unwrap();
+    assert_eq!(queue.state(running.id).unwrap(), Some(JobState::Cancelled));
 }
 
 #[test]
@@ -150,7 +179,7 @@ fn a_strangers_job_starts_with_the_commit_that_its_requester_saw() {
     let push = |head: &str| QueueChange::Cancel {
         repository: "acme/series".into(),
         number: 1,
-        newer: Some(head.into()),
+        newer: Some(pushed(head, true)),
         why: "a newer commit".into(),
     };
     queue.take("a", &asked, 10).unwrap();
