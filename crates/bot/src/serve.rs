@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::BodyExt as _;
+use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -27,7 +28,7 @@ use perfquilt_config::Config;
 use perfquilt_forge::webhook::is_genuine;
 use perfquilt_forge::{Repository, Secret};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_store::queue::{Queue, QueueChange};
+use perfquilt_store::queue::{Queue, ReceivedDelivery};
 
 /// The maximum size of a delivery, in bytes. GitHub sends up to 25 MB, but deliveries about pull requests and
 /// comments, whose texts have at most 65,536 characters each, are far smaller.
@@ -56,7 +57,7 @@ pub struct Service {
 
 /// A delivery that waits for the queue's file.
 struct PendingDelivery {
-    delivery: (String, Vec<QueueChange>),
+    delivery: ReceivedDelivery,
     answer: oneshot::Sender<Option<bool>>,
 }
 
@@ -264,7 +265,11 @@ async fn handle_delivery(shared: &Shared, request: Request<Body>) -> (DeliveryOu
     };
     let (sender, receiver) = oneshot::channel();
     let pending = PendingDelivery {
-        delivery: (id, changes),
+        delivery: ReceivedDelivery {
+            id,
+            body_digest: hex::encode(Sha256::digest(&body)),
+            changes,
+        },
         answer: sender,
     };
     if shared.queue_sender.try_send(pending).is_err() {

@@ -115,6 +115,18 @@ pub struct Reply {
     pub attempts: u32,
 }
 
+/// A delivery that was received, with the changes that it causes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceivedDelivery {
+    /// Its id, which is not signed.
+    pub id: String,
+    /// The SHA-256 of its signed body, in hexadecimal. Deliveries of different events have different bodies, because
+    /// these contain ids and times; equal ones are the same delivery under another id.
+    pub body_digest: String,
+    /// Its changes.
+    pub changes: Vec<QueueChange>,
+}
+
 /// A commit that was pushed to a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Push {

@@ -17,7 +17,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Transaction, TransactionBe
 use super::schema;
 use perfquilt_model::error::{Error, Result};
 
-pub use entry::{Job, JobState, NewJob, NewReply, Push, QueueChange, Reply};
+pub use entry::{Job, JobState, NewJob, NewReply, Push, QueueChange, ReceivedDelivery, Reply};
 use entry::{SELECT, read};
 
 /// The database of the bot ("pquQ").
@@ -77,6 +77,11 @@ const QUEUE: schema::DatabaseKind = schema::DatabaseKind {
     -- The commit that a running job was found to be about; empty until that is known.
     ALTER TABLE jobs ADD COLUMN taken TEXT NOT NULL DEFAULT '';
 ",
+        "
+    -- The SHA-256 of a delivery's body; empty for those of earlier versions.
+    ALTER TABLE deliveries ADD COLUMN body TEXT NOT NULL DEFAULT '';
+    CREATE INDEX deliveries_by_body ON deliveries (body);
+",
     ],
     name: "queue",
     maker: "perfquilt bot serve",
@@ -88,7 +93,7 @@ const MOST_ATTEMPTS: u32 = 3;
 const MOST_OUTAGES: u32 = 8;
 /// Seconds of the first postponement; each further one takes twice as long.
 const FIRST_PAUSE: i64 = 60;
-/// Seconds for which delivery ids are kept; GitHub repeats deliveries for three days.
+/// Seconds for which deliveries are remembered; GitHub repeats deliveries for three days.
 const REMEMBERED: i64 = 7 * 86_400;
 
 /// The bot's queue.
@@ -113,20 +118,16 @@ impl Queue {
         })
     }
 
-    /// Applies deliveries in one transaction: stores their ids and applies their changes, except for
+    /// Applies deliveries in one transaction: stores their ids and digests and applies their changes, except for
     /// deliveries received before. Returns for each whether it was new.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be stored; then nothing is changed.
-    pub fn take_all(
-        &self,
-        deliveries: &[(String, Vec<QueueChange>)],
-        now: i64,
-    ) -> Result<Vec<bool>> {
+    pub fn take_all(&self, deliveries: &[ReceivedDelivery], now: i64) -> Result<Vec<bool>> {
         let transaction = self.transaction()?;
         let mut new = Vec::new();
-        for (delivery, changes) in deliveries {
-            new.push(self.take_one(&transaction, delivery, changes, now)?);
+        for delivery in deliveries {
+            new.push(self.take_one(&transaction, delivery, now)?);
         }
         transaction
             .execute(
@@ -141,20 +142,20 @@ impl Queue {
     fn take_one(
         &self,
         transaction: &Transaction<'_>,
-        delivery: &str,
-        changes: &[QueueChange],
+        delivery: &ReceivedDelivery,
         now: i64,
     ) -> Result<bool> {
         let new = transaction
             .execute(
-                "INSERT OR IGNORE INTO deliveries VALUES (?1, ?2)",
-                params![delivery, now],
+                "INSERT OR IGNORE INTO deliveries (id, received, body)
+                 SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM deliveries WHERE body = ?3)",
+                params![delivery.id, now, delivery.body_digest],
             )
             .map_err(self.failed("write"))?;
         if new == 0 {
             return Ok(false);
         }
-        for change in changes {
+        for change in &delivery.changes {
             self.make(transaction, change, now)?;
         }
         Ok(true)

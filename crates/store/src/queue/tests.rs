@@ -17,9 +17,17 @@ fn job(number: u64, head: &str) -> NewJob {
     }
 }
 
+fn received(id: &str, body_digest: &str, changes: &[QueueChange]) -> ReceivedDelivery {
+    ReceivedDelivery {
+        id: id.into(),
+        body_digest: body_digest.into(),
+        changes: changes.to_vec(),
+    }
+}
+
 impl Queue {
     fn take(&self, delivery: &str, changes: &[QueueChange], now: i64) -> Result<bool> {
-        let all = self.take_all(&[(delivery.to_owned(), changes.to_vec())], now)?;
+        let all = self.take_all(&[received(delivery, delivery, changes)], now)?;
         Ok(all[0])
     }
 }
@@ -44,6 +52,44 @@ fn a_delivery_counts_once() {
     // The same request in another delivery is the same job.
     assert!(queue.take("b", &add(1, "h1"), 12).unwrap());
     assert_eq!(queue.list(9, 0).unwrap().0.len(), 1);
+}
+
+#[test]
+fn the_same_body_under_another_id_counts_once() {
+    let (_folder, queue) = queue();
+    let take = |id: &str, body: &str, now: i64| {
+        let delivery = received(id, body, &add(1, "h1"));
+        queue.take_all(&[delivery], now).unwrap()[0]
+    };
+    assert!(take("a", "b1", 10));
+    assert!(!take("b", "b1", 11));
+    // GitHub's own repetition has the same id.
+    assert!(!take("a", "b1", 12));
+    assert!(take("c", "b2", 13));
+    assert!(!take("d", "b1", 10 + REMEMBERED));
+    // Storing a delivery forgets old ones.
+    assert!(take("e", "b3", 11 + REMEMBERED));
+    assert!(take("f", "b1", 11 + REMEMBERED));
+}
+
+#[test]
+fn a_queue_of_an_earlier_version_keeps_its_deliveries() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bot.db");
+    let old = Connection::open(&path).unwrap();
+    let before = &QUEUE.migrations[..QUEUE.migrations.len() - 1];
+    before
+        .iter()
+        .for_each(|step| old.execute_batch(step).unwrap());
+    old.execute_batch("INSERT INTO deliveries VALUES ('a', 10), ('b', 10)")
+        .unwrap();
+    let pragma = |name: &str, value: i32| old.pragma_update(None, name, value).unwrap();
+    pragma("application_id", QUEUE.application);
+    pragma("user_version", i32::try_from(before.len()).unwrap());
+    drop(old);
+    let queue = Queue::open(&path).unwrap();
+    assert!(!queue.take("a", &add(1, "h1"), 11).unwrap());
+    assert!(queue.take("c", &add(1, "h1"), 12).unwrap());
 }
 
 #[test]
@@ -366,8 +412,8 @@ fn answers_wait_until_they_are_given() {
         answer: String::new(),
     };
     let deliveries = [
-        ("a".to_owned(), vec![QueueChange::Reply(reply.clone())]),
-        ("a".to_owned(), vec![]),
+        received("a", "a", &[QueueChange::Reply(reply.clone())]),
+        received("a", "a", &[]),
     ];
     assert_eq!(queue.take_all(&deliveries, 10).unwrap(), [true, false]);
     let waiting = queue.next_reply(10).unwrap().unwrap();
