@@ -27,7 +27,7 @@ use perfquilt_model::progress::Progress;
 
 pub use linear::{LinearCommit, LinearHistory, MergeResolution, linear_history};
 
-/// Maximum size of a source file and of all patches together, in bytes.
+/// Maximum size of a source file and of all patches together, as they are and decompressed, in bytes.
 const MAX_BYTES: u64 = 512 << 20;
 
 /// What to import.
@@ -199,8 +199,15 @@ fn plan(
     }
     let objects = Objects::open(&ws.object_store())?;
     let mut patches = Vec::new();
+    let mut size = 0;
     for (entry, patch) in file.entries().iter().zip(&source.patches) {
         let bytes = decompress(&entry.name, patch.bytes.clone(), &entry.name)?;
+        size += bytes.len() as u64;
+        if size > MAX_BYTES {
+            let most = MAX_BYTES >> 20;
+            let what = format!("the patches have more than {most} MiB, decompressed");
+            return Err(Error::series(what).at(&*entry.name, None));
+        }
         let patch = Patch::parse(entry, &entry.name, &bytes)?;
         // What the patches of commits do is compared with the commits' trees.
         if source.base.is_none() {

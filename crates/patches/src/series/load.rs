@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::decompress::{FILE_LIMIT, compression, decompress};
 use super::diff::{Binary, Line};
 use super::files::{QuiltSettings, SeriesPaths, find};
-use super::{FileDiff, Hunk, Patch, Series, SeriesEntry, SeriesFile};
+use super::{FileDiff, Header, Hunk, Patch, Series, SeriesEntry, SeriesFile};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 
@@ -47,13 +47,13 @@ impl Series {
         survey(ws, release)?.into_series()
     }
 
-    /// Loads the series of a job's workspace, of which others wrote the patches, as the job itself does: without quilt's
-    /// environment variables, which a job does not get.
+    /// Loads the series of a job's workspace, of which others wrote the patches: without quilt's environment variables,
+    /// which a job does not get, and with lower limits.
     ///
     /// # Errors
     /// [`Kind::Series`](perfquilt_model::error::Kind::Series) for the first fault, naming file and line.
     pub fn load_for_job(job: &Workspace) -> Result<Series> {
-        survey_at(job, paths_with(job, None, &|_| None)?)?.into_series()
+        survey_at(job, paths_with(job, None, &|_| None)?, &JOB_LIMITS)?.into_series()
     }
 }
 
@@ -73,48 +73,58 @@ impl SeriesSurvey {
 /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when there is no series at all,
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release.
 pub fn survey(ws: &Workspace, release: Option<&str>) -> Result<SeriesSurvey> {
-    survey_at(ws, paths(ws, release)?)
+    survey_at(ws, paths(ws, release)?, &LIMITS)
 }
 
 /// Loads the readable part of the series at `paths` and collects every fault.
-fn survey_at(ws: &Workspace, paths: SeriesPaths) -> Result<SeriesSurvey> {
+fn survey_at(ws: &Workspace, paths: SeriesPaths, limits: &Limits) -> Result<SeriesSurvey> {
     let shown = paths.series.to_string_lossy().into_owned();
-    let bytes = match read_file(&ws.root().join(&paths.series), FILE_LIMIT) {
-        Ok(bytes) if bytes.len() as u64 > FILE_LIMIT => {
-            let what = format!("larger than {} MiB", FILE_LIMIT >> 20);
-            return Err(Error::series(what).at(shown, None));
+    let refused = |what: String| Err(Error::series(what).at(&*shown, None));
+    let bytes = match read_file(&ws.root().join(&paths.series), limits.series_bytes) {
+        Ok(bytes) if bytes.len() as u64 > limits.series_bytes => {
+            return refused(format!("larger than {} MiB", limits.series_bytes >> 20));
         }
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(no_series(&paths));
         }
         Err(error) => {
-            return Err(Error::series(format!("cannot be read: {error}")).at(shown, None));
+            return refused(format!("cannot be read: {error}"));
         }
     };
     let (file, mut faults) = SeriesFile::parse(&bytes, &shown);
+    if file.entries().len() > limits.patches {
+        return refused(format!("more than {} patches", limits.patches));
+    }
     let folder = ws.root().join(&paths.patches);
     let there = patch_files(&folder);
-    let taken = AtomicUsize::new(0);
+    let taken = Taken::default();
     let read = |entry: &SeriesEntry| -> Result<Patch> {
         let path = paths.patches.join(&entry.name);
         let shown_patch = path.to_string_lossy();
-        if taken.load(Ordering::Relaxed) > MEMORY_LIMIT {
-            let what = format!(
-                "the series takes more than {} MiB of memory",
-                MEMORY_LIMIT >> 20
-            );
-            return Err(Error::series(what).at(&*path, None));
-        }
+        taken
+            .check(limits)
+            .map_err(|error| error.at(&*path, None))?;
         let bytes = read_patch(&folder, entry, &shown_patch)?
             .ok_or_else(|| missing(entry, &shown, &paths.patches, &there))?;
+        taken.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         let patch = Patch::parse(entry, &shown_patch, &bytes)?;
-        taken.fetch_add(memory_size(&patch), Ordering::Relaxed);
+        taken
+            .memory
+            .fetch_add(memory_size(&patch), Ordering::Relaxed);
         Ok(patch)
     };
     let mut patches = Vec::with_capacity(file.entries().len());
-    let results = file.entries().par_iter().with_min_len(PATCHES_PER_THREAD);
-    for result in results.map(read).collect::<Vec<_>>() {
+    let entries = file.entries().par_iter();
+    let results: Vec<Result<Patch>> = entries
+        .with_min_len(limits.patches_per_thread)
+        .map(read)
+        .collect();
+    // Whether the series is too large must not depend on the order in which threads read it.
+    taken
+        .check(limits)
+        .map_err(|error| error.at(&*shown, None))?;
+    for result in results {
         match result {
             Ok(patch) => patches.push(patch),
             Err(fault) => faults.push(fault),
@@ -139,27 +149,101 @@ fn survey_at(ws: &Workspace, paths: SeriesPaths) -> Result<SeriesSurvey> {
     })
 }
 
-/// Approximate memory limit of a series, in bytes. It is tested before each patch, so one patch may exceed it.
-const MEMORY_LIMIT: usize = 2 << 30;
+/// What a series may take at most. Sizes are tested before each patch, so one patch per thread may exceed them.
+struct Limits {
+    /// Bytes of the series file.
+    series_bytes: u64,
+    /// Number of patches.
+    patches: usize,
+    /// Bytes of all patch files, decompressed.
+    bytes: usize,
+    /// Approximate memory of all parsed patches, in bytes.
+    memory: usize,
+    /// Minimum number of patches that justifies another thread.
+    patches_per_thread: usize,
+}
+
+/// Limits of the user's own series.
+const LIMITS: Limits = Limits {
+    series_bytes: FILE_LIMIT,
+    patches: usize::MAX,
+    bytes: 1 << 30,
+    memory: 2 << 30,
+    patches_per_thread: 64,
+};
+
+/// Limits of a series that strangers may have written, which one thread loads.
+const JOB_LIMITS: Limits = Limits {
+    series_bytes: 1 << 20,
+    patches: 10_000,
+    bytes: 256 << 20,
+    memory: 512 << 20,
+    patches_per_thread: usize::MAX,
+};
+
+/// What the patches that were read so far take.
+#[derive(Default)]
+struct Taken {
+    bytes: AtomicUsize,
+    memory: AtomicUsize,
+}
+
+impl Taken {
+    /// Returns the error of a series above its limits.
+    fn check(&self, limits: &Limits) -> Result<()> {
+        let what = if self.bytes.load(Ordering::Relaxed) > limits.bytes {
+            let most = limits.bytes >> 20;
+            format!("the patches have more than {most} MiB, decompressed")
+        } else if self.memory.load(Ordering::Relaxed) > limits.memory {
+            let most = limits.memory >> 20;
+            format!("the series takes more than {most} MiB of memory")
+        } else {
+            return Ok(());
+        };
+        Err(Error::series(what))
+    }
+}
 
 /// Estimates the memory that a patch takes, in bytes.
 fn memory_size(patch: &Patch) -> usize {
-    let lines = |hunk: &Hunk| -> usize {
-        let line = size_of::<Line>();
-        hunk.lines.iter().map(|it| line + it.text.len()).sum()
-    };
-    patch
-        .files
-        .iter()
-        .map(|diff| {
-            let binary = diff.binary.as_ref().map_or(0, Binary::size);
-            size_of::<FileDiff>() + binary + diff.hunks.iter().map(lines).sum::<usize>()
-        })
-        .sum()
+    let numbers = [&patch.stray, &patch.without_content, &patch.without_hunks];
+    let numbers: usize = numbers.into_iter().map(Vec::len).sum();
+    let names = patch.name.len() + patch.shown.len() + patch.title.len();
+    size_of::<Patch>()
+        + names
+        + numbers * size_of::<usize>()
+        + header_size(&patch.header)
+        + patch.files.iter().map(diff_size).sum::<usize>()
 }
 
-/// Minimum number of patches that justifies another thread.
-const PATCHES_PER_THREAD: usize = 64;
+/// Estimates the memory that the parts of a header take, in bytes.
+fn header_size(header: &Header) -> usize {
+    let subject = header.subject.as_ref().map_or(0, String::len);
+    let author = header.author.as_ref();
+    let author = author.map_or(0, |author| author.name.len() + author.email.len());
+    let fields = header.fields.iter();
+    let field = size_of::<(String, String)>();
+    let fields: usize = fields
+        .map(|(name, value)| field + name.len() + value.len())
+        .sum();
+    subject + author + header.body.len() + fields
+}
+
+/// Estimates the memory that a diff takes, in bytes.
+fn diff_size(diff: &FileDiff) -> usize {
+    let hunk_size = |hunk: &Hunk| -> usize {
+        let lines = hunk.lines.iter();
+        let text = |line: &Line| line.text.len() + line.after.as_ref().map_or(0, Vec::len);
+        size_of::<Hunk>()
+            + lines
+                .map(|line| size_of::<Line>() + text(line))
+                .sum::<usize>()
+    };
+    let names = [&diff.old, &diff.new, &diff.index];
+    let names: usize = names.into_iter().flatten().map(Vec::len).sum();
+    let binary = diff.binary.as_ref().map_or(0, Binary::size);
+    size_of::<FileDiff>() + names + binary + diff.hunks.iter().map(hunk_size).sum::<usize>()
+}
 
 /// Returns the paths of a release's series (`None`: the current one's) and of its patches. A release's own folder takes
 /// precedence over quilt's files in `.pc`, these over quilt's environment, and that over `[series]`.
@@ -398,7 +482,93 @@ pub(crate) fn looks_like_patch(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
+
+    const DIFF: &str = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n";
+
+    /// Creates a workspace whose `count` compressed patches have headers of `header` bytes.
+    fn workspace(count: usize, header: usize) -> (tempfile::TempDir, Workspace) {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for part in ["bench-config", "patches"] {
+            std::fs::create_dir(root.join(part)).unwrap();
+        }
+        let config = "[upstream]\nname = \"x\"\ncurrent = \"1\"\n[[upstream.release]]\nversion = \"1\"\ndirectory = \"up\"\n";
+        std::fs::write(root.join("bench-config/perfquilt.toml"), config).unwrap();
+        let names: Vec<String> = (0..count).map(|at| format!("{at}.patch.gz")).collect();
+        std::fs::write(root.join("series"), names.join("\n") + "\n").unwrap();
+        let text = "x".repeat(header) + "\n" + DIFF;
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(text.as_bytes()).unwrap();
+        let packed = packed.finish().unwrap();
+        for name in names {
+            std::fs::write(root.join("patches").join(name), &packed).unwrap();
+        }
+        let ws = Workspace::open_with_cache(root, root.join("cache")).unwrap();
+        (folder, ws)
+    }
+
+    #[test]
+    fn headers_and_decompressed_bytes_count() {
+        const KIB: usize = 1 << 10;
+        let (_folder, ws) = workspace(8, 512 * KIB);
+        let load = |limits: &Limits| {
+            let found = survey_at(&ws, paths(&ws, None).unwrap(), limits);
+            found.map(|found| found.faults.len())
+        };
+        assert_eq!(load(&LIMITS).unwrap(), 0);
+        assert_eq!(load(&JOB_LIMITS).unwrap(), 0);
+        // A header is kept as body and as title.
+        for (memory, bytes, words) in [
+            (
+                6 << 20,
+                1 << 30,
+                "series: the series takes more than 6 MiB of memory",
+            ),
+            (
+                1 << 30,
+                2 << 20,
+                "series: the patches have more than 2 MiB, decompressed",
+            ),
+            // Reached by the last patch alone.
+            (
+                1 << 30,
+                4 << 20,
+                "series: the patches have more than 4 MiB, decompressed",
+            ),
+        ] {
+            for patches_per_thread in [1, usize::MAX] {
+                let limits = Limits {
+                    bytes,
+                    memory,
+                    patches_per_thread,
+                    ..LIMITS
+                };
+                assert_eq!(load(&limits).unwrap_err().to_string(), words);
+            }
+        }
+    }
+
+    #[test]
+    fn jobs_have_lower_limits() {
+        let (folder, ws) = workspace(1, 10);
+        let write = |text: String| {
+            std::fs::write(folder.path().join("series"), text).unwrap();
+        };
+        assert_eq!(Series::load_for_job(&ws).unwrap().patches().len(), 1);
+        write(
+            (0..=JOB_LIMITS.patches)
+                .map(|at| format!("{at}\n"))
+                .collect(),
+        );
+        let error = Series::load_for_job(&ws).unwrap_err();
+        assert_eq!(error.to_string(), "series: more than 10000 patches");
+        write("#\n".repeat(1 << 20));
+        let error = Series::load_for_job(&ws).unwrap_err();
+        assert_eq!(error.to_string(), "series: larger than 1 MiB");
+    }
 
     #[test]
     fn a_missing_patch_is_not_an_empty_patch() {

@@ -25,6 +25,9 @@ use std::sync::Arc;
 
 use perfquilt_model::error::{Error, Result};
 
+/// Maximum size of a patch's header, in bytes.
+const MAX_HEADER_BYTES: usize = 1 << 20;
+
 /// A patch of the series.
 #[derive(Debug, Clone)]
 pub struct Patch {
@@ -121,6 +124,12 @@ impl Patch {
             return Err(Error::series("no diff in this file")
                 .at(shown, None)
                 .hint("an empty patch must be an empty file"));
+        }
+        if parsed.header.len() > MAX_HEADER_BYTES {
+            let what = format!("its header is larger than {} MiB", MAX_HEADER_BYTES >> 20);
+            return Err(Error::series(what)
+                .at(shown, None)
+                .hint("the header is everything before the first diff"));
         }
         let header = Header::parse(&parsed.header);
         let mut files = parsed.files;
@@ -231,4 +240,22 @@ fn check_names(diff: &mut FileDiff) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_have_a_limit() {
+        let (file, _) = SeriesFile::parse(b"x.patch\n", "series");
+        let parse = |length: usize| {
+            let text = "x".repeat(length - 1) + "\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n";
+            Patch::parse(&file.entries()[0], "patches/x.patch", text.as_bytes())
+        };
+        assert!(parse(MAX_HEADER_BYTES).is_ok());
+        let error = parse(MAX_HEADER_BYTES + 1).unwrap_err();
+        let words = "patches/x.patch: its header is larger than 1 MiB";
+        assert_eq!(error.to_string(), words);
+    }
 }
