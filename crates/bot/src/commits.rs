@@ -8,22 +8,29 @@
 use std::path::Path;
 
 use super::fetch::{MAX_SERIES_BYTES, base_ref};
+use super::limited_git::LimitedGit;
 use super::paths::BotPaths;
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::cut::at_most;
-use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_patches::import::linear_history;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_patches::import::{HistoryLimits, linear_history};
 use perfquilt_patches::series::Series;
 use perfquilt_patches::series::path::shown;
-use perfquilt_patches::stack::format::changed_paths;
+use perfquilt_patches::stack::format::{ChangeLimit, changed_paths};
 use perfquilt_patches::stack::trial::TrialTree;
 use perfquilt_patches::upstream::Objects;
 use perfquilt_system::git::Git;
-use perfquilt_system::process::Command;
 
-/// The maximum number of commits of a pull request.
+/// The maximum number of commits of a pull request, and of merges among them besides.
 const MAX_COMMITS: usize = 500;
+/// The maximum of all changes of a pull request together.
+const MAX_CHANGES: ChangeLimit = ChangeLimit {
+    files: 20_000,
+    bytes: 512 << 20,
+};
+/// The maximum size of git's output about the commits of a pull request, in bytes.
+const MAX_LOG_BYTES: usize = 4 << 20;
 /// The number of digits of a commit id in messages and in the name of the base release.
 const SHORT_ID: usize = 12;
 /// The maximum length of a patch's file name without its extension, in bytes.
@@ -52,20 +59,20 @@ pub(super) struct Commits {
 }
 
 /// Writes the commits up to `commit` of pull request `number` as patches to the workspace `job`, with a
-/// configuration whose current release is their base.
+/// configuration whose current release is their base. The second git reads what strangers committed.
 ///
 /// # Errors
-/// [`Kind::Series`] when the commits are no patches, or too much of them.
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the commits are no patches, or too much of them.
 pub(super) fn write_series(
     paths: &BotPaths,
     ws: &Workspace,
-    git: &Git,
+    (git, limited): (&Git, &LimitedGit<'_>),
     (number, commit): (u64, &str),
     job: &Path,
 ) -> Result<Commits> {
-    let commits = Commits::find(git, &paths.repository(), &base_ref(number), commit)?;
+    let commits = Commits::find(limited, &paths.repository(), &base_ref(number), commit)?;
     let files = ws.config.series_of(None)?;
-    commits.write(git, &job.join(&files.patches))?;
+    commits.write(limited, &job.join(&files.patches))?;
     let names: Vec<&str> = commits.names().collect();
     let series = job.join(&files.file);
     std::fs::write(&series, names.join("\n") + "\n")
@@ -76,8 +83,8 @@ pub(super) fn write_series(
 
 impl Commits {
     /// Lists the commits between the merge base with `branch` and `commit`, in the repository at `store`.
-    fn find(git: &Git, store: &Path, branch: &str, commit: &str) -> Result<Self> {
-        let bases = plain_git(git, &["merge-base", "--all", branch, commit]).run()?;
+    fn find(git: &LimitedGit<'_>, store: &Path, branch: &str, commit: &str) -> Result<Self> {
+        let bases = git.run(&["merge-base", "--all", branch, commit], MAX_LOG_BYTES)?;
         let bases = bases.stdout_text();
         let base = match bases.split_whitespace().collect::<Vec<_>>().as_slice() {
             [only] => (*only).to_owned(),
@@ -94,17 +101,18 @@ impl Commits {
                 .hint("rebase it on one commit"));
             }
         };
-        let history = linear_history(&Objects::open(store)?, &base, commit)?;
-        let count = history.commits.len();
-        if count == 0 || count > MAX_COMMITS {
-            return Err(Error::series(format!(
-                "the pull request has {count} commits; 1 to {MAX_COMMITS} can be measured"
-            )));
-        }
+        let count = count_commits(git, &base, commit)?;
+        let limits = HistoryLimits {
+            commits: 2 * MAX_COMMITS,
+            changes: Some(MAX_CHANGES),
+            cancelled: git.cancelled(),
+        };
+        let history = linear_history(&Objects::open(store)?, &base, commit, &limits)?;
         let mut log = vec!["log", "--no-walk=unsorted", FORMAT];
         log.extend(history.commits.iter().map(|commit| commit.id.as_str()));
         log.push("--");
-        let text = git_output(git, &log)?;
+        let text = git.output(&log, MAX_LOG_BYTES)?;
+        let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
         let mut commits = Vec::with_capacity(count);
         for (about, linear) in lines.chunks(4).zip(&history.commits) {
@@ -136,13 +144,11 @@ impl Commits {
     }
 
     /// Writes the patches to `folder`.
-    fn write(&self, git: &Git, folder: &Path) -> Result<()> {
+    fn write(&self, git: &LimitedGit<'_>, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
         let mut before = self.tree.as_str();
-        let mut bytes = 0;
+        let mut left = usize::try_from(MAX_SERIES_BYTES).unwrap_or(usize::MAX);
         for commit in &self.commits {
-            let path = folder.join(&commit.patch);
-            let output = format!("--output={}", path.display());
             let diff = [
                 "diff-tree",
                 "-p",
@@ -152,26 +158,17 @@ impl Commits {
                 "--no-ext-diff",
                 "--no-textconv",
                 "--no-color",
-                &output,
                 before,
                 &commit.tree,
             ];
-            git_output(git, &diff)?;
+            let diff = git.output(&diff, left)?;
+            left -= diff.len();
             before = &commit.tree;
-            let failed = |error: std::io::Error| Error::io("read", &path, &error);
-            bytes += std::fs::metadata(&path).map_err(failed)?.len();
-            if bytes > MAX_SERIES_BYTES {
-                return Err(Error::series(format!(
-                    "the patches of the pull request are more than {} MB",
-                    MAX_SERIES_BYTES >> 20
-                )));
-            }
-            let diff = std::fs::read(&path).map_err(failed)?;
             // An empty commit becomes an empty file, which is an empty patch.
-            if !diff.is_empty() {
-                let text = [commit.header.as_bytes(), &diff].concat();
-                std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
-            }
+            let header = if diff.is_empty() { "" } else { &commit.header };
+            let path = folder.join(&commit.patch);
+            std::fs::write(&path, [header.as_bytes(), &diff].concat())
+                .map_err(|e| Error::io("write", &path, &e))?;
         }
         Ok(())
     }
@@ -180,7 +177,7 @@ impl Commits {
     /// trees that the commits in the repository at `store` have, one after the other.
     ///
     /// # Errors
-    /// [`Kind::Series`] when it does not apply, or makes anything else.
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when it does not apply, or makes anything else.
     pub(super) fn check(&self, store: &Path, series: &Series, fuzz: usize) -> Result<()> {
         let patches = series.patches();
         if patches.len() != self.commits.len() {
@@ -255,29 +252,53 @@ fn write_config(paths: &BotPaths, ws: &Workspace, git: &Git, base: &str, job: &P
     }
 }
 
-/// Returns a git command that reads no user or system configuration, for untrusted commits.
-fn plain_git(git: &Git, args: &[&str]) -> Command {
-    git.command(args)
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-}
-
-fn git_output(git: &Git, args: &[&str]) -> Result<String> {
-    Ok(plain_git(git, args).run_ok(Kind::Internal)?.stdout_text())
+/// Returns the number of commits after `base` up to `commit` that become patches.
+///
+/// # Errors
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when there are none, or too many to look at each.
+fn count_commits(git: &LimitedGit<'_>, base: &str, commit: &str) -> Result<usize> {
+    let range = format!("{base}..{commit}");
+    let count = |which: &str| -> Result<usize> {
+        let text = git.output(&["rev-list", "--count", which, &range, "--"], MAX_LOG_BYTES)?;
+        let text = String::from_utf8_lossy(&text);
+        let number = text.trim().parse();
+        number.map_err(|_| Error::internal("git did not count the commits"))
+    };
+    let (commits, merges) = (count("--no-merges")?, count("--merges")?);
+    if commits == 0 || commits > MAX_COMMITS {
+        return Err(Error::series(format!(
+            "the pull request has {commits} commits; 1 to {MAX_COMMITS} can be measured"
+        )));
+    }
+    if merges > MAX_COMMITS {
+        return Err(Error::series(format!(
+            "the pull request has {merges} merges; up to {MAX_COMMITS} can be measured"
+        )));
+    }
+    Ok(commits)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perfquilt_model::error::Kind;
     use perfquilt_patches::series::{Patch, SeriesFile};
 
     /// A message that quotes a diff of a file that its commit does not change.
     const QUOTES: &str = "README: say it\n\ndiff --git a/work.h b/work.h\n--- a/work.h\n+++ b/work.h\n\
                           @@ -1 +1 @@\n-#define ROUNDS 4\n+#define ROUNDS 1\n";
 
-    fn git(folder: &Path, args: &[&str]) {
+    fn git(folder: &Path, args: &[&str]) -> String {
         let identity = ["-c", "user.name=A B", "-c", "user.email=a@example.org"];
-        git_output(&Git::new(folder), &[&identity[..], args].concat()).unwrap();
+        let git = LimitedGit::new(Git::new(folder), &|| false);
+        let output = git
+            .output(&[&identity[..], args].concat(), 1 << 20)
+            .unwrap();
+        String::from_utf8(output).unwrap().trim().to_owned()
+    }
+
+    fn bare(folder: &Path) -> LimitedGit<'static> {
+        LimitedGit::new(Git::bare(folder), &|| false)
     }
 
     #[test]
@@ -298,13 +319,12 @@ mod tests {
         );
         git(root, &["clone", "--quiet", "--bare", ".", "bare.git"]);
         let store = root.join("bare.git");
-        let head = git_output(&Git::new(&store), &["rev-parse", "HEAD"]).unwrap();
-        let head = head.trim().to_owned();
-        let commits = Commits::find(&Git::new(&store), &store, "base", &head).unwrap();
+        let head = git(&store, &["rev-parse", "HEAD"]);
+        let commits = Commits::find(&bare(&store), &store, "base", &head).unwrap();
         let names: Vec<&str> = commits.names().collect();
         assert_eq!(names, ["0001-README-say-it.patch", "0002-nothing.patch"]);
         let patches = root.join("patches");
-        commits.write(&Git::new(&store), &patches).unwrap();
+        commits.write(&bare(&store), &patches).unwrap();
         // Loads the series with `more` in front of its first patch.
         let series = |more: &str| {
             let (file, _) = SeriesFile::parse(names.join("\n").as_bytes(), "series");
@@ -330,6 +350,47 @@ mod tests {
         assert_eq!(error.kind(), Kind::Series);
         assert!(
             error.to_string().contains("produces another work.h"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_number_of_commits_and_their_changes_have_limits() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        git(root, &["init", "--quiet", "--bare", "."]);
+        let store = Git::bare(root);
+        let commits = |count: usize| {
+            let commit = "commit refs/heads/many\ncommitter x <x@example.org> 0 +0000\ndata 1\nx\n";
+            let stream = format!("reset refs/heads/many\n{}", commit.repeat(count));
+            let import = ["fast-import", "--quiet", "--force"];
+            store.feed(&import, stream.as_bytes()).unwrap();
+            let base = format!("many~{}", count - 1);
+            let head = git(root, &["rev-parse", "many"]);
+            Commits::find(&bare(root), root, &base, &head).map(|found| found.commits.len())
+        };
+        assert_eq!(commits(MAX_COMMITS + 1).unwrap(), MAX_COMMITS);
+        let error = commits(MAX_COMMITS + 2).unwrap_err();
+        assert_eq!(error.kind(), Kind::Series);
+        assert!(error.to_string().contains("has 501 commits"), "{error}");
+        // A commit of more files than anybody can look at.
+        let mut below = store.feed(&["hash-object", "-w", "--stdin"], b"x").unwrap();
+        for level in 0..10 {
+            let kind = if level == 0 {
+                "100644 blob"
+            } else {
+                "040000 tree"
+            };
+            let entries = (0..10).map(|at| format!("{kind} {below}\t{at}\n"));
+            let entries: String = entries.collect();
+            below = store.feed(&["mktree"], entries.as_bytes()).unwrap();
+        }
+        let parent = git(root, &["rev-parse", "many"]);
+        let head = git(root, &["commit-tree", "-p", &parent, "-m", "x", &below]);
+        let error = Commits::find(&bare(root), root, &parent, &head).unwrap_err();
+        assert_eq!(error.kind(), Kind::Series);
+        assert!(
+            error.to_string().contains("more than 20000 files"),
             "{error}"
         );
     }

@@ -9,30 +9,37 @@ use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
 use super::fetch::MAX_SERIES_BYTES;
+use super::limited_git::LimitedGit;
 use super::paths::BotPaths;
 use super::{commits, untrusted};
 use perfquilt_config::RepositoryKind;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::PullRequest;
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 use perfquilt_patches::rebase::named_paths;
 use perfquilt_patches::series::{Patch, Series};
 use perfquilt_system::git::Git;
 
 /// The maximum number of files in a pull request's series and patches.
 const MAX_FILES: usize = 10_000;
+/// The maximum size of the list of these files, in bytes.
+const MAX_LIST_BYTES: usize = 16 << 20;
+/// The maximum size of an archive of these files, in bytes. It has the folders too.
+const MAX_ARCHIVE_BYTES: usize = 128 << 20;
 
 /// Creates the workspace `job` of the pull request's `commit`, with the state of `ws`.
 ///
 /// # Errors
 /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the commit has no series, the series is too
-/// large, or its commits cannot be converted to patches that reproduce them.
+/// large, or its commits cannot be converted to patches that reproduce them;
+/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) when `cancelled` returns true meanwhile.
 pub(super) fn create(
     paths: &BotPaths,
     ws: &Workspace,
     found: &PullRequest,
     commit: &str,
     job: &Path,
+    cancelled: &dyn Fn() -> bool,
 ) -> Result<Workspace> {
     let config = &ws.config;
     let files = config.series_of(None)?;
@@ -44,6 +51,7 @@ pub(super) fn create(
     };
     let mut theirs = vec![first(&files.file), first(&files.patches)];
     let git = Git::bare(&paths.repository());
+    let limited = LimitedGit::new(git.clone(), cancelled);
     if config.bot.kind == RepositoryKind::Fork {
         theirs.push(Some("bench-config".into()));
     }
@@ -61,7 +69,7 @@ pub(super) fn create(
     link_state(job, &ws.state())?;
     let commits = match config.bot.kind {
         RepositoryKind::Series => {
-            unpack(&git, commit, &[&files.file, &files.patches], job)?;
+            unpack(&limited, commit, &[&files.file, &files.patches], job)?;
             if !job.join(&files.file).is_file() {
                 return Err(Error::series(format!(
                     "the pull request has no file {}",
@@ -72,7 +80,8 @@ pub(super) fn create(
         }
         RepositoryKind::Fork => {
             let about = (found.number, commit);
-            Some(commits::write_series(paths, ws, &git, about, job)?)
+            let git = (&git, &limited);
+            Some(commits::write_series(paths, ws, git, about, job)?)
         }
     };
     let made = Workspace::open_with_cache(job, ws.cache().to_owned())?;
@@ -150,15 +159,16 @@ pub(super) fn outcome_dir(job: &Path) -> PathBuf {
 
 /// Writes the regular files of `commit` below `paths` to `folder`. Skips symbolic links, which could point
 /// anywhere.
-fn unpack(git: &Git, commit: &str, paths: &[&Path], folder: &Path) -> Result<()> {
+fn unpack(git: &LimitedGit<'_>, commit: &str, paths: &[&Path], folder: &Path) -> Result<()> {
     let mut words = Vec::new();
     let mut sizes: Vec<u64> = Vec::new();
     for path in paths {
         let word = path.display().to_string();
-        let listed = git.ok(&["ls-tree", "-r", "-l", "-z", commit, "--", &word])?;
+        let list = ["ls-tree", "-r", "-l", "-z", commit, "--", &word];
+        let listed = git.output(&list, MAX_LIST_BYTES)?;
         let before = sizes.len();
         sizes.extend(
-            listed
+            String::from_utf8_lossy(&listed)
                 .split('\0')
                 .filter_map(|line| line.split_whitespace().nth(3)?.parse::<u64>().ok()),
         );
@@ -178,8 +188,8 @@ fn unpack(git: &Git, commit: &str, paths: &[&Path], folder: &Path) -> Result<()>
     }
     let mut archive = vec!["archive", "--format=tar", commit, "--"];
     archive.extend(words.iter().map(String::as_str));
-    let packed = git.command(&archive).run_ok(Kind::Internal)?;
-    let mut tar = tar::Archive::new(&packed.stdout[..]);
+    let packed = git.output(&archive, MAX_ARCHIVE_BYTES)?;
+    let mut tar = tar::Archive::new(&packed[..]);
     let broken =
         |error: std::io::Error| Error::internal(format!("git's archive cannot be read: {error}"));
     for entry in tar.entries().map_err(broken)? {
@@ -207,6 +217,7 @@ fn unpack(git: &Git, commit: &str, paths: &[&Path], folder: &Path) -> Result<()>
 mod tests {
     use super::super::fetch::tests::repository_with_series;
     use super::*;
+    use perfquilt_model::error::Kind;
     use perfquilt_patches::series::SeriesEntry;
 
     #[test]
@@ -215,11 +226,60 @@ mod tests {
         let from = repository_with_series(root.path(), "from");
         let to = root.path().join("to");
         let paths = [Path::new("series"), Path::new("patches")];
-        unpack(&Git::new(&from), "HEAD", &paths, &to).unwrap();
+        let git = LimitedGit::new(Git::new(&from), &|| false);
+        unpack(&git, "HEAD", &paths, &to).unwrap();
         let series = std::fs::read_to_string(to.join("series")).unwrap();
         assert_eq!(series, "# nothing\n");
         // The caller reports a missing series.
-        unpack(&Git::new(&from), "HEAD", &paths[1..], &to).unwrap();
+        unpack(&git, "HEAD", &paths[1..], &to).unwrap();
+    }
+
+    #[test]
+    fn a_tree_that_lists_itself_many_times_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let from = repository_with_series(root.path(), "from");
+        let git = Git::new(&from);
+        // Ten levels of ten references each: ten billion files.
+        let mut below = git.feed(&["hash-object", "-w", "--stdin"], b"x").unwrap();
+        for level in 0..10 {
+            let kind = if level == 0 {
+                "100644 blob"
+            } else {
+                "040000 tree"
+            };
+            let entries = (0..10).map(|at| format!("{kind} {below}\t{at}\n"));
+            let entries: String = entries.collect();
+            below = git.feed(&["mktree"], entries.as_bytes()).unwrap();
+        }
+        let tree = git
+            .feed(
+                &["mktree"],
+                format!("040000 tree {below}\tpatches\n").as_bytes(),
+            )
+            .unwrap();
+        let paths = [Path::new("patches")];
+        let limited = LimitedGit::new(git.clone(), &|| false);
+        let to = root.path().join("to");
+        let error = unpack(&limited, &tree, &paths, &to).unwrap_err();
+        assert_eq!(error.kind(), Kind::Series);
+        assert!(
+            error.to_string().contains("too large to be read"),
+            "{error}"
+        );
+        // Without files there is nothing to print, and only time passes.
+        let empty = git.feed(&["mktree"], b"").unwrap();
+        let mut below = empty;
+        for _ in 0..12 {
+            let entries: String = (0..12)
+                .map(|at| format!("040000 tree {below}\t{at}\n"))
+                .collect();
+            below = git.feed(&["mktree"], entries.as_bytes()).unwrap();
+        }
+        let tree = format!("040000 tree {below}\tpatches\n");
+        let tree = git.feed(&["mktree"], tree.as_bytes()).unwrap();
+        let limited = LimitedGit::new(git, &|| true);
+        let error = unpack(&limited, &tree, &paths, &to).unwrap_err();
+        assert_eq!(error.kind(), Kind::Interrupted);
     }
 
     #[test]

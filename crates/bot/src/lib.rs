@@ -30,6 +30,7 @@ mod connections;
 mod fetch;
 mod job;
 mod job_workspace;
+mod limited_git;
 mod metrics;
 mod page;
 mod paths;

@@ -82,10 +82,11 @@ impl BotThread<'_> {
         }
         self.queue.takes(job.id, &head)?;
         let folder = paths.job(job.id);
-        let made = job_workspace::create(&paths, ws, found, &head, &folder)
+        let made = job_workspace::create(&paths, ws, found, &head, &folder, &cancelled)
             .and_then(|theirs| Ok((Series::load_for_job(&theirs)?, theirs)));
         // A series that the bot cannot read is not run: nobody could say whether it needs an approval.
         let (series, theirs) = match made {
+            Err(_) if cancelled() => return Ok(Preparation::Cancelled),
             Err(error) if error.kind() == Kind::Series => {
                 return Ok(Preparation::NoSeries { head, error });
             }

@@ -12,7 +12,7 @@ use git2::{Oid, Repository, Sort};
 use crate::rebase::three_way::{FileMergeResult, Trees, merge_files};
 use crate::series::path::shown;
 use crate::series::{Person, Timestamp};
-use crate::stack::format::changed_paths;
+use crate::stack::format::{ChangeBudget, ChangeLimit, changed_paths, changed_paths_within};
 use crate::stack::history;
 use crate::stack::oid;
 use crate::stack::trial::{TreeFile, TrialTree};
@@ -20,8 +20,6 @@ use crate::upstream::{Objects, store_error};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::check_interrupted;
 
-/// Maximum number of commits in a range.
-const MAX_COMMITS: usize = 20_000;
 /// Number of digits of a commit's id in messages.
 const SHORT: usize = 12;
 
@@ -95,12 +93,38 @@ pub struct LinearHistory {
     pub merges: usize,
 }
 
+/// Limits of a linear list.
+pub struct HistoryLimits<'a> {
+    /// Maximum number of commits, merges included.
+    pub commits: usize,
+    /// Maximum of all changes together; `None` for no limit.
+    pub changes: Option<ChangeLimit>,
+    /// Returns true to stop.
+    pub cancelled: &'a dyn Fn() -> bool,
+}
+
+impl Default for HistoryLimits<'_> {
+    fn default() -> Self {
+        HistoryLimits {
+            commits: 20_000,
+            changes: None,
+            cancelled: &|| false,
+        }
+    }
+}
+
 /// Lists the commits after `base` up to `tip` as a linear list of changes, whose last tree is that of `tip`.
 ///
 /// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when `base` is not an ancestor of `tip`, or there are too many
-/// commits, or a submodule changes; [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
-pub fn linear_history(store: &Objects, base: &str, tip: &str) -> Result<LinearHistory> {
+/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when `base` is not an ancestor of `tip`, or the commits exceed
+/// the limits, or a submodule changes; [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is
+/// damaged; [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) when it is cancelled.
+pub fn linear_history(
+    store: &Objects,
+    base: &str,
+    tip: &str,
+    limits: &HistoryLimits<'_>,
+) -> Result<LinearHistory> {
     let repository = store.repository();
     let (base, tip) = (oid(base)?, oid(tip)?);
     if !contains(repository, tip, base)? {
@@ -118,9 +142,11 @@ pub fn linear_history(store: &Objects, base: &str, tip: &str) -> Result<LinearHi
     let mut range = HashSet::new();
     for id in walk {
         range.insert(id.map_err(store_error)?);
-        if range.len() > MAX_COMMITS {
-            return Err(Error::series(format!("more than {MAX_COMMITS} commits"))
-                .hint("name a later commit as the range's begin"));
+        if range.len() > limits.commits {
+            return Err(
+                Error::series(format!("more than {} commits", limits.commits))
+                    .hint("name a later commit as the range's begin"),
+            );
         }
     }
     let base_tree = store.tree_of(base)?.to_string();
@@ -133,9 +159,13 @@ pub fn linear_history(store: &Objects, base: &str, tip: &str) -> Result<LinearHi
         after: TrialTree::new(store, &base_tree)?,
         changes: Vec::new(),
         merges: 0,
+        budget: limits.changes.map(ChangeBudget::new),
     };
     for step in ordered(repository, &range, tip)? {
         check_interrupted()?;
+        if (limits.cancelled)() {
+            return Err(Error::interrupted());
+        }
         picker.take(&step)?;
     }
     picker.finish(&base_tree, &store.tree_of(tip)?.to_string())
@@ -215,10 +245,15 @@ struct Picker<'a> {
     after: TrialTree<'a>,
     changes: Vec<Change>,
     merges: usize,
+    /// What further changes may take.
+    budget: Option<ChangeBudget>,
 }
 
 impl Picker<'_> {
     fn take(&mut self, step: &Step) -> Result<()> {
+        if let Some(budget) = &mut self.budget {
+            budget.take(0, self.store.size(step.id)?)?;
+        }
         let repository = self.store.repository();
         let commit = repository.find_commit(step.id).map_err(store_error)?;
         let tree = commit.tree_id().to_string();
@@ -238,7 +273,7 @@ impl Picker<'_> {
             )));
         };
         let before = self.store.tree_of(parent)?.to_string();
-        let paths = changed_paths(self.store, &before, &tree)?;
+        let paths = changed_paths_within(self.store, &before, &tree, self.budget.as_mut())?;
         let mut change = Change {
             id: step.id,
             place,
@@ -286,7 +321,7 @@ impl Picker<'_> {
 
     /// Makes the picked tree that of a merge: files that differ become part of the last change that touches them.
     fn settle(&mut self, step: &Step, title: &str, tree: &str) -> Result<()> {
-        let paths = changed_paths(self.store, &self.tree, tree)?;
+        let paths = changed_paths_within(self.store, &self.tree, tree, self.budget.as_mut())?;
         if paths.is_empty() {
             return Ok(());
         }

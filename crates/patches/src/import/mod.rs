@@ -25,7 +25,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
-pub use linear::{LinearCommit, LinearHistory, MergeResolution, linear_history};
+pub use linear::{HistoryLimits, LinearCommit, LinearHistory, MergeResolution, linear_history};
 
 /// Maximum size of a source file and of all patches together, as they are and decompressed, in bytes.
 const MAX_BYTES: u64 = 512 << 20;

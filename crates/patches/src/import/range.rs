@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::linear::{LinearCommit, linear_history};
+use super::linear::{HistoryLimits, LinearCommit, linear_history};
 use super::{MAX_BYTES, Source, SourcePatch};
 use crate::series::message::{Message, new_header};
 use crate::series::write::name_for;
@@ -38,7 +38,7 @@ pub(super) fn read(
     let base = fetch(ws, objects, source, from, "refs/imported/base")?;
     let tip = fetch(ws, objects, source, to, "refs/imported/tip")?;
     step.finish("");
-    let history = linear_history(objects, &base, &tip)?;
+    let history = linear_history(objects, &base, &tip, &HistoryLimits::default())?;
     let mut found = Source {
         kind: match history.merges {
             0 => format!("{range} of {source}"),

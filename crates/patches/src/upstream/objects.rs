@@ -128,6 +128,19 @@ impl Objects {
         Ok(object.data().to_vec())
     }
 
+    /// Returns the size of an object in bytes, without reading its content.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is missing or damaged.
+    pub(crate) fn size(&self, oid: Oid) -> Result<u64> {
+        if oid == empty_tree() {
+            return Ok(0);
+        }
+        let header = self.database()?.read_header(oid);
+        let (size, _) = header.map_err(|e| self.damaged(oid, &e))?;
+        Ok(size as u64)
+    }
+
     /// Returns the entries of a tree object, in git's order.
     ///
     /// # Errors

@@ -237,10 +237,13 @@ impl Child {
         mut self,
         started: Instant,
         limit: Duration,
+        output_limit: usize,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<Output> {
-        let stdout = self.take_stdout().map(StreamReader::of);
-        let stderr = self.take_stderr().map(StreamReader::of);
+        let stdout = self.take_stdout();
+        let stdout = stdout.map(|stream| StreamReader::of(stream, output_limit));
+        let stderr = self.take_stderr();
+        let stderr = stderr.map(|stream| StreamReader::of(stream, output_limit));
         let waited = self.wait_cancellable(limit, cancelled);
         if !matches!(waited, Ok(Some(_))) {
             // Gives the process time to remove its lock files; its exit status no longer matters.
@@ -257,11 +260,18 @@ impl Child {
         let until = Instant::now() + OUTPUT_GRACE;
         let all =
             |reading: Option<StreamReader>| reading.map_or_else(Vec::new, |it| it.until(until));
+        let (stdout, stderr) = (all(stdout), all(stderr));
+        if stdout.len() > output_limit || stderr.len() > output_limit {
+            return Err(Error::bench(format!(
+                "`{}` wrote more than {output_limit} bytes",
+                self.shown
+            )));
+        }
         Ok(Output {
             code: status.code(),
             signal: status.signal(),
-            stdout: all(stdout),
-            stderr: all(stderr),
+            stdout,
+            stderr,
             elapsed,
         })
     }
@@ -273,7 +283,7 @@ impl Drop for Child {
     }
 }
 
-/// A stream that a thread reads to its end.
+/// A stream that a thread reads to its end or to its limit.
 struct StreamReader {
     bytes: Arc<Mutex<Vec<u8>>>,
     /// The channel closes at the stream's end; nothing is sent.
@@ -281,7 +291,8 @@ struct StreamReader {
 }
 
 impl StreamReader {
-    fn of(mut stream: impl Read + Send + 'static) -> Self {
+    /// Reads `stream`, and closes it once it has given more than `limit` bytes, which ends the process that writes it.
+    fn of(mut stream: impl Read + Send + 'static, limit: usize) -> Self {
         let bytes: Arc<Mutex<Vec<u8>>> = Arc::default();
         let (sender, end) = mpsc::channel();
         let wanted = Arc::downgrade(&bytes);
@@ -301,6 +312,9 @@ impl StreamReader {
                 };
                 if let Ok(mut bytes) = bytes.lock() {
                     bytes.extend_from_slice(&part[..length]);
+                    if bytes.len() > limit {
+                        return;
+                    }
                 }
             }
         });

@@ -99,6 +99,7 @@ pub struct Command {
     uninterruptible: bool,
     ordinary_user: bool,
     foreground: bool,
+    output_limit: usize,
 }
 
 /// The user `nobody`, as which [`Command::ordinary_user`] runs: `getpwuid` knows it on nearly every system.
@@ -259,6 +260,7 @@ impl Command {
             uninterruptible: false,
             ordinary_user: false,
             foreground: false,
+            output_limit: usize::MAX,
         }
     }
 
@@ -358,6 +360,13 @@ impl Command {
     #[must_use]
     pub fn holding(mut self, file: &Arc<File>) -> Self {
         self.open_file = Some(Arc::clone(file));
+        self
+    }
+
+    /// Limits each stream that [`Command::run`] captures to `most` bytes: a process that writes more is an error.
+    #[must_use]
+    pub fn output_limit(mut self, most: usize) -> Self {
+        self.output_limit = most;
         self
     }
 
@@ -528,7 +537,8 @@ impl Command {
     ///
     /// # Errors
     /// Those of [`Command::spawn`]; [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) when a
-    /// signal asks this program to stop. A failing exit code is not an error.
+    /// signal asks this program to stop; [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when it writes more than
+    /// its limit ([`Command::output_limit`]). A failing exit code is not an error.
     pub fn run(&self) -> Result<Output> {
         self.run_within(Duration::MAX)
     }
@@ -554,7 +564,7 @@ impl Command {
         command.stdout = Sink::Pipe;
         command.stderr = Sink::Pipe;
         let child = command.spawn()?;
-        child.finish(started, limit, cancelled)
+        child.finish(started, limit, self.output_limit, cancelled)
     }
 
     /// Runs the command; any exit code but 0 is an error of `kind` with the last lines of output.

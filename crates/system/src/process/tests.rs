@@ -136,6 +136,22 @@ fn time_limit_ends_the_whole_group() {
 }
 
 #[test]
+fn a_process_that_writes_too_much_is_ended() {
+    let endless = "while :; do echo 0123456789; done";
+    for script in [endless.to_owned(), format!("({endless}) >&2")] {
+        let command = Command::new("sh").args(["-c", &script]);
+        let error = command.output_limit(100_000).run().unwrap_err();
+        assert_eq!(error.kind(), Kind::Bench);
+        assert!(
+            error.to_string().ends_with("wrote more than 100000 bytes"),
+            "{error}"
+        );
+    }
+    let command = Command::new("printf").arg("four").output_limit(4);
+    assert_eq!(command.run().unwrap().stdout, b"four");
+}
+
+#[test]
 fn a_process_over_its_limit_can_remove_its_locks() {
     let folder = tempfile::tempdir().unwrap();
     let script = "trap 'rm lock; exit' TERM; touch lock; sleep 60 & wait";

@@ -13,9 +13,10 @@ use std::collections::BTreeSet;
 use git2::{ObjectType, Oid};
 
 use super::oid;
+use crate::series::path::{MAX_DEPTH, shown};
 use crate::upstream::Objects;
 use crate::upstream::objects::{MODE_COMMIT, MODE_TREE, TreeEntry};
-use perfquilt_model::error::Result;
+use perfquilt_model::error::{Error, Result};
 
 /// One side of a changed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +41,7 @@ struct FilePair {
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an object is missing or damaged.
 pub fn diff(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Vec<u8>> {
-    let mut pairs = Vec::new();
-    let (old, new) = (oid(old_tree)?, oid(new_tree)?);
-    compare(store, Some(old), Some(new), &mut Vec::new(), &mut pairs)?;
+    let mut pairs = compare(store, old_tree, new_tree, None)?;
     // Trees sort folders as if they ended in a slash, so sorting by path gives the order of the trees.
     pairs.sort_by(|a, b| a.new_path.cmp(&b.new_path));
     let mut contents = ContentReader::new(store);
@@ -59,78 +58,182 @@ pub fn diff(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Vec<u8>> 
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an object is missing or damaged.
 pub fn changed_paths(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Vec<Vec<u8>>> {
-    let mut pairs = Vec::new();
-    let (old, new) = (oid(old_tree)?, oid(new_tree)?);
-    compare(store, Some(old), Some(new), &mut Vec::new(), &mut pairs)?;
+    changed_paths_within(store, old_tree, new_tree, None)
+}
+
+/// Returns the sorted paths that differ between two trees, and takes them from `budget`.
+///
+/// # Errors
+/// Those of [`changed_paths`], and [`Kind::Series`](perfquilt_model::error::Kind::Series) when they are more than the
+/// budget.
+pub(crate) fn changed_paths_within(
+    store: &Objects,
+    old_tree: &str,
+    new_tree: &str,
+    budget: Option<&mut ChangeBudget>,
+) -> Result<Vec<Vec<u8>>> {
+    let pairs = compare(store, old_tree, new_tree, budget)?;
     let paths: BTreeSet<Vec<u8>> = pairs.into_iter().map(|pair| pair.new_path).collect();
     Ok(paths.into_iter().collect())
 }
 
+/// Maximum changes of commits by strangers: a tree of a few kilobytes can list more files than any machine can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChangeLimit {
+    /// Number of differing files.
+    pub files: usize,
+    /// Bytes of the folders that are compared, and of both sides of differing files.
+    pub bytes: u64,
+}
+
+/// What is left of a [`ChangeLimit`] for further comparisons.
+#[derive(Debug, Clone)]
+pub struct ChangeBudget {
+    limit: ChangeLimit,
+    left: ChangeLimit,
+}
+
+impl ChangeBudget {
+    /// Starts with the whole limit.
+    pub fn new(limit: ChangeLimit) -> Self {
+        ChangeBudget { limit, left: limit }
+    }
+
+    /// Takes `files` and `bytes` away.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when less is left.
+    pub fn take(&mut self, files: usize, bytes: u64) -> Result<()> {
+        let files = self.left.files.checked_sub(files);
+        let Some((files, bytes)) = files.zip(self.left.bytes.checked_sub(bytes)) else {
+            return Err(Error::series(format!(
+                "the commits change more than {} files, or {} MiB of files and folders",
+                self.limit.files,
+                self.limit.bytes >> 20
+            )));
+        };
+        self.left = ChangeLimit { files, bytes };
+        Ok(())
+    }
+}
+
+/// Returns the files that differ between two trees.
 fn compare(
     store: &Objects,
-    old: Option<Oid>,
-    new: Option<Oid>,
-    prefix: &mut Vec<u8>,
-    pairs: &mut Vec<FilePair>,
-) -> Result<()> {
-    if old == new {
-        return Ok(());
-    }
-    let read = |tree: Option<Oid>| match tree {
-        Some(tree) => store.read_tree(tree),
-        None => Ok(Vec::new()),
+    old_tree: &str,
+    new_tree: &str,
+    budget: Option<&mut ChangeBudget>,
+) -> Result<Vec<FilePair>> {
+    let mut comparison = Comparison {
+        store,
+        prefix: Vec::new(),
+        depth: 0,
+        pairs: Vec::new(),
+        budget,
     };
-    let mut old = read(old)?;
-    let mut new = read(new)?;
-    old.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    new.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    let (mut old, mut new) = (old.into_iter().peekable(), new.into_iter().peekable());
-    loop {
-        let (one, two) = match (old.peek(), new.peek()) {
-            (None, None) => return Ok(()),
-            (Some(_), None) => (old.next(), None),
-            (None, Some(_)) => (None, new.next()),
-            (Some(a), Some(b)) => match a.name.cmp(&b.name) {
-                std::cmp::Ordering::Less => (old.next(), None),
-                std::cmp::Ordering::Greater => (None, new.next()),
-                std::cmp::Ordering::Equal => (old.next(), new.next()),
-            },
-        };
-        let Some(name) = one.as_ref().or(two.as_ref()).map(|entry| &entry.name) else {
+    comparison.folders(Some(oid(old_tree)?), Some(oid(new_tree)?))?;
+    Ok(comparison.pairs)
+}
+
+/// A comparison of two trees.
+struct Comparison<'a, 'b> {
+    store: &'a Objects,
+    /// The path of the folders that are compared.
+    prefix: Vec<u8>,
+    /// The number of its components.
+    depth: usize,
+    pairs: Vec<FilePair>,
+    budget: Option<&'b mut ChangeBudget>,
+}
+
+impl Comparison<'_, '_> {
+    /// Compares two folders with everything in them.
+    fn folders(&mut self, old: Option<Oid>, new: Option<Oid>) -> Result<()> {
+        if old == new {
             return Ok(());
-        };
-        let length = prefix.len();
-        if !prefix.is_empty() {
-            prefix.push(b'/');
         }
-        prefix.extend_from_slice(name);
-        let folder = |entry: &Option<TreeEntry>| {
+        if self.depth >= MAX_DEPTH {
+            let what = format!("path {}: too many folders", shown(&self.prefix));
+            return Err(Error::series(what));
+        }
+        let mut old = self.read(old)?.into_iter().peekable();
+        let mut new = self.read(new)?.into_iter().peekable();
+        loop {
+            let (one, two) = match (old.peek(), new.peek()) {
+                (None, None) => return Ok(()),
+                (Some(_), None) => (old.next(), None),
+                (None, Some(_)) => (None, new.next()),
+                (Some(a), Some(b)) => match a.name.cmp(&b.name) {
+                    std::cmp::Ordering::Less => (old.next(), None),
+                    std::cmp::Ordering::Greater => (None, new.next()),
+                    std::cmp::Ordering::Equal => (old.next(), new.next()),
+                },
+            };
+            let Some(name) = one.as_ref().or(two.as_ref()).map(|entry| &entry.name) else {
+                return Ok(());
+            };
+            let length = self.prefix.len();
+            if !self.prefix.is_empty() {
+                self.prefix.push(b'/');
+            }
+            self.prefix.extend_from_slice(name);
+            self.depth += 1;
+            self.entries(one.as_ref(), two.as_ref())?;
+            self.depth -= 1;
+            self.prefix.truncate(length);
+        }
+    }
+
+    /// Compares two entries of the same name.
+    fn entries(&mut self, old: Option<&TreeEntry>, new: Option<&TreeEntry>) -> Result<()> {
+        let folder = |entry: Option<&TreeEntry>| {
             entry
-                .as_ref()
                 .filter(|entry| entry.mode == MODE_TREE)
                 .map(|entry| entry.oid)
         };
-        let file = |entry: &Option<TreeEntry>| {
+        let file = |entry: Option<&TreeEntry>| {
             entry
-                .as_ref()
                 .filter(|entry| entry.mode != MODE_TREE)
                 .map(|entry| FileSide {
                     mode: entry.mode,
                     oid: entry.oid,
                 })
         };
-        compare(store, folder(&one), folder(&two), prefix, pairs)?;
-        let (one, two) = (file(&one), file(&two));
-        if one != two {
-            pairs.push(FilePair {
-                old_path: prefix.clone(),
-                new_path: prefix.clone(),
-                old: one,
-                new: two,
-                score: None,
-            });
+        self.folders(folder(old), folder(new))?;
+        let (old, new) = (file(old), file(new));
+        if old == new {
+            return Ok(());
         }
-        prefix.truncate(length);
+        if let Some(budget) = self.budget.as_deref_mut() {
+            let mut bytes = 0;
+            for side in [old, new].into_iter().flatten() {
+                if side.mode != MODE_COMMIT {
+                    bytes += self.store.size(side.oid)?;
+                }
+            }
+            budget.take(1, bytes)?;
+        }
+        self.pairs.push(FilePair {
+            old_path: self.prefix.clone(),
+            new_path: self.prefix.clone(),
+            old,
+            new,
+            score: None,
+        });
+        Ok(())
+    }
+
+    /// Returns the entries of a folder, sorted by name.
+    fn read(&mut self, folder: Option<Oid>) -> Result<Vec<TreeEntry>> {
+        let Some(folder) = folder else {
+            return Ok(Vec::new());
+        };
+        if let Some(budget) = self.budget.as_deref_mut() {
+            budget.take(0, self.store.size(folder)?)?;
+        }
+        let mut entries = self.store.read_tree(folder)?;
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
     }
 }
 
@@ -167,12 +270,74 @@ pub fn changed_submodule(
     old_tree: &str,
     new_tree: &str,
 ) -> Result<Option<String>> {
-    let mut pairs = Vec::new();
-    let (old, new) = (oid(old_tree)?, oid(new_tree)?);
-    compare(store, Some(old), Some(new), &mut Vec::new(), &mut pairs)?;
+    let pairs = compare(store, old_tree, new_tree, None)?;
     let submodule = |side: Option<FileSide>| side.is_some_and(|side| side.mode == MODE_COMMIT);
     Ok(pairs
         .into_iter()
         .find(|pair| submodule(pair.old) || submodule(pair.new))
-        .map(|pair| crate::series::path::shown(&pair.new_path)))
+        .map(|pair| shown(&pair.new_path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::objects::{MODE_FILE, empty_tree, serialise_tree};
+
+    fn store() -> (tempfile::TempDir, Objects) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Objects::open_or_create(&folder.path().join("objects.git")).unwrap();
+        (folder, store)
+    }
+
+    /// Writes a tree of `depth` levels, each with `width` references to the one below, and a file in the lowest one.
+    fn nested(store: &Objects, depth: usize, width: usize) -> String {
+        let database = store.database().unwrap();
+        let mut below = (MODE_FILE, database.write(ObjectType::Blob, b"x").unwrap());
+        for _ in 0..depth {
+            let mut entries: Vec<TreeEntry> = (0..width)
+                .map(|at| TreeEntry {
+                    name: format!("{at}").into_bytes(),
+                    mode: below.0,
+                    oid: below.1,
+                })
+                .collect();
+            let tree = serialise_tree(&mut entries);
+            below = (MODE_TREE, database.write(ObjectType::Tree, &tree).unwrap());
+        }
+        below.1.to_string()
+    }
+
+    #[test]
+    fn a_tree_that_lists_itself_many_times_uses_up_its_budget() {
+        let (_folder, store) = store();
+        let empty = empty_tree().to_string();
+        let within = |tree: &str, files: usize, bytes: u64| {
+            let mut budget = ChangeBudget::new(ChangeLimit { files, bytes });
+            changed_paths_within(&store, &empty, tree, Some(&mut budget)).map(|paths| paths.len())
+        };
+        // Ten folders of ten files: 110 entries of 29 or 28 bytes, and one byte a file.
+        let small = nested(&store, 2, 10);
+        assert_eq!(within(&small, 100, 4000).unwrap(), 100);
+        assert!(within(&small, 99, 4000).is_err());
+        assert!(within(&small, 100, 3000).is_err());
+        // Ten billion files.
+        let bomb = nested(&store, 10, 10);
+        for (files, bytes) in [(1000, u64::MAX), (usize::MAX, 1 << 20)] {
+            let error = within(&bomb, files, bytes).unwrap_err();
+            assert!(
+                error.to_string().contains("the commits change more than"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_depth_of_trees_has_a_limit() {
+        let (_folder, store) = store();
+        let empty = empty_tree().to_string();
+        let found = changed_paths(&store, &empty, &nested(&store, MAX_DEPTH, 1)).unwrap();
+        assert_eq!(found.len(), 1);
+        let error = changed_paths(&store, &empty, &nested(&store, MAX_DEPTH + 1, 1)).unwrap_err();
+        assert!(error.to_string().ends_with("too many folders"), "{error}");
+    }
 }
