@@ -64,7 +64,7 @@ fn a_comment_is_carried_out() {
     // The last result stays when somebody asks something else.
     bot.comment(&world, "alice", "COLLABORATOR", "@perfquilt help");
     eventually("no help", || {
-        world.github.ours(7)[0].contains("`@perfquilt run [PRESET|PATCH NUMBER]`")
+        world.github.ours(7)[0].contains("`@perfquilt run [PRESET|PATCH-NUMBER]`")
     });
     assert!(world.github.ours(7)[0].contains("## ✅ The series is "));
     // And when it is mistyped.
