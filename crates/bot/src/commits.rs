@@ -280,6 +280,7 @@ fn count_commits(git: &LimitedGit<'_>, base: &str, commit: &str) -> Result<usize
 
 #[cfg(test)]
 mod tests {
+    use super::super::limited_git::testing::tree_bomb;
     use super::*;
     use perfquilt_model::error::Kind;
     use perfquilt_patches::series::{Patch, SeriesFile};
@@ -374,17 +375,7 @@ mod tests {
         assert_eq!(error.kind(), Kind::Series);
         assert!(error.to_string().contains("has 501 commits"), "{error}");
         // A commit of more files than anybody can look at.
-        let mut below = store.feed(&["hash-object", "-w", "--stdin"], b"x").unwrap();
-        for level in 0..10 {
-            let kind = if level == 0 {
-                "100644 blob"
-            } else {
-                "040000 tree"
-            };
-            let entries = (0..10).map(|at| format!("{kind} {below}\t{at}\n"));
-            let entries: String = entries.collect();
-            below = store.feed(&["mktree"], entries.as_bytes()).unwrap();
-        }
+        let below = tree_bomb(&store);
         let parent = git(root, &["rev-parse", "many"]);
         let head = git(root, &["commit-tree", "-p", &parent, "-m", "x", &below]);
         let error = Commits::find(&bare(root), root, &parent, &head).unwrap_err();

@@ -216,6 +216,7 @@ fn unpack(git: &LimitedGit<'_>, commit: &str, paths: &[&Path], folder: &Path) ->
 #[cfg(test)]
 mod tests {
     use super::super::fetch::tests::repository_with_series;
+    use super::super::limited_git::testing::tree_bomb;
     use super::*;
     use perfquilt_model::error::Kind;
     use perfquilt_patches::series::SeriesEntry;
@@ -239,18 +240,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let from = repository_with_series(root.path(), "from");
         let git = Git::new(&from);
-        // Ten levels of ten references each: ten billion files.
-        let mut below = git.feed(&["hash-object", "-w", "--stdin"], b"x").unwrap();
-        for level in 0..10 {
-            let kind = if level == 0 {
-                "100644 blob"
-            } else {
-                "040000 tree"
-            };
-            let entries = (0..10).map(|at| format!("{kind} {below}\t{at}\n"));
-            let entries: String = entries.collect();
-            below = git.feed(&["mktree"], entries.as_bytes()).unwrap();
-        }
+        let below = tree_bomb(&git);
         let tree = git
             .feed(
                 &["mktree"],
