@@ -18,8 +18,8 @@ use perfquilt_patches::import::{ImportRequest, Imported, import};
   perfquilt import ../patches                           a folder of patches, or
                                                         one folder per release
 
-perfquilt writes nothing unless the patches apply to the release and reproduce the
-source's files, where it has them.")]
+perfquilt writes nothing unless the patches apply to the release and, where the
+source has the resulting files, reproduce them.")]
 pub struct Arguments {
     /// Git repository, mailbox, folder of patches, or tree with a series
     source: String,
