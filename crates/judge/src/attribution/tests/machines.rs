@@ -199,18 +199,23 @@ fn a_control_that_hardly_differs_excludes_no_machine() {
     assert_eq!((excluded(1e-4), excluded(1e-3)), (0, 1));
 }
 
+/// Blocks that go on until intervals are as narrow as `resolution`.
+fn until(resolution: f64) -> Supplement {
+    Supplement {
+        planned: vec![PlannedBlocks {
+            min_blocks: Some(8),
+            resolution: Some(resolution),
+            ..PlannedBlocks::fixed("w", Meter::Time, 10_000)
+        }],
+        ..Supplement::default()
+    }
+}
+
 #[test]
 fn a_machine_that_is_left_out_does_not_decide_whether_measuring_has_ended() {
     let mut random = StdRng::seed_from_u64(13);
     let stopping = |observations: &[Observation], resolution: f64| {
-        let supplement = Supplement {
-            planned: vec![PlannedBlocks {
-                min_blocks: Some(8),
-                resolution: Some(resolution),
-                ..PlannedBlocks::fixed("w", Meter::Time, 10_000)
-            }],
-            ..Supplement::default()
-        };
+        let supplement = until(resolution);
         let header = header(1);
         let mut collector = Collector::new(&header, &supplement).unwrap();
         for observation in observations {
@@ -305,14 +310,7 @@ fn a_report_says_which_machines_its_intervals_hold_for() {
 fn blocks_are_forecast_on_the_same_machines() {
     let mut random = StdRng::seed_from_u64(22);
     let mut stopping = |tau, resolution| {
-        let supplement = Supplement {
-            planned: vec![PlannedBlocks {
-                min_blocks: Some(8),
-                resolution: Some(resolution),
-                ..PlannedBlocks::fixed("w", Meter::Time, 10_000)
-            }],
-            ..Supplement::default()
-        };
+        let supplement = until(resolution);
         let observations = observations(&mut random, 8, tau, true);
         let result = attribute_with(&header(1), &observations, &supplement, &margin).unwrap();
         result.stopping.unwrap()
