@@ -8,10 +8,10 @@
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
+use super::commits;
 use super::fetch::MAX_SERIES_BYTES;
 use super::limited_git::LimitedGit;
 use super::paths::BotPaths;
-use super::{commits, untrusted};
 use perfquilt_config::RepositoryKind;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::PullRequest;
@@ -19,6 +19,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_patches::rebase::named_paths;
 use perfquilt_patches::series::{Patch, Series};
 use perfquilt_system::git::Git;
+use perfquilt_system::remove::remove_tree;
 
 /// The maximum number of files in a pull request's series and patches.
 const MAX_FILES: usize = 10_000;
@@ -94,7 +95,7 @@ pub(super) fn create(
 
 /// Replaces the folder `path` by an empty one.
 pub(super) fn recreate(path: &Path) -> Result<()> {
-    untrusted::remove_tree(path)?;
+    remove_tree(path)?;
     std::fs::create_dir_all(path).map_err(|e| Error::io("make", path, &e))
 }
 

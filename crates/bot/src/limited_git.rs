@@ -42,12 +42,7 @@ impl<'a> LimitedGit<'a> {
     pub(super) fn output(&self, args: &[&str], most: usize) -> Result<Vec<u8>> {
         let command = self.command(args, most);
         let output = self.finish(&command)?;
-        if output.success() {
-            return Ok(output.stdout);
-        }
-        Err(Error::internal(format!("git {}", output.describe_exit()))
-            .details(output.tail(15))
-            .hint(format!("the command was: {}", command.shown())))
+        Ok(command.require_success(output, Kind::Internal)?.stdout)
     }
 
     fn command(&self, args: &[&str], most: usize) -> Command {

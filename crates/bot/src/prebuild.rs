@@ -20,6 +20,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_store::queue::{Job, JobState};
 use perfquilt_system::process;
+use perfquilt_system::remove::remove_tree;
 
 /// The number of jobs at the front of the queue that are built ahead. Beside the running job's, the state of more
 /// untrusted pull requests is not kept.
@@ -134,7 +135,7 @@ impl BotThread<'_> {
         }
         let done = self.build(job, &command, isolation, &cancelled);
         // The job makes its workspace itself when its turn comes, which may be never.
-        untrusted::remove_tree(&BotPaths::new(&bot.workspace).job(job.id))?;
+        remove_tree(&BotPaths::new(&bot.workspace).job(job.id))?;
         done
     }
 

@@ -12,7 +12,7 @@ use perfquilt_machine::server::copy_tree;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_patches::upstream::Release;
 use perfquilt_store::Store;
-pub(super) use perfquilt_system::remove::remove_tree;
+use perfquilt_system::remove::remove_tree;
 
 /// The maximum number of pull requests whose state is kept; each can take as much space as a source tree and a
 /// build tree.

@@ -8,7 +8,7 @@ use super::job::{self, Isolation, JobEnd};
 use super::paths::BotPaths;
 use super::prepare::{Preparation, PreparedJob};
 use super::serve::now;
-use super::{fetch, job_workspace, prebuild, untrusted};
+use super::{fetch, job_workspace, prebuild};
 use perfquilt_forge::Draft;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
@@ -17,6 +17,7 @@ use perfquilt_report::comment;
 use perfquilt_results::outcome::{self, OutcomePart};
 use perfquilt_store::queue::{Job, JobState, Queue};
 use perfquilt_system::process;
+use perfquilt_system::remove::remove_tree;
 
 /// The final state of a job and a text about it.
 type JobResult = (JobState, String);
@@ -34,7 +35,7 @@ impl Bot {
                 "job {} ({} on pull request {} of {}) is dropped: that repository is not served any more",
                 job.id, job.job.command, job.job.number, job.job.repository
             ));
-            untrusted::remove_tree(&BotPaths::new(&self.workspace).job(job.id))?;
+            remove_tree(&BotPaths::new(&self.workspace).job(job.id))?;
         }
         Ok(())
     }
@@ -108,8 +109,7 @@ impl Bot {
             if [JobState::Cancelled, JobState::Failed].contains(&state) {
                 thread.post_failure(job.job.number);
             }
-            if let Err(error) = untrusted::remove_tree(&BotPaths::new(&self.workspace).job(job.id))
-            {
+            if let Err(error) = remove_tree(&BotPaths::new(&self.workspace).job(job.id)) {
                 progress.warn(&error.to_string());
             }
             self.set_progress("");
@@ -127,7 +127,7 @@ fn remove_ended(paths: &BotPaths, open: &BTreeSet<i64>, progress: &dyn Progress)
             .to_str()
             .and_then(|name| name.parse().ok());
         if !id.is_some_and(|id| open.contains(&id))
-            && let Err(error) = untrusted::remove_tree(&folder.path())
+            && let Err(error) = remove_tree(&folder.path())
         {
             progress.warn(&error.to_string());
         }

@@ -572,7 +572,18 @@ impl Command {
     /// # Errors
     /// Those of [`Command::run`], and `kind`.
     pub fn run_ok(&self, kind: perfquilt_model::error::Kind) -> Result<Output> {
-        let output = self.run()?;
+        self.require_success(self.run()?, kind)
+    }
+
+    /// Returns `output`, which this command had, if its exit code is 0.
+    ///
+    /// # Errors
+    /// `kind` otherwise, with the last lines of output.
+    pub fn require_success(
+        &self,
+        output: Output,
+        kind: perfquilt_model::error::Kind,
+    ) -> Result<Output> {
         if output.success() {
             return Ok(output);
         }

@@ -86,7 +86,7 @@ pub struct ChangeLimit {
     pub bytes: u64,
 }
 
-/// What is left of a [`ChangeLimit`] for further comparisons.
+/// The rest of a [`ChangeLimit`] for further comparisons.
 #[derive(Debug, Clone)]
 pub struct ChangeBudget {
     limit: ChangeLimit,
