@@ -67,6 +67,27 @@ fn post_as(
     head: &str,
     gains: &[f64],
 ) -> Result<Posted> {
+    let client = (credentials, policy);
+    post_run(github, client, &posting(), (head, None), gains)
+}
+
+/// Posts as `id` what patches that gain so much are worth, in a measurement that began at `began`.
+fn post_begun(github: &GitHub, id: &str, head: &str, began: &str, gains: &[f64]) -> Posted {
+    let posting = Posting {
+        id: id.into(),
+        ..posting()
+    };
+    let run = (head, Some(began));
+    post_run(github, (token(), policy()), &posting, run, gains).unwrap()
+}
+
+fn post_run(
+    github: &GitHub,
+    (credentials, policy): (Credentials, RetryPolicy),
+    posting: &Posting,
+    (head, began): (&str, Option<&str>),
+    gains: &[f64],
+) -> Result<Posted> {
     let repository = github::REPOSITORY.parse().unwrap();
     let client = Client::new(repository, &github.uri(), credentials, policy)?;
     let target = Target {
@@ -80,13 +101,14 @@ fn post_as(
         subject: PullRequestRef {
             head: head.into(),
             run: Some("https://github.com/acme/series/actions/runs/42".into()),
+            began: began.map(str::to_owned),
             ..PullRequestRef::default()
         },
         ..Notice::default()
     };
     perfquilt_forge::post(
         &client,
-        &posting(),
+        posting,
         &found,
         &Draft {
             subject: &notice.subject,
@@ -290,6 +312,79 @@ fn limits_are_waited_for() {
 }
 
 #[test]
+fn limits_in_every_form_are_waited_for_and_other_refusals_are_not() {
+    let page = |fragment: &str| {
+        serde_json::json!({
+            "message": "Try again later.",
+            "documentation_url": format!("https://docs.github.com/rest/overview/resources-in-the-rest-api#{fragment}"),
+        })
+    };
+    let abuse = serde_json::json!({
+        "message": "You have triggered an abuse detection mechanism and have been temporarily blocked from content creation.",
+    });
+    let quick = serde_json::json!({
+        "message": "Validation Failed", "errors": [{ "message": "was submitted too quickly" }],
+    });
+    for (status, body) in [
+        (403, abuse),
+        (403, page("secondary-rate-limits")),
+        (403, page("abuse-rate-limits")),
+        (429, page("abuse-rate-limits")),
+        (422, quick),
+    ] {
+        let github = GitHub::start();
+        github.opens(7, FIRST);
+        github.fault(
+            &format!("POST {COMMENTS}"),
+            Fault::Answered(status, body.clone()),
+        );
+        post(&github, FIRST, &[0.01]).unwrap();
+        assert_eq!(github.count(&format!("POST {COMMENTS}")), 2, "{body}");
+        assert_eq!(github.ours(7).len(), 1);
+    }
+    for (status, body, said, hinted) in [
+        (
+            403,
+            page("locking-conversations"),
+            "Try again later",
+            Some("unlock"),
+        ),
+        (
+            403,
+            serde_json::json!({
+                "message": "Resource protected by organization SAML enforcement.",
+                "documentation_url": "https://docs.github.com/articles/authenticating-with-saml-single-sign-on",
+            }),
+            "SAML",
+            Some("single sign-on"),
+        ),
+        (
+            403,
+            serde_json::json!({ "message": "The account is blocked." }),
+            "blocked",
+            Some("pull-requests: write"),
+        ),
+        (
+            422,
+            serde_json::json!({
+                "message": "Validation Failed", "errors": [{ "message": "content was flagged as spam" }],
+            }),
+            "flagged as spam",
+            None,
+        ),
+    ] {
+        let github = GitHub::start();
+        github.opens(7, FIRST);
+        github.fault(&format!("POST {COMMENTS}"), Fault::Answered(status, body));
+        let error = post(&github, FIRST, &[0.01]).unwrap_err();
+        assert_eq!(github.count(&format!("POST {COMMENTS}")), 1);
+        assert!(error.to_string().contains(said), "{error}");
+        let hint = error.hint_text().unwrap_or_default();
+        assert!(hint.contains(hinted.unwrap_or_default()), "{error:?}");
+    }
+}
+
+#[test]
 fn a_limit_that_lasts_is_told() {
     let github = GitHub::start();
     github.opens(7, FIRST);
@@ -399,6 +494,97 @@ fn an_older_result_does_not_replace_a_newer_one() {
     let late = post(&github, FIRST, &[0.01]).unwrap();
     assert_eq!(late.comment.action, "newer");
     insta::assert_snapshot!(format!("{early}\n{}", github.conversation(7)));
+}
+
+#[test]
+fn a_result_that_began_before_the_shown_one_never_replaces_it() {
+    let (early, late) = ("2026-01-02T03:04:05Z", "2026-01-02T04:00:00Z");
+    let github = GitHub::start();
+    github.opens(7, FIRST);
+    post_begun(&github, "default", FIRST, late, &[0.02]);
+    let before = github.conversation(7);
+    // It was started first and arrives last.
+    let posted = post_begun(&github, "default", FIRST, early, &[-0.02]);
+    assert_eq!(posted.comment.action, "newer");
+    assert_eq!(github.conversation(7), before);
+    // The same measurement goes on, and a later one replaces it.
+    let posted = post_begun(&github, "default", FIRST, late, &[0.03]);
+    assert_eq!(posted.comment.action, "updated");
+    let posted = post_begun(&github, "default", FIRST, "2026-01-03T00:00:00Z", &[-0.02]);
+    assert_eq!(posted.comment.action, "updated");
+    assert!(github.conversation(7).contains("labels: perf: regression"));
+    // Neither commit is the last one any more.
+    github.pushes(7, SECOND);
+    let third = "3".repeat(40);
+    let posted = post_begun(&github, "default", &third, early, &[0.05]);
+    assert_eq!(posted.comment.action, "newer");
+}
+
+#[test]
+fn two_workspaces_have_two_check_runs_and_each_updates_its_own() {
+    let github = GitHub::start();
+    github.opens(7, FIRST);
+    let began = "2026-01-02T03:04:05Z";
+    for _ in 0..2 {
+        post_begun(&github, "mariadb", FIRST, began, &[-0.02]);
+        post_begun(&github, "redis", FIRST, began, &[0.02]);
+    }
+    let names: Vec<String> = github
+        .state()
+        .check_runs
+        .iter()
+        .map(|run| run.body["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(names, ["perfquilt (mariadb)", "perfquilt (redis)"]);
+    assert_eq!(github.count("POST /repos/acme/series/check-runs"), 2);
+    assert_eq!(github.count("PATCH /repos/acme/series/check-runs"), 2);
+}
+
+#[test]
+fn a_check_run_of_another_app_is_left_alone() {
+    let github = GitHub::start();
+    github.opens(7, FIRST);
+    github.state().rights.login = "other-app[bot]".into();
+    let as_bot = |login: &str, gains: &[f64]| {
+        let credentials = Credentials::Token {
+            token: Secret::new(TOKEN),
+            login: Some(login.to_owned()),
+        };
+        post_as(&github, credentials, policy(), FIRST, gains).unwrap();
+    };
+    as_bot("other-app[bot]", &[-0.02]);
+    github.state().rights.login = "github-actions[bot]".into();
+    as_bot("github-actions[bot]", &[0.02]);
+    as_bot("github-actions[bot]", &[0.03]);
+    let runs = github.state().check_runs.clone();
+    let apps: Vec<&str> = runs.iter().map(|run| run.app.as_str()).collect();
+    assert_eq!(apps, ["other-app", "github-actions"]);
+    assert_eq!(runs[0].body["conclusion"], "neutral");
+}
+
+#[test]
+fn the_pull_request_of_a_deleted_fork_is_found_by_its_commit() {
+    let github = GitHub::start();
+    // More than a page is newer than it.
+    for number in 100..230 {
+        github.opens(number, SECOND);
+    }
+    github.opens(7, FIRST);
+    github.state().of(7).from = "unknown repository".into();
+    let repository = github::REPOSITORY.parse().unwrap();
+    let client = Client::new(repository, &github.uri(), token(), policy()).unwrap();
+    // The event still names the branch, or the fork was deleted before it.
+    for from in [Some("alice:gone".to_owned()), None] {
+        let target = |head: &str| Target {
+            head: Some(head.to_owned()),
+            from: from.clone(),
+            ..Target::default()
+        };
+        assert_eq!(client.find(&target(FIRST)).unwrap().number, 7);
+        let error = client.find(&target(&"3".repeat(40))).unwrap_err();
+        let hint = error.hint_text().unwrap();
+        assert!(hint.contains("fork") && hint.contains("--pr"), "{error:?}");
+    }
 }
 
 #[test]

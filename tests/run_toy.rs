@@ -257,6 +257,103 @@ fn a_server_that_dies_under_load_fails_alone() {
     assert!(again["failed"]["2"].is_string(), "{again:#}");
 }
 
+#[test]
+fn a_server_that_goes_to_the_background_is_reported_with_what_went_on() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let plain = r#"start = ["{server}/bin/toyd", "{socket}"]"#;
+    let configuration = "bench-config/perfquilt.toml";
+    let meters = r#"meters = ["time", "rss", "context_switches"]"#;
+    environment.replace(configuration, r#"meters = ["time"]"#, meters);
+    for how in ["", "setsid "] {
+        // The wrapper ends while the first block is measured.
+        let start = format!(
+            r#"start = ["sh", "-c", "{how}{{server}}/bin/toyd {{socket}} > /dev/null 2>&1 & sleep 0.3"]"#
+        );
+        environment.replace(configuration, plain, &start);
+        let finished = environment.run(&["run", "--blocks", "2"]);
+        environment.replace(configuration, &start, plain);
+        assert_ne!(finished.code, Some(0), "{}", finished.stdout);
+        for words in [
+            "`toyd` (process ",
+            "went on without it and was ended",
+            "foreground",
+        ] {
+            assert!(finished.stderr.contains(words), "{}", finished.stderr);
+        }
+        environment.wait_until_no_process_is_left();
+    }
+}
+
+#[test]
+fn a_port_taken_once_costs_an_attempt_and_not_the_run() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let script = "echo \"$3\" >> \"$4/starts\"\n\
+                  if [ \"$(wc -l < \"$4/starts\")\" = 4 ]; then echo 'bind: Address already in use' >&2; exit 1; fi\n\
+                  exec \"$1/bin/toyd\" \"$2\"\n";
+    environment.write("bench-config/start.sh", script);
+    environment.write("counted/.keep", "");
+    let folder = environment.workspace().join("counted");
+    let start = format!(
+        r#"start = ["sh", "{{config}}/start.sh", "{{server}}", "{{socket}}", "{{port}}", "{}"]"#,
+        folder.display()
+    );
+    let plain = r#"start = ["{server}/bin/toyd", "{socket}"]"#;
+    environment.replace("bench-config/perfquilt.toml", plain, &start);
+    let finished = environment.run(&["run", "--json", "--blocks", "3"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let document: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(in_order(&document, 0)["blocks"], 3, "{document:#}");
+}
+
+#[test]
+fn a_block_in_which_a_server_was_stopped_is_measured_again() {
+    let environment = TestEnvironment::with_fixture("toy");
+    // The first run of the client stops its server for a moment.
+    let script = "if mkdir \"$3/once\" 2> /dev/null; then\n\
+                  server=$(pgrep -f \"^$1/bin/toyd $2\")\n\
+                  kill -STOP $server; sleep 0.4; kill -CONT $server\n\
+                  fi\n\
+                  exec \"$1/bin/toyc\" \"$2\" 100\n";
+    environment.write("bench-config/client.sh", script);
+    environment.write("stopped/.keep", "");
+    let folder = environment.workspace().join("stopped");
+    let run = format!(
+        r#"run = ["sh", "{{config}}/client.sh", "{{server}}", "{{socket}}", "{}"]"#,
+        folder.display()
+    );
+    environment.replace(
+        "bench-config/workloads/requests.toml",
+        r#"run = ["{server}/bin/toyc", "{socket}", "100"]"#,
+        &run,
+    );
+    let finished = environment.run(&["run", "--blocks", "2"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert!(folder.join("once").is_dir(), "{}", finished.stderr);
+    assert!(
+        finished
+            .stderr
+            .contains("stopped; the block is measured again"),
+        "{}",
+        finished.stderr
+    );
+    let report = environment.run(&["report", "--format", "markdown"]);
+    assert!(
+        report.stdout.contains("measured again"),
+        "{}",
+        report.stdout
+    );
+    let document = document(&environment, &["report", "--format", "json"]);
+    let conditions = &document["noise"]["conditions"][0];
+    assert!(
+        conditions["standstills"].as_u64().unwrap() >= 1,
+        "{conditions:#}"
+    );
+    for cost in document["costs"].as_array().unwrap() {
+        // Of 0.4 s, a transaction of a hundred would have 4 ms.
+        assert!(cost["estimate"].as_f64().unwrap() < 3e6, "{cost:#}");
+    }
+}
+
 /// The server, not its client, takes three seconds to start.
 const STARTS_SLOWLY: &str = "\
 Subject: work: start slowly

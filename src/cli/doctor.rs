@@ -10,7 +10,9 @@ use super::output::size;
 use super::plain::{plain, plain_lines};
 use perfquilt_cluster::doctor::{self, Check};
 use perfquilt_config::workspace::{Workspace, cache_dir};
-use perfquilt_machine::doctor::{DoctorReport, Need, PackageStatus, RECOMMENDED_DISK, examine};
+use perfquilt_machine::doctor::{
+    DoctorReport, Machine, Need, PackageStatus, RECOMMENDED_DISK, examine,
+};
 use perfquilt_measure::experiment::ask_machine;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_report::wrap;
@@ -159,6 +161,9 @@ fn text(examination: &DoctorReport, checks: &[Check], columns: usize) -> String 
         "  processor  {} × {}",
         machine.cores, machine.processor
     );
+    if let Some(words) = quota(machine) {
+        entry(&mut text, "  quota      ", &words, columns);
+    }
     let _ = writeln!(
         text,
         "  memory     {} ({} available)",
@@ -247,4 +252,23 @@ fn text(examination: &DoctorReport, checks: &[Check], columns: usize) -> String 
         }
     }
     text
+}
+
+/// Describes the processor quota of this process's control group, with what to do; `None` without one.
+fn quota(machine: &Machine) -> Option<String> {
+    let processors = machine.cpu_quota?;
+    let throttled = if machine.throttled > 0.0 {
+        format!(
+            "; it has stopped processes for {:.1} s so far",
+            machine.throttled
+        )
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "{} processors ({}){throttled}. The kernel stops all processes for the rest of a period once they have used the \
+         quota; give whole processors instead (`cpuset`, `docker run --cpuset-cpus`)",
+        (processors * 100.0).round() / 100.0,
+        machine.cpu_quota_file.as_deref().unwrap_or_default(),
+    ))
 }

@@ -105,6 +105,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             number: target.number,
             head,
             run: target.run.clone(),
+            began: target.began.clone().or_else(|| material.began()),
             report: arguments.link.clone(),
             ..PullRequestRef::default()
         },
@@ -144,6 +145,12 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         },
         progress,
     )?;
+    if posted.comment.action == "newer" {
+        progress.note(
+            "nothing was replaced: the pull request shows the result of a later commit, or of a measurement that began \
+             later; `--id` posts beside it",
+        );
+    }
     if context.output.json() {
         return context.output.print_json(
             &json!({ "schema": 1, "repository": forge.repository().to_string(), "posted": posted }),
@@ -185,6 +192,12 @@ struct Material {
 }
 
 impl Material {
+    /// Returns when the measurement began, if it is known.
+    fn began(&self) -> Option<String> {
+        let started = self.attribution.as_ref().map(|made| made.started.clone());
+        started.filter(|started| !started.is_empty())
+    }
+
     fn find(context: &Context, arguments: &Arguments) -> Result<Self> {
         let ws = context.workspace_if_any()?;
         let mut outcome = RunOutcome::new("", Vec::new());

@@ -153,6 +153,35 @@ fn only_some_may_command_and_only_github_is_believed() {
 }
 
 #[test]
+fn a_form_and_a_needless_cancel_are_answered_with_their_cause() {
+    let world = World::new("");
+    let head = world.commit(SERIES);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    let form = "application/x-www-form-urlencoded";
+    for (event, id) in [("ping", "form-1"), ("issue_comment", "form-2")] {
+        let sent = bot.delivered_as(form, event, id, "payload=%7B%7D", SECRET);
+        assert_eq!(sent.0, 415);
+        for word in [form, "Content type", "application/json"] {
+            assert!(sent.1.contains(word), "{}", sent.1);
+        }
+    }
+    let json = "application/json; charset=utf-8";
+    assert_eq!(
+        bot.delivered_as(json, "ping", "json-1", "{}", SECRET).0,
+        200
+    );
+    assert_eq!(
+        bot.comment(&world, "alice", "OWNER", "@perfquilt cancel"),
+        202
+    );
+    eventually("no answer", || {
+        world.github.conversation(7).contains(":confused:")
+            && world.github.said(7, "no job of this pull request")
+    });
+}
+
+#[test]
 fn a_delivery_that_comes_twice_counts_once() {
     let world = World::new("");
     let head = world.commit(SERIES);

@@ -137,13 +137,27 @@ impl Serving {
     }
 
     pub fn delivered(&self, event: &str, id: &str, body: &str, secret: &str) -> u16 {
+        self.delivered_as("application/json", event, id, body, secret)
+            .0
+    }
+
+    /// A delivery with this content type arrives: the answer's status and text.
+    pub fn delivered_as(
+        &self,
+        content_type: &str,
+        event: &str,
+        id: &str,
+        body: &str,
+        secret: &str,
+    ) -> (u16, String) {
         let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret.as_bytes());
         let tag = ring::hmac::sign(&key, body.as_bytes());
         let tag = hex::encode(tag);
         let head = format!(
-            "X-GitHub-Event: {event}\r\nX-GitHub-Delivery: {id}\r\nX-Hub-Signature-256: sha256={tag}\r\n"
+            "X-GitHub-Event: {event}\r\nX-GitHub-Delivery: {id}\r\nX-Hub-Signature-256: sha256={tag}\r\n\
+             Content-Type: {content_type}\r\n"
         );
-        self.request("POST", "/webhook", &head, body).0
+        self.request("POST", "/webhook", &head, body)
     }
 
     /// Somebody comments on pull request 7, and GitHub says so.

@@ -31,6 +31,8 @@ pub enum Fault {
     Status(u16),
     /// As [`Fault::Status`], with headers and a message.
     Refused(u16, Vec<(&'static str, String)>, &'static str),
+    /// As [`Fault::Status`], with this body.
+    Answered(u16, Value),
     /// What was asked for is done, but the answer is this status.
     DoneBut(u16),
     /// It is done, but the answer ends in the middle.
@@ -59,6 +61,8 @@ pub struct Comment {
 pub struct CheckRun {
     pub id: u64,
     pub head: String,
+    /// The App that wrote it.
+    pub app: String,
     pub body: Value,
 }
 
@@ -289,6 +293,12 @@ impl State {
         self.faults.clear();
     }
 
+    /// The App under whose name check runs are written: that of a workflow's token unless it is another one.
+    fn app(&self) -> String {
+        let app = self.rights.login.strip_suffix("[bot]");
+        app.unwrap_or("github-actions").to_owned()
+    }
+
     fn write(&mut self, number: u64, author: &str, body: &str) -> Comment {
         self.next_id += 1;
         let comment = Comment {
@@ -320,6 +330,9 @@ impl State {
         let fault = place.map(|place| self.faults.remove(place).1);
         match &fault {
             Some(Fault::Status(status)) => return ResponseTemplate::new(*status),
+            Some(Fault::Answered(status, body)) => {
+                return ResponseTemplate::new(*status).set_body_json(body);
+            }
             Some(Fault::Behind) => return ResponseTemplate::new(200).set_body_json(json!([])),
             Some(Fault::Refused(status, headers, message)) => {
                 let mut response =

@@ -39,7 +39,13 @@ impl Call<'_> {
 }
 
 fn problem(status: u16, message: &str) -> (u16, Value) {
-    let body = json!({ "message": message, "documentation_url": "https://docs.github.com/rest", "status": status.to_string() });
+    documented(status, message, "https://docs.github.com/rest")
+}
+
+/// A problem that a page of GitHub's documentation explains.
+fn documented(status: u16, message: &str, page: &str) -> (u16, Value) {
+    let body =
+        json!({ "message": message, "documentation_url": page, "status": status.to_string() });
     (status, body)
 }
 
@@ -98,12 +104,12 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
             (200, pull_request(state, &request, "pull-request"))
         }
         "GET /repos/{owner}/{repo}/pulls" => {
-            let wanted = call.query.get("head").cloned().unwrap_or_default();
+            let wanted = call.query.get("head");
             let any = call.query.get("state").is_some_and(|state| state == "all");
             let all = state.pull_requests.clone();
-            let found = all
-                .iter()
-                .filter(|request| request.from == wanted && (any || request.open));
+            let found = all.iter().filter(|request| {
+                wanted.is_none_or(|wanted| request.from == *wanted) && (any || request.open)
+            });
             let found: Vec<Value> = found
                 .map(|request| pull_request(state, request, "pull-request-simple"))
                 .collect();
@@ -120,7 +126,11 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
         "POST /repos/{owner}/{repo}/issues/{issue_number}/comments" => {
             let number = call.number("issue_number");
             if state.of(number).locked {
-                return problem(403, "Unable to create comment because issue is locked.");
+                return documented(
+                    403,
+                    "Unable to create comment because issue is locked.",
+                    "https://docs.github.com/articles/locking-conversations/",
+                );
             }
             let body = call.body["body"].as_str().unwrap();
             if body.chars().count() > 65_536 {
@@ -192,32 +202,53 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
             )
         }
         "GET /repos/{owner}/{repo}/commits/{ref}/check-runs" => {
-            let runs = state.check_runs.clone();
-            let of_head = runs.iter().filter(|run| run.head == call.parameters["ref"]);
-            let runs: Vec<Value> = of_head.map(|run| check_run(state, run)).collect();
-            (
-                200,
-                json!({ "total_count": runs.len(), "check_runs": runs }),
-            )
+            let name = call.query.get("check_name");
+            let mut runs = state.check_runs.clone();
+            runs.retain(|run| {
+                run.head == call.parameters["ref"]
+                    && name.is_none_or(|name| run.body["name"] == name.as_str())
+            });
+            if call
+                .query
+                .get("filter")
+                .is_none_or(|filter| filter == "latest")
+            {
+                // The latest of each name and App.
+                let latest: BTreeMap<(String, String), CheckRun> = runs
+                    .into_iter()
+                    .map(|run| ((run.body["name"].to_string(), run.app.clone()), run))
+                    .collect();
+                runs = latest.into_values().collect();
+            }
+            let total = runs.len();
+            let runs = call.page(runs);
+            let runs: Vec<Value> = runs.iter().map(|run| check_run(state, run)).collect();
+            (200, json!({ "total_count": total, "check_runs": runs }))
         }
         "POST /repos/{owner}/{repo}/check-runs" => {
             state.next_id += 1;
             let run = CheckRun {
                 id: state.next_id,
                 head: call.body["head_sha"].as_str().unwrap().to_owned(),
+                app: state.app(),
                 body: call.body.clone(),
             };
             state.check_runs.push(run.clone());
             (201, check_run(state, &run))
         }
         "PATCH /repos/{owner}/{repo}/check-runs/{check_run_id}" => {
-            let id = call.number("check_run_id");
+            let (id, app) = (call.number("check_run_id"), state.app());
             let run = state
                 .check_runs
                 .iter_mut()
                 .find(|run| run.id == id)
                 .unwrap();
-            run.body = call.body.clone();
+            if run.app != app {
+                return problem(403, "Invalid app_id");
+            }
+            for (name, value) in call.body.as_object().unwrap() {
+                run.body[name] = value.clone();
+            }
             let run = run.clone();
             (200, check_run(state, &run))
         }
@@ -306,9 +337,13 @@ fn comment(state: &State, comment: &Comment) -> Value {
 
 fn check_run(state: &State, run: &CheckRun) -> Value {
     let url = format!("https://github.com/{}/runs/{}", super::REPOSITORY, run.id);
+    let app = state
+        .contract
+        .example("integration", json!({ "slug": run.app }));
     let fields = json!({
         "id": run.id, "head_sha": run.head, "html_url": url, "name": run.body["name"],
         "external_id": run.body["external_id"], "status": run.body["status"], "conclusion": run.body["conclusion"],
+        "started_at": run.body["started_at"], "app": app,
     });
     state.contract.example("check-run", fields)
 }

@@ -180,6 +180,12 @@ pub(super) fn now() -> i64 {
     jiff::Timestamp::now().as_second()
 }
 
+/// Returns whether a `Content-Type` is that of a form.
+fn is_form(content_type: &str) -> bool {
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+}
+
 async fn receive_delivery(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response {
     let began = Instant::now();
     let (outcome, response) = handle_delivery(&shared, request).await;
@@ -233,6 +239,15 @@ async fn handle_delivery(shared: &Shared, request: Request<Body>) -> (DeliveryOu
             DeliveryOutcome::Forged,
             StatusCode::UNAUTHORIZED,
             "the signature is wrong\n",
+        );
+    }
+    // GitHub's default for new webhooks. Even the first delivery, a ping, must fail, so that the setting is seen at once.
+    if text("content-type").is_some_and(|content_type| is_form(&content_type)) {
+        return answer(
+            DeliveryOutcome::Malformed,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "the delivery has the content type application/x-www-form-urlencoded: set the webhook's \
+             \"Content type\" to application/json\n",
         );
     }
     if id.len() > 100 || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {

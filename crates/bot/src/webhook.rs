@@ -139,13 +139,12 @@ fn comment_changes(
         Command::Help => return vec![reply("+1", command::help(&config.commands.name))],
         Command::Status => return vec![reply("eyes", String::new())],
         Command::Cancel => {
-            let cancel = QueueChange::Cancel {
+            return vec![QueueChange::CancelAll {
                 repository: repository.to_string(),
                 number: issue.number,
-                newer: None,
                 why: format!("cancelled by {login}"),
-            };
-            return vec![cancel, reply("+1", String::new())];
+                comment: comment.id,
+            }];
         }
         Command::Bisect { workload } if !config.workloads.contains_key(workload) => {
             let answer = unknown_name("workload", config.workloads.keys());

@@ -4,13 +4,17 @@ use serde_json::{Value, json};
 
 use super::client::GitHub;
 use super::model::{CheckRun, CheckRuns};
+use super::posting::is_before;
+use super::refusal::Refusal;
 use super::transport::{Method, Request, RequestError, encode_segment};
 use perfquilt_model::comment::{Comment, MeasurementStatus};
 use perfquilt_model::cut::at_most;
 use perfquilt_model::error::{Error, Result};
 
-/// The check run's name.
+/// The check run's name for the default id.
 const NAME: &str = "perfquilt";
+/// The id of a comment unless the user chooses one.
+const DEFAULT_ID: &str = "default";
 /// The maximum length of a title, in characters.
 const MAX_TITLE_CHARS: usize = 255;
 /// The maximum size of a summary, in bytes.
@@ -58,31 +62,43 @@ impl Conclusion {
     }
 }
 
-/// Creates or updates the check run of the commit `head` for this comment; returns the URL of its page, if it has one.
-pub(super) async fn update(
-    github: &GitHub,
-    head: &str,
-    id: &str,
-    comment: &Comment,
-    conclusion: Conclusion,
-    details: Option<&str>,
-) -> Result<Option<String>> {
-    let body = content(comment, conclusion, id, details);
+/// Returns the name of the check run for comments with `id`. GitHub shows, and merge rules require, the latest run of a
+/// name, so one workspace's success would hide another one's failure under the same name.
+fn name(id: &str) -> String {
+    if id == DEFAULT_ID {
+        NAME.to_owned()
+    } else {
+        format!("{NAME} ({id})")
+    }
+}
+
+/// A check run to write.
+pub(super) struct CheckRunDraft<'a> {
+    /// The measured commit.
+    pub head: &'a str,
+    /// The comment's id.
+    pub id: &'a str,
+    /// The comment.
+    pub comment: &'a Comment,
+    /// The conclusion.
+    pub conclusion: Conclusion,
+    /// The URL with details.
+    pub details: Option<&'a str>,
+    /// When the measurement began.
+    pub began: Option<&'a str>,
+}
+
+/// Creates or updates the check run of a commit; returns the URL of its page, if it has one. A check run about a
+/// measurement that began later stays as it is.
+pub(super) async fn update(github: &GitHub, draft: &CheckRunDraft<'_>) -> Result<Option<String>> {
+    let body = content(draft);
     let mut uncertain = None;
     for round in 1..=MAX_ROUNDS {
-        let list = Request {
-            purpose: "read the check runs",
-            method: Method::Get,
-            path: github.path(&format!(
-                "commits/{}/check-runs?check_name={NAME}&filter=latest&per_page=100",
-                encode_segment(head)
-            )),
-            body: None,
-        };
-        let runs: CheckRuns = github.call(&list).await.map_err(refused)?;
-        let ours = |run: &&CheckRun| run.external_id.as_deref() == Some(id);
-        let existing = runs.check_runs.iter().filter(ours).max_by_key(|run| run.id);
+        let existing = existing(github, draft.head, draft.id).await?;
         let request = match existing {
+            Some(run) if is_before(draft.began, run.started_at.as_deref()) => {
+                return Ok(run.html_url);
+            }
             Some(run) => Request {
                 purpose: "update the check run",
                 method: Method::Patch,
@@ -91,7 +107,7 @@ pub(super) async fn update(
             },
             None => {
                 let mut body = body.clone();
-                body["head_sha"] = json!(head);
+                body["head_sha"] = json!(draft.head);
                 Request {
                     purpose: "write the check run",
                     method: Method::Post,
@@ -114,10 +130,35 @@ pub(super) async fn update(
     Err(uncertain.unwrap_or_else(|| Error::forge("cannot write the check run")))
 }
 
+/// Returns the latest check run of a commit for comments with `id` that this account wrote: another App's runs may have
+/// the same name and id, and only their App may change them.
+async fn existing(github: &GitHub, head: &str, id: &str) -> Result<Option<CheckRun>> {
+    // Of several runs with one name, the filter `latest` shows only one.
+    let path = github.path(&format!(
+        "commits/{}/check-runs?check_name={}&filter=all",
+        encode_segment(head),
+        encode_segment(&name(id))
+    ));
+    let runs: Vec<CheckRun> = github
+        .all_of("read the check runs", &path, |page: CheckRuns| {
+            page.check_runs
+        })
+        .await
+        .map_err(refused)?;
+    let login = github.login().await?;
+    let ours = |run: &CheckRun| {
+        let app = run.app.as_ref().map(|app| format!("{}[bot]", app.slug));
+        // A user's own login says nothing about an App.
+        let other_app = login.ends_with("[bot]") && app.is_some_and(|app| app != login);
+        run.external_id.as_deref() == Some(id) && !other_app
+    };
+    Ok(runs.into_iter().filter(ours).max_by_key(|run| run.id))
+}
+
 /// In a private repository, a token without the permission cannot read check runs either.
 fn refused(failure: RequestError) -> Error {
     match failure {
-        RequestError::Refused(403, error) => error.hint(
+        RequestError::Refused(403, Refusal::Other, error) => error.hint(
             "GitHub accepts check runs only from Apps and workflows (`checks: write`); \
              `--no-check` skips the check run",
         ),
@@ -125,18 +166,22 @@ fn refused(failure: RequestError) -> Error {
     }
 }
 
-fn content(comment: &Comment, conclusion: Conclusion, id: &str, details: Option<&str>) -> Value {
+fn content(draft: &CheckRunDraft<'_>) -> Value {
+    let comment = draft.comment;
     let title: String = comment.title.chars().take(MAX_TITLE_CHARS).collect();
     let summary = at_most(&comment.body, MAX_SUMMARY_BYTES);
     let mut body = json!({
-        "name": NAME,
-        "external_id": id,
+        "name": name(draft.id),
+        "external_id": draft.id,
         "status": "completed",
-        "conclusion": conclusion.name(),
+        "conclusion": draft.conclusion.name(),
         "output": { "title": title, "summary": summary },
     });
-    if let Some(details) = details {
+    if let Some(details) = draft.details {
         body["details_url"] = json!(details);
+    }
+    if let Some(began) = draft.began {
+        body["started_at"] = json!(began);
     }
     body
 }

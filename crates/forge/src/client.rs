@@ -16,6 +16,8 @@ use super::transport::{Method, Request, RequestError, Transport, parse};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process;
 
+/// The entries of a page of a list, the most that GitHub gives.
+pub(super) const PAGE: usize = 100;
 /// How often a pending request checks for an interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -153,7 +155,7 @@ impl GitHub {
             .send(&session.octocrab, &session.secret, request)
             .await
         {
-            Err(RequestError::Refused(401, _)) if self.forget(&session).await => {
+            Err(RequestError::Refused(401, ..)) if self.forget(&session).await => {
                 let session = self.session().await.map_err(RequestError::Other)?;
                 self.transport
                     .send(&session.octocrab, &session.secret, request)
@@ -169,27 +171,44 @@ impl GitHub {
         purpose: &str,
         path: &str,
     ) -> Result<Vec<T>, RequestError> {
-        const PAGE: usize = 100;
+        self.all_of(purpose, path, |page: Vec<T>| page).await
+    }
+
+    /// Returns all entries of a paginated list whose pages are objects; `entries` takes them out of a page.
+    pub(super) async fn all_of<P: DeserializeOwned, T>(
+        &self,
+        purpose: &str,
+        path: &str,
+        entries: impl Fn(P) -> Vec<T>,
+    ) -> Result<Vec<T>, RequestError> {
         const MAX_PAGES: usize = 200;
         let mut all = Vec::new();
-        let with = if path.contains('?') { '&' } else { '?' };
-        for page in 1..=MAX_PAGES {
-            let path = format!("{path}{with}per_page={PAGE}&page={page}");
-            let entries: Vec<T> = self
-                .call(&Request {
-                    purpose,
-                    method: Method::Get,
-                    path,
-                    body: None,
-                })
-                .await?;
-            let last = entries.len() < PAGE;
-            all.extend(entries);
+        for number in 1..=MAX_PAGES {
+            let page = entries(self.page(purpose, path, number).await?);
+            let last = page.len() < PAGE;
+            all.extend(page);
             if last {
                 break;
             }
         }
         Ok(all)
+    }
+
+    /// Returns the page `number`, from 1, of a list with [`PAGE`] entries a page.
+    pub(super) async fn page<P: DeserializeOwned>(
+        &self,
+        purpose: &str,
+        path: &str,
+        number: usize,
+    ) -> Result<P, RequestError> {
+        let with = if path.contains('?') { '&' } else { '?' };
+        self.call(&Request {
+            purpose,
+            method: Method::Get,
+            path: format!("{path}{with}per_page={PAGE}&page={number}"),
+            body: None,
+        })
+        .await
     }
 
     /// Returns the login that perfquilt posts under.

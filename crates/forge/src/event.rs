@@ -20,6 +20,8 @@ pub struct Target {
     pub from: Option<String>,
     /// The URL of the workflow run that measured.
     pub run: Option<String>,
+    /// When that workflow run began (RFC 3339).
+    pub began: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -44,18 +46,41 @@ struct WorkflowRun {
     head_repository: Option<HeadRepository>,
     html_url: String,
     event: String,
+    /// Of the last attempt.
+    run_started_at: Option<String>,
     #[serde(default)]
-    pull_requests: Vec<Number>,
+    pull_requests: Vec<RunPullRequest>,
 }
 
 #[derive(Deserialize)]
 struct HeadRepository {
-    owner: User,
+    owner: Option<User>,
+}
+
+/// A pull request of a workflow run: of this repository, or of a fork that has the same commit.
+#[derive(Deserialize)]
+struct RunPullRequest {
+    number: u64,
+    base: Option<Base>,
 }
 
 #[derive(Deserialize)]
-struct Number {
-    number: u64,
+struct Base {
+    repo: Option<RepositoryId>,
+}
+
+#[derive(Deserialize)]
+struct RepositoryId {
+    id: Option<u64>,
+}
+
+impl RunPullRequest {
+    /// Returns whether it may be one of the repository with this id.
+    fn may_be_of(&self, repository: Option<u64>) -> bool {
+        let base = self.base.as_ref().and_then(|base| base.repo.as_ref());
+        let id = base.and_then(|repository| repository.id);
+        repository.zip(id).is_none_or(|(one, other)| one == other)
+    }
 }
 
 #[derive(Deserialize)]
@@ -98,6 +123,7 @@ impl Target {
             Error::usage(format!("the workflow's event cannot be read: {error}"))
                 .hint("check the file that GITHUB_EVENT_PATH names, or give `--pr` and `--head`")
         })?;
+        let repository_id = event.repository.as_ref().and_then(|found| found.id);
         if let Some(repository) = event.repository {
             self.repository = Some(repository.full_name.parse()?);
         }
@@ -113,16 +139,21 @@ impl Target {
                 .hint("let the posting job run `if: github.event.workflow_run.event == 'pull_request'`"));
             }
             // GitHub leaves the list empty for pull requests from forks.
-            self.number = match &run.pull_requests[..] {
+            let own = run.pull_requests.iter();
+            let own: Vec<_> = own.filter(|one| one.may_be_of(repository_id)).collect();
+            self.number = match own[..] {
                 [one] => Some(one.number),
                 _ => None,
             };
+            // A deleted fork has neither.
             self.from = run
                 .head_repository
+                .and_then(|repository| repository.owner)
                 .zip(run.head_branch)
-                .map(|(repository, branch)| format!("{}:{branch}", repository.owner.login));
+                .map(|(owner, branch)| format!("{}:{branch}", owner.login));
             self.head = Some(run.head_sha);
             self.run = Some(run.html_url);
+            self.began = run.run_started_at;
         } else if let Some(issue) = event.issue {
             if issue.pull_request.is_none() {
                 return Err(Error::usage(format!(
@@ -187,6 +218,46 @@ mod tests {
         assert!(target.run.unwrap().ends_with("/41"));
         event["workflow_run"]["event"] = "push".into();
         assert!(of(&event).unwrap_err().hint_text().is_some());
+    }
+
+    #[test]
+    fn a_run_for_a_deleted_fork_has_a_commit_and_a_start() {
+        let mut event = serde_json::json!({ "workflow_run": {
+            "head_sha": HEAD, "head_branch": "faster", "event": "pull_request",
+            "html_url": "https://github.com/acme/series/actions/runs/41",
+            "run_started_at": "2026-01-02T03:04:05Z",
+            "head_repository": null, "pull_requests": [],
+        }});
+        let deleted = [
+            serde_json::json!(null),
+            serde_json::json!({ "owner": null }),
+        ];
+        for repository in deleted {
+            event["workflow_run"]["head_repository"] = repository;
+            let target = of(&event).unwrap();
+            assert_eq!((target.number, target.from), (None, None));
+            assert_eq!(target.head.as_deref(), Some(HEAD));
+            assert_eq!(target.began.as_deref(), Some("2026-01-02T03:04:05Z"));
+        }
+    }
+
+    #[test]
+    fn a_pull_request_inside_the_fork_is_not_meant() {
+        let number = |listed: serde_json::Value| {
+            let event = serde_json::json!({
+                "repository": { "full_name": "acme/series", "id": 1 },
+                "workflow_run": {
+                    "head_sha": HEAD, "head_branch": "faster", "event": "pull_request", "pull_requests": listed,
+                    "html_url": "https://github.com/acme/series/actions/runs/41", "head_repository": null,
+                },
+            });
+            of(&event).unwrap().number
+        };
+        let own = serde_json::json!({ "number": 7, "base": { "repo": { "id": 1 } } });
+        let others = serde_json::json!({ "number": 2, "base": { "repo": { "id": 2 } } });
+        assert_eq!(number(serde_json::json!([others])), None);
+        assert_eq!(number(serde_json::json!([others, own])), Some(7));
+        assert_eq!(number(serde_json::json!([{ "number": 7 }])), Some(7));
     }
 
     #[test]

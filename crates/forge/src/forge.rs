@@ -50,6 +50,8 @@ pub struct Publication<'a> {
     pub posting: &'a Posting,
     /// The URL of the run, for details.
     pub run: Option<&'a str>,
+    /// When the measurement began (RFC 3339), if known: a result never replaces that of a measurement that began later.
+    pub began: Option<&'a str>,
 }
 
 /// Connects to the forge of `repository` at the API `api`. Sends nothing yet.

@@ -1,6 +1,7 @@
 //! GitHub as a forge.
 
-use super::client::GitHub;
+use super::checks::CheckRunDraft;
+use super::client::{GitHub, PAGE};
 use super::event::Target;
 use super::forge::{Forge, Publication};
 use super::model::PullRequestData;
@@ -44,7 +45,7 @@ impl Forge for Client {
                 body: Some(json!({ "content": reaction })),
             };
             match self.github.execute(&request).await {
-                Ok(()) | Err(RequestError::Refused(404 | 410, _)) => Ok(()),
+                Ok(()) | Err(RequestError::Refused(404 | 410, ..)) => Ok(()),
                 Err(failure) => Err(failure.into()),
             }
         })
@@ -63,19 +64,29 @@ fn publish(
         comment,
         posting,
         run,
+        began,
     } = publication;
     let (github, number) = (&client.github, pull_request.number);
     let conclusion = posting.conclusion(comment.status);
     let mark = Mark {
         id: posting.id.clone(),
         head: head.to_owned(),
+        began: began.map(str::to_owned),
+    };
+    let draft = CheckRunDraft {
+        head,
+        id: &posting.id,
+        comment,
+        conclusion,
+        details: run,
+        began,
     };
     client.run(async {
         // A failure of one does not prevent the others; the first failure is returned.
         let kept = sticky::update(github, number, &mark, &pull_request.head, &comment.body).await;
         let outdated = kept.as_ref().is_ok_and(|kept| kept.action == "newer");
         let check_run = if posting.check {
-            checks::update(github, head, &posting.id, comment, conclusion, run).await
+            checks::update(github, &draft).await
         } else {
             Ok(None)
         };
@@ -135,36 +146,85 @@ async fn find(github: &GitHub, target: &Target) -> Result<PullRequest> {
         };
         return match github.call::<PullRequestData>(&request).await {
             Ok(found) => Ok(found.into()),
-            Err(RequestError::Refused(404 | 410, _)) => Err(Error::forge(format!(
+            Err(RequestError::Refused(404 | 410, ..)) => Err(Error::forge(format!(
                 "there is no pull request {number} in {}, or the token may not see it",
                 github.repository()
             ))),
             Err(failure) => Err(failure.into()),
         };
     }
-    let (Some(from), Some(head)) = (&target.from, &target.head) else {
+    let Some(head) = &target.head else {
         return Err(Error::usage("no pull request is given")
             .hint("give `--pr NUMBER`; in a workflow for pull requests, perfquilt reads it from the event"));
     };
+    let by_branch = match &target.from {
+        Some(from) => find_by_branch(github, from, head).await?,
+        None => None,
+    };
+    // The branch of a deleted fork is nobody's, but the pull request stays.
+    let found = match by_branch {
+        Some(found) => Some(found),
+        None => find_by_commit(github, head).await?,
+    };
+    found.map(PullRequest::from).ok_or_else(|| {
+        let (from, hint) = match &target.from {
+            Some(from) => (
+                format!("from {from} "),
+                "the fork may have been deleted, or the branch renamed, and the pull request has moved on",
+            ),
+            None => (
+                String::new(),
+                "the event names no branch, so the fork was deleted, and the pull request has moved on",
+            ),
+        };
+        Error::forge(format!(
+            "there is no pull request {from}with the commit {head} in {}",
+            github.repository()
+        ))
+        .hint(format!("{hint}; `--pr NUMBER` names it"))
+    })
+}
+
+/// Finds the pull request from the branch `from` (`owner:branch`), preferably one with the commit `head`.
+async fn find_by_branch(
+    github: &GitHub,
+    from: &str,
+    head: &str,
+) -> Result<Option<PullRequestData>> {
     let path = github.path(&format!("pulls?state=all&head={}", encode_segment(from)));
     let mut found: Vec<PullRequestData> = github.all("look for the pull request", &path).await?;
     // The branch may have newer commits, been used before, or have several pull requests.
-    found.sort_by_key(|request| {
-        (
-            request.head.sha != *head,
-            request.state != "open",
-            std::cmp::Reverse(request.number),
-        )
-    });
-    found
-        .into_iter()
-        .next()
-        .map(PullRequest::from)
-        .ok_or_else(|| {
-            Error::forge(format!(
-                "there is no pull request from {from} in {}",
-                github.repository()
-            ))
-            .hint("was it removed, or its branch renamed?")
-        })
+    found.sort_by_key(|request| rank(request, head));
+    Ok(found.into_iter().next())
+}
+
+/// Finds the pull request with the commit `head` among those that were updated last. (GitHub's list of the pull requests
+/// of a commit does not have those of forks.)
+async fn find_by_commit(github: &GitHub, head: &str) -> Result<Option<PullRequestData>> {
+    /// The most pages, of a hundred pull requests each.
+    const MAX_PAGES: usize = 20;
+    let path = github.path("pulls?state=all&sort=updated&direction=desc");
+    for number in 1..=MAX_PAGES {
+        let page: Vec<PullRequestData> = github
+            .page("look for the pull request", &path, number)
+            .await?;
+        let last = page.len() < PAGE;
+        let with_head = page
+            .into_iter()
+            .filter(|request| request.head.sha == *head)
+            .min_by_key(|request| rank(request, head));
+        if with_head.is_some() || last {
+            return Ok(with_head);
+        }
+    }
+    Ok(None)
+}
+
+/// Returns a key by which the best of several pull requests for the commit `head` comes first.
+fn rank(request: &PullRequestData, head: &str) -> (bool, bool, std::cmp::Reverse<u64>) {
+    (
+        request.head.sha != *head,
+        request.state != "open",
+        std::cmp::Reverse(request.number),
+    )
 }

@@ -48,7 +48,7 @@ pub(super) async fn update(
             body: None,
         };
         match github.execute(&request).await {
-            Ok(()) | Err(RequestError::Refused(404, _)) => {}
+            Ok(()) | Err(RequestError::Refused(404, ..)) => {}
             Err(failure) => return Err(failure.into()),
         }
     }

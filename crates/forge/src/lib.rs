@@ -30,6 +30,7 @@ mod labels;
 mod model;
 mod post;
 mod posting;
+mod refusal;
 mod retry;
 mod secret;
 mod session;

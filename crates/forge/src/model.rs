@@ -17,6 +17,7 @@ pub(super) struct User {
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct RepositoryName {
     pub full_name: String,
+    pub id: Option<u64>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -62,6 +63,10 @@ pub(super) struct CheckRun {
     pub id: u64,
     pub external_id: Option<String>,
     pub html_url: Option<String>,
+    /// When the measurement began.
+    pub started_at: Option<String>,
+    /// The App that wrote it, which alone may change it.
+    pub app: Option<App>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -79,4 +84,31 @@ pub(super) struct Label {
 #[serde(default)]
 pub(super) struct Problem {
     pub message: String,
+    pub documentation_url: String,
+    /// The single faults of an invalid request: texts, or objects with `message` or `field` and `code`.
+    pub errors: Vec<serde_json::Value>,
+}
+
+impl Problem {
+    /// Returns the message with the single faults.
+    pub(super) fn text(&self) -> String {
+        let fault = |error: &serde_json::Value| {
+            let field = |name: &str| error[name].as_str();
+            match (
+                error.as_str().or_else(|| field("message")),
+                field("field"),
+                field("code"),
+            ) {
+                (Some(text), _, _) => Some(text.to_owned()),
+                (None, Some(field), Some(code)) => Some(format!("{field}: {code}")),
+                _ => None,
+            }
+        };
+        let message = Some(self.message.clone()).filter(|message| !message.is_empty());
+        let parts: Vec<String> = message
+            .into_iter()
+            .chain(self.errors.iter().filter_map(fault))
+            .collect();
+        parts.join(": ")
+    }
 }

@@ -44,6 +44,7 @@ pub fn post(
         comment: &(draft.write)(&subject, limit),
         posting,
         run: subject.run.as_deref(),
+        began: subject.began.as_deref(),
     };
     forge.publish(&publication, progress)
 }

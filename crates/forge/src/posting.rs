@@ -71,6 +71,16 @@ pub struct Posted {
     pub label: Option<String>,
 }
 
+/// Returns whether a measurement that began at `one` began before that of `other`; false if either time is unknown or no
+/// time. Both are texts as in RFC 3339.
+pub(super) fn is_before(one: Option<&str>, other: Option<&str>) -> bool {
+    let time = |text: Option<&str>| text.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    time(one)
+        .zip(time(other))
+        // GitHub keeps whole seconds.
+        .is_some_and(|(one, other)| one.as_second() < other.as_second())
+}
+
 /// A pull request's number, commits and state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullRequest {
@@ -84,4 +94,21 @@ pub struct PullRequest {
     pub branch: String,
     /// Whether it is open.
     pub open: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_known_times_order_measurements() {
+        let (early, late) = (Some("2026-01-02T03:04:05Z"), Some("2026-01-02T03:04:06Z"));
+        assert!(is_before(early, late));
+        assert!(!is_before(late, early));
+        assert!(!is_before(early, Some("2026-01-02T03:04:05.9Z")));
+        assert!(is_before(early, Some("2026-01-02T02:04:06-01:00")));
+        for unknown in [None, Some(""), Some("yesterday")] {
+            assert!(!is_before(early, unknown) && !is_before(unknown, late));
+        }
+    }
 }

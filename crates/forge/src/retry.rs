@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use super::refusal::Refusal;
+
 /// The retry policy for requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
@@ -39,8 +41,8 @@ pub(super) struct ResponseInfo {
     /// Seconds from `Date` to `X-RateLimit-Reset`. Both are on GitHub's clock, because the local clock may be
     /// wrong.
     pub reset_in: Option<u64>,
-    /// Whether the message mentions a rate limit.
-    pub says_limited: bool,
+    /// Why the request was refused; `None` if it was not.
+    pub refusal: Option<Refusal>,
 }
 
 /// Whether to retry a request.
@@ -54,7 +56,7 @@ pub(super) enum RetryDecision {
     TooLong(Duration),
 }
 
-/// The maximum wait between two attempts, unless GitHub asks for more.
+/// The maximum wait between two attempts at a server that fails.
 const MAX_WAIT: Duration = Duration::from_secs(120);
 
 /// Decides about a retry after `attempts` attempts (1 or more) with a total wait of `waited`. `jitter` in 0..1
@@ -66,18 +68,11 @@ pub(super) fn decide(
     waited: Duration,
     jitter: f64,
 ) -> RetryDecision {
-    let doubled = |first: Duration| {
-        let wait = first
-            .saturating_mul(1 << (attempts - 1).min(20))
-            .min(MAX_WAIT.max(first));
-        wait.mul_f64(0.75 + 0.5 * jitter.clamp(0.0, 1.0))
-    };
-    let limited = matches!(info.status, Some(403 | 429))
-        && (info.status == Some(429)
-            || info.says_limited
-            || info.retry_after.is_some()
-            || info.remaining == Some(0));
-    let least = doubled(policy.first_wait);
+    let jitter = jitter.clamp(0.0, 1.0);
+    let doubled = |first: Duration| first.saturating_mul(1 << (attempts - 1).min(20));
+    let limited = info.refusal == Some(Refusal::Limited);
+    let least = doubled(policy.first_wait).min(MAX_WAIT.max(policy.first_wait));
+    let least = least.mul_f64(0.75 + 0.5 * jitter);
     // `Retry-After: 0`, or a time in the past, must not cause an endless flood of requests.
     let requested = |seconds: u64| Duration::from_secs(seconds).max(least);
     let wait = match (info.status, info.retry_after) {
@@ -88,7 +83,8 @@ pub(super) fn decide(
         _ => match (info.remaining, info.reset_in) {
             // One second more, because the reset time is rounded.
             (Some(0), Some(seconds)) => requested(seconds.saturating_add(1)),
-            _ => doubled(policy.rate_limited_wait),
+            // GitHub asks for a minute at least, and for more after each further refusal.
+            _ => doubled(policy.rate_limited_wait).mul_f64(1.0 + 0.25 * jitter),
         },
     };
     if waited.saturating_add(wait) <= policy.max_total_wait {
@@ -109,7 +105,7 @@ mod tests {
         retry_after: None,
         remaining: None,
         reset_in: None,
-        says_limited: false,
+        refusal: None,
     };
 
     fn after(info: ResponseInfo, attempts: u32) -> RetryDecision {
@@ -144,56 +140,22 @@ mod tests {
 
     #[test]
     fn limits() {
-        let forbidden = ResponseInfo {
+        let limited = ResponseInfo {
             status: Some(403),
+            refusal: Some(Refusal::Limited),
             ..NOTHING
         };
-        assert_eq!(
-            after(
-                ResponseInfo {
-                    retry_after: Some(30),
-                    ..forbidden
-                },
-                1
-            ),
-            seconds(30)
-        );
-        assert_eq!(
-            after(
-                ResponseInfo {
-                    says_limited: true,
-                    ..forbidden
-                },
-                1
-            ),
-            seconds(60)
-        );
-        assert_eq!(
-            after(
-                ResponseInfo {
-                    says_limited: true,
-                    ..forbidden
-                },
-                2
-            ),
-            seconds(120)
-        );
+        let asked = ResponseInfo {
+            retry_after: Some(30),
+            ..limited
+        };
+        assert_eq!(after(asked, 1), seconds(30));
         let used_up = ResponseInfo {
             remaining: Some(0),
             reset_in: Some(100),
-            ..forbidden
+            ..limited
         };
         assert_eq!(after(used_up, 1), seconds(101));
-        assert_eq!(
-            after(
-                ResponseInfo {
-                    status: Some(429),
-                    ..NOTHING
-                },
-                1
-            ),
-            seconds(60)
-        );
         let hour = ResponseInfo {
             reset_in: Some(3600),
             ..used_up
@@ -204,16 +166,42 @@ mod tests {
         );
         let endless = ResponseInfo {
             retry_after: Some(u64::MAX),
-            ..forbidden
+            ..limited
         };
         assert!(matches!(after(endless, 1), RetryDecision::TooLong(_)));
     }
 
     #[test]
+    fn a_limit_without_a_time_waits_a_minute_at_least_and_longer_each_time() {
+        let limited = ResponseInfo {
+            status: Some(429),
+            refusal: Some(Refusal::Limited),
+            ..NOTHING
+        };
+        let policy = RetryPolicy::default();
+        for jitter in [0.0, 0.5, 1.0] {
+            let mut least = Duration::from_secs(60);
+            for attempts in 1..4 {
+                let decision = decide(&policy, &limited, attempts, Duration::ZERO, jitter);
+                let RetryDecision::Wait(wait) = decision else {
+                    panic!("{decision:?}");
+                };
+                assert!(wait >= least && wait < least * 2, "{wait:?}");
+                least *= 2;
+            }
+        }
+    }
+
+    #[test]
     fn a_past_retry_time_still_waits() {
-        for status in [403, 429, 503] {
+        for (status, refusal) in [
+            (403, Some(Refusal::Limited)),
+            (429, Some(Refusal::Limited)),
+            (503, None),
+        ] {
             let now = ResponseInfo {
                 status: Some(status),
+                refusal,
                 retry_after: Some(0),
                 ..NOTHING
             };
@@ -232,6 +220,7 @@ mod tests {
                 after(
                     ResponseInfo {
                         status: Some(status),
+                        refusal: Some(Refusal::Other),
                         ..NOTHING
                     },
                     1

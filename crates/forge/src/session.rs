@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use octocrab::Octocrab;
 
 use super::auth::Credentials;
+use super::refusal::Refusal;
 use super::transport::{Method, Request, RequestError, Transport, get, parse};
 use super::{Secret, jwt, model};
 use perfquilt_model::error::Result;
@@ -51,7 +52,7 @@ impl Session {
                 let request = get("look up the login of the token", "/user".to_owned());
                 match transport.send(&octocrab, token, &request).await {
                     Ok(text) => parse::<model::User>(&request, &text)?.login,
-                    Err(RequestError::Refused(403, error)) => {
+                    Err(RequestError::Refused(403, Refusal::Other, error)) => {
                         return Err(error.hint(
                             "a workflow's token cannot query it: set PERFQUILT_LOGIN to the login of its comments, \
                              for example github-actions[bot]",
@@ -102,7 +103,7 @@ impl Session {
             transport.path("installation"),
         );
         let text = match transport.send(&octocrab, &token, &request).await {
-            Err(RequestError::Refused(404, error)) => {
+            Err(RequestError::Refused(404, _, error)) => {
                 return Err(error.hint(format!(
                     "install the App {} in {}",
                     app.slug, transport.repository

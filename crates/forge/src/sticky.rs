@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::client::GitHub;
 use super::model::Comment;
+use super::posting::is_before;
 use super::transport::{Method, Request, RequestError, get};
 use perfquilt_model::error::{Error, Result};
 
@@ -23,6 +24,9 @@ pub(super) struct Mark {
     pub id: String,
     /// The commit it is about.
     pub head: String,
+    /// When the measurement began, if known.
+    #[serde(default)]
+    pub began: Option<String>,
 }
 
 /// How a comment was updated.
@@ -30,7 +34,8 @@ pub(super) struct Mark {
 pub struct CommentUpdate {
     /// The comment's URL.
     pub url: String,
-    /// `created`, `updated`, `unchanged`, or `newer` when a comment about a later commit exists, which stays.
+    /// `created`, `updated`, `unchanged`, or `newer` when a comment about a later commit, or about a measurement that began
+    /// later, exists, which stays.
     pub action: &'static str,
     /// The number of duplicates that were deleted.
     pub removed: usize,
@@ -44,7 +49,22 @@ impl Mark {
     pub(super) fn line(&self) -> String {
         let id = serde_json::to_string(&self.id).unwrap_or_default();
         let head = serde_json::to_string(&self.head).unwrap_or_default();
-        format!("{MARK_START}{{\"id\":{id},\"head\":{head}}}{MARK_END}\n")
+        let began = self.began.as_ref().map_or_else(String::new, |began| {
+            let began = serde_json::to_string(began).unwrap_or_default();
+            format!(",\"began\":{began}")
+        });
+        format!("{MARK_START}{{\"id\":{id},\"head\":{head}{began}}}{MARK_END}\n")
+    }
+
+    /// Returns whether the comment with this mark is outdated by one with the mark `shown`: that is about the pull request's
+    /// last commit and this is not, or it is about a measurement that began later. A comment about the last commit is
+    /// never outdated by one about another.
+    fn is_older_than(&self, shown: &Mark, current_head: &str) -> bool {
+        match (self.head == current_head, shown.head == current_head) {
+            (true, false) => false,
+            (false, true) => true,
+            _ => is_before(self.began.as_deref(), shown.began.as_deref()),
+        }
     }
 
     /// Parses the mark that a comment begins with, if any.
@@ -55,8 +75,8 @@ impl Mark {
 }
 
 /// Makes the pull request `number` have exactly one comment with `mark`'s id, with this text (without the
-/// mark). `current_head` is the pull request's head commit: a comment about it is not replaced by one about an older
-/// commit.
+/// mark). `current_head` is the pull request's head commit; an older result replaces no newer one
+/// ([`Mark::is_older_than`]).
 pub(super) async fn update(
     github: &GitHub,
     number: u64,
@@ -94,13 +114,12 @@ pub(super) async fn update(
                         break;
                     }
                 }
-                Err(failure) => return Err(refused(failure)),
+                Err(failure) => return Err(failure.into()),
             }
             continue;
         };
         let about = |comment: &Comment| comment.body.as_deref().and_then(Mark::of);
-        if mark.head != current_head && about(&first).is_some_and(|mark| mark.head == current_head)
-        {
+        if about(&first).is_some_and(|shown| mark.is_older_than(&shown, current_head)) {
             return Ok(CommentUpdate {
                 url: first.html_url,
                 action: "newer",
@@ -117,8 +136,8 @@ pub(super) async fn update(
             match github.execute(&patch).await {
                 Ok(()) => {}
                 // Somebody deleted it meanwhile.
-                Err(RequestError::Refused(404 | 410, _)) => continue,
-                Err(failure) => return Err(refused(failure)),
+                Err(RequestError::Refused(404 | 410, ..)) => continue,
+                Err(failure) => return Err(failure.into()),
             }
         } else if action != "created" {
             action = "unchanged";
@@ -133,7 +152,7 @@ pub(super) async fn update(
             };
             match github.execute(&delete).await {
                 Ok(()) => removed += 1,
-                Err(RequestError::Refused(404 | 410, _)) => {}
+                Err(RequestError::Refused(404 | 410, ..)) => {}
                 Err(failure) => return Err(failure.into()),
             }
         }
@@ -171,7 +190,7 @@ async fn ours(
         match github.call(&request).await {
             Ok(comment) => comments.push(comment),
             // Somebody deleted it.
-            Err(RequestError::Refused(404 | 410, _)) => {}
+            Err(RequestError::Refused(404 | 410, ..)) => {}
             Err(failure) => return Err(failure.into()),
         }
     }
@@ -196,15 +215,6 @@ fn same(a: &str, b: &str) -> bool {
     a.trim_end().lines().eq(b.trim_end().lines())
 }
 
-fn refused(failure: RequestError) -> Error {
-    match failure {
-        RequestError::Refused(403, error) if error.message().contains("locked") => error.hint(
-            "the conversation is locked; anyone with write access to the repository can unlock it",
-        ),
-        other => other.into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,10 +224,16 @@ mod tests {
         let mark = Mark {
             id: "default".into(),
             head: "0123abc".into(),
+            began: None,
         };
         let body = format!("{}## Title\n", mark.line());
         assert_eq!(Mark::of(&body), Some(mark.clone()));
-        assert_eq!(Mark::of(&body.replace('\n', "\r\n")), Some(mark));
+        assert_eq!(Mark::of(&body.replace('\n', "\r\n")), Some(mark.clone()));
+        let timed = Mark {
+            began: Some("2026-01-02T03:04:05Z".into()),
+            ..mark.clone()
+        };
+        assert_eq!(Mark::of(&timed.line()), Some(timed));
         for other in [
             "",
             "## Title",
@@ -228,5 +244,26 @@ mod tests {
         }
         assert!(same("a\r\nb\r\n", "a\nb"));
         assert!(!same("a\nb", "a\nc"));
+    }
+
+    #[test]
+    fn the_last_commit_comes_before_the_later_start() {
+        let mark = |head: &str, began: Option<&str>| Mark {
+            id: "default".into(),
+            head: head.into(),
+            began: began.map(str::to_owned),
+        };
+        let (early, late) = (Some("2026-01-02T03:04:05Z"), Some("2026-01-03T00:00:00Z"));
+        let older = |one: &Mark, shown: &Mark| one.is_older_than(shown, "c");
+        assert!(older(&mark("c", early), &mark("c", late)));
+        assert!(!older(&mark("c", late), &mark("c", early)));
+        assert!(!older(&mark("c", early), &mark("c", early)));
+        // Of two commits that are not the last one, the later measurement stays.
+        assert!(older(&mark("a", early), &mark("b", late)));
+        assert!(!older(&mark("b", late), &mark("a", early)));
+        // A branch may go back to a commit that was measured before.
+        assert!(!older(&mark("c", early), &mark("b", late)));
+        assert!(older(&mark("b", late), &mark("c", early)));
+        assert!(!older(&mark("a", None), &mark("b", late)));
     }
 }

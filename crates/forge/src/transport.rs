@@ -8,6 +8,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::refusal::{Refusal, RefusedResponse};
 use super::retry::{self, ResponseInfo, RetryDecision, RetryPolicy};
 use super::{Repository, Secret, model};
 use perfquilt_model::error::{Error, Result};
@@ -24,8 +25,8 @@ pub(super) struct Transport {
 /// Why a request failed.
 #[derive(Debug)]
 pub(super) enum RequestError {
-    /// GitHub refused the request with this status; it had no effect.
-    Refused(u16, Error),
+    /// GitHub refused the request with this status for this cause; it had no effect.
+    Refused(u16, Refusal, Error),
     /// It is unknown whether the request took effect; contains the response, if there was one.
     Uncertain(Error, ResponseInfo),
     /// Any other failure.
@@ -35,7 +36,7 @@ pub(super) enum RequestError {
 impl From<RequestError> for Error {
     fn from(failure: RequestError) -> Self {
         match failure {
-            RequestError::Refused(_, error)
+            RequestError::Refused(_, _, error)
             | RequestError::Uncertain(error, _)
             | RequestError::Other(error) => error,
         }
@@ -133,10 +134,8 @@ impl Transport {
         for attempts in 1.. {
             let (info, failed) = match self.once(octocrab, request).await {
                 Ok(response)
-                    if response
-                        .info
-                        .status
-                        .is_some_and(|status| status < 500 && status != 429 && status != 403) =>
+                    if response.info.status.is_some_and(|status| status < 500)
+                        && response.info.refusal != Some(Refusal::Limited) =>
                 {
                     return Ok(response);
                 }
@@ -155,8 +154,14 @@ impl Transport {
                     let (purpose, why) = (request.purpose, failure_text(&failed));
                     if attempts == 1 {
                         let minutes = self.policy.max_total_wait.as_secs().div_ceil(60);
+                        let limit = match info.refusal {
+                            Some(Refusal::Limited) => ", which limits requests",
+                            _ => "",
+                        };
+                        let seconds = wait.as_secs_f64().ceil();
                         tracing::warn!(
-                            "cannot {purpose}: {}: {why}; trying again for up to {minutes} min",
+                            "cannot {purpose}: {}: {why}{limit}; trying again in {seconds} s, for up to \
+                             {minutes} min",
                             self.host()
                         );
                     } else {
@@ -209,22 +214,34 @@ impl Transport {
             };
             let number = |name: &str| head(name)?.trim().parse::<u64>().ok();
             let date = head("date").and_then(|text| seconds(&text));
+            let retry_after_text = head("retry-after");
             let mut info = ResponseInfo {
                 status: Some(status),
-                retry_after: head("retry-after").and_then(|text| retry_after(&text, date)),
+                retry_after: retry_after_text
+                    .as_deref()
+                    .and_then(|text| retry_after(text, date)),
                 remaining: number("x-ratelimit-remaining"),
-                reset_in: None,
-                says_limited: false,
+                reset_in: number("x-ratelimit-reset").map(|reset| {
+                    let now = date.unwrap_or_else(|| jiff::Timestamp::now().as_second());
+                    reset.saturating_sub(u64::try_from(now).unwrap_or(0))
+                }),
+                refusal: None,
             };
-            if let (Some(reset), Some(date)) = (number("x-ratelimit-reset"), date) {
-                info.reset_in = Some(reset.saturating_sub(u64::try_from(date).unwrap_or(0)));
-            }
+            let demands_sso = head("x-github-sso").is_some();
             let location = head("location");
             let body = octocrab
                 .body_to_string(response)
                 .await
                 .map_err(|error| chain(&error))?;
-            info.says_limited = status == 403 && body.contains("rate limit");
+            info.refusal = (400..500).contains(&status).then(|| {
+                Refusal::of(&RefusedResponse {
+                    status,
+                    body: &body,
+                    has_retry_after: retry_after_text.is_some(),
+                    remaining: info.remaining,
+                    demands_sso,
+                })
+            });
             Ok(Response {
                 info,
                 body,
@@ -252,7 +269,7 @@ impl Transport {
             return Ok(response.body);
         }
         let said: model::Problem = serde_json::from_str(&response.body).unwrap_or_default();
-        let said = secret.scrub(&said.message);
+        let said = secret.scrub(&said.text());
         let mut error = Error::forge(format!(
             "cannot {}: {} answered {status}{}",
             request.purpose,
@@ -267,12 +284,19 @@ impl Transport {
             .location
             .map(|to| secret.scrub(&to))
             .unwrap_or_default();
+        let refusal = response.info.refusal.unwrap_or_default();
         error = match status {
             301 | 302 | 307 | 308 => error.hint(format!(
                 "{} was moved ({place}): use its new name",
                 self.repository
             )),
             401 => error.hint("the token is wrong, or no longer valid"),
+            _ if refusal == Refusal::Locked => error.hint(
+                "the conversation is locked; anyone with write access to the repository can unlock it",
+            ),
+            _ if refusal == Refusal::SingleSignOn => error.hint(
+                "authorise the token for the organisation's single sign-on, in the owner's settings of tokens",
+            ),
             403 if request.method != Method::Get => error.hint(
                 "the token needs `pull-requests: write` and `checks: write` for this repository",
             ),
@@ -284,7 +308,7 @@ impl Transport {
             _ => error,
         };
         Err(match status {
-            300..=499 => RequestError::Refused(status, error),
+            300..=499 => RequestError::Refused(status, refusal, error),
             _ => RequestError::Other(error),
         })
     }

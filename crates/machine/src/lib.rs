@@ -21,6 +21,7 @@
 //! ```
 
 pub mod build;
+pub mod cpu_quota;
 pub mod doctor;
 pub mod meter;
 pub mod packages;

@@ -15,6 +15,8 @@ pub struct PullRequestRef {
     pub moved_on: Option<String>,
     /// Address of the page of the measuring job.
     pub run: Option<String>,
+    /// When the measurement began (RFC 3339), if known.
+    pub began: Option<String>,
     /// Address or path of the full report.
     pub report: Option<String>,
 }

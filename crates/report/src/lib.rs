@@ -133,10 +133,29 @@ fn describe_conditions(conditions: &[Conditions]) -> Option<String> {
         1 => "",
         _ => "at most ",
     };
+    let throttled = if most(|of| of.throttled.worst) > 0.0 {
+        format!(
+            " A processor quota stopped processes for {at_most}{} of the time ({} in the worst block).",
+            share(|of| of.throttled.mean),
+            share(|of| of.throttled.worst),
+        )
+    } else {
+        String::new()
+    };
+    let standstills = match conditions.iter().map(|of| of.standstills).sum::<u64>() {
+        0 => String::new(),
+        1 => {
+            " One block was measured again because a server, its client or the machine stood still."
+                .to_owned()
+        }
+        more => format!(
+            " Blocks were measured again {more} times because a server, its client or the machine stood still."
+        ),
+    };
     Some(format!(
         "Of the processor's time meanwhile, the hypervisor took {at_most}{} ({} in the worst block) \
          and {at_most}{} went unused. Interruptions of servers per second: {at_most}{:.0}; pages they \
-         read from a disk: {pages}.",
+         read from a disk: {pages}.{throttled}{standstills}",
         share(|of| of.steal.mean),
         share(|of| of.steal.worst),
         share(|of| of.idle.mean),

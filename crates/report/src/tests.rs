@@ -232,6 +232,7 @@ fn all_faster() {
         major_faults: 0,
         minor_faults: 900,
         mhz: Some((2600.0, 2600.0)),
+        ..HostSample::default()
     };
     let moments = [
         moment,

@@ -450,7 +450,7 @@ impl Store {
         transaction
             .execute(
                 "INSERT OR REPLACE INTO moments
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
                 params![
                     id.0,
                     of.workload,
@@ -464,6 +464,8 @@ impl Store {
                     signed(sample.minor_faults),
                     mhz.0,
                     mhz.1,
+                    sample.throttled,
+                    signed(sample.standstills),
                 ],
             )
             .map_err(self.failed("write"))?;

@@ -188,7 +188,7 @@ impl Store {
     fn conditions(&self, id: ExperimentId) -> Result<Vec<Conditions>> {
         let samples: Vec<(String, HostSample)> = self.rows(
             "SELECT workload, seconds, steal, idle, preempted, major_faults, minor_faults,
-                    mhz_low, mhz_high
+                    mhz_low, mhz_high, throttled, standstills
              FROM moments WHERE experiment = ?1 ORDER BY workload, direct, block",
             params![id.0],
             |row| {
@@ -200,6 +200,8 @@ impl Store {
                     major_faults: unsigned(row.get(5)?),
                     minor_faults: unsigned(row.get(6)?),
                     mhz: row.get::<_, Option<f64>>(7)?.zip(row.get(8)?),
+                    throttled: row.get(9)?,
+                    standstills: unsigned(row.get(10)?),
                 };
                 Ok((row.get(0)?, sample))
             },

@@ -234,6 +234,11 @@ const MIGRATIONS: &[&str] = &[
     -- Bytes of machine code in the measured executable.
     ALTER TABLE builds ADD COLUMN code_bytes INTEGER;
 ",
+    "
+    -- Seconds for which a processor quota stopped processes, and how often the block had to be measured again.
+    ALTER TABLE moments ADD COLUMN throttled REAL NOT NULL DEFAULT 0;
+    ALTER TABLE moments ADD COLUMN standstills INTEGER NOT NULL DEFAULT 0;
+",
 ];
 
 /// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.

@@ -389,6 +389,8 @@ fn supplements_come_back() {
         major_faults: 1,
         minor_faults: 8,
         mhz: Some((2000.0, 2500.0)),
+        throttled: 0.5,
+        standstills: 3,
     };
     for (direct, steal) in [(false, 0.01), (true, 0.03), (true, 0.05)] {
         let result = BlockResult {
@@ -412,6 +414,10 @@ fn supplements_come_back() {
     assert!((conditions.steal.mean - 0.03).abs() < 1e-12);
     assert_eq!(conditions.steal.worst, 0.05);
     assert_eq!((conditions.preempted, conditions.major_faults), (2.0, 2));
+    assert_eq!(
+        (conditions.throttled.mean, conditions.standstills),
+        (0.2, 6)
+    );
     let spoiled = &supplement.left_out[0];
     assert_eq!((spoiled.count, spoiled.meter), (8, Meter::Time));
     assert_eq!(supplement.planned, planned);

@@ -69,6 +69,8 @@ enum Warning<'a> {
     Stolen(&'a Conditions),
     /// The processors waited.
     Idle(&'a Conditions),
+    /// A processor quota stopped servers or clients.
+    Throttled(&'a Conditions),
     /// Servers were interrupted by others on their processors.
     Preempted(&'a Conditions),
     /// Servers read their own pages from a disk.
@@ -94,6 +96,8 @@ impl fmt::Display for WarningRow<'_> {
 const STOLEN: f64 = 0.02;
 /// The share of idle processor time above which a warning is due.
 const IDLE: f64 = 0.25;
+/// The share of a block's time for which a quota stopped processes from which on it is reported.
+const THROTTLED: f64 = 0.001;
 /// The number of preemptions of servers per second above which a warning is due.
 const PREEMPTED: f64 = 100.0;
 /// The ratio of processor frequencies above which a warning is due.
@@ -244,6 +248,15 @@ impl fmt::Display for Warning<'_> {
                 percent(of.steal.mean),
                 of.workload,
                 percent(of.steal.worst)
+            ),
+            Warning::Throttled(of) => write!(
+                f,
+                "The kernel stopped servers or clients for {} of the time while {} was measured ({} in the worst block), \
+                 because the processor quota of their control group was used up. Remove the quota (`cpu.max`, `docker run \
+                 --cpus`), or give whole processors instead (`cpuset`).",
+                percent(of.throttled.mean),
+                of.workload,
+                percent(of.throttled.worst)
             ),
             Warning::Idle(of) => write!(
                 f,
@@ -396,10 +409,13 @@ fn lacking<'a>(
 }
 
 fn disturbed(of: &Conditions) -> impl Iterator<Item = Warning<'_>> {
+    let throttled = of.throttled.worst > THROTTLED;
     let frequency = of.mhz.filter(|(low, high)| *high > FREQUENCY * low);
     [
         (of.steal.mean > STOLEN).then_some(Warning::Stolen(of)),
-        (of.idle.mean > IDLE).then_some(Warning::Idle(of)),
+        throttled.then_some(Warning::Throttled(of)),
+        // Throttled processors are idle, too.
+        (of.idle.mean > IDLE && !throttled).then_some(Warning::Idle(of)),
         (of.preempted > PREEMPTED).then_some(Warning::Preempted(of)),
         // Reading the program's own file accounts for about one page per block, in a fraction of a
         // millisecond.

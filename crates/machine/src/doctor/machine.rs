@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::cpu_quota::ControlGroups;
 use crate::meter::Counter;
 use perfquilt_model::observation::Meter;
 
@@ -15,6 +16,14 @@ pub struct Machine {
     pub processor: String,
     /// Processors this process may use.
     pub cores: usize,
+    /// The processor quota of this process's control group, in processors; `None` without one.
+    pub cpu_quota: Option<f64>,
+    /// The file with the quota.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_quota_file: Option<String>,
+    /// Seconds for which the kernel has stopped processes of the group because the quota was used up, all processors
+    /// together.
+    pub throttled: f64,
     /// Bytes of memory.
     pub memory: u64,
     /// Bytes of memory available now.
@@ -54,7 +63,12 @@ impl Machine {
             let value = field(&meminfo, name)?.split_whitespace().next()?;
             value.parse::<u64>().ok()
         };
+        let groups = ControlGroups::of_this_process();
+        let quota = groups.quota();
         Machine {
+            cpu_quota: quota.as_ref().map(|quota| quota.processors),
+            cpu_quota_file: quota.map(|quota| quota.file.display().to_string()),
+            throttled: groups.throttled().as_secs_f64(),
             processor,
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory: kib("MemTotal").unwrap_or(0) * 1024,

@@ -1,15 +1,16 @@
 //! Runs any server with commands of the configuration that start it, check whether it is ready and stop it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::running::{ListenAddress, Running, ServerProcess, StartPlan, Stop};
+use super::running::{FailedStart, ListenAddress, Running, ServerProcess, StartPlan, Stop};
 use super::start_failure::start_timeout;
 use super::{AdapterKind, ClientThreads, Launch, ServerAdapter, copy_tree};
 use perfquilt_config::{Section, Server, config_files, expand, expand_word};
@@ -164,9 +165,7 @@ impl CommandAdapter {
         Ok(())
     }
 
-    fn start_once(&self, launch: &Launch<'_>) -> Result<Running> {
-        let wants_port = self.commands.wants_port();
-        let port = wants_port.then(free_port).transpose()?;
+    fn start_once(&self, launch: &Launch<'_>, port: Option<u16>) -> Result<Running, FailedStart> {
         let address = ListenAddress::new(launch.dir, port)?;
         let values = placeholder_values(launch, &address, &self.config);
         self.write_files(launch, &values)?;
@@ -200,7 +199,7 @@ impl CommandAdapter {
             values,
         };
         let end = Instant::now() + start_timeout(self.start_seconds, &launch.instrumentation);
-        Running::begin(plan, &mut |_| {
+        Running::begin_on_port(plan, &mut |_| {
             let left = end.saturating_duration_since(Instant::now());
             match ready.run_within(READY_TIMEOUT.min(left)) {
                 Ok(output) => Ok(output.success()),
@@ -239,7 +238,7 @@ impl ServerAdapter for CommandAdapter {
 
     fn start(&self, launch: &Launch<'_>) -> Result<Running> {
         let data = launch.dir.join("data");
-        let mut attempts = PORT_ATTEMPTS;
+        let mut tried: Vec<String> = Vec::new();
         loop {
             match launch.template {
                 Some(template) => copy_tree(template, &data)?,
@@ -247,13 +246,26 @@ impl ServerAdapter for CommandAdapter {
                     std::fs::create_dir_all(&data).map_err(|e| Error::io("create", &data, &e))?
                 }
             }
-            attempts -= 1;
-            match self.start_once(launch) {
-                Err(error) if attempts > 0 && lost_its_port(&error) => {
-                    // The failed start has removed the folder.
-                }
-                result => return result,
+            let port = self.commands.wants_port().then(free_port).transpose()?;
+            let failed = match self.start_once(launch, port) {
+                Ok(running) => return Ok(running),
+                Err(failed) => failed,
+            };
+            tried.extend(port.map(|port| port.to_string()));
+            if !failed.lost_port || tried.len() == PORT_ATTEMPTS {
+                let taken = failed
+                    .lost_port
+                    .then(|| format!("other programs had the ports {}", tried.join(", ")));
+                return Err(match taken {
+                    Some(taken) => {
+                        let kept = failed.error.hint_text().unwrap_or_default().to_owned();
+                        failed.error.clone().hint(format!("{taken}; {kept}"))
+                    }
+                    None => failed.error.clone(),
+                });
             }
+            // The program may be in it.
+            failed.keep_folder();
         }
     }
 
@@ -267,18 +279,27 @@ impl ServerAdapter for CommandAdapter {
     }
 }
 
-fn lost_its_port(error: &Error) -> bool {
-    error
-        .detail_lines()
-        .iter()
-        .any(|line| line.contains("ddress already in use"))
-}
-
+/// Returns a port on the loopback interface that no program has, and that no other start of this program was given.
 fn free_port() -> Result<u16> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(|error| Error::internal(format!("cannot find a free port: {error}")))
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    /// How many ports are kept from being given again, far more than servers run at once.
+    const KEPT: usize = 4096;
+    let listen = |address: IpAddr| TcpListener::bind((address, 0));
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if given.len() >= KEPT {
+        given.clear();
+    }
+    loop {
+        let port = listen(Ipv4Addr::LOCALHOST.into())
+            // A machine may have IPv6 only.
+            .or_else(|_| listen(Ipv6Addr::LOCALHOST.into()))
+            .and_then(|listener| listener.local_addr())
+            .map(|address| address.port())
+            .map_err(|error| Error::internal(format!("cannot find a free port: {error}")))?;
+        if given.insert(port) {
+            return Ok(port);
+        }
+    }
 }
 
 fn uses(words: &[String], placeholder: &str) -> bool {

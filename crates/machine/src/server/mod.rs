@@ -8,6 +8,7 @@
 mod command;
 mod copy;
 mod innodb;
+mod listener;
 mod log;
 mod mariadb;
 mod mysql;

@@ -9,14 +9,19 @@ use std::time::{Duration, Instant};
 
 use super::scratch::{Scratch, socket_folder};
 use super::start_failure::{StartFailure, start_timeout};
-use super::{Instrumentation, Launch, log};
+use super::{Instrumentation, Launch, listener, log};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::{
-    Child, Command, DeathSignal, Sink, check_interrupted, describe_exit, family, family_time,
+    Child, Command, DeathSignal, LeftProcess, Sink, check_interrupted, describe_exit, family,
+    family_time,
 };
 
 /// How many lines of a failed server's log an error shows.
 const LOG_LINES: usize = 14;
+/// The name of the log in the folder of a start.
+const LOG_FILE: &str = "server.log";
+/// How long a process that a starting server leaves behind may live.
+const STRAY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Address on which a server accepts connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +49,7 @@ pub struct Running {
     child: Child,
     folder: StartFolder,
     _socket_folder: Option<Scratch>,
+    start_timeout: Duration,
 }
 
 /// How a server is asked to shut down.
@@ -85,6 +91,52 @@ impl Drop for StartFolder {
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }
+}
+
+/// A start that failed. Dropping it removes the folder.
+#[derive(Debug)]
+pub(super) struct FailedStart {
+    /// The reason.
+    pub(super) error: Error,
+    /// Whether the server's log says that its port is taken.
+    pub(super) lost_port: bool,
+    folder: Option<StartFolder>,
+}
+
+impl FailedStart {
+    /// Keeps the folder with what was in it before the start, for another one; removes its data and its log.
+    pub(super) fn keep_folder(mut self) {
+        if let Some(folder) = &mut self.folder {
+            folder.keep = true;
+            // What cannot be removed fails the next start, which says so.
+            let _ = std::fs::remove_dir_all(folder.path.join("data"));
+            let _ = std::fs::remove_file(folder.path.join(LOG_FILE));
+        }
+    }
+}
+
+impl From<Error> for FailedStart {
+    fn from(error: Error) -> Self {
+        FailedStart {
+            error,
+            lost_port: false,
+            folder: None,
+        }
+    }
+}
+
+/// Returns whether a server's log says that another program has its address (EADDRINUSE), in the words of libc, of libuv
+/// and of other libraries.
+fn says_port_is_taken(log: &str) -> bool {
+    let log = log.to_lowercase();
+    let words = [
+        "address already in use",
+        "eaddrinuse",
+        "address in use",
+        "port is already allocated",
+        "port already in use",
+    ];
+    words.iter().any(|words| log.contains(words))
 }
 
 /// An adapter's description of a start before there is a process.
@@ -146,8 +198,33 @@ impl Running {
         plan: StartPlan<'_>,
         ready: &mut dyn FnMut(&Endpoint) -> Result<bool>,
     ) -> Result<Running> {
+        Self::begin_on_port(plan, ready).map_err(|failed| failed.error)
+    }
+
+    /// Starts like [`Running::begin`]; whoever gets the failure can start again in the same folder.
+    pub(super) fn begin_on_port(
+        plan: StartPlan<'_>,
+        ready: &mut dyn FnMut(&Endpoint) -> Result<bool>,
+    ) -> Result<Running, FailedStart> {
+        let mut running = Self::spawn(plan)?;
+        match running.wait_until_ready(ready) {
+            Ok(()) => Ok(running),
+            Err(error) => {
+                let _ = running.child.kill();
+                let text = std::fs::read(&running.log).unwrap_or_default();
+                Err(FailedStart {
+                    error,
+                    lost_port: running.endpoint.port.is_some()
+                        && says_port_is_taken(&String::from_utf8_lossy(&text)),
+                    folder: Some(running.folder),
+                })
+            }
+        }
+    }
+
+    fn spawn(plan: StartPlan<'_>) -> Result<Running, FailedStart> {
         let launch = plan.launch;
-        let log = launch.dir.join("server.log");
+        let log = launch.dir.join(LOG_FILE);
         let mut words = valgrind_words(&launch.instrumentation, launch.dir, plan.uncounted);
         words.extend(plan.words);
         let (program, args) = words
@@ -157,7 +234,9 @@ impl Running {
             .args(args)
             .directory(launch.dir)
             .stdout(Sink::File(log.clone()))
-            .stderr(Sink::File(log.clone()));
+            .stderr(Sink::File(log.clone()))
+            // The path of a start is unique.
+            .mark(launch.dir.to_string_lossy());
         for (name, value) in plan
             .env
             .iter()
@@ -176,7 +255,7 @@ impl Running {
             path: launch.dir.to_path_buf(),
             keep: false,
         };
-        let mut running = Running {
+        Ok(Running {
             endpoint: Endpoint {
                 socket: plan.address.socket,
                 port: plan.address.port,
@@ -193,27 +272,34 @@ impl Running {
                 .map_err(|error| not_started(launch.label, program, error))?,
             folder,
             _socket_folder: plan.address.folder,
-        };
-        let timeout = start_timeout(plan.start_seconds, &launch.instrumentation);
-        running.wait_until_ready(timeout, ready)?;
-        Ok(running)
+            start_timeout: start_timeout(plan.start_seconds, &launch.instrumentation),
+        })
     }
 
-    fn wait_until_ready(
-        &mut self,
-        timeout: Duration,
-        ready: &mut dyn FnMut(&Endpoint) -> Result<bool>,
-    ) -> Result<()> {
+    fn wait_until_ready(&mut self, ready: &mut dyn FnMut(&Endpoint) -> Result<bool>) -> Result<()> {
+        let timeout = self.start_timeout;
         let started = Instant::now();
         let mut pause = Duration::from_millis(2);
+        let mut since_ready: Option<Instant> = None;
         loop {
-            self.ended()?.map_or(Ok(()), |status| {
-                Err(self.start_failure(StartFailure::Ended(status)))
-            })?;
-            let is_ready = ready(&self.endpoint)?;
-            // Another server may have answered on the same port if this one has just ended.
+            if let Some(status) = self.ended()? {
+                return Err(self.start_failure(StartFailure::Ended(status)));
+            }
+            let mut is_ready = ready(&self.endpoint)?;
+            // The port may belong to another program, which answers while this server fails to get it.
+            if is_ready && let Some(port) = self.endpoint.port {
+                is_ready = listener::may_belong_to(port, &self.pids());
+            }
             if is_ready && self.ended()?.is_none() {
-                return Ok(());
+                self.child.look_at_family();
+                let strays = self.child.strays();
+                if strays.is_empty() {
+                    return Ok(());
+                }
+                // One that only helped to start it ends by itself.
+                if since_ready.get_or_insert_with(Instant::now).elapsed() > STRAY_LIMIT {
+                    return Err(self.stray_failure(&strays));
+                }
             }
             check_interrupted()?;
             if started.elapsed() > timeout {
@@ -245,6 +331,11 @@ impl Running {
         family_time(self.pid())
     }
 
+    /// Returns whether its first process was stopped (SIGSTOP) or is stopped, since this was asked last.
+    pub(crate) fn was_stopped(&self) -> bool {
+        self.child.was_stopped()
+    }
+
     /// Returns its label in messages.
     pub fn label(&self) -> &str {
         &self.label
@@ -274,15 +365,29 @@ impl Running {
         perfquilt_config::expand(words, &self.values)
     }
 
-    /// Checks that the server is still running.
+    /// Checks that the server is still running, and that nothing of it runs without its first process.
     ///
     /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the log's tail when it has ended.
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the log's tail when it has ended, with the names of the
+    /// processes that went on.
     pub fn check(&mut self) -> Result<()> {
         match self.ended()? {
-            None => Ok(()),
-            Some(status) => Err(self.failure(&format!("{} under load", describe_exit(status)))),
+            None => {
+                self.child.look_at_family();
+                let strays = self.child.strays();
+                if strays.is_empty() {
+                    Ok(())
+                } else {
+                    Err(self.stray_failure(&strays))
+                }
+            }
+            Some(status) => Err(self.end_failure(status, "under load")),
         }
+    }
+
+    /// Returns what marks the processes of this start, for commands whose own processes are to end with the server.
+    pub fn mark(&self) -> String {
+        self.folder.path.to_string_lossy().into_owned()
     }
 
     /// Returns the cause of a client's `error`: the server's own end if it has ended or is about to
@@ -355,12 +460,46 @@ impl Running {
         self.child.try_wait()
     }
 
+    /// Returns the error of a server whose first process ended `when`.
+    fn end_failure(&self, status: ExitStatus, when: &str) -> Error {
+        let end = describe_exit(status);
+        let left = self.child.left();
+        if left.is_empty() {
+            return self.failure(&format!("{end} {when}"));
+        }
+        let error = self.failure(&format!(
+            "{end} {when}, but {} went on without it and {} ended",
+            names(left),
+            if left.len() > 1 { "were" } else { "was" },
+        ));
+        if status.code().is_some() {
+            stay_in_foreground(error)
+        } else {
+            error
+        }
+    }
+
+    /// Returns the error of a server with processes that are no longer descendants of its first one.
+    fn stray_failure(&self, strays: &[LeftProcess]) -> Error {
+        let error = self.failure(&format!(
+            "left its first process: {} {} outside of it, where perfquilt cannot count what {}",
+            names(strays),
+            if strays.len() > 1 { "run" } else { "runs" },
+            if strays.len() > 1 {
+                "they use"
+            } else {
+                "it uses"
+            },
+        ));
+        stay_in_foreground(error)
+    }
+
     /// Returns the error of a failed start.
     fn start_failure(&self, failure: StartFailure) -> Error {
-        let error = self.failure(&failure.to_string());
         match failure {
-            StartFailure::Ended(_) => error,
+            StartFailure::Ended(status) => self.end_failure(status, "at start"),
             StartFailure::NotReady(timeout) => {
+                let error = self.failure(&failure.to_string());
                 let slower = "a slower machine may need a larger `start_seconds` in [server]";
                 let hint = match error.hint_text() {
                     Some(log) => format!("{slower}; {log}"),
@@ -394,6 +533,31 @@ impl Running {
         std::fs::create_dir_all(&self.kept_logs).ok()?;
         std::fs::copy(&self.log, &target).ok()?;
         Some(target)
+    }
+}
+
+/// Adds the hint for a server that went to the background.
+fn stay_in_foreground(error: Error) -> Error {
+    let foreground = "perfquilt measures servers in the foreground: no `daemonize`, no setsid, and no `&` in a script that \
+                      starts one (`exec` it)";
+    let hint = match error.hint_text() {
+        Some(log) => format!("{foreground}; {log}"),
+        None => foreground.to_owned(),
+    };
+    error.hint(hint)
+}
+
+/// Names processes: `` `toyd` (process 12) and `worker` (process 13) ``.
+fn names(processes: &[LeftProcess]) -> String {
+    const SHOWN: usize = 3;
+    let shown: Vec<String> = processes
+        .iter()
+        .take(SHOWN)
+        .map(ToString::to_string)
+        .collect();
+    match processes.len().saturating_sub(SHOWN) {
+        0 => shown.join(" and "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 

@@ -13,6 +13,7 @@ use perfquilt_config::Disk;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::locks::{self, Lock};
+use perfquilt_system::process::end_processes_of;
 
 /// Linux's world-writable RAM disk.
 const RAM_DISK: &str = "/dev/shm";
@@ -245,6 +246,8 @@ fn remove_dead(parent: &Path) {
         }
         // The kernel releases a lock when its process ends in any way.
         if let Ok(Some(_dead)) = locks::try_now(&path.join(".lock")) {
+            // Servers that had left the killed process still use the folder.
+            end_processes_of(&path);
             // The next process retries a failed removal.
             let _ = std::fs::remove_dir_all(&path);
         }

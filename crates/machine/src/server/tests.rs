@@ -271,6 +271,135 @@ fn a_port_taken_by_another_process_is_replaced() {
 }
 
 #[test]
+fn another_attempt_finds_the_program_in_the_folder_of_the_start() {
+    let world = World::new();
+    let count = world.base.path().join("count");
+    let dir = world.scratch.fresh().unwrap();
+    std::fs::create_dir(dir.join("server")).unwrap();
+    let program = dir.join("server/run.sh");
+    let script = format!(
+        r#"echo x >> {0}; test -e data/old && exit 3; touch data/old; test $(wc -l < {0}) -ge 3 && exec sleep 600
+           echo "Error: listen EADDRINUSE: {{port}}"; exit 1"#,
+        count.display()
+    );
+    std::fs::write(&program, script).unwrap();
+    let start = ["sh", "{server}/run.sh", "{port}"];
+    let ready = format!("test $(wc -l < {}) -ge 3", count.display());
+    let adapter = world.adapter_with(&start, &["sh", "-c", &ready], None);
+    let server = dir.join("server");
+    let running = adapter.start(&Launch::new("1", &server, &dir)).unwrap();
+    drop(running);
+    assert!(!dir.exists());
+    // A port that others have for the whole run is told after three attempts.
+    let script = "echo 'bind() failed (98: Address already in use)'; exit 1";
+    let adapter = world.adapter_with(&["sh", "-c", script, "{port}"], &["false"], None);
+    let error = world.start(&adapter).unwrap_err();
+    let hint = error.hint_text().unwrap();
+    assert!(hint.contains("other programs had the ports"), "{hint}");
+    assert_eq!(hint.matches(", ").count(), 2, "{hint}");
+}
+
+#[test]
+fn another_program_that_answers_on_the_port_does_not_make_a_server_ready() {
+    let world = World::new();
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let dir = world.scratch.fresh().unwrap();
+    let launch = Launch::new("1", world.base.path(), &dir);
+    let port = listener.local_addr().unwrap().port();
+    let plan = |launch| StartPlan {
+        launch,
+        words: ["sleep", "600"].map(Into::into).into(),
+        env: Default::default(),
+        address: ListenAddress::new(&dir, Some(port)).unwrap(),
+        stop: Stop::Signal { may_kill: true },
+        process: ServerProcess::Group,
+        start_seconds: 0.3,
+        kept_logs: world.logs(),
+        uncounted: &[],
+        values: Default::default(),
+    };
+    let error = Running::begin(plan(&launch), &mut |_| Ok(true)).unwrap_err();
+    assert!(error.message().contains("was not ready"), "{error}");
+}
+
+/// Returns a script that starts a server as `how` says and ends as soon as there is a file `go`.
+fn in_background(how: &str) -> String {
+    format!(
+        r#"{how} sh -c 'touch "$0"; exec sleep 600' "$0" > /dev/null 2>&1 &
+           while test ! -e "$1/go"; do sleep 0.01; done"#
+    )
+}
+
+#[test]
+fn a_server_that_goes_on_without_its_first_process_is_named_and_ended() {
+    let world = World::new();
+    for (how, end) in [
+        ("", "exited with 0"),
+        ("setsid", "exited with 0"),
+        ("", "SIGKILL"),
+    ] {
+        let mut running = world.start(&world.adapter(&in_background(how))).unwrap();
+        running.check().unwrap();
+        if end == "SIGKILL" {
+            let pid = rustix::process::Pid::from_raw(running.pid().cast_signed()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        } else {
+            std::fs::write(running.dir().join("data/go"), "").unwrap();
+        }
+        let mut found = None;
+        assert!(eventually(|| {
+            found = running.check().err();
+            found.is_some()
+        }));
+        let error = found.unwrap();
+        assert_eq!(error.kind(), Kind::Bench);
+        let message = error.message();
+        for words in [
+            end,
+            "under load, but `sleep` (process ",
+            "went on without it",
+        ] {
+            assert!(message.contains(words), "{message}");
+        }
+        let (_, id) = message.split_once("`sleep` (process ").unwrap();
+        let id: u32 = id.split(')').next().unwrap().parse().unwrap();
+        assert!(!alive(id), "{message}");
+        let foreground = error.hint_text().unwrap().contains("foreground");
+        assert_eq!(foreground, end != "SIGKILL", "{error:?}");
+    }
+}
+
+#[test]
+fn a_start_command_that_ends_before_its_server_is_ready_names_the_server() {
+    let world = World::new();
+    let script = r#"setsid sh -c 'exec sleep 600' & sleep 0.05"#;
+    let adapter = world.adapter_with(&["sh", "-c", script, "{socket}"], &["false"], None);
+    let error = world.start(&adapter).unwrap_err();
+    let message = error.message();
+    assert!(
+        message.contains("exited with 0 at start, but `s"),
+        "{message}"
+    );
+    assert!(
+        error.hint_text().unwrap().contains("foreground"),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn a_daemon_beside_a_living_wrapper_is_refused_and_ended() {
+    let world = World::new();
+    let script = r#"setsid setsid -f sh -c 'echo $$ > "$1/id"; touch "$0"; exec sleep 600' "$0" "$1" > /dev/null 2>&1
+                    exec sleep 600"#;
+    let error = world.start(&world.adapter(script)).unwrap_err();
+    let message = error.message();
+    assert!(message.contains("left its first process: `"), "{message}");
+    let (_, id) = message.split_once("(process ").unwrap();
+    let id: u32 = id.split(')').next().unwrap().parse().unwrap();
+    assert!(!alive(id), "{message}");
+}
+
+#[test]
 fn a_server_at_a_fixed_address_is_refused() {
     let commands = |start: &[&str]| CommandServer {
         start: start.iter().map(|&word| word.to_owned()).collect(),

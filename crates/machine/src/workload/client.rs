@@ -223,10 +223,10 @@ impl BlockSlices {
         let rows_of = |meter: Meter| {
             let row = |&(point, used): &(Point, ServerUsage)| {
                 let amount = match meter {
-                    Meter::Rss => used.peak_bytes,
-                    Meter::ContextSwitches => used.switches,
-                    Meter::IoBytes => used.io_bytes,
-                    Meter::IoCalls => used.io_calls,
+                    Meter::Rss => used.peak_bytes?,
+                    Meter::ContextSwitches => used.switches?,
+                    Meter::IoBytes => used.io_bytes?,
+                    Meter::IoCalls => used.io_calls?,
                     Meter::ServerReads => used.storage?.reads,
                     Meter::ServerWrites => used.storage?.writes,
                     Meter::ServerSyncs => used.storage?.syncs,
@@ -330,8 +330,8 @@ mod tests {
             ..BlockSlices::default()
         };
         let used = ServerUsage {
-            peak_bytes: 1 << 20,
-            switches: 112,
+            peak_bytes: Some(1 << 20),
+            switches: Some(112),
             ..ServerUsage::default()
         };
         measured.add_usage(&[(Point::Step(0), used)]);
@@ -342,5 +342,17 @@ mod tests {
         assert_eq!(switches.transactions_per_slice, 56);
         assert_eq!(switches.nanoseconds, [112.0]);
         assert_eq!(measured.of(Meter::Rss)[0].transactions_per_slice, 1);
+        // Nothing in a whole block is one; what is unknown is missing.
+        measured.add_usage(&[(
+            Point::Step(0),
+            ServerUsage {
+                io_calls: Some(0),
+                ..ServerUsage::default()
+            },
+        )]);
+        assert_eq!(measured.of(Meter::IoCalls)[0].nanoseconds, [1.0]);
+        for unknown in [Meter::Rss, Meter::ContextSwitches, Meter::IoBytes] {
+            assert!(measured.of(unknown).is_empty(), "{unknown}");
+        }
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use crate::cpu_quota::ControlGroups;
 use crate::server::{Endpoint, StorageCounts, StorageReader};
 use perfquilt_model::observation::HostSample;
 use perfquilt_system::process::{family, stat_field};
@@ -15,6 +16,7 @@ pub struct HostMonitor {
     pids: Vec<u32>,
     /// What reads the servers' own counters, and where.
     storage: Option<(StorageReader, Vec<Endpoint>)>,
+    groups: ControlGroups,
     start: Mutex<HostState>,
     /// The changes until [`HostMonitor::stop`].
     changes: Mutex<Option<(HostSample, Vec<ServerUsage>)>>,
@@ -29,6 +31,8 @@ struct HostState {
     /// The servers' own counters; `None` for a server that does not answer.
     storage: Vec<Option<StorageCounts>>,
     mhz: Option<(f64, f64)>,
+    /// How long processes stood still because a processor quota was used up.
+    throttled: Duration,
 }
 
 /// Times of processors, in the kernel's clock ticks.
@@ -46,8 +50,8 @@ struct ProcessCounts {
     major: u64,
     /// Context switches of each thread.
     switches: BTreeMap<u32, Switches>,
-    io_bytes: u64,
-    io_calls: u64,
+    /// Bytes and calls; `None` if the kernel does not show them.
+    io: Option<(u64, u64)>,
 }
 
 /// Context switches of a thread.
@@ -57,18 +61,19 @@ struct Switches {
     voluntary: u64,
 }
 
-/// What a server with all its processes used while a block was timed.
+/// What a server with all its processes used while a block was timed. A value that the kernel does not report, or of a
+/// server without a living process, is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerUsage {
     /// The most resident memory since its start, in bytes: the sum of its processes' own peaks, with memory that they
     /// share counted once.
-    pub peak_bytes: u64,
+    pub peak_bytes: Option<u64>,
     /// Context switches, voluntary and involuntary.
-    pub switches: u64,
+    pub switches: Option<u64>,
     /// Bytes of the calls below.
-    pub io_bytes: u64,
+    pub io_bytes: Option<u64>,
     /// Calls that read or wrote files or pipes (`syscr` and `syscw` of proc(5)); those for sockets alone do not count.
-    pub io_calls: u64,
+    pub io_calls: Option<u64>,
     /// What the server counted itself, if it was asked and answered.
     pub storage: Option<StorageCounts>,
 }
@@ -77,11 +82,13 @@ impl HostMonitor {
     /// Starts monitoring the processors `cpus` and the processes `pids` with their descendants.
     pub fn begin(cpus: &[usize], pids: impl IntoIterator<Item = u32>) -> HostMonitor {
         let pids: Vec<u32> = pids.into_iter().collect();
+        let groups = ControlGroups::of_this_process();
         HostMonitor {
-            start: Mutex::new(HostState::read(cpus, &pids, None)),
+            start: Mutex::new(HostState::read(cpus, &pids, &groups, None)),
             changes: Mutex::default(),
             cpus: cpus.to_vec(),
             storage: None,
+            groups,
             pids,
         }
     }
@@ -103,7 +110,8 @@ impl HostMonitor {
 
     /// Starts again: changes until here do not count.
     pub fn restart(&self) {
-        let state = HostState::read(&self.cpus, &self.pids, self.storage.as_ref());
+        let storage = self.storage.as_ref();
+        let state = HostState::read(&self.cpus, &self.pids, &self.groups, storage);
         *self.start.lock().unwrap_or_else(PoisonError::into_inner) = state;
         *self.changes.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -116,7 +124,8 @@ impl HostMonitor {
     }
 
     /// Returns the changes from the start until the monitor was stopped, or until now: of the host, and of each server in
-    /// the order of [`HostMonitor::begin`]. Values that the kernel does not report are 0; ended processes do not count.
+    /// the order of [`HostMonitor::begin`]. Values of the host that the kernel does not report are 0; ended processes do not
+    /// count.
     pub fn end(self) -> (HostSample, Vec<ServerUsage>) {
         let stopped = self
             .changes
@@ -137,30 +146,11 @@ impl HostMonitor {
             moment.idle = after.idle.saturating_sub(before.idle) as f64 / all;
             moment.steal = after.steal.saturating_sub(before.steal) as f64 / all;
         }
+        let throttled = self.groups.throttled().saturating_sub(start.throttled);
+        moment.throttled = throttled.as_secs_f64();
         let mut usages = Vec::with_capacity(self.pids.len());
-        let new = ProcessCounts::default();
         for &pid in &self.pids {
-            let mut usage = ServerUsage {
-                peak_bytes: peak_bytes(&family(pid)),
-                ..ServerUsage::default()
-            };
-            for (pid, after) in read_counts(&[pid]) {
-                // A process that is new has done all of it meanwhile.
-                let before = start.servers.get(&pid).unwrap_or(&new);
-                let change = |of: fn(&ProcessCounts) -> u64| of(&after).saturating_sub(of(before));
-                moment.minor_faults += change(|counts| counts.minor);
-                moment.major_faults += change(|counts| counts.major);
-                for (thread, after) in &after.switches {
-                    let before = before.switches.get(thread).copied().unwrap_or_default();
-                    let involuntary = after.involuntary.saturating_sub(before.involuntary);
-                    moment.preempted += involuntary;
-                    usage.switches +=
-                        involuntary + after.voluntary.saturating_sub(before.voluntary);
-                }
-                usage.io_bytes += change(|counts| counts.io_bytes);
-                usage.io_calls += change(|counts| counts.io_calls);
-            }
-            usages.push(usage);
+            usages.push(usage(pid, &start.servers, &mut moment));
         }
         // Asking comes last, since it costs the servers something too.
         let after = read_storage(self.storage.as_ref());
@@ -175,10 +165,55 @@ impl HostMonitor {
     }
 }
 
+/// Returns what the server `pid` used since its processes had the counts `start`, and adds to `moment` what the host
+/// counts for all servers.
+fn usage(pid: u32, start: &BTreeMap<u32, ProcessCounts>, moment: &mut HostSample) -> ServerUsage {
+    let counts = read_counts(&[pid]);
+    // Without its first process, what is left of a server is not all of it.
+    if !counts.contains_key(&pid) || !start.contains_key(&pid) {
+        return ServerUsage::default();
+    }
+    let new = ProcessCounts {
+        io: Some((0, 0)),
+        ..ProcessCounts::default()
+    };
+    let mut switches = 0;
+    let mut io = Some((0, 0));
+    for (pid, after) in &counts {
+        // A process that is new has done all of it meanwhile.
+        let before = start.get(pid).unwrap_or(&new);
+        let change = |of: fn(&ProcessCounts) -> u64| of(after).saturating_sub(of(before));
+        moment.minor_faults += change(|counts| counts.minor);
+        moment.major_faults += change(|counts| counts.major);
+        for (thread, after) in &after.switches {
+            let before = before.switches.get(thread).copied().unwrap_or_default();
+            let involuntary = after.involuntary.saturating_sub(before.involuntary);
+            moment.preempted += involuntary;
+            switches += involuntary + after.voluntary.saturating_sub(before.voluntary);
+        }
+        let of_process = after.io.zip(before.io);
+        io = io.zip(of_process).map(|((bytes, calls), (after, before))| {
+            (
+                bytes + after.0.saturating_sub(before.0),
+                calls + after.1.saturating_sub(before.1),
+            )
+        });
+    }
+    let pids: Vec<u32> = counts.keys().copied().collect();
+    ServerUsage {
+        peak_bytes: peak_bytes(&pids),
+        switches: Some(switches),
+        io_bytes: io.map(|(bytes, _)| bytes),
+        io_calls: io.map(|(_, calls)| calls),
+        storage: None,
+    }
+}
+
 impl HostState {
     fn read(
         cpus: &[usize],
         pids: &[u32],
+        groups: &ControlGroups,
         storage: Option<&(StorageReader, Vec<Endpoint>)>,
     ) -> Self {
         HostState {
@@ -187,6 +222,7 @@ impl HostState {
             ticks: read_ticks(cpus),
             servers: read_counts(pids),
             mhz: read_mhz(cpus),
+            throttled: groups.throttled(),
             at: Instant::now(),
         }
     }
@@ -239,6 +275,9 @@ fn ticks(text: &str, cpus: &[usize]) -> Option<Ticks> {
 fn read_counts(pids: &[u32]) -> BTreeMap<u32, ProcessCounts> {
     let read = |pid: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        if has_ended(&stat) {
+            return None;
+        }
         let (minor, major) = faults(&stat)?;
         // A thread may end between listing and reading.
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
@@ -257,19 +296,26 @@ fn read_counts(pids: &[u32]) -> BTreeMap<u32, ProcessCounts> {
         }
         // Threads that ended are included.
         let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
-        let sum = |names: [&str; 2]| names.iter().filter_map(|name| named(&io, name)).sum();
+        let sum = |one, other| Some(named(&io, one)? + named(&io, other)?);
         Some(ProcessCounts {
             minor,
             major,
             switches,
-            io_bytes: sum(["rchar", "wchar"]),
-            io_calls: sum(["syscr", "syscw"]),
+            io: sum("rchar", "wchar").zip(sum("syscr", "syscw")),
         })
     };
     pids.iter()
         .flat_map(|&pid| family(pid))
         .filter_map(|pid| Some((pid, read(pid)?)))
         .collect()
+}
+
+/// Returns whether a process has ended and only waits for its parent.
+fn has_ended(stat: &str) -> bool {
+    let state = stat
+        .rsplit_once(')')
+        .map_or("", |(_, rest)| rest.trim_start());
+    state.starts_with(['Z', 'X'])
 }
 
 /// Returns minor and major page faults.
@@ -285,17 +331,19 @@ fn named(text: &str, name: &str) -> Option<u64> {
 }
 
 /// Returns the most resident memory of processes: each one's own peak, and the most that one of them has of shared
-/// memory.
-fn peak_bytes(pids: &[u32]) -> u64 {
+/// memory. `None` if the kernel shows none of it.
+fn peak_bytes(pids: &[u32]) -> Option<u64> {
     let (mut own, mut shared) = (0, 0);
     for pid in pids {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let kib = |name| named(&status, name).unwrap_or(0);
-        let of_process = kib("RssShmem");
-        own += kib("VmHWM").saturating_sub(of_process);
+        let of_process = named(&status, "RssShmem").unwrap_or(0);
+        // A process that ends at this moment has none.
+        own += named(&status, "VmHWM")
+            .unwrap_or(0)
+            .saturating_sub(of_process);
         shared = of_process.max(shared);
     }
-    (own + shared) << 10
+    Some((own + shared) << 10).filter(|bytes| *bytes > 0)
 }
 
 fn read_mhz(cpus: &[usize]) -> Option<(f64, f64)> {
@@ -368,7 +416,7 @@ mod tests {
         let pages = vec![1u8; 64 << 20];
         let (moment, usage) = monitor.end();
         assert_eq!(usage.len(), 2);
-        assert!(usage[0].peak_bytes > 64 << 20, "{usage:?}");
+        assert!(usage[0].peak_bytes > Some(64 << 20), "{usage:?}");
         assert_eq!(usage[1], ServerUsage::default());
         assert!(work != 0 && pages.len() > 1);
         assert!(moment.seconds > 0.0);
@@ -385,8 +433,8 @@ mod tests {
             std::fs::write(file.path(), [1; 1000]).unwrap();
         }
         let (_, usage) = monitor.end();
-        assert!(usage[0].io_calls >= 50, "{usage:?}");
-        assert!(usage[0].io_bytes >= 50_000, "{usage:?}");
+        assert!(usage[0].io_calls >= Some(50), "{usage:?}");
+        assert!(usage[0].io_bytes >= Some(50_000), "{usage:?}");
     }
 
     #[test]
@@ -425,6 +473,24 @@ mod tests {
     }
 
     #[test]
+    fn a_server_without_a_living_process_has_no_usage() {
+        let mut child = perfquilt_system::process::Command::new("sleep")
+            .arg("0.05")
+            .spawn()
+            .unwrap();
+        let monitor = HostMonitor::begin(&[], [child.id()]);
+        let stat = format!("/proc/{}/stat", child.id());
+        let until = Instant::now() + Duration::from_secs(10);
+        while !has_ended(&std::fs::read_to_string(&stat).unwrap()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (_, usage) = monitor.end();
+        // It is a zombie, whose values the kernel shows as 0.
+        assert_eq!(usage, [ServerUsage::default()]);
+        child.kill().unwrap();
+    }
+
+    #[test]
     fn a_stopped_monitor_counts_no_more() {
         let monitor = HostMonitor::begin(&[], [std::process::id()]);
         monitor.stop();
@@ -434,7 +500,7 @@ mod tests {
         }
         let (_, usage) = monitor.end();
         // Other tests of this process write less meanwhile.
-        assert!(usage[0].io_bytes < 20_000_000, "{usage:?}");
+        assert!(usage[0].io_bytes < Some(20_000_000), "{usage:?}");
     }
 
     #[test]
@@ -443,7 +509,8 @@ mod tests {
         let touch = || std::hint::black_box(vec![1u8; 16 << 20]);
         let monitor = HostMonitor::begin(&[], [own]);
         let first = touch();
-        let before = HostState::read(&[], &[own], None).servers[&own].minor;
+        let before =
+            HostState::read(&[], &[own], &ControlGroups::default(), None).servers[&own].minor;
         monitor.restart();
         let (moment, _) = monitor.end();
         assert!(before > 0 && first.len() > 1);

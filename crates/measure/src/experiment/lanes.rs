@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use perfquilt_config::{Disk, Lanes};
+use perfquilt_machine::cpu_quota::CpuQuota;
 use perfquilt_machine::server::ServerSpace;
 use perfquilt_model::error::{Error, Result};
 
@@ -15,6 +16,37 @@ pub(super) fn wanted(disk: Disk, requested: Lanes) -> Lanes {
         (Disk::Durable, Lanes::Auto) => Lanes::Count(NonZeroU32::MIN),
         (_, requested) => requested,
     }
+}
+
+/// Returns the lanes for which a processor quota suffices, of the `possible` ones: each uses as many processors as its
+/// clients have `threads`. One lane stays in any case.
+pub(super) fn within_quota(
+    possible: Vec<Vec<usize>>,
+    threads: u32,
+    quota: Option<&CpuQuota>,
+) -> Vec<Vec<usize>> {
+    let Some(quota) = quota else {
+        return possible;
+    };
+    let enough = quota.processors / f64::from(threads.max(1));
+    // A fraction of a lane is none; the conversion saturates.
+    match enough.floor() as usize {
+        0 | 1 => vec![possible.concat()],
+        enough => {
+            let spare = possible.len().saturating_sub(enough);
+            possible.into_iter().skip(spare).collect()
+        }
+    }
+}
+
+/// Describes a quota that is smaller than the processors, with what to do.
+pub(super) fn describe_quota(quota: &CpuQuota) -> String {
+    format!(
+        "a quota of {} processors holds here ({}): the kernel stops all processes for the rest of a period once they have used \
+         it, which measurements show as noise; give whole processors instead (`cpuset`, `docker run --cpuset-cpus`), or no quota",
+        (quota.processors * 100.0).round() / 100.0,
+        quota.file.display()
+    )
 }
 
 /// Returns the processors of each lane: `possible` are those of as many lanes as there are cores for, `servers` the
@@ -58,7 +90,7 @@ pub(super) fn within_cores(count: NonZeroU32, possible: usize) -> Result<usize> 
     let count = usize::try_from(count.get()).unwrap_or(usize::MAX);
     if count > possible {
         return Err(Error::usage(format!(
-            "{count} lanes need more cores than this machine has: {possible} at most"
+            "{count} lanes need more cores than this machine has, or than its processor quota allows: {possible} at most"
         ))
         .hint("a lane has a physical core for each client thread of the workloads; `--lanes auto` takes as many lanes as possible"));
     }
@@ -131,6 +163,32 @@ mod tests {
         let error = choose(count(5), four(), &SMALL).unwrap_err();
         assert_eq!(error.kind(), Kind::Usage);
         assert!(error.message().contains("4 at most"), "{error}");
+    }
+
+    #[test]
+    fn a_quota_limits_the_lanes() {
+        let lanes = |processors: f64, threads: u32| {
+            let quota = CpuQuota {
+                processors,
+                file: "/sys/fs/cgroup/cpu.max".into(),
+            };
+            within_quota(four(), threads, Some(&quota)).len()
+        };
+        assert_eq!(
+            [0.5, 1.0, 1.9, 2.0, 3.5, 8.0].map(|of| lanes(of, 1)),
+            [1, 1, 1, 2, 3, 4]
+        );
+        assert_eq!([3.0, 4.0].map(|of| lanes(of, 2)), [1, 2]);
+        assert_eq!(within_quota(four(), 1, None), four());
+        let half = CpuQuota {
+            processors: 0.5,
+            file: "/sys/fs/cgroup/cpu.max".into(),
+        };
+        let words = describe_quota(&half);
+        assert!(
+            words.contains("0.5 processors") && words.contains("cpu.max"),
+            "{words}"
+        );
     }
 
     #[test]

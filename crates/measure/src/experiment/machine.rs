@@ -17,13 +17,14 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Lanes, Workload};
 use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_machine::build::{ChangedCode, Relink};
+use perfquilt_machine::cpu_quota::ControlGroups;
 use perfquilt_machine::meter::{CountResult, Counter, WARM_UP};
 use perfquilt_machine::server::{
     self, Launch, Running, Scratch, ServerAdapter, ServerSpace, prepare_template, size_of_tree,
 };
 use perfquilt_machine::workload::{
-    self, BlockSlices, ClientFailure, Clients, HostMonitor, TimedBlock, allowed_cpus,
-    pin_this_thread,
+    self, BlockSlices, ClientFailure, Clients, HostMonitor, StandstillWatch, TimedBlock,
+    allowed_cpus, pin_this_thread,
 };
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{HostSample, Meter};
@@ -36,6 +37,9 @@ use perfquilt_system::process::check_interrupted;
 /// Seconds of uncounted load before a timed workload, for up to six servers: caches, branch predictors and the servers'
 /// own memory pools settle well within that time.
 const WARM_UP_SECONDS: f64 = 0.3;
+/// How often a block is measured again because something stood still. A machine that never stops doing so is measured as it
+/// is.
+const MOST_STANDSTILLS: u64 = 5;
 /// The number of starts that one count may take until no counted transaction has to be restarted.
 const COUNT_TRIES: u32 = 3;
 
@@ -160,7 +164,14 @@ impl<'a> ThisMachine<'a> {
             bytes: size_of_tree(&template)?.saturating_add(executable),
         };
         let wanted = lanes::wanted(ws.config.server.disk, setup.lanes);
-        let lanes = lanes::choose(wanted, workload::lanes(threads), &servers)?;
+        let quota = ControlGroups::of_this_process().quota();
+        let quota = quota.filter(|quota| quota.processors < allowed_cpus().len() as f64);
+        let possible = workload::lanes(threads);
+        let possible = lanes::within_quota(possible, threads, quota.as_ref());
+        let lanes = lanes::choose(wanted, possible, &servers)?;
+        if let Some(quota) = &quota {
+            progress.warn(&lanes::describe_quota(quota));
+        }
         let scratch = Scratch::open(ws, servers.times(lanes.len()))?;
         let shared = std::iter::once(ws.cache()).chain(scratch.path().parent());
         let shared = shared.map(Path::to_path_buf).collect();
@@ -512,6 +523,7 @@ impl<'m> MachineLane<'m> {
             .placement()
             .of(self.clients.threads(item.workload));
         let mut attempt = 0;
+        let mut standstills = 0;
         while servers.len() > 1 {
             let monitor =
                 HostMonitor::begin(cpus, servers.iter().map(|(_, running)| running.pid()));
@@ -529,20 +541,42 @@ impl<'m> MachineLane<'m> {
                 ..item.clone()
             };
             attempt += 1;
-            let failure = match self.clients.interleave(servers, &monitored) {
-                Ok(mut measured) => {
+            let watch = StandstillWatch::begin(servers);
+            let outcome = self.clients.interleave(servers, &monitored);
+            let stood_still = watch.end(servers);
+            if let Err(failure) = &outcome
+                && failure.error.kind() == Kind::Interrupted
+            {
+                return Err(failure.error.clone());
+            }
+            let ended = match &outcome {
+                Ok(_) => not_whole(servers),
+                Err(failure) => ended(servers, failure),
+            };
+            if ended.is_empty()
+                && let Some(what) = stood_still.filter(|_| standstills < MOST_STANDSTILLS)
+            {
+                standstills += 1;
+                let name = &item.workload.name;
+                let progress = self.machine.progress;
+                progress.note(&format!("{name}: {what}; the block is measured again"));
+                continue;
+            }
+            let failure = match outcome {
+                Ok(mut measured) if ended.is_empty() => {
                     let (sample, usage) = monitor.end();
                     let points = servers.iter().map(|(point, _)| *point);
                     measured.add_usage(&points.zip(usage).collect::<Vec<_>>());
+                    let sample = HostSample {
+                        standstills,
+                        ..sample
+                    };
                     return Ok(Some((measured, sample)));
                 }
-                Err(failure) if failure.error.kind() == Kind::Interrupted => {
-                    return Err(failure.error);
-                }
-                Err(failure) => failure,
+                Ok(_) => None,
+                Err(failure) => Some(failure),
             };
-            let ended = ended(servers, &failure);
-            if ended.is_empty() {
+            if let Some(failure) = failure.filter(|_| ended.is_empty()) {
                 let again = TimedBlock {
                     attempt,
                     ..item.clone()
@@ -809,6 +843,13 @@ fn failed(point: Point, error: Error, report: &mut Report<'_>) -> Result<()> {
         return Err(error);
     }
     report(Event::Failed { point, error })
+}
+
+/// Returns the servers that have ended, or of which something runs without its first process, with the reason: clients are
+/// served by what is left, too.
+fn not_whole(servers: &mut [(Point, Running)]) -> Vec<(Point, Error)> {
+    let check = |(point, running): &mut (Point, Running)| Some((*point, running.check().err()?));
+    servers.iter_mut().filter_map(check).collect()
 }
 
 /// Returns the servers that are no longer running, with the reason.

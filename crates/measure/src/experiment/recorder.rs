@@ -10,7 +10,7 @@ use perfquilt_judge::stats::{self, BlockValue};
 use perfquilt_machine::meter::CountResult;
 use perfquilt_machine::meter::MeterReading;
 use perfquilt_machine::workload::BlockSlices;
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{HostSample, Meter, Observation, RowName, Slices};
 use perfquilt_model::point::Point;
 use perfquilt_store::{BlockConditions, BlockResult, ExperimentId, SliceBlob, Store};
@@ -188,10 +188,7 @@ impl<'a> Recorder<'a> {
             let slices = measured.of(meter);
             let values = stats::reduce_block(slices);
             if values.len() != slices.len() || values.is_empty() {
-                return Err(Error::new(
-                    Kind::Bench,
-                    format!("the client of workload {workload} returned no usable {meter} slices"),
-                ));
+                return Err(unusable(workload, meter));
             }
             for (copy, reduced, slices) in numbered(values, slices) {
                 let point = reduced.point;
@@ -309,6 +306,19 @@ impl<'a> Recorder<'a> {
                 .extend(numbers);
         }
     }
+}
+
+/// Returns the error of a workload without values of a meter.
+fn unusable(workload: &str, meter: Meter) -> Error {
+    if meter.is_usage() {
+        return Error::bench(format!(
+            "workload {workload}: the kernel, or the server itself, reports no {meter} of any server"
+        ))
+        .hint(format!("leave `{meter}` out of `meters`, or run perfquilt as the servers' user"));
+    }
+    Error::bench(format!(
+        "the client of workload {workload} returned no usable {meter} slices"
+    ))
 }
 
 /// Counts how often each point occurred so far.

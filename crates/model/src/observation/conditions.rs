@@ -21,6 +21,13 @@ pub struct HostSample {
     /// The lowest and the highest frequency of the measuring processors in MHz; `None` if the kernel
     /// does not report it.
     pub mhz: Option<(f64, f64)>,
+    /// Seconds for which the kernel stopped processes because the processor quota of their control group was used up, all
+    /// processors together.
+    #[serde(default)]
+    pub throttled: f64,
+    /// How often the block was measured again because a server, its client or the machine had stood still.
+    #[serde(default)]
+    pub standstills: u64,
 }
 
 /// Conditions on the host while one workload was measured, over all its blocks.
@@ -43,10 +50,17 @@ pub struct Conditions {
     /// The lowest and the highest frequency of the measuring processors in MHz; `null` if the kernel
     /// does not report it.
     pub mhz: Option<(f64, f64)>,
+    /// Seconds for which the kernel stopped processes because a processor quota was used up, all processors together, per
+    /// second of measuring.
+    #[serde(default)]
+    pub throttled: Share,
+    /// How often blocks were measured again because a server, its client or the machine had stood still.
+    #[serde(default)]
+    pub standstills: u64,
 }
 
 /// A share of time.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Share {
     /// The mean over all blocks, weighted by duration.
     pub mean: f64,
@@ -76,6 +90,8 @@ impl Conditions {
             major_faults: sum(|sample| sample.major_faults),
             minor_faults: sum(|sample| sample.minor_faults) as f64 / samples.len() as f64,
             mhz: mhz.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1))),
+            throttled: share(|sample| sample.throttled / sample.seconds.max(f64::MIN_POSITIVE)),
+            standstills: sum(|sample| sample.standstills),
         })
     }
 }
@@ -94,11 +110,14 @@ mod tests {
             major_faults: 1,
             minor_faults: 10,
             mhz: Some((2000.0, 2100.0)),
+            throttled: 0.4,
+            standstills: 1,
         };
         let long = HostSample {
             seconds: 3.0,
             steal: 0.1,
             mhz: None,
+            throttled: 0.0,
             ..short
         };
         let found = Conditions::over("w", &[short, long]).unwrap();
@@ -107,6 +126,9 @@ mod tests {
         assert_eq!((found.preempted, found.major_faults), (1.5, 2));
         assert_eq!(found.minor_faults, 10.0);
         assert_eq!(found.mhz, Some((2000.0, 2100.0)));
+        assert!((found.throttled.mean - 0.1).abs() < 1e-12);
+        assert!((found.throttled.worst - 0.4).abs() < 1e-12);
+        assert_eq!(found.standstills, 2);
         assert_eq!(Conditions::over("w", &[]), None);
     }
 }

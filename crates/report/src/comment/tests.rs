@@ -18,6 +18,7 @@ fn subject() -> PullRequestRef {
         base: "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d".into(),
         moved_on: None,
         run: Some("https://github.com/acme/series/actions/runs/42".into()),
+        began: None,
         report: None,
     }
 }
@@ -536,6 +537,7 @@ fn hostile(words: &[&str]) -> Comment {
             moved_on: Some(word(22)),
             // Addresses come from the forge or from the command line.
             run: Some(format!("https://github.com/acme/series/{}", word(23))),
+            began: None,
             report: Some(format!("https://github.com/acme/series/{}", word(24))),
         },
     };

@@ -154,6 +154,17 @@ pub enum QueueChange {
         /// The reason, in one line.
         why: String,
     },
+    /// Cancels the waiting and running jobs of a pull request on command, and replies.
+    CancelAll {
+        /// The repository.
+        repository: String,
+        /// The pull request.
+        number: u64,
+        /// The reason, in one line.
+        why: String,
+        /// The id of the comment with the command.
+        comment: u64,
+    },
     /// Replies to a comment.
     Reply(NewReply),
     /// Approves a commit that jobs of this pull request are held for, and replies.

@@ -176,7 +176,14 @@ impl Queue {
                     .map(|push| (push.head.as_str(), push.trusted)),
                 why,
                 now,
-            ),
+            )
+            .map(drop),
+            QueueChange::CancelAll {
+                repository,
+                number,
+                why,
+                comment,
+            } => cancel_all(transaction, (repository, *number), (why, *comment), now),
             QueueChange::Reply(reply) => replies::add(transaction, reply),
             QueueChange::Approve {
                 repository,
@@ -425,15 +432,15 @@ fn add(transaction: &Transaction<'_>, job: &NewJob, now: i64) -> rusqlite::Resul
 }
 
 /// Cancels the waiting and running jobs of a pull request; with `newer`, a commit and whether whoever pushed it is
-/// trusted, only jobs of other commits ([`QueueChange::Cancel`]). The worker of a running job reports the cancellation; for the other jobs the
-/// comment is updated.
+/// trusted, only jobs of other commits ([`QueueChange::Cancel`]). Returns how many there were. The worker of a running job
+/// reports the cancellation; for the other jobs the comment is updated.
 fn cancel(
     transaction: &Transaction<'_>,
     (repository, number): (&str, u64),
     newer: Option<(&str, bool)>,
     why: &str,
     now: i64,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<usize> {
     let (newer, by_trusted) = newer.unzip();
     // A starting job that does not know its commit yet will find the latest one.
     let meant = "repository = ?1 AND number = ?2 AND (?3 IS NULL OR CASE
@@ -446,17 +453,41 @@ fn cancel(
         params![repository, signed(number), newer, by_trusted],
         |row| row.get(0),
     )?;
-    transaction.execute(
+    let cancelled = transaction.execute(
         &format!(
             "UPDATE jobs SET state = 'cancelled', ended = ?5, result = ?6
              WHERE state IN ('waiting', 'held', 'running') AND {meant}"
         ),
         params![repository, signed(number), newer, by_trusted, now, why],
     )?;
-    match waited {
-        0 => Ok(()),
-        _ => replies::bring_up_to_date(transaction, repository, number),
+    if waited > 0 {
+        replies::bring_up_to_date(transaction, repository, number)?;
     }
+    Ok(cancelled)
+}
+
+/// Cancels all jobs of a pull request on the command of `comment`, and queues a reply to it.
+fn cancel_all(
+    transaction: &Transaction<'_>,
+    (repository, number): (&str, u64),
+    (why, comment): (&str, u64),
+    now: i64,
+) -> rusqlite::Result<()> {
+    let (reaction, answer) = match cancel(transaction, (repository, number), None, why, now)? {
+        0 => (
+            "confused",
+            "Nothing done: no job of this pull request is running or waiting.",
+        ),
+        _ => ("+1", ""),
+    };
+    let reply = NewReply {
+        repository: repository.to_owned(),
+        number,
+        comment,
+        reaction: reaction.to_owned(),
+        answer: answer.to_owned(),
+    };
+    replies::add(transaction, &reply)
 }
 
 fn signed(number: u64) -> i64 {

@@ -434,6 +434,39 @@ fn counts() {
 }
 
 #[test]
+fn a_command_to_cancel_tells_whether_there_was_a_job() {
+    let (_folder, queue) = queue();
+    let cancel = |comment: u64| QueueChange::CancelAll {
+        repository: "acme/series".into(),
+        number: 1,
+        why: "cancelled by alice".into(),
+        comment,
+    };
+    let answer = |comment: u64| {
+        loop {
+            // Some replies only update the comment.
+            let reply = queue.next_reply(99).unwrap().unwrap();
+            queue.answered(reply.id).unwrap();
+            if reply.reply.comment == comment {
+                return (reply.reply.reaction, reply.reply.answer);
+            }
+        }
+    };
+    queue.take("a", &[cancel(1)], 10).unwrap();
+    let (reaction, words) = answer(1);
+    assert_eq!(reaction, "confused");
+    assert!(words.starts_with("Nothing done"), "{words}");
+    queue.take("b", &add(2, ""), 11).unwrap();
+    queue.take("c", &[cancel(2)], 12).unwrap();
+    assert_eq!(answer(2).0, "confused", "another pull request's job");
+    queue.take("d", &add(1, ""), 13).unwrap();
+    queue.take("e", &[cancel(3)], 14).unwrap();
+    assert_eq!(answer(3), ("+1".into(), String::new()));
+    queue.take("f", &[cancel(4)], 15).unwrap();
+    assert_eq!(answer(4).0, "confused", "they are cancelled already");
+}
+
+#[test]
 fn a_held_job_waits_for_its_approval() {
     let (_folder, queue) = queue();
     let approve = |commit: &str, comment: u64| QueueChange::Approve {

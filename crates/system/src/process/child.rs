@@ -13,6 +13,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgrp, kill_process_group, pidfd_open, waitid,
 };
 
+use super::left::{LeftProcess, Start, note_child};
 use super::{Output, signals, terminal};
 use perfquilt_model::error::{Error, Kind, Result};
 
@@ -44,6 +45,10 @@ pub struct Child {
     quits: bool,
     /// Whether its group is the one that reads the terminal.
     pub(super) has_terminal: bool,
+    /// What identifies the processes that it starts, if they all end with it.
+    pub(super) start: Option<Start>,
+    /// The processes that went on when it had ended by itself.
+    left: Vec<LeftProcess>,
 }
 
 impl Child {
@@ -53,6 +58,7 @@ impl Child {
         uninterruptible: bool,
         quits: bool,
     ) -> Self {
+        note_child(inner.id(), true);
         Child {
             inner,
             ended: None,
@@ -60,6 +66,8 @@ impl Child {
             uninterruptible,
             quits,
             has_terminal: false,
+            start: None,
+            left: Vec::new(),
         }
     }
 
@@ -89,6 +97,34 @@ impl Child {
         }
     }
 
+    /// Returns whether the process was stopped by a signal, or continued after that, since this was asked last.
+    pub fn was_stopped(&self) -> bool {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+        let pid = Pid::from_raw(self.id().cast_signed()).filter(|_| self.ended.is_none());
+        pid.is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_))))
+    }
+
+    /// Remembers its descendants, to find them again when it has ended. Only with [`Command::mark`](super::Command::mark).
+    pub fn look_at_family(&mut self) {
+        let first = self.id();
+        if let Some(start) = &mut self.start {
+            start.look(first);
+        }
+    }
+
+    /// Returns the living processes that it started and that are no longer its descendants. Only with
+    /// [`Command::mark`](super::Command::mark).
+    pub fn strays(&self) -> Vec<LeftProcess> {
+        let start = self.start.as_ref().filter(|_| self.ended.is_none());
+        start.map_or_else(Vec::new, |start| start.strays(self.id()))
+    }
+
+    /// Returns the processes that went on when it ended by itself; they were ended. Only with
+    /// [`Command::mark`](super::Command::mark).
+    pub fn left(&self) -> &[LeftProcess] {
+        &self.left
+    }
+
     /// Returns whether the process has ended, without reaping it.
     fn has_ended(&self) -> Result<bool> {
         let pid = Pid::from_raw(self.inner.id().cast_signed())
@@ -105,6 +141,11 @@ impl Child {
         if let Some(status) = self.ended {
             return Ok(status);
         }
+        if let Some(start) = &self.start
+            && self.has_ended()?
+        {
+            self.left = start.others(self.id());
+        }
         if self.quits {
             self.signal(Signal::QUIT);
             let started = Instant::now();
@@ -115,6 +156,10 @@ impl Child {
         self.signal(Signal::KILL);
         let status = self.inner.wait().map_err(|error| self.unknown(&error))?;
         self.ended = Some(status);
+        note_child(self.inner.id(), false);
+        if let Some(start) = &self.start {
+            start.end(self.id());
+        }
         if self.has_terminal {
             terminal::give_to(getpgrp());
         }

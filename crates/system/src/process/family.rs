@@ -11,19 +11,26 @@ pub fn family(pid: u32) -> Vec<u32> {
     let mut next = 0;
     while let Some(&member) = members.get(next) {
         next += 1;
-        // Every thread has a list of the children that it started.
-        let threads = std::fs::read_dir(format!("/proc/{member}/task"));
-        for thread in threads.into_iter().flatten().flatten() {
-            let children = std::fs::read_to_string(thread.path().join("children"));
-            let children = children.unwrap_or_default();
-            members.extend(
-                children
-                    .split_ascii_whitespace()
-                    .filter_map(|id| id.parse::<u32>().ok()),
-            );
-        }
+        members.extend(children(member));
     }
     members
+}
+
+/// Returns the ids of the children of the process `pid`.
+pub(super) fn children(pid: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    // Every thread has a list of the children that it started.
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    for thread in threads.into_iter().flatten().flatten() {
+        let children = std::fs::read_to_string(thread.path().join("children"));
+        let children = children.unwrap_or_default();
+        found.extend(
+            children
+                .split_ascii_whitespace()
+                .filter_map(|id| id.parse::<u32>().ok()),
+        );
+    }
+    found
 }
 
 /// Returns the processor time of the process `pid` and of its descendants, ended ones included if their parents waited

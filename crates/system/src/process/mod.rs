@@ -7,6 +7,7 @@
 mod child;
 mod exit_status;
 mod family;
+mod left;
 mod namespace;
 mod scheduling;
 mod signals;
@@ -29,6 +30,7 @@ use std::time::{Duration, Instant};
 pub use child::Child;
 pub use exit_status::describe_exit;
 pub use family::{family, family_time};
+pub use left::{LeftProcess, end_processes_of, standing_still};
 pub use scheduling::cpu_set;
 pub use scheduling::{may_set_real_time, processor_time, set_real_time};
 pub use signals::{
@@ -100,6 +102,7 @@ pub struct Command {
     ordinary_user: bool,
     foreground: bool,
     output_limit: usize,
+    mark: Option<String>,
 }
 
 /// The user `nobody`, as which [`Command::ordinary_user`] runs: `getpwuid` knows it on nearly every system.
@@ -261,6 +264,7 @@ impl Command {
             ordinary_user: false,
             foreground: false,
             output_limit: usize::MAX,
+            mark: None,
         }
     }
 
@@ -370,6 +374,20 @@ impl Command {
         self
     }
 
+    /// Ends everything that it starts when it ends, also what leaves its process group. `mark` is in the environment of all
+    /// its descendants and of no other start's.
+    #[must_use]
+    pub fn mark(mut self, mark: impl Into<String>) -> Self {
+        self.mark = Some(mark.into());
+        self
+    }
+
+    /// Makes what it leaves behind belong to the running start with this mark, see [`Command::mark`].
+    #[must_use]
+    pub fn belonging_to(self, mark: &str) -> Self {
+        self.env(left::MARK, mark)
+    }
+
     /// Lets it run to completion: this program stops only after it ends when a signal asks to stop, and it gets
     /// no parent-death signal.
     #[must_use]
@@ -424,6 +442,10 @@ impl Command {
             }
         }
         command.env("LC_ALL", "C.UTF-8").envs(&self.env);
+        if let Some(mark) = &self.mark {
+            left::adopt_orphans();
+            command.env(left::MARK, mark);
+        }
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
@@ -456,6 +478,7 @@ impl Command {
         let quits = self.death_signal == DeathSignal::Quit;
         let mut child = Child::new(child, self.shown(), self.uninterruptible, quits);
         child.has_terminal = self.foreground;
+        child.start = self.mark.clone().map(left::Start::new);
         Ok(child)
     }
 

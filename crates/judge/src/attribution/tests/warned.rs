@@ -57,6 +57,15 @@ fn what_disturbed_the_machine_is_told_with_what_to_do() {
         (HostSample { idle: 0.5, ..calm }, "Data in memory"),
         (
             HostSample {
+                // The advice for idle processors would not help.
+                idle: 0.5,
+                throttled: 0.4,
+                ..calm
+            },
+            "20.0 % of the time",
+        ),
+        (
+            HostSample {
                 preempted: 900,
                 ..calm
             },

@@ -181,7 +181,7 @@ impl Requests for Runs<'_> {
         let settings = &self.settings;
         let each = settings.transactions.max(1);
         let runs = transactions.div_ceil(each);
-        let command = command(settings, &settings.run, running)?;
+        let command = client_command(settings, &settings.run, running)?;
         for _ in 0..runs {
             run_client(self.workload, settings, &command)?;
         }
@@ -189,7 +189,16 @@ impl Requests for Runs<'_> {
     }
 }
 
-/// Returns the client's command for one server.
+/// Returns the client's command for one server. What a run leaves behind ends with it.
+fn client_command(
+    settings: &CommandSettings,
+    words: &[String],
+    running: &Running,
+) -> Result<Command> {
+    let mark = format!("{}/client", running.mark());
+    Ok(command(settings, words, running)?.mark(mark))
+}
+
 fn command(settings: &CommandSettings, words: &[String], running: &Running) -> Result<Command> {
     let command = Command::from_words(&running.expand(words)?)?;
     Ok(match &settings.directory {
@@ -226,7 +235,8 @@ pub(super) fn prepare(workload: &str, settings: &CommandSettings, running: &Runn
     match &settings.prepare {
         None => Ok(()),
         Some(words) => {
-            let command = command(settings, words, running)?;
+            // What it leaves running is part of the server.
+            let command = command(settings, words, running)?.belonging_to(&running.mark());
             run_client(workload, settings, &command).map(drop)
         }
     }
@@ -251,7 +261,7 @@ pub(super) fn interleave(
     let workload = &item.workload.name;
     let mut commands = Vec::with_capacity(servers.len());
     for (_, running) in servers.iter() {
-        let command = command(settings, &settings.run, running)?;
+        let command = client_command(settings, &settings.run, running)?;
         commands.push(environment.placement().client(command, settings.threads));
         environment
             .placement()

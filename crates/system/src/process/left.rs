@@ -1,0 +1,334 @@
+//! Processes that leave the process that started them: daemons, workers of a dead server, what a client starts in the
+//! background. They are this program's orphans, which the kernel gives to it ([`adopt_orphans`]), and an environment
+//! variable tells to which start they belong.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, pidfd_open, pidfd_send_signal,
+    set_child_subreaper, waitid,
+};
+
+use super::family::children;
+use super::{family, stat_field};
+
+/// The environment variable that marks a start. All descendants inherit it.
+pub(super) const MARK: &str = "PERFQUILT_START";
+/// How long killed processes may take to end.
+const END_LIMIT: Duration = Duration::from_secs(5);
+/// Time between two looks at whether they have ended.
+const END_PAUSE: Duration = Duration::from_millis(2);
+
+/// A process that went on without the one that started it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftProcess {
+    /// Its id.
+    pub pid: u32,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    group: u32,
+    /// When it began, in ticks since the machine's start: with the id, this identifies a process.
+    begin: u64,
+    state: char,
+}
+
+impl fmt::Display for LeftProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` (process {})", self.name.escape_default(), self.pid)
+    }
+}
+
+impl LeftProcess {
+    /// Reads `/proc/PID/stat`; `None` when there is no such process.
+    fn read(pid: u32) -> Option<Self> {
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let stat = String::from_utf8_lossy(&stat);
+        let (start, rest) = stat.rsplit_once(')')?;
+        Some(LeftProcess {
+            pid,
+            name: start.split_once('(')?.1.to_owned(),
+            group: u32::try_from(stat_field(&stat, 5)?).ok()?,
+            begin: stat_field(&stat, 22)?,
+            state: rest.trim_start().chars().next()?,
+        })
+    }
+
+    /// Returns whether it is stopped, by a signal, by a debugger or by the freezer of its control group.
+    fn stands_still(&self) -> bool {
+        let freezer = || {
+            let waits_in = std::fs::read_to_string(format!("/proc/{}/wchan", self.pid));
+            waits_in
+                .is_ok_and(|place| matches!(place.as_str(), "do_freezer_trap" | "__refrigerator"))
+        };
+        match self.state {
+            'T' | 't' => true,
+            'S' | 'D' => freezer(),
+            _ => false,
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X')
+    }
+
+    /// Kills exactly this process, not another one that has got its id.
+    fn kill(&self) {
+        let Some(pid) = Pid::from_raw(self.pid.cast_signed()) else {
+            return;
+        };
+        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
+            return;
+        };
+        if LeftProcess::read(self.pid).is_some_and(|now| now.begin == self.begin) {
+            // An error means that it is gone already.
+            let _ = pidfd_send_signal(&handle, Signal::KILL);
+        }
+    }
+
+    /// Reaps it if it is an adopted orphan that has ended.
+    fn reap(&self) {
+        if let Some(pid) = Pid::from_raw(self.pid.cast_signed()) {
+            let _ = waitid(
+                WaitId::Pid(pid),
+                WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+            );
+        }
+    }
+}
+
+/// Makes descendants whose parents have ended this program's children. Without that they would be those of the machine's
+/// first process, and could not be found.
+pub(super) fn adopt_orphans() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // A refusal leaves them where they were before.
+        let _ = set_child_subreaper(Some(getpid()));
+    });
+}
+
+/// The children that this program has started and not reaped.
+static STARTED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+/// Notes that this program has started the child `pid`, or has reaped it.
+pub(super) fn note_child(pid: u32, lives: bool) {
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if lives {
+        started.insert(pid);
+    } else {
+        started.remove(&pid);
+    }
+}
+
+/// Returns the children of this program that it has not started: adopted orphans. A child that another thread starts at
+/// this moment may be among them; it has no mark of a start yet.
+fn orphans() -> Vec<u32> {
+    let mut found = children(std::process::id());
+    let started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    found.retain(|pid| !started.contains(pid));
+    found
+}
+
+/// What identifies the processes of a start, besides its first one.
+#[derive(Debug, Clone)]
+pub(super) struct Start {
+    /// The value of [`MARK`].
+    pub(super) mark: String,
+    /// The members of the first process's family seen so far, for programs that overwrite their environment (to change
+    /// the title that `ps` shows).
+    seen: BTreeSet<(u32, u64)>,
+}
+
+impl Start {
+    pub(super) fn new(mark: String) -> Self {
+        Start {
+            mark,
+            seen: BTreeSet::new(),
+        }
+    }
+
+    /// Remembers the living descendants of the first process.
+    pub(super) fn look(&mut self, first: u32) {
+        let members = family(first).into_iter().skip(1);
+        let members = members.filter_map(LeftProcess::read);
+        self.seen.extend(members.map(|of| (of.pid, of.begin)));
+    }
+
+    /// Returns the living processes of the start that are neither the first one nor its descendants.
+    pub(super) fn strays(&self, first: u32) -> Vec<LeftProcess> {
+        let members: BTreeSet<u32> = family(first).into_iter().collect();
+        self.all(first, &members)
+    }
+
+    /// Returns all living processes of the start but the first one.
+    pub(super) fn others(&self, first: u32) -> Vec<LeftProcess> {
+        self.all(first, &BTreeSet::from([first]))
+    }
+
+    fn all(&self, first: u32, without: &BTreeSet<u32>) -> Vec<LeftProcess> {
+        orphans()
+            .into_iter()
+            .flat_map(family)
+            .filter(|pid| !without.contains(pid))
+            .filter_map(LeftProcess::read)
+            .filter(LeftProcess::is_alive)
+            .filter(|of| {
+                of.group == first
+                    || self.seen.contains(&(of.pid, of.begin))
+                    || is_marked(of.pid, |mark| mark == self.mark)
+            })
+            .collect()
+    }
+
+    /// Kills all processes of the start, after the first one has ended, until none is left.
+    pub(super) fn end(&self, first: u32) {
+        let until = Instant::now() + END_LIMIT;
+        // One that is killed may just have started another one.
+        loop {
+            let others = self.others(first);
+            if others.is_empty() || Instant::now() > until {
+                return;
+            }
+            others.iter().for_each(LeftProcess::kill);
+            std::thread::sleep(END_PAUSE);
+            others.iter().for_each(LeftProcess::reap);
+        }
+    }
+}
+
+/// Returns whether the value of [`MARK`] in the environment of `pid`, if there is one, is `wanted`.
+fn is_marked(pid: u32, wanted: impl Fn(&str) -> bool) -> bool {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|variable| {
+        let value = variable
+            .strip_prefix(MARK.as_bytes())
+            .and_then(|rest| rest.strip_prefix(b"="));
+        value.is_some_and(|value| std::str::from_utf8(value).is_ok_and(&wanted))
+    })
+}
+
+/// Returns the names of those of the processes `pids` that stand still: stopped by a signal or a debugger, or frozen.
+pub fn standing_still(pids: &[u32]) -> Vec<String> {
+    let processes = pids.iter().filter_map(|&pid| LeftProcess::read(pid));
+    let still = processes.filter(LeftProcess::stands_still);
+    still.map(|of| of.to_string()).collect()
+}
+
+/// Kills the processes that a dead run of this program left behind: those whose start was marked with a path inside
+/// `folder`.
+pub fn end_processes_of(folder: &Path) {
+    let Some(folder) = folder.to_str() else {
+        return;
+    };
+    let inside = |mark: &str| {
+        let rest = mark.strip_prefix(folder);
+        rest.is_some_and(|rest| rest.starts_with('/'))
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|&pid| is_marked(pid, inside))
+        .filter_map(LeftProcess::read)
+        .for_each(|left| left.kill());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Command;
+    use super::*;
+
+    /// Waits until `condition` returns a value, at most ten seconds.
+    fn eventually<T>(mut condition: impl FnMut() -> Option<T>) -> T {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(value) = condition() {
+                return value;
+            }
+            assert!(Instant::now() < until, "never");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Returns a shell that starts a daemon as `how` says, which writes its id to the file `id`, and then does `then`.
+    fn daemon(folder: &Path, how: &str, then: &str) -> Command {
+        let script = format!(
+            "{how} sh -c 'echo $$ > id.part; mv id.part id; exec sleep 30' > /dev/null 2>&1 &
+             until test -e id; do sleep 0.01; done; {then}"
+        );
+        let mark = folder.join("start").display().to_string();
+        Command::new("sh")
+            .args(["-c", &script])
+            .directory(folder)
+            .mark(mark)
+    }
+
+    fn id(folder: &Path) -> u32 {
+        let text = std::fs::read_to_string(folder.join("id")).unwrap();
+        text.trim().parse().unwrap()
+    }
+
+    fn is_gone(pid: u32) -> bool {
+        LeftProcess::read(pid).is_none_or(|of| !of.is_alive())
+    }
+
+    #[test]
+    fn a_daemon_is_found_and_ended_when_its_starter_ends() {
+        for how in ["", "setsid", "setsid env -i PATH=\"$PATH\""] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut child = daemon(folder.path(), how, "sleep 0.2").spawn().unwrap();
+            eventually(|| folder.path().join("id").exists().then_some(()));
+            child.look_at_family();
+            let status = eventually(|| child.try_wait().unwrap());
+            assert!(status.success());
+            let left = child.left();
+            assert!(left.iter().any(|of| of.name == "sleep"), "{how}: {left:?}");
+            assert!(is_gone(id(folder.path())), "{how}");
+        }
+    }
+
+    #[test]
+    fn a_daemon_beside_a_living_starter_is_a_stray_and_ends_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = daemon(folder.path(), "setsid setsid -f", "sleep 30")
+            .spawn()
+            .unwrap();
+        eventually(|| folder.path().join("id").exists().then_some(()));
+        let strays = eventually(|| Some(child.strays()).filter(|strays| !strays.is_empty()));
+        assert!(strays.iter().all(|of| of.pid != child.id()), "{strays:?}");
+        child.kill().unwrap();
+        assert!(child.left().is_empty(), "it was killed by us");
+        assert!(is_gone(id(folder.path())));
+    }
+
+    #[test]
+    fn stopped_processes_stand_still() {
+        let mut child = Command::new("sleep").arg("30").spawn().unwrap();
+        let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+        assert!(standing_still(&[child.id()]).is_empty());
+        assert!(!child.was_stopped());
+        rustix::process::kill_process(pid, Signal::STOP).unwrap();
+        eventually(|| (standing_still(&[child.id()]).len() == 1).then_some(()));
+        assert!(child.was_stopped());
+        rustix::process::kill_process(pid, Signal::CONT).unwrap();
+        eventually(|| child.was_stopped().then_some(()));
+        assert!(standing_still(&[child.id()]).is_empty() && !child.was_stopped());
+        child.kill().unwrap();
+    }
+
+    #[test]
+    fn what_a_dead_run_left_is_ended_by_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = daemon(folder.path(), "setsid", "sleep 30").spawn().unwrap();
+        eventually(|| folder.path().join("id").exists().then_some(()));
+        end_processes_of(Path::new("/nonexistent"));
+        assert!(!is_gone(id(folder.path())));
+        end_processes_of(&folder.path().join("start"));
+        assert!(!is_gone(id(folder.path())), "the mark is no path inside it");
+        end_processes_of(folder.path());
+        eventually(|| is_gone(id(folder.path())).then_some(()));
+        let _ = child.kill();
+    }
+}
