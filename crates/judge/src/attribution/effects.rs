@@ -204,6 +204,10 @@ impl Effects<'_> {
         if let Some(reason) = self.header.failed.get(&point) {
             return Some(reason.clone());
         }
+        let same = self.header.identical.get(&point);
+        if let Some((same, reason)) = same.and_then(|same| self.header.failed.get_key_value(same)) {
+            return Some(format!("point {same}, the same binary, failed: {reason}"));
+        }
         let Some((&meter, names)) = self.workloads.first_key_value() else {
             let same = identical_to == Some(Point::Step(index - 1));
             return (!same).then(|| NOT_MEASURED.to_owned());

@@ -241,6 +241,19 @@ fn after_a_failed_patch_the_last_point_with_figures_counts() {
 }
 
 #[test]
+fn a_patch_with_the_binary_of_a_failed_point_failed_with_it() {
+    let mut header = header(2);
+    header.failed.insert(Point::Step(1), "crashed".into());
+    header.identical.insert(Point::Step(2), Point::Step(1));
+    let observations = [observation("a", Meter::Time, 0, Point::BASE, 500.0)];
+    let result = attribute(&header, &observations, &margin).unwrap();
+    assert_eq!(
+        result.patches[1].reason.as_deref(),
+        Some("point 1, the same binary, failed: crashed")
+    );
+}
+
+#[test]
 fn the_suite_is_the_geometric_mean_over_workloads_by_block() {
     let mut observations = blocks("a", Meter::Time, &[&[121.0, 100.0], &[121.0, 100.0]]);
     observations.extend(blocks(

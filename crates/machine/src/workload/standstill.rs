@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::server::Running;
 use perfquilt_model::point::Point;
-use perfquilt_system::process::{family, standing_still};
+use perfquilt_system::process::{children, family, standing_still};
 
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -71,6 +71,13 @@ fn watch(stopped: &Receiver<()>) -> Option<String> {
         if found.is_none() {
             if look % LIST_EVERY == 0 {
                 processes = family(own).split_off(1);
+            } else {
+                // A client may last for a fraction of a second.
+                let new = children(own)
+                    .into_iter()
+                    .filter(|pid| !processes.contains(pid));
+                let new: Vec<u32> = new.flat_map(family).collect();
+                processes.extend(new);
             }
             let still = standing_still(&processes);
             found = still.first().map(|name| format!("{name} was stopped"));

@@ -17,7 +17,7 @@ pub fn family(pid: u32) -> Vec<u32> {
 }
 
 /// Returns the ids of the children of the process `pid`.
-pub(super) fn children(pid: u32) -> Vec<u32> {
+pub fn children(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
     // Every thread has a list of the children that it started.
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));

@@ -59,10 +59,12 @@ impl LeftProcess {
 
     /// Returns whether it is stopped, by a signal, by a debugger or by the freezer of its control group.
     fn stands_still(&self) -> bool {
+        // The freezers of version 1 and 2; compilers put the second one's function into its caller, in which a process
+        // sleeps for no other reason.
+        const FREEZERS: [&str; 3] = ["__refrigerator", "do_freezer_trap", "get_signal"];
         let freezer = || {
             let waits_in = std::fs::read_to_string(format!("/proc/{}/wchan", self.pid));
-            waits_in
-                .is_ok_and(|place| matches!(place.as_str(), "do_freezer_trap" | "__refrigerator"))
+            waits_in.is_ok_and(|place| FREEZERS.contains(&place.as_str()))
         };
         match self.state {
             'T' | 't' => true,

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 pub use child::Child;
 pub use exit_status::describe_exit;
-pub use family::{family, family_time};
+pub use family::{children, family, family_time};
 pub use left::{LeftProcess, end_processes_of, standing_still};
 pub use scheduling::cpu_set;
 pub use scheduling::{may_set_real_time, processor_time, set_real_time};
