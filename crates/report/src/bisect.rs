@@ -528,7 +528,7 @@ mod tests {
             "4 patches from 0 to 4; changes of 0.5 % or more, error rate 1 %.",
             "c.patch  title 3",
             "sql/item.cc  +3 −1",
-            "Patches 1 to 2 together: 0.00",
+            "Patches 1 to 2 together: 0 % ±",
             "0 → 4: −0.99",
             "on in 2 → 4",
             "patch 3 named, to be confirmed from fresh blocks",

@@ -135,6 +135,15 @@ pub(super) fn interval(estimate: f64, ends: Option<(f64, f64)>, places: usize) -
     if leaves_out_zero && half > 1e-9 && places < 6 && is_zero(&plain(nearer, places)) {
         return interval(estimate, ends, places + 1);
     }
+    // Zeros behind the point beside digits of the interval would look like a precision that is not there.
+    let short = |text: String| {
+        if is_zero(&text) && half > 1e-9 {
+            "0".to_owned()
+        } else {
+            text
+        }
+    };
+    let shown = short(shown);
     if even && (!leaves_out_zero || half < estimate.abs()) {
         // Only values that never differed, apart from rounding errors, are shown with ± 0.
         let half = if half > 1e-9 { half.max(unit) } else { half };
@@ -142,9 +151,21 @@ pub(super) fn interval(estimate: f64, ends: Option<(f64, f64)>, places: usize) -
     }
     format!(
         "{shown} % ({} to {})",
-        plain(low, places),
-        plain(high, places)
+        short(plain(low, places)),
+        short(plain(high, places))
     )
+}
+
+/// Formats two shares as per cent, `0.42 → 0.51 %`, with as many decimals as it takes for no share above 0 to become 0.
+pub(super) fn shares(before: f64, after: f64, places: usize) -> String {
+    let shows = |share: f64, places| share < 1e-9 || !is_zero(&plain(share, places));
+    let enough = |places: &usize| shows(before, *places) && shows(after, *places);
+    let places = (places..6).find(enough).unwrap_or(6);
+    let one = |share: f64| match share {
+        share if share < 1e-9 => "0".to_owned(),
+        share => plain(share, places),
+    };
+    format!("{} → {} %", one(before), one(after))
 }
 
 /// Formats a duration in seconds: `3.2 s`, `22 min 57 s`, `6 h 12 min`.
@@ -238,9 +259,22 @@ mod tests {
             effect(&of(0.000_04, 0.000_02, 0.000_06), 2),
             "+0.004 % ± 0.002"
         );
+        // No zeros behind the point beside other digits.
+        assert_eq!(effect(&of(0.000_04, -0.003, 0.0031), 2), "0 % ± 0.31");
+        assert_eq!(effect(&of(-0.03, -0.06, 0.000_01), 2), "−3.00 % ± 3.00");
+        assert_eq!(effect(&of(0.02, 0.0, 0.09), 2), "+2.00 % (0 to 9.00)");
+        assert_eq!(effect(&of(0.0, 0.0, 0.0), 2), "0.00 % ± 0.00");
         let mut single = of(0.01, 0.0, 0.0);
         (single.low, single.high) = (None, None);
         assert_eq!(effect(&single, 2), "+1.00 % ± ?");
+    }
+
+    #[test]
+    fn a_share_above_0_is_not_shown_as_0() {
+        assert_eq!(shares(0.0042, 0.0051, 2), "0.42 → 0.51 %");
+        assert_eq!(shares(0.000_043, 0.000_37, 2), "0.004 → 0.037 %");
+        assert_eq!(shares(0.0, 0.000_37, 2), "0 → 0.04 %");
+        assert_eq!(shares(0.0, 0.0, 2), "0 → 0 %");
     }
 
     #[test]

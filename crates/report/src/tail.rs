@@ -77,11 +77,7 @@ fn named(statistic: Statistic, figure: &TailFigure, places: usize) -> String {
 /// Formats a figure with its interval, or the share of slow slices before and after.
 pub(super) fn figure(statistic: Statistic, of: &TailFigure, places: usize) -> String {
     match statistic {
-        Statistic::Slow => format!(
-            "{} → {} %",
-            number::plain(of.before, places),
-            number::plain(of.after, places)
-        ),
+        Statistic::Slow => number::shares(of.before, of.after, places),
         Statistic::Mean | Statistic::P99 => {
             number::interval(of.estimate, of.low.zip(of.high), places)
         }

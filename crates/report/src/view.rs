@@ -398,8 +398,8 @@ impl<'a> View<'a> {
             // It comes first, as the agreement with instructions is about the typical time.
             notes.insert(0, words);
         }
-        if let Some(effect) = main.filter(|effect| effect.verdict == Verdict::Unclear) {
-            notes.push(self.could_have_seen(effect));
+        if let Some(effect) = main {
+            notes.extend(self.beside_verdict(effect));
         }
         if let Some(word) = main.and_then(|effect| self.origin_of(effect)) {
             if main.is_some_and(Effect::is_stale) {
@@ -428,22 +428,25 @@ impl<'a> View<'a> {
         }
     }
 
-    fn could_have_seen(&self, effect: &Effect) -> String {
-        let chance = if effect.leaves_out_zero() {
-            "one such row among so many is to be expected by chance; "
-        } else {
-            ""
-        };
-        match effect.minimum_detectable {
-            Some(smallest) => {
-                let places = self.columns.first().map_or(2, |column| column.1);
-                format!(
-                    "{chance}minimum detectable effect {} %",
-                    number::plain(smallest, places)
-                )
-            }
-            None => no_interval(effect).to_owned(),
+    /// Returns the notes of a row that is not called faster or slower: why not, if its interval excludes 0, and what
+    /// could have been detected if it is unclear.
+    fn beside_verdict(&self, effect: &Effect) -> Vec<String> {
+        let unclear = effect.verdict == Verdict::Unclear;
+        let mut notes = Vec::new();
+        if effect.leaves_out_zero() && (unclear || effect.verdict == Verdict::NoEffect) {
+            notes.push(EXCLUDES_ZERO.to_owned());
         }
+        if unclear {
+            notes.push(match effect.minimum_detectable {
+                Some(smallest) => {
+                    let places = self.columns.first().map_or(2, |column| column.1);
+                    let smallest = number::plain(smallest, places);
+                    format!("minimum detectable effect {smallest} %")
+                }
+                None => no_interval(effect).to_owned(),
+            });
+        }
+        notes
     }
 
     fn total(&self) -> Row<'a> {
@@ -496,6 +499,10 @@ impl<'a> View<'a> {
         })
     }
 }
+
+/// The note of a row whose interval excludes 0 although it is not called faster or slower.
+const EXCLUDES_ZERO: &str =
+    "excludes 0 by itself, but not after adjustment for all figures judged together";
 
 /// The most workloads that the sentence about unexecuted patches names for each patch.
 const MOST_NAMED: usize = 6;
