@@ -299,6 +299,7 @@ fn simulations() -> Vec<Simulation> {
         10,
         by_workload,
     ));
+    all.extend(mixed());
     all.push(simulation(
         "20 patches at the margin",
         "tables with a row called `no effect`",
@@ -510,7 +511,10 @@ fn main(found: &Attribution) -> impl Iterator<Item = &Effect> {
 }
 
 fn claims(found: &Attribution) -> Hits {
-    (u32::from(main(found).any(Effect::is_shown)), 1)
+    (
+        u32::from(main(found).any(|effect| effect.verdict.is_shown())),
+        1,
+    )
 }
 
 /// Simulates a first patch whose effect is the minimum detectable one of an experiment without effects; a hit
@@ -643,7 +647,7 @@ fn called(found: &Attribution, those: &[usize]) -> Hits {
 /// Counts an experiment that claims anything of the patches that are not in [`GAINING`].
 fn false_claims(found: &Attribution) -> Hits {
     let mut others = main(found).filter(|effect| !is_of(effect, &GAINING));
-    (u32::from(others.any(Effect::is_shown)), 1)
+    (u32::from(others.any(|effect| effect.verdict.is_shown())), 1)
 }
 
 fn is_of(effect: &Effect, patches: &[usize]) -> bool {
@@ -739,6 +743,130 @@ fn by_workload(noise: &mut Noise) -> Result<Hits> {
     let effects = found.patches.iter().flat_map(|patch| &patch.effects);
     let mut cells = effects.filter(|e| e.kind == EffectKind::InOrder && e.workload != SUITE);
     Ok((u32::from(cells.any(Effect::is_shown)), 1))
+}
+
+/// The workloads of a simulated suite.
+const SUITE_OF_SIX: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// Simulations of patches whose effect differs from workload to workload.
+fn mixed() -> Vec<Simulation> {
+    let mut all = Vec::new();
+    for (name, gains) in [
+        (
+            "one patch of four +2 % on a workload, −2 % on another",
+            [0.02, -0.02],
+        ),
+        (
+            "one patch of four +4 % on a workload, −2 % on another",
+            [0.04, -0.02],
+        ),
+    ] {
+        let found = move |noise: &mut Noise| suite(&gains, 1, noise);
+        let regression = move |noise: &mut Noise| {
+            let found = found(noise)?;
+            let first = main(&found).next();
+            let mixed = first.is_some_and(|effect| effect.verdict == Verdict::Mixed);
+            Ok((u32::from(mixed && found.is_regression()), 1))
+        };
+        let what = "experiments in which the patch is mixed, and a regression";
+        all.push(simulation(name, what, (0.9, 1.0), 10, regression));
+    }
+    let null = |noise: &mut Noise| {
+        let found = suite(&[], 1, noise)?;
+        Ok((
+            u32::from(main(&found).any(|effect| effect.verdict.is_shown())),
+            1,
+        ))
+    };
+    all.push(simulation(
+        "4 patches on 6 workloads",
+        "experiments in which a patch is called, over all workloads or on one",
+        (0.0, MOST),
+        5,
+        null,
+    ));
+    all.push(simulation(
+        "4 patches on 6 workloads, a true cell in mean, slow slices and 99th percentile",
+        "cells called changed that are not, on average",
+        (0.0, MOST),
+        5,
+        |noise| {
+            let found = suite(&[-0.03], 3, noise)?;
+            Ok(false_cells(&found))
+        },
+    ));
+    let totals = |meter: Meter| {
+        move |noise: &mut Noise| {
+            let found = suite_of(&[Meter::Time, Meter::Cpu], &[], 1, noise)?;
+            let mut totals = found.total.iter().filter(|total| total.meter == meter);
+            Ok((u32::from(totals.any(|total| total.verdict.is_shown())), 1))
+        }
+    };
+    for meter in [Meter::Time, Meter::Cpu] {
+        all.push(simulation(
+            format!("totals of {meter}, 4 patches on 6 workloads"),
+            "experiments in which a total is called",
+            (0.0, MOST),
+            5,
+            totals(meter),
+        ));
+    }
+    all
+}
+
+/// Simulates four patches on six workloads; the first patch gains `gains` on the first workloads. Observations
+/// have `figures` figures: from 2 on also the mean, the share of slow slices and the 99th percentile.
+fn suite(gains: &[f64], figures: usize, noise: &mut Noise) -> Result<Attribution> {
+    suite_of(&[Meter::Time], gains, figures, noise)
+}
+
+fn suite_of(
+    meters: &[Meter],
+    gains: &[f64],
+    figures: usize,
+    noise: &mut Noise,
+) -> Result<Attribution> {
+    let mut all = Vec::new();
+    for block in 0..24 {
+        for (place, workload) in SUITE_OF_SIX.iter().enumerate() {
+            for &point in &points(4) {
+                let patched = matches!(point, Point::Step(1..));
+                let gain = gains.get(place).copied().filter(|_| patched).unwrap_or(0.0);
+                for &meter in meters {
+                    let value = |noise: &mut Noise| SD * noise.normal();
+                    let own = value(noise);
+                    let mut one = observation(workload, meter, block, point, own);
+                    if figures > 1 {
+                        // The gain is in the mean and the tail alone.
+                        let cost = |log: f64| 1e5 * log.exp();
+                        one.mean = Some(cost(own + 0.5 * value(noise) - gain));
+                        one.p99 = Some(cost(1.0 + 2.0 * value(noise) - 3.0 * gain));
+                        one.slow = Some((0.02 + 0.1 * value(noise) - gain / 4.0).clamp(0.0, 1.0));
+                    } else {
+                        one = observation(workload, meter, block, point, own - gain);
+                    }
+                    all.push(one);
+                }
+            }
+        }
+    }
+    judged(4, &all)
+}
+
+/// Counts the share of false cells among those called, of an experiment in which the first patch changes the first
+/// workload; in parts of the least common multiple of small numbers.
+fn false_cells(found: &Attribution) -> Hits {
+    const PARTS: u32 = 840;
+    let cells = found.patches.iter().flat_map(|patch| &patch.effects);
+    let called =
+        cells.filter(|e| e.kind == EffectKind::InOrder && e.workload != SUITE && e.is_shown());
+    let (mut wrong, mut all) = (0, 0);
+    for effect in called {
+        let changed = effect.point == Point::Step(1) && effect.workload == SUITE_OF_SIX[0];
+        wrong += u32::from(!changed);
+        all += 1;
+    }
+    (PARTS * wrong / all.max(1), PARTS)
 }
 
 fn at_the_margin(noise: &mut Noise) -> Result<Hits> {

@@ -178,7 +178,7 @@ fn main_effects(patches: &[PatchEffects]) -> impl Iterator<Item = &Effect> {
 
 /// Returns whether a patch is called faster or slower, by the effect its verdict is about.
 fn claims(patches: &[PatchEffects]) -> bool {
-    main_effects(patches).any(Effect::is_shown)
+    main_effects(patches).any(|effect| effect.verdict.is_shown())
 }
 
 /// Returns the p-value of Student's test, as if the number of blocks had been fixed.

@@ -219,6 +219,7 @@ mod tests {
             unpaired: false,
             with_control: false,
             tail: None,
+            cells: None,
             provenance: None,
             basis: None,
         }

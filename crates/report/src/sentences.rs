@@ -3,7 +3,7 @@
 use super::number;
 use super::text::capital;
 use super::view::{Label, Row, View, no_interval};
-use perfquilt_judge::attribution::{EffectKind, Stopping, Verdict};
+use perfquilt_judge::attribution::{Effect, EffectKind, Stopping, Verdict};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
@@ -57,11 +57,11 @@ impl View<'_> {
         };
         let interval = match (total.low, total.high) {
             (Some(low), Some(high)) => {
-                let (low, high) = match total.verdict {
+                let (low, high) = match total.own_verdict() {
                     Verdict::Slower => (-high, -low),
                     _ => (low, high),
                 };
-                let show = |value| match total.verdict {
+                let show = |value| match total.own_verdict() {
                     Verdict::Faster | Verdict::Slower => number::plain(value, places),
                     _ => number::signed(value, places),
                 };
@@ -71,7 +71,7 @@ impl View<'_> {
             _ => String::new(),
         };
         let size = number::plain(total.estimate.abs(), places);
-        let sentence = match total.verdict {
+        let sentence = match total.own_verdict() {
             _ if total.identical => format!("{subject} leaves the binary as it is"),
             _ if !total.executed => format!("no workload executes the code that {subject} changes"),
             _ if total.is_stale() => format!(
@@ -96,7 +96,31 @@ impl View<'_> {
             }
             Verdict::Unclear => format!("unclear what {subject} does{counted}{interval}"),
         };
-        sentence_after(text, &sentence)
+        let but = self.on_single_workloads(total).unwrap_or_default();
+        sentence_after(text, &format!("{sentence}{but}"))
+    }
+
+    /// Returns what single workloads add to a figure over all of them: `, but is slower on 1 of 6 workloads`. `None` if
+    /// they say the same.
+    fn on_single_workloads(&self, effect: &Effect) -> Option<String> {
+        let cells = effect
+            .cells
+            .as_ref()
+            .filter(|cells| cells.own != effect.verdict)?;
+        let part = |count: usize, word: &str| (count > 0).then(|| format!("{word} on {count}"));
+        let (faster, slower) = (
+            part(cells.faster.len(), "faster"),
+            part(cells.slower.len(), "slower"),
+        );
+        let shown = match cells.own {
+            Verdict::Faster => vec![slower],
+            Verdict::Slower => vec![faster],
+            _ => vec![faster, slower],
+        };
+        let shown: Vec<String> = shown.into_iter().flatten().collect();
+        let progress = self.attribution.progress.iter();
+        let all = progress.filter(|of| of.meter == effect.meter).count();
+        Some(format!(", but {} of {all} workloads", shown.join(" and ")))
     }
 
     /// Returns the number of patches per verdict; `name` escapes a patch's name for the format.

@@ -398,6 +398,7 @@ impl<'a> View<'a> {
             // It comes first, as the agreement with instructions is about the typical time.
             notes.insert(0, words);
         }
+        notes.extend(main.and_then(on_single_workloads));
         if let Some(effect) = main {
             notes.extend(self.beside_verdict(effect));
         }
@@ -527,6 +528,29 @@ pub(super) fn effect_on<'e>(
         .iter()
         .find(|e| e.kind == kind && e.meter == meter && e.workload == workload)
 }
+
+/// Returns the workloads that make the verdict of an effect another than its own figures do: `slower on a, b`.
+fn on_single_workloads(effect: &Effect) -> Option<String> {
+    let cells = effect.cells.as_ref()?;
+    let part = |word: &str, names: &[String], of: Verdict| {
+        let (named, more) = names.split_at(names.len().min(MOST_ON_A_ROW));
+        let more = match more.len() {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        let adds = !names.is_empty() && cells.own != of;
+        adds.then(|| format!("{word} on {}{more}", named.join(", ")))
+    };
+    let parts = [
+        part("faster", &cells.faster, Verdict::Faster),
+        part("slower", &cells.slower, Verdict::Slower),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (cells.own != effect.verdict).then(|| parts.join(", "))
+}
+
+/// The most workloads that a row names.
+const MOST_ON_A_ROW: usize = 3;
 
 /// Returns the reason why an effect has no interval.
 pub(super) fn no_interval(effect: &Effect) -> &'static str {

@@ -27,7 +27,7 @@ impl Agreement {
         match (shown(time), shown(instructions)) {
             (false, false) => None,
             (false, true) => Some(Agreement::InstructionsOnly),
-            (true, false) if instructions.verdict == Verdict::Unclear => None,
+            (true, false) if instructions.own_verdict() == Verdict::Unclear => None,
             (true, false) => Some(Agreement::TimeOnly),
             (true, true) => {
                 // The confidence limit of time nearest to 0 is the least effect to explain.

@@ -267,7 +267,7 @@ pub enum Verdict {
     /// The effect is below 0, likewise.
     Slower,
     /// The statistics of one row disagree: faster typically and slower in the mean or in the tail, or vice
-    /// versa.
+    /// versa; or faster on one workload and slower on another.
     Mixed,
     /// None of these, and the effect lies within the margin, significant after adjustment likewise.
     NoEffect,
@@ -322,7 +322,8 @@ pub struct Effect {
     /// Standard error of the estimate on the log scale, which approximates that of the speed; `null` with a
     /// single block.
     pub standard_error: Option<f64>,
-    /// The verdict on the effect, and on timed meters on its mean and its tail, too.
+    /// The verdict on the effect, and on timed meters on its mean and its tail, too; over all workloads also on the
+    /// single ones ([`Effect::cells`]).
     pub verdict: Verdict,
     /// The minimum detectable effect: an effect of this size is called faster or slower with 80 % probability
     /// within the family of rows; `null` if there is no interval.
@@ -361,12 +362,26 @@ pub struct Effect {
     /// The mean and the tail of the same slices, if the meter is read from slices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tail: Option<Box<TailFigures>>,
+    /// The single workloads that are faster or slower, if this is an effect over all workloads and there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cells: Option<Cells>,
     /// The origin of the figure; absent if both points have the same binary.
     #[serde(flatten)]
     pub provenance: Option<Provenance>,
     /// The interval on the log scale.
     #[serde(skip)]
     pub basis: Option<crate::stats::Interval>,
+}
+
+/// The single workloads on which an effect over all workloads is shown.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cells {
+    /// The verdict on the figures over all workloads alone.
+    pub own: Verdict,
+    /// The workloads that are faster, or mixed and faster in the mean.
+    pub faster: Vec<String>,
+    /// The workloads with a regression ([`Effect::is_regression`]).
+    pub slower: Vec<String>,
 }
 
 /// Statistics that the typical time, which excludes the slowest and the fastest fifth of the slices, does not
@@ -505,17 +520,24 @@ impl Effect {
         !self.identical && self.executed
     }
 
-    /// Returns whether the effect is significant.
+    /// Returns whether a figure of this row is significant, whatever single workloads show.
     pub fn is_shown(&self) -> bool {
-        self.verdict.is_shown()
+        self.own_verdict().is_shown()
     }
 
-    /// Returns whether the point is slower: by the joint verdict, or by the typical time or the tail while
-    /// the mean is not faster.
+    /// Returns the verdict on the figures of this row: for an effect over all workloads, without that on single ones.
+    pub fn own_verdict(&self) -> Verdict {
+        self.cells.as_ref().map_or(self.verdict, |cells| cells.own)
+    }
+
+    /// Returns whether the point is slower: by the joint verdict, on a single workload, or by the typical time or
+    /// the tail while the mean is not faster.
     pub fn is_regression(&self) -> bool {
         let mean = self.tail.as_ref().and_then(|tail| tail.mean.as_ref());
+        let cells = self.cells.as_ref();
         match self.verdict {
             Verdict::Slower => true,
+            Verdict::Mixed if cells.is_some_and(|cells| !cells.slower.is_empty()) => true,
             Verdict::Mixed => mean.is_none_or(|mean| mean.verdict != Verdict::Faster),
             Verdict::Faster | Verdict::NoEffect | Verdict::Unclear => false,
         }
@@ -525,7 +547,7 @@ impl Effect {
     pub fn typical(&self) -> Verdict {
         match &self.tail {
             Some(tail) => tail.typical,
-            None => self.verdict,
+            None => self.own_verdict(),
         }
     }
 

@@ -484,6 +484,7 @@ impl Effects<'_> {
             unpaired: false,
             with_control: false,
             tail: None,
+            cells: None,
             provenance: None,
             basis: None,
         };

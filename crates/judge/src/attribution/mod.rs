@@ -35,7 +35,7 @@ pub use comparison::{
     compare,
 };
 pub use document::{
-    Attribution, Closure, ClosureSide, ControlEffect, Dependence, Effect, EffectKind,
+    Attribution, Cells, Closure, ClosureSide, ControlEffect, Dependence, Effect, EffectKind,
     ExcludedMachine, ExclusionReason, Group, Interval, LaneFigures, LaneNoise, MachineFigures,
     MachineNoise, Noise, NoiseSpread, OpenEffect, Operation, PatchEffects, PlaceFigures,
     PointDependence, Progress, Provenance, SUITE, Stopping, TailFigure, TailFigures,

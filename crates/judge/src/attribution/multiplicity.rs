@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::document::{Effect, EffectKind, Group, Operation, PatchEffects, SUITE, Verdict};
+use super::document::{Cells, Effect, EffectKind, Group, Operation, PatchEffects, SUITE, Verdict};
 use crate::stats::{benjamini_hochberg_weighted, holm_weighted, speed};
 use perfquilt_model::observation::Meter;
 
@@ -32,14 +32,19 @@ struct FamilyRow<'a> {
 /// The families of tests, by kind of effect and meter.
 type Families<'a> = BTreeMap<(EffectKind, Meter), Vec<FamilyRow<'a>>>;
 
+/// The share of a family's error probability for the rows over all workloads, where single workloads are judged
+/// beside them; these have the rest.
+const OVER_ALL: f64 = 0.8;
+
 /// Adjusts the p-values of effects, withdraws verdicts that are no longer significant, and joins the verdicts
-/// on a row's typical time, mean and tail.
+/// on a row's typical time, mean and tail, and those on single workloads to the row over all of them.
 ///
-/// The families of tests are: patches, for each meter and kind, by Holm (in 95 % of experiments no patch of
-/// the table is called faster or slower wrongly, and no patch whose effect is the margin or more is called
-/// without effect), and groups likewise; all patches and workloads beside the suite, by Benjamini and Hochberg (of the cells
-/// called changed, at most one in twenty is unchanged on average, and likewise of those called unchanged);
-/// all operations, for each meter and kind, by Benjamini and Hochberg. A total is judged by itself. `margins`
+/// A family of tests has the rows of one meter and kind of effect; in 95 % of experiments none of them is called
+/// faster or slower if none has an effect. Its rows over all workloads are judged by Holm, with four fifths of the error
+/// (in 96 % of experiments none is called wrongly, and none whose effect is the margin or more is called without effect).
+/// Single workloads of patches are *cells*, judged with the rest: of the cells called changed, at most one in a hundred is
+/// unchanged on average ([`judge_cells`]). The total and groups of patches are families likewise; operations are cells of
+/// families without rows over all workloads, with the whole error. `margins`
 /// are fractions of speed. On timed meters, rows of patches that changed the instructions have a larger share
 /// of the error ([`row_weights`]).
 pub(super) fn adjust(
@@ -49,15 +54,41 @@ pub(super) fn adjust(
     total: &mut [Effect],
     margins: &BTreeMap<Meter, f64>,
 ) {
-    let mut over_patches = Families::new();
-    let mut over_cells = Families::new();
-    let patches = patches
+    let of_patches = patches
         .iter_mut()
-        .map(|patch| (patch.index, &mut patch.effects));
-    let groups = groups
+        .map(|patch| (patch.index, patch.effects.as_mut_slice()));
+    let of_groups = groups
         .iter_mut()
-        .map(|group| (group.last, &mut group.effects));
-    for (index, effects) in patches.chain(groups) {
+        .map(|group| (group.last, group.effects.as_mut_slice()));
+    judge_families(of_patches.chain(of_groups), margins);
+    judge_families(std::iter::once((0, &mut *total)), margins);
+    let mut over_operations = Families::new();
+    for effect in operations.iter_mut().flat_map(|of| &mut of.effects) {
+        if effect.p_value.is_some() {
+            let family = over_operations.entry((effect.kind, effect.meter));
+            family.or_default().push(FamilyRow::unknown(effect));
+        }
+    }
+    for ((_, meter), family) in over_operations {
+        judge_cells(family, margins.get(&meter).copied(), 1.0);
+    }
+    let patches = patches.iter_mut().map(|patch| &mut patch.effects);
+    let groups = groups.iter_mut().map(|group| &mut group.effects);
+    patches
+        .chain(groups)
+        .for_each(|effects| join_cells(effects));
+    join_cells(total);
+}
+
+/// Judges the effects of subjects (patches, or the series) together; a subject's effects are those of all its meters,
+/// kinds and workloads.
+fn judge_families<'a>(
+    subjects: impl Iterator<Item = (usize, &'a mut [Effect])>,
+    margins: &BTreeMap<Meter, f64>,
+) {
+    let mut rows = Families::new();
+    let mut cells = Families::new();
+    for (index, effects) in subjects {
         // A meter that was read on a single workload has no suite, even if other meters have one.
         let suites: BTreeSet<(EffectKind, Meter)> = effects
             .iter()
@@ -71,9 +102,9 @@ pub(super) fn adjust(
             }
             let family = (effect.kind, effect.meter);
             let families = if suites.contains(&family) && effect.workload != SUITE {
-                &mut over_cells
+                &mut cells
             } else {
-                &mut over_patches
+                &mut rows
             };
             families.entry(family).or_default().push(FamilyRow {
                 patch: index,
@@ -82,26 +113,54 @@ pub(super) fn adjust(
             });
         }
     }
-    let mut over_operations = Families::new();
-    for effect in operations.iter_mut().flat_map(|of| &mut of.effects) {
-        if effect.p_value.is_some() {
-            let family = over_operations.entry((effect.kind, effect.meter));
-            family.or_default().push(FamilyRow::unknown(effect));
-        }
+    for (family, rows) in rows {
+        let share = if cells.contains_key(&family) {
+            OVER_ALL
+        } else {
+            1.0
+        };
+        judge_rows(rows, margins.get(&family.1).copied(), share);
     }
-    let judge_all = |families: Families<'_>, adjust: AdjustPValues| {
-        for ((_, meter), family) in families {
-            judge(family, margins.get(&meter).copied(), adjust);
+    for ((_, meter), cells) in cells {
+        judge_cells(cells, margins.get(&meter).copied(), 1.0 - OVER_ALL);
+    }
+}
+
+/// Joins the verdicts on single workloads to the rows over all workloads: a patch that is faster over all of them and
+/// slower on one is mixed. An interaction is the difference between two effects, and no patch is slower by it.
+fn join_cells(effects: &mut [Effect]) {
+    let is_cell = |effect: &Effect| effect.workload != SUITE && effect.is_shown();
+    let cells: Vec<(EffectKind, Meter, String, bool)> = effects
+        .iter()
+        .filter(|effect| is_cell(effect))
+        .map(|of| (of.kind, of.meter, of.workload.clone(), of.is_regression()))
+        .collect();
+    let suites = effects
+        .iter_mut()
+        .filter(|effect| effect.workload == SUITE && effect.kind != EffectKind::Interaction);
+    for effect in suites.filter(|effect| effect.p_value.is_some()) {
+        let that_are = |slower: bool| -> Vec<String> {
+            let own = cells
+                .iter()
+                .filter(|of| (of.0, of.1, of.3) == (effect.kind, effect.meter, slower));
+            own.map(|of| of.2.clone()).collect()
+        };
+        let (faster, slower) = (that_are(false), that_are(true));
+        if faster.is_empty() && slower.is_empty() {
+            continue;
         }
-    };
-    judge_all(over_patches, holm_weighted);
-    judge_all(over_cells, benjamini_hochberg_weighted);
-    judge_all(over_operations, benjamini_hochberg_weighted);
-    for effect in total {
-        if effect.p_value.is_some() && effect.tail.is_some() {
-            let margin = margins.get(&effect.meter).copied();
-            judge(vec![FamilyRow::unknown(effect)], margin, holm_weighted);
-        }
+        let own = effect.verdict;
+        let some = |those: &[String], verdict| (!those.is_empty()).then_some(verdict);
+        let cells = [
+            some(&faster, Verdict::Faster),
+            some(&slower, Verdict::Slower),
+        ];
+        effect.verdict = joined(own, &cells.into_iter().flatten().collect::<Vec<_>>());
+        effect.cells = Some(Cells {
+            own,
+            faster,
+            slower,
+        });
     }
 }
 
@@ -176,72 +235,130 @@ fn row_weights(family: &[FamilyRow<'_>]) -> Vec<f64> {
     family.iter().map(weight).collect()
 }
 
-/// A method that adjusts p-values with weights.
-type AdjustPValues = fn(&[f64], &[f64]) -> Vec<f64>;
+/// The figures of a row: its typical time, then its mean and tail.
+struct Figures {
+    p_values: Vec<f64>,
+    /// The shares of the row's error; they add up to 1.
+    shares: Vec<f64>,
+}
 
-fn judge(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, adjust: AdjustPValues) {
-    let mut probabilities = Vec::new();
-    let mut weights = Vec::new();
-    for (FamilyRow { effect, .. }, row_weight) in family.iter().zip(row_weights(&family)) {
+impl Figures {
+    fn of(effect: &Effect) -> Self {
         let tail = effect.tail.iter().flat_map(|tail| tail.figures());
-        let figures: Vec<f64> = tail
+        let tail: Vec<f64> = tail
             .map(|(_, figure)| figure.p_value.unwrap_or(1.0))
             .collect();
-        let rest = if figures.is_empty() {
-            0.0
-        } else {
-            1.0 - TYPICAL
-        };
-        probabilities.push(effect.p_value.unwrap_or(1.0));
-        weights.push(row_weight * (1.0 - rest));
-        for p in &figures {
-            probabilities.push(*p);
-            weights.push(row_weight * rest / figures.len() as f64);
+        let rest = if tail.is_empty() { 0.0 } else { 1.0 - TYPICAL };
+        let each = rest / tail.len().max(1) as f64;
+        Figures {
+            shares: std::iter::once(1.0 - rest)
+                .chain(tail.iter().map(|_| each))
+                .collect(),
+            p_values: std::iter::once(effect.p_value.unwrap_or(1.0))
+                .chain(tail)
+                .collect(),
         }
+    }
+}
+
+/// Judges rows by Holm with `share` of the error.
+fn judge_rows(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, share: f64) {
+    let row_weights = row_weights(&family);
+    let figures: Vec<Figures> = family.iter().map(|row| Figures::of(row.effect)).collect();
+    let mut probabilities = Vec::new();
+    let mut weights = Vec::new();
+    for (figures, row_weight) in figures.iter().zip(&row_weights) {
+        probabilities.extend(&figures.p_values);
+        weights.extend(figures.shares.iter().map(|share| row_weight * share));
     }
     let all: f64 = weights.iter().sum();
-    let shares = weights.iter().map(|weight| weight / all);
-    let mut adjusted = adjust(&probabilities, &weights).into_iter().zip(shares);
-    let inside: Vec<f64> = family
-        .iter()
-        .map(|row| outside(row.effect, margin))
-        .collect();
-    let inside = adjust(&inside, &vec![1.0; inside.len()]);
-    for (FamilyRow { effect, .. }, inside) in family.iter_mut().zip(inside) {
-        let error = 1.0 - effect.level;
-        let Some((own, share)) = adjusted.next() else {
-            return;
-        };
-        effect.p_adjusted = Some(own);
-        effect.error_share = Some(share);
-        effect.equivalent = inside <= error;
-        if let Some(interval) = effect.basis.filter(|basis| basis.half_width.is_finite()) {
-            let least = interval.minimum_detectable(share);
-            effect.minimum_detectable = Some(speed(least)).filter(|_| least.is_finite());
-        }
-        let typical = match effect.verdict {
-            Verdict::Faster if own <= error => Verdict::Faster,
-            Verdict::Slower if own <= error => Verdict::Slower,
-            _ if effect.equivalent => Verdict::NoEffect,
-            _ => Verdict::Unclear,
-        };
-        let mut shown = Vec::new();
-        if let Some(tail) = &mut effect.tail {
-            tail.typical = typical;
-            for figure in tail.figures_mut() {
-                let Some((own, share)) = adjusted.next() else {
-                    return;
-                };
-                figure.p_adjusted = Some(own);
-                figure.error_share = Some(share);
-                if figure.verdict.is_shown() && own > error {
-                    figure.verdict = Verdict::Unclear;
-                }
-                shown.push(figure.verdict);
-            }
-        }
-        effect.verdict = joined(typical, &shown);
+    let adjusted = holm_weighted(&probabilities, &weights);
+    let mut adjusted = adjusted.into_iter().map(|p| (p / share).min(1.0));
+    let mut shares = weights.iter().map(|weight| share * weight / all);
+    let inside = inside(&family, margin, holm_weighted);
+    for (row, (figures, inside)) in family.iter_mut().zip(figures.iter().zip(inside)) {
+        let own = adjusted.by_ref().zip(shares.by_ref());
+        conclude(row.effect, own.take(figures.p_values.len()), inside);
     }
+}
+
+/// Judges cells with `share` of the error: a cell's p-value is that of Simes's test over its figures (R. J. Simes, *An
+/// improved Bonferroni procedure*, Biometrika 73, 1986), Benjamini and Hochberg's method selects cells, and within a
+/// selected one the figures are judged by the same method at the level of the selection, which keeps the average error
+/// over the selected cells (Y. Benjamini and M. Bogomolov, *Selective inference on multiple families of hypotheses*,
+/// Journal of the Royal Statistical Society B 76, 2014). So a changed cell that shows in several figures is one claim, and
+/// allows no further false ones.
+fn judge_cells(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, share: f64) {
+    let weights = row_weights(&family);
+    let figures: Vec<Figures> = family.iter().map(|row| Figures::of(row.effect)).collect();
+    let within: Vec<Vec<f64>> = figures
+        .iter()
+        .map(|of| benjamini_hochberg_weighted(&of.p_values, &of.shares))
+        .collect();
+    let simes: Vec<f64> = within
+        .iter()
+        .map(|adjusted| adjusted.iter().copied().fold(1.0, f64::min))
+        .collect();
+    let selected = benjamini_hochberg_weighted(&simes, &weights);
+    let inside = inside(&family, margin, benjamini_hochberg_weighted);
+    let all = family.len() as f64;
+    for (place, (row, inside)) in family.iter_mut().zip(inside).enumerate() {
+        let error = share * (1.0 - row.effect.level);
+        let count = selected.iter().filter(|p| **p <= error).count().max(1) as f64;
+        let own = within[place].iter().zip(&figures[place].shares);
+        let own = own.map(|(p, of)| {
+            let level = weights[place] * count / all;
+            let adjusted = (p / level).max(selected[place]) / share;
+            (adjusted.min(1.0), share * weights[place] * of / all)
+        });
+        conclude(row.effect, own, inside);
+    }
+}
+
+/// Returns the adjusted p-values of the equivalence tests of a family's rows, with equal shares.
+fn inside(
+    family: &[FamilyRow<'_>],
+    margin: Option<f64>,
+    adjust: fn(&[f64], &[f64]) -> Vec<f64>,
+) -> Vec<f64> {
+    let rows = family.iter();
+    let inside: Vec<f64> = rows.map(|row| outside(row.effect, margin)).collect();
+    adjust(&inside, &vec![1.0; inside.len()])
+}
+
+/// Sets the verdicts of a row's figures and of the row. `figures` has the adjusted p-value and the share of the error of
+/// its typical time, then of its mean and tail; `inside` is the adjusted p-value of the equivalence test.
+fn conclude(effect: &mut Effect, mut figures: impl Iterator<Item = (f64, f64)>, inside: f64) {
+    let error = 1.0 - effect.level;
+    let Some((own, share)) = figures.next() else {
+        return;
+    };
+    effect.p_adjusted = Some(own);
+    effect.error_share = Some(share);
+    effect.equivalent = inside <= error;
+    if let Some(interval) = effect.basis.filter(|basis| basis.half_width.is_finite()) {
+        let least = interval.minimum_detectable(share);
+        effect.minimum_detectable = Some(speed(least)).filter(|_| least.is_finite());
+    }
+    let typical = match effect.verdict {
+        Verdict::Faster if own <= error => Verdict::Faster,
+        Verdict::Slower if own <= error => Verdict::Slower,
+        _ if effect.equivalent => Verdict::NoEffect,
+        _ => Verdict::Unclear,
+    };
+    let mut shown = Vec::new();
+    if let Some(tail) = &mut effect.tail {
+        tail.typical = typical;
+        for (figure, (own, share)) in tail.figures_mut().zip(figures) {
+            figure.p_adjusted = Some(own);
+            figure.error_share = Some(share);
+            if figure.verdict.is_shown() && own > error {
+                figure.verdict = Verdict::Unclear;
+            }
+            shown.push(figure.verdict);
+        }
+    }
+    effect.verdict = joined(typical, &shown);
 }
 
 /// Returns the p-value of the equivalence test, under the null hypothesis that the effect lies outside the
@@ -253,9 +370,12 @@ fn outside(effect: &Effect, margin: Option<f64>) -> f64 {
     }
 }
 
-/// Returns the verdict on a row from the verdicts on its typical time, mean and tail.
-fn joined(typical: Verdict, tail: &[Verdict]) -> Verdict {
-    let says = |verdict| typical == verdict || tail.contains(&verdict);
+/// Returns the verdict on a row from the verdicts on its typical time, mean and tail, or on it and on its cells.
+fn joined(typical: Verdict, others: &[Verdict]) -> Verdict {
+    let says = |verdict| {
+        let of = |own: &Verdict| *own == verdict || *own == Verdict::Mixed;
+        of(&typical) || others.iter().any(of)
+    };
     match (says(Verdict::Faster), says(Verdict::Slower)) {
         (true, true) => Verdict::Mixed,
         (true, false) => Verdict::Faster,
@@ -328,6 +448,7 @@ mod tests {
             unpaired: false,
             with_control: false,
             tail: None,
+            cells: None,
             provenance: Some(super::super::document::Provenance::Measured),
             basis: None,
         }

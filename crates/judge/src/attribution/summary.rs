@@ -1,7 +1,6 @@
 //! The headline effects of an attribution.
 
 use super::document::{Attribution, Closure, Effect, EffectKind, PatchEffects, SUITE, Verdict};
-use crate::stats::holm;
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 use perfquilt_model::server_tests::PointTests;
@@ -121,11 +120,9 @@ impl Attribution {
         if let Some(total) = self.main_effect(&self.total, EffectKind::Total, meter) {
             return total.is_regression();
         }
-        // Several workloads are multiple tests, and their p-values are not adjusted elsewhere.
-        let single = || self.total.iter().filter(|effect| effect.meter == meter);
-        let raw: Vec<f64> = single().map(|e| e.p_value.unwrap_or(1.0)).collect();
-        let mut judged = single().zip(holm(&raw));
-        judged.any(|(e, adjusted)| e.typical() == Verdict::Slower && adjusted <= 1.0 - e.level)
+        // Without a figure over all workloads, the single ones are judged together.
+        let mut single = self.total.iter().filter(|effect| effect.meter == meter);
+        single.any(Effect::is_regression)
     }
 
     /// Returns whether the experiment is inconclusive: a patch is unclear or has no figure, the series has no

@@ -449,6 +449,7 @@ fn meters_agree_only_when_one_explains_the_other() {
         unpaired: false,
         with_control: false,
         tail: None,
+        cells: None,
         provenance: None,
         basis: None,
     };

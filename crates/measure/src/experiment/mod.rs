@@ -503,7 +503,8 @@ fn run_on(
         plan.first_look = NonZeroU32::new(windows::first_look_blocks(&first_look));
         plan.wave = wave;
     }
-    let planned = stopping::plan(store, id, requested, budget.is_some())?;
+    let looked_at = stopping::looked_at(store, id)?;
+    let planned = stopping::plan(store, id, requested)?;
 
     let blocks_of = |meters: &[Meter], blocks| if meters.is_empty() { 0 } else { blocks };
     let (all_timed, all_counted) = (
@@ -600,7 +601,7 @@ fn run_on(
     }
     end?;
     if budget.is_some() {
-        shorten(store, id, planned)?;
+        stopping::shorten(store, id, planned, &looked_at)?;
     }
     store.finish(id)?;
     Ok(Outcome { id, failed })
@@ -617,24 +618,6 @@ fn stored_blocks(store: &Store, id: ExperimentId) -> Result<Option<u32>> {
     let planned = store.planned(id)?.into_iter();
     let timed = planned.filter(|plan| plan.meter.is_timed());
     Ok(timed.map(|plan| plan.blocks).max())
-}
-
-/// Makes the blocks that an experiment had when its time was over those that were planned. When that is does not depend
-/// on what was measured, so its intervals are those of an experiment that was planned so long.
-fn shorten(store: &Store, id: ExperimentId, mut planned: Vec<PlannedBlocks>) -> Result<()> {
-    for plan in planned.iter_mut().filter(|plan| plan.meter.is_timed()) {
-        let done = store.blocks_done(id, &plan.workload, plan.meter, false)?;
-        let windows = plan.windows.map_or(1, NonZeroU32::get);
-        let first_look = plan.first_look.map_or(0, NonZeroU32::get);
-        let last = done
-            .iter()
-            .filter_map(|last| last.checked_sub(first_look))
-            .max();
-        let rounds = last.map_or(0, |last| last / windows + 1);
-        plan.blocks = plan.blocks.min(rounds);
-        plan.min_blocks = plan.min_blocks.map(|least| least.min(rounds));
-    }
-    store.plan(id, &planned)
 }
 
 /// Returns whether servers of `begun` missed the start timeout, and the timeout has changed since. It is the

@@ -299,7 +299,7 @@ impl Fixture {
         let margin = Meter::default_margin;
         let of_timed = blocks.iter().filter(|b| b.reading == Reading::Timed);
         let planned = self.planned(u32::try_from(of_timed.count()).unwrap());
-        let planned = super::stopping::plan(&self.store, self.id(), planned, false).unwrap();
+        let planned = super::stopping::plan(&self.store, self.id(), planned).unwrap();
         let readings = Readings {
             timed: timed.to_vec(),
             counted: vec![Meter::Instructions],
@@ -793,15 +793,48 @@ fn what_is_shortened_after_a_look_says_so() {
             .unwrap();
         assert_eq!(intervals(&fixture), BTreeSet::from(["Fixed".to_owned()]));
     }
-    // So does a shorter one before the first block, or if a budget of time determines it.
+    // So does a shorter one before the first block.
     let fixture = Fixture::new();
-    let plan = |blocks: u32, in_time: bool| {
+    let plan = |blocks: u32| {
         let planned = fixture.planned(blocks);
-        super::stopping::plan(&fixture.store, fixture.id(), planned, in_time).unwrap()
+        super::stopping::plan(&fixture.store, fixture.id(), planned).unwrap()
     };
-    plan(60, false);
-    assert!(plan(50, false).iter().all(|plan| !plan.extended));
-    plan(60, false);
-    interrupted(&fixture);
-    assert!(plan(8, true).iter().all(|plan| !plan.extended));
+    plan(60);
+    assert!(plan(50).iter().all(|plan| !plan.extended));
+}
+
+#[test]
+fn a_budget_after_a_look_is_a_decision_to_stop() {
+    // Measures eight blocks, looks, and gives a budget that allows `planned` blocks and ends after these eight.
+    let extended = |first: u32, then: u32, looked: bool| {
+        let fixture = Fixture::new();
+        let plan = |blocks: u32| {
+            let planned = fixture.planned(blocks);
+            super::stopping::plan(&fixture.store, fixture.id(), planned).unwrap()
+        };
+        if !looked {
+            plan(then);
+        }
+        let mut simulation = Simulation {
+            patience: Some(16),
+            ..Simulation::default()
+        };
+        let _ = fixture.run(&mut simulation, first as usize, 0);
+        let looked_at = if looked {
+            super::stopping::looked_at(&fixture.store, fixture.id()).unwrap()
+        } else {
+            Vec::new()
+        };
+        let planned = plan(then);
+        super::stopping::shorten(&fixture.store, fixture.id(), planned, &looked_at).unwrap();
+        let plans = fixture.store.planned(fixture.id()).unwrap();
+        let mut timed = plans.iter().filter(|plan| plan.meter.is_timed());
+        timed.any(|plan| plan.extended)
+    };
+    // Whether the forecast or the clock ends it makes no difference.
+    assert!(extended(60, 8, true));
+    assert!(extended(60, 80, true));
+    // A budget from the first block on, or one that ends no sooner than planned, is none.
+    assert!(!extended(60, 60, false));
+    assert!(!extended(8, 8, true));
 }

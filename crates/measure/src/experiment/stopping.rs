@@ -1,6 +1,7 @@
 //! Decides when an experiment ends, and which parts of a block to measure until then.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
 use super::plan::{Block, direct_blocks};
 use super::progress::words;
@@ -12,35 +13,18 @@ use perfquilt_store::{ExperimentId, Store};
 
 /// Stores the `planned` blocks and returns them. Marks as extended a finished experiment that gets more blocks, and an
 /// unfinished one that gets fewer or ends with wider intervals: its estimates could be seen before that decision, and
-/// its intervals must hold in spite of it. `in_time` tells that a budget of time determines the blocks, not a person.
+/// its intervals must hold in spite of it. A budget of time that is given after the first block is such a decision, too.
 pub(super) fn plan(
     store: &Store,
     id: ExperimentId,
     mut planned: Vec<PlannedBlocks>,
-    in_time: bool,
 ) -> Result<Vec<PlannedBlocks>> {
     let old = store.planned(id)?;
     if old.is_empty() {
         store.plan(id, &planned)?;
         return Ok(planned);
     }
-    let (header, observations) = store.load(id)?;
-    let unexecuted = store.unexecuted(id)?;
-    let progress = |planned: &[PlannedBlocks]| -> Result<BTreeMap<(String, Meter), Progress>> {
-        let supplement = Supplement {
-            planned: planned.to_vec(),
-            unexecuted: unexecuted.clone(),
-            ..Supplement::default()
-        };
-        let margin = Meter::default_margin;
-        let state = attribution::attribute_with(&header, &observations, &supplement, &margin)?;
-        let progress = state.progress.into_iter();
-        let measured = progress.filter(|of| of.done > 0);
-        Ok(measured
-            .map(|of| ((of.workload.clone(), of.meter), of))
-            .collect())
-    };
-    let (before, now) = (progress(&old)?, progress(&planned)?);
+    let (before, now) = (progress(store, id, &old)?, progress(store, id, &planned)?);
     let shortened: BTreeSet<bool> = planned
         .iter()
         .filter(|plan| known(&old, plan).is_some_and(|old| is_shorter(plan, old)))
@@ -55,12 +39,79 @@ pub(super) fn plan(
         plan.extended = known.extended
             || match ended(&before) {
                 Some(true) => ended(&now) != Some(true),
-                Some(false) => !in_time && shortened.contains(&plan.meter.is_timed()),
+                Some(false) => shortened.contains(&plan.meter.is_timed()),
                 None => false,
             };
     }
     store.plan(id, &planned)?;
     Ok(planned)
+}
+
+/// Returns how far the measured workloads and meters of an experiment are if it is `planned` so.
+fn progress(
+    store: &Store,
+    id: ExperimentId,
+    planned: &[PlannedBlocks],
+) -> Result<BTreeMap<(String, Meter), Progress>> {
+    if planned.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let (header, observations) = store.load(id)?;
+    let supplement = Supplement {
+        planned: planned.to_vec(),
+        unexecuted: store.unexecuted(id)?,
+        ..Supplement::default()
+    };
+    let margin = Meter::default_margin;
+    let state = attribution::attribute_with(&header, &observations, &supplement, &margin)?;
+    let progress = state.progress.into_iter();
+    let measured = progress.filter(|of| of.done > 0);
+    Ok(measured
+        .map(|of| ((of.workload.clone(), of.meter), of))
+        .collect())
+}
+
+/// Returns the plans of an experiment whose first timed blocks somebody may have looked at.
+pub(super) fn looked_at(store: &Store, id: ExperimentId) -> Result<Vec<PlannedBlocks>> {
+    let mut plans = store.planned(id)?;
+    plans.retain(|plan| plan.meter.is_timed());
+    for plan in &plans {
+        let done = store.blocks_done(id, &plan.workload, plan.meter, false)?;
+        if !done.is_empty() {
+            return Ok(plans);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Makes the blocks that an experiment had when its time was over those that were planned. When that is does not depend
+/// on what was measured, so its intervals are those of an experiment that was planned so long; unless the time was
+/// limited after a look and the plans `looked_at` would go on, which marks it as extended.
+pub(super) fn shorten(
+    store: &Store,
+    id: ExperimentId,
+    mut planned: Vec<PlannedBlocks>,
+    looked_at: &[PlannedBlocks],
+) -> Result<()> {
+    for plan in planned.iter_mut().filter(|plan| plan.meter.is_timed()) {
+        let done = store.blocks_done(id, &plan.workload, plan.meter, false)?;
+        let windows = plan.windows.map_or(1, NonZeroU32::get);
+        let first_look = plan.first_look.map_or(0, NonZeroU32::get);
+        let last = done
+            .iter()
+            .filter_map(|last| last.checked_sub(first_look))
+            .max();
+        let rounds = last.map_or(0, |last| last / windows + 1);
+        plan.blocks = plan.blocks.min(rounds);
+        plan.min_blocks = plan.min_blocks.map(|least| least.min(rounds));
+    }
+    let timed = |(_, meter): &(String, Meter)| meter.is_timed();
+    let as_planned = progress(store, id, looked_at)?;
+    let is_cut = as_planned.iter().any(|(key, of)| timed(key) && !of.ended);
+    for plan in planned.iter_mut().filter(|plan| plan.meter.is_timed()) {
+        plan.extended |= is_cut;
+    }
+    store.plan(id, &planned)
 }
 
 /// Returns the one of the plans `old` with the workload and meter of `plan`.

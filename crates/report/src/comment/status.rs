@@ -2,7 +2,7 @@
 
 use super::Notice;
 use crate::view::{Label, Row, View};
-use perfquilt_judge::attribution::{EffectKind, Verdict};
+use perfquilt_judge::attribution::{EffectKind, PatchEffects, Verdict};
 use perfquilt_judge::bisect::Conclusion;
 use perfquilt_model::comment::MeasurementStatus;
 use perfquilt_model::error;
@@ -90,8 +90,8 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
             None => format!("Interrupted. {title}"),
         };
     }
-    let slower = view.attribution.slower_patches();
-    let slower: Vec<usize> = slower.iter().map(|patch| patch.index).collect();
+    let slower: Vec<usize> = slower_patches(view, false);
+    let partly: Vec<usize> = slower_patches(view, true);
     let failed = matching(view, |row| row.verdict == "failed");
     let slower_rows = ["slower", "mixed"];
     let worse = matching(view, |row| {
@@ -100,6 +100,9 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     let mut but = Vec::new();
     if let Some((patches, verb)) = patch_list(&slower, "is", "are") {
         but.push(format!("{patches} {verb} slower"));
+    }
+    if let Some((patches, verb)) = patch_list(&partly, "is", "are") {
+        but.push(format!("{patches} {verb} slower on some workloads"));
     }
     if let Some((patches, _)) = patch_list(&worse, "", "") {
         let verb = if worse.len() == 1 {
@@ -121,6 +124,21 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     } else {
         format!("{title}; {}", but.join(", "))
     }
+}
+
+/// Returns the numbers of the patches that are slower: only on single workloads if `partly`, else over all of them.
+fn slower_patches(view: &View<'_>, partly: bool) -> Vec<usize> {
+    let attribution = view.attribution;
+    let is_partly = |patch: &&PatchEffects| {
+        let main = attribution
+            .main_meter()
+            .and_then(|meter| attribution.main_effect(&patch.effects, EffectKind::InOrder, meter));
+        let cells = main.and_then(|main| main.cells.as_ref());
+        cells.is_some_and(|cells| !matches!(cells.own, Verdict::Slower | Verdict::Mixed))
+    };
+    let slower = attribution.slower_patches().into_iter();
+    let slower = slower.filter(|patch| is_partly(patch) == partly);
+    slower.map(|patch| patch.index).collect()
 }
 
 /// Returns the numbers of the patches whose rows match `which`.

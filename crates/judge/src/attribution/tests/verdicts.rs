@@ -41,6 +41,55 @@ fn a_series_that_is_slower_is_a_regression() {
     assert!(result.is_regression());
 }
 
+/// An experiment of two workloads with these gains of the patch.
+fn on_two_workloads(gains: [f64; 2]) -> Attribution {
+    let mut all = Vec::new();
+    for (workload, gain) in ["a", "b"].into_iter().zip(gains) {
+        for block in 0..12u32 {
+            for (point, gain) in [(0, 0.0), (1, gain)] {
+                let noise = 0.001 * f64::from((block * 7 + point * 5) % 11);
+                let (point, value) = (Point::Step(point as usize), 1e6 * (noise - gain).exp());
+                all.push(observation(workload, Meter::Time, block, point, value));
+            }
+        }
+    }
+    attribute(&header(1), &all, &margin).unwrap()
+}
+
+#[test]
+fn a_patch_that_helps_here_and_harms_there_is_mixed() {
+    let of = |gains| {
+        let result = on_two_workloads(gains);
+        let suite = in_order(&result, 1).clone();
+        assert_eq!(suite.workload, SUITE);
+        assert_eq!(suite.verdict, result.total[0].verdict);
+        let own = suite.own_verdict();
+        (own, suite.verdict, result.is_regression(), suite.cells)
+    };
+    use Verdict::{Faster, Mixed, NoEffect, Slower};
+    let (own, verdict, regression, cells) = of([0.02, -0.02]);
+    assert_eq!((own, verdict, regression), (NoEffect, Mixed, true));
+    let cells = cells.unwrap();
+    assert_eq!(
+        (&cells.faster[..], &cells.slower[..]),
+        (&["a".to_owned()][..], &["b".to_owned()][..])
+    );
+    // The gain is larger, and no loss is less of a loss for it.
+    let (own, verdict, regression, _) = of([0.06, -0.02]);
+    assert_eq!((own, verdict, regression), (Faster, Mixed, true));
+    let (own, verdict, regression, _) = of([0.02, -0.06]);
+    assert_eq!((own, verdict, regression), (Slower, Mixed, true));
+    let (own, verdict, regression, _) = of([0.0, -0.015]);
+    assert_eq!((own, verdict, regression), (Slower, Slower, true));
+    let (own, verdict, regression, _) = of([0.03, 0.03]);
+    assert_eq!((own, verdict, regression), (Faster, Faster, false));
+    let (own, verdict, regression, cells) = of([0.0, 0.0]);
+    assert_eq!(
+        (own, verdict, regression, cells),
+        (NoEffect, NoEffect, false, None)
+    );
+}
+
 #[test]
 fn a_patch_that_lacks_a_workload_is_open_and_slower_where_it_is() {
     let rows: [&[f64]; 4] = [
