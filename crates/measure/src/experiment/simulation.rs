@@ -819,7 +819,7 @@ fn a_budget_after_a_look_is_a_decision_to_stop() {
             patience: Some(16),
             ..Simulation::default()
         };
-        let _ = fixture.run(&mut simulation, first as usize, 0);
+        let _ = fixture.run(&mut simulation, first, 0);
         let looked_at = if looked {
             super::stopping::looked_at(&fixture.store, fixture.id()).unwrap()
         } else {
