@@ -1,7 +1,7 @@
 //! Posts the comment, check run and label of a pull request.
 
 use super::forge::{Forge, Publication};
-use super::posting::{Posted, Posting, PullRequest};
+use super::posting::{Posted, Posting, PullRequest, past_time};
 use perfquilt_model::comment::{Comment, PullRequestRef};
 use perfquilt_model::error::Result;
 use perfquilt_model::progress::Progress;
@@ -38,13 +38,16 @@ pub fn post(
         head: head.clone(),
         ..draft.subject.clone()
     };
+    let now = jiff::Timestamp::now();
+    let began = subject.began.as_deref();
+    let began = began.and_then(|began| past_time(began, now));
     let publication = Publication {
         pull_request: found,
         head: &head,
         comment: &(draft.write)(&subject, limit),
         posting,
         run: subject.run.as_deref(),
-        began: subject.began.as_deref(),
+        began: began.as_deref(),
     };
     forge.publish(&publication, progress)
 }

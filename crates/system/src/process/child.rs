@@ -13,7 +13,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgrp, kill_process_group, pidfd_open, waitid,
 };
 
-use super::left::{LeftProcess, Start, note_child};
+use super::left::{LeftProcess, Start, forget_child};
 use super::{Output, signals, terminal};
 use perfquilt_model::error::{Error, Kind, Result};
 
@@ -58,7 +58,6 @@ impl Child {
         uninterruptible: bool,
         quits: bool,
     ) -> Self {
-        note_child(inner.id(), true);
         Child {
             inner,
             ended: None,
@@ -156,7 +155,7 @@ impl Child {
         self.signal(Signal::KILL);
         let status = self.inner.wait().map_err(|error| self.unknown(&error))?;
         self.ended = Some(status);
-        note_child(self.inner.id(), false);
+        forget_child(self.inner.id());
         if let Some(start) = &self.start {
             start.end(self.id());
         }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::{
@@ -91,15 +91,21 @@ impl LeftProcess {
         }
     }
 
-    /// Reaps it if it is an adopted orphan that has ended.
-    fn reap(&self) {
-        if let Some(pid) = Pid::from_raw(self.pid.cast_signed()) {
-            let _ = waitid(
-                WaitId::Pid(pid),
-                WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
-            );
+    /// Reaps it if it is an adopted orphan that has ended; returns whether it is gone.
+    fn reap(&self) -> bool {
+        match reap(self.pid) {
+            Ok(reaped) => reaped,
+            // It is another process's child, which may have become this one's since.
+            Err(_) => LeftProcess::read(self.pid).is_none_or(|now| now.begin != self.begin),
         }
     }
+}
+
+/// Reaps the child `pid` if it has ended; returns whether it has.
+fn reap(pid: u32) -> rustix::io::Result<bool> {
+    let pid = Pid::from_raw(pid.cast_signed()).ok_or(rustix::io::Errno::CHILD)?;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    waitid(WaitId::Pid(pid), options).map(|status| status.is_some())
 }
 
 /// Makes descendants whose parents have ended this program's children. Without that they would be those of the machine's
@@ -114,23 +120,37 @@ pub(super) fn adopt_orphans() {
 
 /// The children that this program has started and not reaped.
 static STARTED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+/// Held for reading while a child is started, until it is among [`STARTED`].
+static STARTING: RwLock<()> = RwLock::new(());
 
-/// Notes that this program has started the child `pid`, or has reaped it.
-pub(super) fn note_child(pid: u32, lives: bool) {
+/// Starts a child with `start` and notes it.
+pub(super) fn start_child(
+    start: impl FnOnce() -> std::io::Result<std::process::Child>,
+) -> std::io::Result<std::process::Child> {
+    let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+    let child = start()?;
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-    if lives {
-        started.insert(pid);
-    } else {
-        started.remove(&pid);
-    }
+    started.insert(child.id());
+    Ok(child)
 }
 
-/// Returns the children of this program that it has not started: adopted orphans. A child that another thread starts at
-/// this moment may be among them; it has no mark of a start yet.
+/// Notes that this program has reaped the child `pid`.
+pub(super) fn forget_child(pid: u32) {
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    started.remove(&pid);
+}
+
+/// Returns the living children of this program that it has not started: adopted orphans. Reaps those that have ended, so
+/// that they do not pile up. While another thread starts a child, that may be among them; it has no mark of a start yet.
 fn orphans() -> Vec<u32> {
+    let quiet = STARTING.try_write();
     let mut found = children(std::process::id());
     let started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
     found.retain(|pid| !started.contains(pid));
+    drop(started);
+    if quiet.is_ok() {
+        found.retain(|pid| !matches!(reap(*pid), Ok(true)));
+    }
     found
 }
 
@@ -188,15 +208,17 @@ impl Start {
     /// Kills all processes of the start, after the first one has ended, until none is left.
     pub(super) fn end(&self, first: u32) {
         let until = Instant::now() + END_LIMIT;
+        let mut killed: Vec<LeftProcess> = Vec::new();
         // One that is killed may just have started another one.
         loop {
             let others = self.others(first);
-            if others.is_empty() || Instant::now() > until {
+            others.iter().for_each(LeftProcess::kill);
+            killed.extend(others);
+            killed.retain(|of| !of.reap());
+            if killed.is_empty() || Instant::now() > until {
                 return;
             }
-            others.iter().for_each(LeftProcess::kill);
             std::thread::sleep(END_PAUSE);
-            others.iter().for_each(LeftProcess::reap);
         }
     }
 }
@@ -303,6 +325,28 @@ mod tests {
         child.kill().unwrap();
         assert!(child.left().is_empty(), "it was killed by us");
         assert!(is_gone(id(folder.path())));
+    }
+
+    #[test]
+    fn orphans_that_end_by_themselves_do_not_pile_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let script =
+            "(sh -c 'echo $$ >> ids' &) ; until test -s ids; do sleep 0.01; done; sleep 0.1";
+        let command = Command::new("sh")
+            .args(["-c", script])
+            .directory(folder.path())
+            .mark(folder.path().display().to_string());
+        for _ in 0..2 {
+            assert!(command.run().unwrap().success());
+        }
+        let ids = std::fs::read_to_string(folder.path().join("ids")).unwrap();
+        for pid in ids.lines().map(|id| id.parse().unwrap()) {
+            eventually(|| {
+                // Other tests start children meanwhile, and then nothing is reaped.
+                orphans();
+                LeftProcess::read(pid).is_none().then_some(())
+            });
+        }
     }
 
     #[test]

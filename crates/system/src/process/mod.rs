@@ -466,8 +466,8 @@ impl Command {
         };
         self.before_exec(&mut command);
         tracing::debug!("starting {}", self.shown());
-        let mut child =
-            unless_busy(|| command.spawn()).map_err(|error| self.not_started(&error))?;
+        let mut child = unless_busy(|| left::start_child(|| command.spawn()))
+            .map_err(|error| self.not_started(&error))?;
         if let Some(reader) = merged {
             child.stdout = Some(OwnedFd::from(reader).into());
         }
