@@ -291,8 +291,8 @@ fn a_port_taken_once_costs_an_attempt_and_not_the_run() {
                   if [ \"$(wc -l < \"$4/starts\")\" = 4 ]; then echo 'bind: Address already in use' >&2; exit 1; fi\n\
                   exec \"$1/bin/toyd\" \"$2\"\n";
     environment.write("bench-config/start.sh", script);
-    environment.write("counted/.keep", "");
     let folder = environment.workspace().join("counted");
+    std::fs::create_dir(&folder).unwrap();
     let start = format!(
         r#"start = ["sh", "{{config}}/start.sh", "{{server}}", "{{socket}}", "{{port}}", "{}"]"#,
         folder.display()
@@ -315,8 +315,8 @@ fn a_block_in_which_a_server_was_stopped_is_measured_again() {
                   fi\n\
                   exec \"$1/bin/toyc\" \"$2\" 100\n";
     environment.write("bench-config/client.sh", script);
-    environment.write("stopped/.keep", "");
     let folder = environment.workspace().join("stopped");
+    std::fs::create_dir(&folder).unwrap();
     let run = format!(
         r#"run = ["sh", "{{config}}/client.sh", "{{server}}", "{{socket}}", "{}"]"#,
         folder.display()

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::client::GitHub;
 use super::model::{CheckRun, CheckRuns};
-use super::posting::is_before;
 use super::refusal::Refusal;
+use super::start_time::is_before;
 use super::transport::{Method, Request, RequestError, encode_segment};
 use perfquilt_model::comment::{Comment, MeasurementStatus};
 use perfquilt_model::cut::at_most;

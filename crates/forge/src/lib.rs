@@ -34,6 +34,7 @@ mod refusal;
 mod retry;
 mod secret;
 mod session;
+mod start_time;
 mod sticky;
 mod transport;
 pub mod webhook;

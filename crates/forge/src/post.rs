@@ -1,7 +1,8 @@
 //! Posts the comment, check run and label of a pull request.
 
 use super::forge::{Forge, Publication};
-use super::posting::{Posted, Posting, PullRequest, past_time};
+use super::posting::{Posted, Posting, PullRequest};
+use super::start_time::past_time;
 use perfquilt_model::comment::{Comment, PullRequestRef};
 use perfquilt_model::error::Result;
 use perfquilt_model::progress::Progress;

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::client::GitHub;
 use super::model::Comment;
-use super::posting::is_before;
+use super::start_time::is_before;
 use super::transport::{Method, Request, RequestError, get};
 use perfquilt_model::error::{Error, Result};
 

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::running::{FailedStart, ListenAddress, Running, ServerProcess, StartPlan, Stop};
+use super::running::{
+    FailedStart, ListenAddress, Running, ServerProcess, StartPlan, Stop, not_started,
+};
 use super::start_failure::start_timeout;
 use super::{AdapterKind, ClientThreads, Launch, ServerAdapter, copy_tree};
 use perfquilt_config::{Section, Server, config_files, expand, expand_word};
@@ -175,8 +177,10 @@ impl CommandAdapter {
             .iter()
             .map(|(name, value)| Ok((name.clone(), expand_word(value, &values)?)))
             .collect::<Result<_>>()?;
-        let ready =
-            Command::from_words(&expand(&self.commands.ready, &values)?)?.directory(&self.config);
+        let ready_words = expand(&self.commands.ready, &values)?;
+        let ready = Command::from_words(&ready_words)?.directory(&self.config);
+        // Only a built server may lack one of its own programs.
+        let is_own = Path::new(&ready_words[0]).starts_with(launch.server);
         let stop = match &self.commands.stop {
             Some(words) => Stop::Command(Box::new(
                 Command::from_words(&expand(words, &values)?)?.directory(&self.config),
@@ -205,6 +209,9 @@ impl CommandAdapter {
                 Ok(output) => Ok(output.success()),
                 // A timeout means "not yet"; the start as a whole has its own timeout.
                 Err(error) if error.kind() == Kind::Bench => Ok(false),
+                Err(error) if is_own => {
+                    Err(not_started(launch.label, ready_words[0].as_ref(), error))
+                }
                 Err(error) => Err(error),
             }
         })

@@ -331,6 +331,18 @@ impl Running {
         family_time(self.pid())
     }
 
+    /// Returns the error of a command with these `words`, expanded for this server, whose program could not be started: a
+    /// failure of this server only if the program is one of its own files.
+    pub(crate) fn own_failure(&self, words: &[String], error: Error) -> Error {
+        let program = words.first().map_or("", String::as_str);
+        let server = self.values.get("server").map(Path::new);
+        if server.is_some_and(|server| Path::new(program).starts_with(server)) {
+            not_started(&self.label, OsStr::new(program), error)
+        } else {
+            error
+        }
+    }
+
     /// Returns whether its first process was stopped (SIGSTOP) or is stopped, since this was asked last.
     pub(crate) fn was_stopped(&self) -> bool {
         self.child.was_stopped()
@@ -563,7 +575,7 @@ fn names(processes: &[LeftProcess]) -> String {
 
 /// Returns the error of a server whose process could not be started. A missing program of the server itself, given
 /// by its path, is a failure of that point only.
-fn not_started(label: &str, program: &OsStr, error: Error) -> Error {
+pub(super) fn not_started(label: &str, program: &OsStr, error: Error) -> Error {
     if error.kind() != Kind::Usage || !program.to_string_lossy().contains('/') {
         return error;
     }

@@ -322,6 +322,26 @@ fn another_program_that_answers_on_the_port_does_not_make_a_server_ready() {
     assert!(error.message().contains("was not ready"), "{error}");
 }
 
+#[test]
+fn a_built_server_without_its_own_ready_program_fails_alone() {
+    let world = World::new();
+    let start = ["sh", "-c", "exec sleep 600", "{socket}"];
+    let kind = |ready: &str| {
+        let adapter = world.adapter_with(&start, &[ready], None);
+        world.start(&adapter).unwrap_err().kind()
+    };
+    assert_eq!(kind("{server}/bin/no-client"), Kind::Bench);
+    assert_eq!(kind("/nonexistent/client"), Kind::Usage);
+    let running = world.start(&world.adapter(SERVE)).unwrap();
+    let of = |program: &str| {
+        let words = running.expand(&[program.to_owned()]).unwrap();
+        let missing = Error::usage("it cannot be started");
+        running.own_failure(&words, missing).kind()
+    };
+    assert_eq!(of("{server}/bin/client"), Kind::Bench);
+    assert_eq!(of("/usr/bin/client"), Kind::Usage);
+}
+
 /// Returns a script that starts a server as `how` says and ends as soon as there is a file `go`.
 fn in_background(how: &str) -> String {
     format!(

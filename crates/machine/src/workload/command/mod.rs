@@ -237,8 +237,17 @@ pub(super) fn prepare(workload: &str, settings: &CommandSettings, running: &Runn
         Some(words) => {
             // What it leaves running is part of the server.
             let command = command(settings, words, running)?.belonging_to(&running.mark());
-            run_client(workload, settings, &command).map(drop)
+            let done = run_client(workload, settings, &command).map(drop);
+            done.map_err(|error| own_failure(words, running, error))
         }
+    }
+}
+
+/// Returns the error of a command of a workload that could not be run on this server, see [`Running::own_failure`].
+fn own_failure(words: &[String], running: &Running, error: Error) -> Error {
+    match running.expand(words) {
+        Ok(words) => running.own_failure(&words, error),
+        Err(_) => error,
     }
 }
 
@@ -271,7 +280,7 @@ pub(super) fn interleave(
         let (point, running) = &servers[index];
         let named = |error| ClientFailure {
             point: Some(*point),
-            error,
+            error: own_failure(&settings.run, running, error),
         };
         let before = running.processor_time();
         let output = run_client(workload, settings, &commands[index]).map_err(named)?;
