@@ -306,6 +306,30 @@ fn a_port_taken_once_costs_an_attempt_and_not_the_run() {
 }
 
 #[test]
+fn a_start_that_fails_once_is_tried_once_more_and_the_run_goes_on() {
+    let environment = TestEnvironment::with_fixture("toy");
+    // The template's start, three good ones, three bad ones: all points of the second block, the release too.
+    let script = "echo x >> \"$3/starts\"\n\
+                  case $(wc -l < \"$3/starts\") in 5|6|7) echo 'out of handles' >&2; exit 7;; esac\n\
+                  exec \"$1/bin/toyd\" \"$2\"\n";
+    environment.write("bench-config/start.sh", script);
+    let folder = environment.workspace().join("counted");
+    std::fs::create_dir(&folder).unwrap();
+    let start = format!(
+        r#"start = ["sh", "{{config}}/start.sh", "{{server}}", "{{socket}}", "{}"]"#,
+        folder.display()
+    );
+    let plain = r#"start = ["{server}/bin/toyd", "{socket}"]"#;
+    environment.replace("bench-config/perfquilt.toml", plain, &start);
+    let finished = environment.run(&["run", "--json", "--blocks", "3"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let told = finished.stderr.matches("it is started once more").count();
+    assert_eq!(told, 3, "{}", finished.stderr);
+    let document: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(in_order(&document, 0)["blocks"], 3, "{document:#}");
+}
+
+#[test]
 fn a_block_in_which_a_server_was_stopped_is_measured_again() {
     let environment = TestEnvironment::with_fixture("toy");
     // The first run of the client stops its server for a moment.

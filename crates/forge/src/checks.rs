@@ -89,7 +89,7 @@ pub(super) struct CheckRunDraft<'a> {
 }
 
 /// Creates or updates the check run of a commit; returns the URL of its page, if it has one. A check run about a
-/// measurement that began later stays as it is.
+/// measurement that began later stays as it is, and nothing is returned.
 pub(super) async fn update(github: &GitHub, draft: &CheckRunDraft<'_>) -> Result<Option<String>> {
     let body = content(draft);
     let mut uncertain = None;
@@ -97,7 +97,7 @@ pub(super) async fn update(github: &GitHub, draft: &CheckRunDraft<'_>) -> Result
         let existing = existing(github, draft.head, draft.id).await?;
         let request = match existing {
             Some(run) if is_before(draft.began, run.started_at.as_deref()) => {
-                return Ok(run.html_url);
+                return Ok(None);
             }
             Some(run) => Request {
                 purpose: "update the check run",

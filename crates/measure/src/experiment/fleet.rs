@@ -1,16 +1,23 @@
 //! Starts all servers of a block at the same time.
 
+use std::path::PathBuf;
 use std::sync::mpsc;
 
 use perfquilt_machine::server::{Launch, Running, ServerAdapter};
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 
-/// Starts a server for every launch, all at once, and passes the outcomes to `body` in the launches' order.
-/// Kills the servers that `body` does not stop when it returns.
+/// The folder of a start, and the folder with its server.
+pub(super) type StartFolders = (PathBuf, PathBuf);
+
+/// Starts a server for every launch, all at once, and passes the outcomes to `body` in the launches' order. A server that
+/// fails to start is started once more, in the folders that `renew` makes for the launch with this index: a machine may
+/// fail for a moment, and one failure would leave the point out, or end the run if it is the release. Kills the servers
+/// that `body` does not stop when it returns.
 pub(super) fn with_fleet<R>(
     adapter: &dyn ServerAdapter,
     launches: &[(Point, Launch<'_>)],
+    renew: &(dyn Fn(usize, &Error) -> Result<StartFolders> + Sync),
     body: impl FnOnce(Vec<(Point, Result<Running>)>) -> R,
 ) -> R {
     std::thread::scope(|scope| {
@@ -23,7 +30,10 @@ pub(super) fn with_fleet<R>(
             held.push(hold);
             let outcomes = outcomes.clone();
             scope.spawn(move || {
-                let outcome = adapter.start(launch);
+                let outcome = match adapter.start(launch) {
+                    Err(error) if may_pass(&error) => again(adapter, launch, index, renew, error),
+                    outcome => outcome,
+                };
                 let sent = outcomes.send((index, outcome)).is_ok();
                 // The receiver must not wait for a thread that has nothing more to send.
                 drop(outcomes);
@@ -45,4 +55,28 @@ pub(super) fn with_fleet<R>(
         drop(held);
         result
     })
+}
+
+/// Returns whether another start may succeed: not after one that took too long, which would take as long again.
+fn may_pass(error: &Error) -> bool {
+    error.kind() == Kind::Bench && error.exceeded_start_timeout().is_none()
+}
+
+/// Starts a server whose first start failed with `first`.
+fn again(
+    adapter: &dyn ServerAdapter,
+    launch: &Launch<'_>,
+    index: usize,
+    renew: &(dyn Fn(usize, &Error) -> Result<StartFolders> + Sync),
+    first: Error,
+) -> Result<Running> {
+    let Ok((dir, server)) = renew(index, &first) else {
+        return Err(first);
+    };
+    let launch = Launch {
+        dir: &dir,
+        server: &server,
+        ..launch.clone()
+    };
+    adapter.start(&launch)
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::candidate::Candidate;
 use super::executor::{Event, Executor, Lane, Report};
-use super::fleet::with_fleet;
+use super::fleet::{StartFolders, with_fleet};
 use super::lanes;
 use super::lengths::share;
 use super::links::Links;
@@ -335,13 +335,16 @@ impl<'m> MachineLane<'m> {
         // Linking keeps all processors busy and would disturb another process that measures.
         let turn = self.turn()?;
         let (folders, failures) = self.private_folders(block)?;
-        if !block.again {
+        let forget_links = || {
             let servers = block.servers().into_iter();
             let seeds: Vec<u64> = servers
                 .map(|(point, copy)| block.layout(point, copy))
                 .collect();
-            self.machine.links.forget(&seeds);
-        }
+            if !block.again {
+                self.machine.links.forget(&seeds);
+            }
+        };
+        forget_links();
         let launches = folders
             .iter()
             .map(|(point, dir, server)| {
@@ -354,7 +357,22 @@ impl<'m> MachineLane<'m> {
         for (point, error) in failures {
             failed(point, error, report)?;
         }
-        let outcome = with_fleet(self.machine.adapter.as_ref(), &launches, |outcomes| {
+        let renewed: Mutex<Vec<StartFolders>> = Mutex::default();
+        let renew = |index: usize, error: &Error| {
+            let point = launches[index].0;
+            // Copies of a point have layouts of their own.
+            let before = launches[..index].iter().filter(|(of, _)| *of == point);
+            let copy = u32::try_from(before.count()).unwrap_or(0);
+            let (_, dir, server) = self.private_folder(point, block.layout(point, copy))?;
+            let progress = self.machine.progress;
+            progress.note(&format!("{}; it is started once more", error.message()));
+            if let Ok(mut renewed) = renewed.lock() {
+                renewed.push((dir.clone(), server.clone()));
+            }
+            Ok((dir, server))
+        };
+        let adapter = self.machine.adapter.as_ref();
+        let outcome = with_fleet(adapter, &launches, &renew, |outcomes| {
             let mut servers = Vec::with_capacity(outcomes.len());
             for (point, outcome) in outcomes {
                 match outcome {
@@ -398,7 +416,13 @@ impl<'m> MachineLane<'m> {
             Ok(())
         });
         drop(turn);
-        for (_, dir, server) in &folders {
+        let renewed = renewed.into_inner().unwrap_or_default();
+        if !renewed.is_empty() {
+            // Another start has linked again.
+            forget_links();
+        }
+        let made = folders.iter().map(|(_, dir, server)| (dir, server));
+        for (dir, server) in made.chain(renewed.iter().map(|(dir, server)| (dir, server))) {
             // The adapter removes the folders of servers that ran; the folders of the others would pile up.
             let _ = std::fs::remove_dir_all(dir);
             if self.machine.programs.is_some() {
