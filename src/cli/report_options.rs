@@ -332,10 +332,14 @@ fn fail_on_verdict(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> 
     }
     if fail_on.contains(&FailOn::Inconclusive) && attribution.is_inconclusive() {
         let mixed = names(Verdict::Mixed);
+        let typical = names(Verdict::NoTypicalEffect);
         let message = match names(Verdict::Unclear) {
             _ if !attribution.is_complete() => "blocks are still to be measured".to_owned(),
             names if names.is_empty() && !mixed.is_empty() => {
                 format!("faster in part and slower in part: {mixed}")
+            }
+            unclear if unclear.is_empty() && !typical.is_empty() => {
+                format!("no typical effect, and mean or tail not determined: {typical}")
             }
             names if names.is_empty() => "some patches have no figures".to_owned(),
             names => format!("unclear: {names}"),

@@ -26,7 +26,7 @@ impl Exporter for Badge {
             Verdict::Faster => "brightgreen",
             Verdict::Slower => "red",
             Verdict::Mixed => "orange",
-            Verdict::NoEffect | Verdict::Unclear => "lightgrey",
+            Verdict::NoEffect | Verdict::NoTypicalEffect | Verdict::Unclear => "lightgrey",
         };
         let badge = json!({
             "schemaVersion": 1,

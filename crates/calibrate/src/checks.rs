@@ -214,7 +214,26 @@ fn simulations() -> Vec<Simulation> {
                 FALSE,
                 (0.0, MOST),
                 one_in,
-                move |noise| Ok(claims(&counted(atoms, patches, noise)?)),
+                move |noise| {
+                    Ok(claims(&counted(
+                        atoms,
+                        patches,
+                        Meter::Instructions,
+                        noise,
+                    )?))
+                },
+            ));
+        }
+    }
+    for meter in [Meter::Rss, Meter::IoCalls] {
+        for patches in [4, 20, 60] {
+            let one_in = if patches > 10 { 10 } else { 2 };
+            all.push(simulation(
+                format!("{meter}: half of the starts use 1 % more, {patches} patches, 3 blocks"),
+                FALSE,
+                (0.0, MOST),
+                one_in,
+                move |noise| Ok(claims(&counted(Atoms::Far, patches, meter, noise)?)),
             ));
         }
     }
@@ -300,6 +319,16 @@ fn simulations() -> Vec<Simulation> {
         by_workload,
     ));
     all.extend(mixed());
+    all.extend(rare_stalls());
+    for patches in [4, 20, 60] {
+        all.push(simulation(
+            format!("{patches} patches compared, every second one changed by the margin"),
+            "comparisons that call a changed one the same",
+            (0.0, MOST),
+            if patches > 10 { 20 } else { 5 },
+            move |noise| wrongly_the_same(patches, noise),
+        ));
+    }
     all.push(simulation(
         "20 patches at the margin",
         "tables with a row called `no effect`",
@@ -541,6 +570,7 @@ fn detected(patches: usize, noise: &mut Noise) -> Result<Hits> {
 #[derive(Clone, Copy)]
 enum Atoms {
     Two,
+    Far,
     Rare,
     Three,
     Seen(&'static [f64]),
@@ -570,6 +600,7 @@ impl Atoms {
         let hum = 1e-8 * noise.normal();
         hum + match self {
             Atoms::Two => 4e-4 * f64::from(u8::from(noise.chance(0.5))),
+            Atoms::Far => 1e-2 * f64::from(u8::from(noise.chance(0.5))),
             Atoms::Rare => 4e-4 * f64::from(u8::from(noise.chance(0.15))),
             Atoms::Three => 2e-4 * (3.0 * noise.uniform()).floor(),
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -588,13 +619,13 @@ fn series(patches: usize) -> String {
     }
 }
 
-fn counted(atoms: Atoms, patches: usize, noise: &mut Noise) -> Result<Attribution> {
+fn counted(atoms: Atoms, patches: usize, meter: Meter, noise: &mut Noise) -> Result<Attribution> {
     let mut all = Vec::new();
     for block in 0..3 {
         let transactions = 0.002 * noise.normal();
         for &point in &points(patches) {
             let log = transactions + atoms.draw(noise);
-            all.push(observation("work", Meter::Instructions, block, point, log));
+            all.push(observation("work", meter, block, point, log));
         }
     }
     judged(patches, &all)
@@ -788,7 +819,7 @@ fn mixed() -> Vec<Simulation> {
     all.push(simulation(
         "4 patches on 6 workloads, a true cell in mean, slow slices and 99th percentile",
         "cells called changed that are not, on average",
-        (0.0, MOST),
+        (0.0, 0.015),
         5,
         |noise| {
             let found = suite(&[-0.03], 3, noise)?;
@@ -907,6 +938,37 @@ fn gone(noise: &mut Noise) -> Result<Hits> {
     lost(&old, &new)
 }
 
+/// Compares two experiments of `patches`, of which every second one has changed by exactly the margin.
+fn wrongly_the_same(patches: usize, noise: &mut Noise) -> Result<Hits> {
+    let margin = Meter::default_margin(Meter::Time).ln_1p();
+    let experiment = |name: &str, gain: f64, noise: &mut Noise| {
+        let mut found = timed(patches, 40, noise, &|point, noise| {
+            let gains = match point {
+                Point::Step(k) => gain * k.div_ceil(2) as f64,
+                _ => 0.0,
+            };
+            0.5 * SD * noise.normal() - gains
+        })?;
+        found.started = name.to_owned();
+        Ok::<_, perfquilt_model::error::Error>(found)
+    };
+    let (old, new) = (
+        experiment("old", 0.0, noise)?,
+        experiment("new", margin, noise)?,
+    );
+    let compared = attribution::compare(&old, &new);
+    let tables = compared.main_tables();
+    let mut rows = tables.flat_map(|table| &table.patches);
+    let same = rows.any(|row| {
+        let changed = row.index_after.is_some_and(|index| index % 2 == 1);
+        changed
+            && row
+                .difference
+                .is_some_and(|it| it.verdict == attribution::Change::Same)
+    });
+    Ok((u32::from(same), 1))
+}
+
 fn lost(old: &Attribution, new: &Attribution) -> Result<Hits> {
     let names = old.patches.iter().map(|patch| patch.name.as_str());
     let changes = attribution::changes(old, Some(new), names);
@@ -994,6 +1056,70 @@ fn ended_early(least: u32, noise: &mut Noise) -> Result<Hits> {
 /// block and whether its transactions are heavy.
 type Slice = fn(usize, bool) -> f64;
 
+/// Simulations of a patch that costs throughput and leaves the typical time as it is.
+fn rare_stalls() -> Vec<Simulation> {
+    const CALLED: &str = "experiments that call it `no effect`";
+    let mut all = Vec::new();
+    for (name, share, factor) in [
+        (
+            "0.037 % of slices take 300 times as long: −10 % of throughput",
+            3.7e-4,
+            300.0,
+        ),
+        (
+            "0.011 % of slices take 1000 times as long: −10 % of throughput",
+            1.1e-4,
+            1000.0,
+        ),
+        (
+            "0.3 % of slices take 50 times as long: −13 % of throughput",
+            3e-3,
+            50.0,
+        ),
+    ] {
+        let stalls = move |noise: &mut Noise| {
+            let slice = |noise: &mut Noise| if noise.chance(share) { factor } else { 1.0 };
+            sliced_in(24, 2000, 1, &mut |_, _, noise| slice(noise), noise)
+        };
+        all.push(simulation(name, CALLED, (0.0, MOST), 50, move |noise| {
+            let found = stalls(noise)?;
+            let none = main(&found).any(|effect| effect.verdict == Verdict::NoEffect);
+            Ok((u32::from(none), 1))
+        }));
+        let called = if share > 2e-4 { (0.8, 1.0) } else { (0.1, 1.0) };
+        all.push(simulation(
+            name,
+            "experiments that call it slower",
+            called,
+            50,
+            move |noise| Ok((u32::from(stalls(noise)?.is_regression()), 1)),
+        ));
+    }
+    for cost in [0.015, 0.02] {
+        let name = format!("typical time as before, mean {:.1} % worse", 100.0 * cost);
+        all.push(simulation(name, CALLED, (0.0, MOST), 2, move |noise| {
+            let mut observations = Vec::new();
+            for block in 0..24 {
+                for &point in &points(1) {
+                    let own = 0.5 * SD * noise.normal();
+                    let worse = if point == Point::Step(1) { cost } else { 0.0 };
+                    // Interruptions by the machine are part of the mean.
+                    let mean = own + worse + 3.0 * SD * noise.normal();
+                    observations.push(Observation {
+                        mean: Some(1e5 * mean.exp()),
+                        slow: Some((0.01 + 0.1 * SD * noise.normal()).max(0.0)),
+                        ..observation("work", Meter::Time, block, point, own)
+                    });
+                }
+            }
+            let found = judged(1, &observations)?;
+            let none = main(&found).any(|effect| effect.verdict == Verdict::NoEffect);
+            Ok((u32::from(none), 1))
+        }));
+    }
+    all
+}
+
 /// Simulates an experiment of `patches` from slices; `slice` gives the relative duration of the last patch's
 /// slices.
 fn sliced(
@@ -1001,14 +1127,29 @@ fn sliced(
     slice: &dyn Fn(usize, bool) -> f64,
     noise: &mut Noise,
 ) -> Result<Attribution> {
-    const BLOCKS: u32 = 12;
-    const ROUNDS: usize = 300;
+    sliced_in(
+        12,
+        300,
+        patches,
+        &mut |round, heavy, _| slice(round, heavy),
+        noise,
+    )
+}
+
+/// Simulates `blocks` blocks of `rounds` rounds as [`sliced`] does; `slice` may draw the duration.
+fn sliced_in(
+    blocks: u32,
+    rounds: usize,
+    patches: usize,
+    slice: &mut dyn FnMut(usize, bool, &mut Noise) -> f64,
+    noise: &mut Noise,
+) -> Result<Attribution> {
     let points = points(patches);
     let mut all = Vec::new();
-    for block in 0..BLOCKS {
+    for block in 0..blocks {
         let restarts: Vec<f64> = points.iter().map(|_| SD * noise.normal()).collect();
-        let mut slices = no_slices(&points, ROUNDS);
-        for round in 0..ROUNDS {
+        let mut slices = no_slices(&points, rounds);
+        for round in 0..rounds {
             let machine = 0.05 * noise.normal();
             let heavy = noise.chance(0.12);
             let work = if heavy { 8f64.ln() } else { 0.0 };
@@ -1019,7 +1160,7 @@ fn sliced(
                     log += 1.0 + 2.0 * noise.uniform();
                 }
                 if slices.point == Point::Step(patches) {
-                    log += slice(round, heavy).ln();
+                    log += slice(round, heavy, noise).ln();
                 }
                 slices.nanoseconds.push(log.exp() as f32);
             }
@@ -1069,6 +1210,35 @@ mod tests {
         let figures = found.iter().map(Check::figure).filter(Figure::is_missed);
         let faults: Vec<String> = figures.map(|figure| figure.describe()).collect();
         assert!(faults.is_empty(), "{faults:#?}");
+    }
+
+    #[test]
+    fn every_family_of_the_documents_is_simulated_at_its_level() {
+        let page = include_str!("../../../docs/statistics.md");
+        let table = page.split("<!-- families").nth(1).unwrap();
+        let rows = table
+            .lines()
+            .skip(3)
+            .take_while(|line| line.starts_with('|'));
+        let simulated = simulations();
+        let mut count = 0;
+        for row in rows {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let [_, family, _, level, name, _] = cells[..] else {
+                panic!("{row}")
+            };
+            let percent: f64 = level.split(' ').next().unwrap().parse().unwrap();
+            // Beside the nominal level, the chance of ten thousand experiments.
+            let most = percent / 100.0 + 0.005;
+            let of_row = simulated.iter().filter(|of| of.name == name);
+            let limits: Vec<f64> = of_row.map(|of| of.limits.1).collect();
+            assert!(
+                !limits.is_empty() && limits.iter().all(|limit| *limit <= most + 1e-9),
+                "{family}: {limits:?}"
+            );
+            count += 1;
+        }
+        assert!(count >= 8, "{count}");
     }
 
     #[test]

@@ -316,7 +316,7 @@ fn judged(attribution: &Attribution) -> Repeat {
         faster: with(&effects, &[Verdict::Faster]),
         slower: with(&effects, &[Verdict::Slower, Verdict::Mixed]),
         no_effect: with(&effects, &[Verdict::NoEffect]),
-        unclear: with(&effects, &[Verdict::Unclear]),
+        unclear: with(&effects, &[Verdict::Unclear, Verdict::NoTypicalEffect]),
         held: intervals - u32::try_from(missed.count()).unwrap_or(0),
         intervals,
         half_widths,

@@ -70,7 +70,7 @@ pub struct Observation {
     /// numbered separately and used for nothing else.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub direct: bool,
-    /// Mean cost of one transaction over all slices, each capped at five times the typical cost of its round.
+    /// Mean cost of one transaction over all slices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean: Option<f64>,
     /// The share of slices that took more than twice the typical time of their round, from 0 to 1.

@@ -88,6 +88,10 @@ impl View<'_> {
                 "{subject} has no effect{counted} beyond ±{}{interval}",
                 number::margin(attribution.margins[&meter])
             ),
+            Verdict::NoTypicalEffect => format!(
+                "{subject} has no typical effect{counted} beyond ±{}{interval}; its mean or tail is not determined",
+                number::margin(attribution.margins[&meter])
+            ),
             Verdict::Unclear if total.low.is_none() => {
                 format!(
                     "unclear what {subject} does{counted}: {}",
@@ -146,6 +150,7 @@ impl View<'_> {
             "slower",
             "mixed",
             "no effect",
+            "no typical effect",
             "unclear",
             "stale",
             "failed",

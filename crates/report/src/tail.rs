@@ -56,6 +56,16 @@ pub(super) fn describe(effect: &Effect, places: usize) -> Option<String> {
     Some(parts.join(", "))
 }
 
+/// Returns what may differ although the typical time does not: `mean or tail not determined, mean −0.42 % ± 3.10`.
+pub(super) fn not_determined(effect: &Effect, places: usize) -> Option<String> {
+    let tail = effect.tail.as_deref()?;
+    let Some(mean) = &tail.mean else {
+        return Some("mean not known".to_owned());
+    };
+    let mean = figure(Statistic::Mean, mean, places);
+    Some(format!("mean or tail not determined, mean {mean}"))
+}
+
 /// Returns whether the intervals of the mean and of the typical time do not overlap.
 fn is_apart(mean: &TailFigure, effect: &Effect) -> bool {
     let ends = |low: Option<f64>, high: Option<f64>| low.zip(high);
@@ -89,8 +99,8 @@ pub(super) const HEADS: [&str; 4] = ["typical time", "mean", "slow slices", "99t
 
 /// Explanation below the table of [`rows`].
 pub(super) const ABOUT: &str = "\
-The typical time leaves out the slowest and the fastest fifth of the slices. The mean counts every slice, up to five \
-times the typical time of its round. Slow slices took more than twice the typical time of their round: the share before \
+The typical time leaves out the slowest and the fastest fifth of the slices. The mean counts every slice; its inverse is \
+the throughput. Slow slices took more than twice the typical time of their round: the share before \
 and after. Bold figures are significant after adjustment for all rows.";
 
 /// A row of the table of typical time, mean and tail.

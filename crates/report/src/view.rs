@@ -416,6 +416,7 @@ impl<'a> View<'a> {
             Some(Verdict::Slower) => ("slower", Tone::Bad),
             Some(Verdict::Mixed) => ("mixed", Tone::Bad),
             Some(Verdict::NoEffect) => ("no effect", Tone::Quiet),
+            Some(Verdict::NoTypicalEffect) => ("no typical effect", Tone::Quiet),
             Some(Verdict::Unclear) => ("unclear", Tone::Open),
             None => ("no figures", Tone::Open),
         };
@@ -434,8 +435,13 @@ impl<'a> View<'a> {
     fn beside_verdict(&self, effect: &Effect) -> Vec<String> {
         let unclear = effect.verdict == Verdict::Unclear;
         let mut notes = Vec::new();
-        if effect.leaves_out_zero() && (unclear || effect.verdict == Verdict::NoEffect) {
+        let is_called = effect.verdict.is_shown();
+        if effect.leaves_out_zero() && !is_called && !effect.is_stale() {
             notes.push(EXCLUDES_ZERO.to_owned());
+        }
+        if effect.verdict == Verdict::NoTypicalEffect {
+            let places = self.columns.first().map_or(2, |column| column.1);
+            notes.extend(tail::not_determined(effect, places));
         }
         if unclear {
             notes.push(match effect.minimum_detectable {

@@ -102,6 +102,9 @@ pub struct EffectDifference {
     pub p_adjusted: Option<f64>,
     /// The verdict.
     pub verdict: Change,
+    /// P-value of the null hypothesis that the difference is the margin or more.
+    #[serde(skip)]
+    pub outside: Option<f64>,
 }
 
 /// The verdict on a difference.
@@ -112,7 +115,7 @@ pub enum Change {
     More,
     /// It is worth less, likewise.
     Less,
-    /// Neither, and the interval of the difference lies within the margin.
+    /// Neither, and the difference lies within the margin, significant after adjustment likewise.
     Same,
     /// None of these.
     Unclear,
@@ -156,7 +159,8 @@ impl Comparison {
 ///
 /// The blocks of two experiments are independent, so the variance of a difference is the sum of the variances of both
 /// effects (on the log scale), with Welch's degrees of freedom ([`Interval::minus`]). Holm's method adjusts the
-/// p-values over patches: in 95 % of comparisons, no patch whose effect is unchanged is called worth more or less. Effects
+/// p-values over patches in both directions: in 95 % of comparisons, no patch whose effect is unchanged is called worth more
+/// or less, and in 95 % none whose effect changed by the margin or more is called the same. Effects
 /// measured by different harnesses are never compared, nor those that share observations.
 pub fn compare(before: &Attribution, after: &Attribution) -> Comparison {
     let incomparable = incomparable(before, after);
@@ -334,7 +338,7 @@ fn judge(before: &Attribution, after: &Attribution, tables: &mut [ComparisonTabl
             }
         }
         if let Some(total) = &mut table.total.difference {
-            total.judge(total.p_value);
+            total.judge(total.p_value, total.outside);
         }
     }
     // Patches are judged together: those of the suites, and those of single workloads.
@@ -348,9 +352,12 @@ fn judge(before: &Attribution, after: &Attribution, tables: &mut [ComparisonTabl
             .filter(|difference| difference.p_value.is_some())
             .collect();
         let raw: Vec<f64> = differences.iter().filter_map(|it| it.p_value).collect();
-        for (difference, adjusted) in differences.iter_mut().zip(holm(&raw)) {
+        let outside = differences.iter().map(|it| it.outside.unwrap_or(1.0));
+        let outside = holm(&outside.collect::<Vec<_>>());
+        let adjusted = holm(&raw).into_iter().zip(outside);
+        for (difference, (adjusted, outside)) in differences.iter_mut().zip(adjusted) {
             difference.p_adjusted = Some(adjusted);
-            difference.judge(Some(adjusted));
+            difference.judge(Some(adjusted), Some(outside));
         }
     }
 }
@@ -359,9 +366,8 @@ fn family(table: &ComparisonTable) -> (Meter, bool) {
     (table.meter, table.workload == SUITE)
 }
 
-/// Returns the difference of two independent effects, judged against the margin alone.
+/// Returns the difference of two independent effects, not judged yet unless it is exactly 0.
 fn difference(old: &Effect, new: &Effect, margin: f64) -> Option<EffectDifference> {
-    let within = |low: f64, high: f64| low.min(high) > -margin && low.max(high) < margin;
     // Effects that are exactly 0 have no error.
     let interval = match (old.is_measured(), new.is_measured()) {
         (true, true) => new.basis.as_ref()?.minus(old.basis.as_ref()?),
@@ -383,6 +389,7 @@ fn difference(old: &Effect, new: &Effect, margin: f64) -> Option<EffectDifferenc
                 p_value: None,
                 p_adjusted: None,
                 verdict: Change::Same,
+                outside: None,
             });
         }
     };
@@ -396,24 +403,21 @@ fn difference(old: &Effect, new: &Effect, margin: f64) -> Option<EffectDifferenc
         standard_error: known.then_some(interval.standard_error),
         p_value: known.then(|| interval.p_value()),
         p_adjusted: None,
-        verdict: if known && within(ends.0, ends.1) {
-            Change::Same
-        } else {
-            Change::Unclear
-        },
+        verdict: Change::Unclear,
+        outside: known.then(|| interval.equivalence_p_value(margin)),
     })
 }
 
 impl EffectDifference {
-    /// Calls a difference whose adjusted p-value is small enough.
-    fn judge(&mut self, p_value: Option<f64>) {
-        if p_value.is_some_and(|p| p <= 1.0 - self.level) {
-            self.verdict = if self.estimate > 0.0 {
-                Change::More
-            } else {
-                Change::Less
-            };
-        }
+    /// Calls a difference whose adjusted p-value is small enough: that of no difference, or of one outside the margin.
+    fn judge(&mut self, p_value: Option<f64>, outside: Option<f64>) {
+        let is_shown = |p: Option<f64>| p.is_some_and(|p| p <= 1.0 - self.level);
+        self.verdict = match (is_shown(p_value), self.estimate > 0.0) {
+            (true, true) => Change::More,
+            (true, false) => Change::Less,
+            _ if is_shown(outside) => Change::Same,
+            _ => self.verdict,
+        };
     }
 }
 
@@ -559,8 +563,8 @@ mod tests {
             (difference.level, difference.verdict)
         };
         assert_eq!(verdict(20), (0.95, Change::More));
-        // The experiment is unfinished.
-        assert_eq!(verdict(60), (0.99, Change::Unclear));
+        // The experiment is unfinished, and half a per cent lies within the margin.
+        assert_eq!(verdict(60), (0.99, Change::Same));
     }
 
     #[test]

@@ -269,8 +269,11 @@ pub enum Verdict {
     /// The statistics of one row disagree: faster typically and slower in the mean or in the tail, or vice
     /// versa; or faster on one workload and slower on another.
     Mixed,
-    /// None of these, and the effect lies within the margin, significant after adjustment likewise.
+    /// None of these, and the effect lies within the margin, significant after adjustment likewise; on timed meters
+    /// that of the typical time and of the mean, and the share of slow slices, too.
     NoEffect,
+    /// None of these, and the effect on the typical time lies within the margin; that on the mean or the tail may not.
+    NoTypicalEffect,
     /// None of these.
     Unclear,
 }
@@ -289,6 +292,7 @@ impl fmt::Display for Verdict {
             Verdict::Slower => "slower",
             Verdict::Mixed => "mixed",
             Verdict::NoEffect => "no effect",
+            Verdict::NoTypicalEffect => "no typical effect",
             Verdict::Unclear => "unclear",
         })
     }
@@ -328,7 +332,8 @@ pub struct Effect {
     /// The minimum detectable effect: an effect of this size is called faster or slower with 80 % probability
     /// within the family of rows; `null` if there is no interval.
     pub minimum_detectable: Option<f64>,
-    /// Whether the effect lies within ± the margin, significant after adjustment over the family of rows.
+    /// Whether the effect (on timed meters that on the typical time) lies within ± the margin, significant after
+    /// adjustment over the family of rows.
     pub equivalent: bool,
     /// P-value of the null hypothesis of no effect, valid at every look if the interval is; `null` with a
     /// single block, and if nothing was measured.
@@ -390,8 +395,7 @@ pub struct Cells {
 pub struct TailFigures {
     /// The verdict on the typical time alone.
     pub typical: Verdict,
-    /// The mean of all slices, a fraction of speed. A slice counts at most five times the typical time of its
-    /// round.
+    /// The mean of all slices, a fraction of speed: the effect on the throughput.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mean: Option<TailFigure>,
     /// The share of slices that took more than twice as long as is typical in their round: the share at
@@ -431,6 +435,9 @@ pub struct TailFigure {
     /// [`Effect::with_control`]); for the share of slow slices, the arithmetic mean.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub with_control: bool,
+    /// The interval on the log scale, or of the difference of shares.
+    #[serde(skip)]
+    pub basis: Option<crate::stats::Interval>,
 }
 
 impl TailFigures {
@@ -539,7 +546,9 @@ impl Effect {
             Verdict::Slower => true,
             Verdict::Mixed if cells.is_some_and(|cells| !cells.slower.is_empty()) => true,
             Verdict::Mixed => mean.is_none_or(|mean| mean.verdict != Verdict::Faster),
-            Verdict::Faster | Verdict::NoEffect | Verdict::Unclear => false,
+            Verdict::Faster | Verdict::NoEffect | Verdict::NoTypicalEffect | Verdict::Unclear => {
+                false
+            }
         }
     }
 

@@ -79,14 +79,14 @@ impl ValueSpread {
 }
 
 impl SharedSpreads {
-    /// Estimates the variances for the counting meters and the shares of slow slices: those of the means over
-    /// independent units, which intervals are taken over. The workloads that were not timed (`untimed`) have equal
+    /// Estimates the variances for the counting meters, what servers use and the shares of slow slices: those of the
+    /// means over independent units, which intervals are taken over. The workloads that were not timed (`untimed`) have equal
     /// values.
     pub(super) fn of(sources: &[ObservationSource], untimed: &BTreeSet<String>) -> Self {
         let mut spreads = SharedSpreads::default();
         let none = Units::default();
         for (place, source) in sources.iter().enumerate() {
-            let counted = source.blocks.iter().filter(|(meter, _)| !meter.is_timed());
+            let counted = source.blocks.iter().filter(|(meter, _)| is_count(**meter));
             let slow = source.tails.get(&Statistic::Slow).into_iter().flatten();
             let tables = counted
                 .map(|(meter, tables)| (None, meter, tables))
@@ -512,7 +512,7 @@ impl Effects<'_> {
                     tables: &tables,
                     units: source.independent(meter, false),
                     stopping_rule,
-                    counts: !meter.is_timed(),
+                    counts: is_count(meter),
                     shared: self.shared((place, None, meter), workload, weights),
                 };
                 let (interval, blocks, units) = sample.compare(weights, of.compared)?;
@@ -610,6 +610,7 @@ impl Effects<'_> {
                 error_share: None,
                 blocks,
                 with_control: averaged.is_some(),
+                basis: Some(interval),
             })
         };
         let tail = TailFigures {
@@ -948,6 +949,12 @@ pub(super) fn mean_contrast(tables: &[&BlockTable], weights: &[(Point, f64)]) ->
         *sum /= tables.len() as f64;
     }
     sums
+}
+
+/// Returns whether the values of `meter` are counts, of events or of what a server uses: starts may agree exactly or lie
+/// far apart, so few of them show little of their variance.
+fn is_count(meter: Meter) -> bool {
+    !meter.is_timed() || meter.is_usage()
 }
 
 fn interval_type(stopping_rule: StoppingRule) -> document::Interval {

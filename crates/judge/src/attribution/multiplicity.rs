@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::document::{Cells, Effect, EffectKind, Group, Operation, PatchEffects, SUITE, Verdict};
+use super::document::{
+    Cells, Effect, EffectKind, Group, Operation, PatchEffects, SUITE, TailFigure, Verdict,
+};
 use crate::stats::{benjamini_hochberg_weighted, holm_weighted, speed};
 use perfquilt_model::observation::Meter;
 
@@ -315,27 +317,40 @@ fn judge_cells(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, share: f64) 
     }
 }
 
+/// The adjusted p-values of a row's equivalence tests.
+#[derive(Clone, Copy)]
+struct Inside {
+    /// Of the typical time.
+    typical: f64,
+    /// Of typical time, mean and share of slow slices together.
+    all: f64,
+}
+
 /// Returns the adjusted p-values of the equivalence tests of a family's rows, with equal shares.
 fn inside(
     family: &[FamilyRow<'_>],
     margin: Option<f64>,
     adjust: fn(&[f64], &[f64]) -> Vec<f64>,
-) -> Vec<f64> {
-    let rows = family.iter();
-    let inside: Vec<f64> = rows.map(|row| outside(row.effect, margin)).collect();
-    adjust(&inside, &vec![1.0; inside.len()])
+) -> Vec<Inside> {
+    let adjusted = |of: fn(&Effect, Option<f64>) -> f64| {
+        let rows = family.iter();
+        let raw: Vec<f64> = rows.map(|row| of(row.effect, margin)).collect();
+        adjust(&raw, &vec![1.0; raw.len()])
+    };
+    let both = adjusted(outside).into_iter().zip(adjusted(any_outside));
+    both.map(|(typical, all)| Inside { typical, all }).collect()
 }
 
 /// Sets the verdicts of a row's figures and of the row. `figures` has the adjusted p-value and the share of the error of
-/// its typical time, then of its mean and tail; `inside` is the adjusted p-value of the equivalence test.
-fn conclude(effect: &mut Effect, mut figures: impl Iterator<Item = (f64, f64)>, inside: f64) {
+/// its typical time, then of its mean and tail.
+fn conclude(effect: &mut Effect, mut figures: impl Iterator<Item = (f64, f64)>, inside: Inside) {
     let error = 1.0 - effect.level;
     let Some((own, share)) = figures.next() else {
         return;
     };
     effect.p_adjusted = Some(own);
     effect.error_share = Some(share);
-    effect.equivalent = inside <= error;
+    effect.equivalent = inside.typical <= error;
     if let Some(interval) = effect.basis.filter(|basis| basis.half_width.is_finite()) {
         let least = interval.minimum_detectable(share);
         effect.minimum_detectable = Some(speed(least)).filter(|_| least.is_finite());
@@ -358,7 +373,10 @@ fn conclude(effect: &mut Effect, mut figures: impl Iterator<Item = (f64, f64)>, 
             shown.push(figure.verdict);
         }
     }
-    effect.verdict = joined(typical, &shown);
+    effect.verdict = match joined(typical, &shown) {
+        Verdict::NoEffect if inside.all > error => Verdict::NoTypicalEffect,
+        verdict => verdict,
+    };
 }
 
 /// Returns the p-value of the equivalence test, under the null hypothesis that the effect lies outside the
@@ -367,6 +385,25 @@ fn outside(effect: &Effect, margin: Option<f64>) -> f64 {
     match (&effect.basis, margin) {
         (Some(interval), Some(margin)) => interval.equivalence_p_value(margin),
         _ => 1.0,
+    }
+}
+
+/// Returns the p-value of the null hypothesis that the typical time, the mean or the share of slow slices lies outside
+/// the margin, which is rejected where each of them is shown to lie inside (R. L. Berger, *Multiparameter hypothesis
+/// testing and acceptance sampling*, Technometrics 24, 1982): the largest of their p-values.
+///
+/// A 99th percentile may differ by more while the mean does not, and is no part of it.
+fn any_outside(effect: &Effect, margin: Option<f64>) -> f64 {
+    let of = |figure: &Option<TailFigure>| match (figure, margin) {
+        (Some(figure), Some(margin)) => figure
+            .basis
+            .map_or(1.0, |interval| interval.equivalence_p_value(margin)),
+        _ => 1.0,
+    };
+    let typical = outside(effect, margin);
+    match &effect.tail {
+        Some(tail) => typical.max(of(&tail.mean)).max(of(&tail.slow)),
+        None => typical,
     }
 }
 

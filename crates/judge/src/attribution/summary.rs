@@ -125,8 +125,8 @@ impl Attribution {
         single.any(Effect::is_regression)
     }
 
-    /// Returns whether the experiment is inconclusive: a patch is unclear or has no figure, the series has no
-    /// figure, or blocks remain.
+    /// Returns whether the experiment is inconclusive: a patch is unclear, mixed or without effect on the typical time
+    /// alone, or has no figure, the series has no figure, or blocks remain.
     pub fn is_inconclusive(&self) -> bool {
         let lacks = |meter: Meter| {
             let has = |effects: &[Effect], kind| self.main_effect(effects, kind, meter).is_some();
@@ -137,6 +137,7 @@ impl Attribution {
         !self.is_complete()
             || !self.patches_with(Verdict::Unclear).is_empty()
             || !self.patches_with(Verdict::Mixed).is_empty()
+            || !self.patches_with(Verdict::NoTypicalEffect).is_empty()
             || self.patches.iter().any(|patch| patch.reason.is_some())
             || self.main_meter().is_some_and(lacks)
     }

@@ -53,7 +53,10 @@ pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> Measuremen
         Some(Verdict::Faster) => MeasurementStatus::Faster,
         Some(Verdict::NoEffect) => MeasurementStatus::NoEffect,
         Some(Verdict::Slower) => MeasurementStatus::Regression,
-        Some(Verdict::Mixed | Verdict::Unclear) | None => MeasurementStatus::Unclear,
+        // A check is not green while the mean may be worse.
+        Some(Verdict::Mixed | Verdict::Unclear | Verdict::NoTypicalEffect) | None => {
+            MeasurementStatus::Unclear
+        }
     }
 }
 

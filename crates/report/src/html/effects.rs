@@ -29,7 +29,7 @@ fn ink(effect: &Effect) -> Ink {
         _ if effect.is_stale() => Ink::Quiet,
         Verdict::Faster => Ink::Good,
         Verdict::Slower => Ink::Bad,
-        Verdict::NoEffect => Ink::Quiet,
+        Verdict::NoEffect | Verdict::NoTypicalEffect => Ink::Quiet,
         Verdict::Mixed | Verdict::Unclear => Ink::Open,
     }
 }

@@ -53,7 +53,7 @@ impl Judgement {
         match effect.verdict {
             Verdict::Faster => Judgement::Faster,
             Verdict::Slower => Judgement::Slower,
-            Verdict::NoEffect => Judgement::NoEffect,
+            Verdict::NoEffect | Verdict::NoTypicalEffect => Judgement::NoEffect,
             // Operations have no tail figures, so they are never mixed.
             Verdict::Mixed | Verdict::Unclear => match effect.minimum_detectable {
                 Some(smallest) if smallest <= MAX_DETECTABLE => Judgement::Unclear,
