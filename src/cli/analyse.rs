@@ -59,6 +59,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     };
     let (head, input) = analyse::head(input, &arguments.file)?;
     let foreign = import::detect(&head);
+    if format_name(&head).is_none() && !head.trim_ascii().is_empty() {
+        return Err(import::unknown(&arguments.file));
+    }
     if foreign.is_none() && !arguments.further.is_empty() && sql_bench::is_table(&head) {
         return Err(Error::usage("tables of sql-bench results come in one file"));
     }
@@ -100,6 +103,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
 /// Opens a further file, which must have the format of `first`; `head` is the beginning of that file.
 fn further_input(first: &Path, head: &[u8], path: &Path) -> Result<Box<dyn BufRead>> {
     let (own_head, input) = analyse::head(analyse::open(path)?, path)?;
+    if format_name(&own_head).is_none() && !own_head.trim_ascii().is_empty() {
+        return Err(import::unknown(path));
+    }
     if let (Some(format), Some(own)) = (format_name(head), format_name(&own_head))
         && format != own
     {
@@ -118,7 +124,7 @@ fn format_name(head: &[u8]) -> Option<&'static str> {
     match import::detect(head) {
         Some(form) => Some(form.name()),
         None if sql_bench::is_table(head) => Some("a table of sql-bench results"),
-        None if head.trim_ascii_start().starts_with(b"{") => Some("an observation file"),
+        None if import::is_observation_file(head) => Some("an observation file"),
         None => None,
     }
 }

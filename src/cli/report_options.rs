@@ -281,6 +281,9 @@ fn export(context: &Context, options: &ReportOptions, data: &ReportData<'_>) -> 
     if let (Some(file), Some(bytes)) = (companion, &exported.companion) {
         write_file(&file, bytes)?;
     }
+    for note in &exported.notes {
+        context.output.progress().note(note);
+    }
     deliver(context, output, &exported.text)
 }
 

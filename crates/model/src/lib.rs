@@ -27,6 +27,8 @@ pub mod comment;
 pub mod cut;
 pub mod error;
 pub mod failure;
+pub mod names;
+pub mod number;
 pub mod observation;
 pub mod point;
 pub mod profile;

@@ -1,10 +1,11 @@
 //! Describes how much machine code each patch adds.
 
+use super::nouns::Nouns;
 use super::number;
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::point::Point;
 
-/// Describes the size of the release's code and what each patch adds to it; `None` where sizes are unknown.
+/// Describes the size of the base's code and what each patch adds to it; `None` where sizes are unknown.
 pub(super) fn describe(attribution: &Attribution) -> Option<String> {
     let size_at = |point: Point| {
         let build = attribution
@@ -13,16 +14,22 @@ pub(super) fn describe(attribution: &Attribution) -> Option<String> {
             .find(|build| build.point == point)?;
         build.code_bytes
     };
+    let noun = Nouns::of(attribution).one;
     let release = number::grouped(size_at(Point::BASE)? as f64);
     let patches: Vec<String> = attribution
         .patches
         .iter()
         .filter_map(|patch| {
-            let before = size_at(Point::Step(patch.index - 1))?;
+            let before = if attribution.is_of_servers() {
+                Point::BASE
+            } else {
+                Point::Step(patch.index - 1)
+            };
+            let before = size_at(before)?;
             let after = size_at(Point::Step(patch.index))?;
             let sign = if after < before { "−" } else { "+" };
             let change = number::grouped(after.abs_diff(before) as f64);
-            Some(format!("patch {} {sign}{change}", patch.index))
+            Some(format!("{noun} {} {sign}{change}", patch.index))
         })
         .collect();
     let changes = if patches.is_empty() {

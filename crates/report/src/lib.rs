@@ -58,6 +58,7 @@ mod html;
 mod legend;
 mod markdown;
 mod next;
+mod nouns;
 mod number;
 mod origin;
 mod page;

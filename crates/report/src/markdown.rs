@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use super::escape::{SENTENCE, code, fenced, is_commit, markdown as escape, shell};
 use super::next::is_sandboxed;
-use super::origin::GROUPS;
+use super::nouns::Nouns;
 use super::text::clean;
-use super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View, point_name};
+use super::view::{Label, Row, SeparateEffects, Tone, View};
 use super::{functions, number, tail};
 use perfquilt_judge::attribution::Attribution;
 
@@ -17,7 +17,7 @@ use perfquilt_judge::attribution::Attribution;
 pub(super) fn markdown(attribution: &Attribution, stored: bool) -> String {
     let view = View::new(attribution);
     let mut page = String::new();
-    let _ = writeln!(page, "## {}\n", view.headline());
+    let _ = writeln!(page, "## {}\n", view.headline(&|name| code(name)));
     let _ = writeln!(page, "{}.\n", view.tally(&|name| code(name)));
     let recipe = match attribution.recipe.as_str() {
         "" => String::new(),
@@ -57,8 +57,16 @@ const METHOD: &str = "\
 A block starts every server afresh and gives one value a point. An effect is the mean over blocks of the \
 log ratio of two points' values; its interval takes blocks as the unit. `no effect` means that the effect is \
 shown to lie within the margin and that neither mean nor tail say otherwise, `mixed` that something is faster and \
-something slower, `unclear` that nothing is shown. The control is the bare release measured a second time as if it \
-were another point; where every block has it, effects against the release are against the mean of both. ";
+something slower, `unclear` that nothing is shown. ";
+
+/// Describes the control of a point.
+fn describe_control(base: &str) -> String {
+    format!(
+        "The control is {base} measured a second time as if it were another point; where every block has it, effects \
+         against {} are against the mean of both. ",
+        base.replace("bare ", "")
+    )
+}
 
 /// Caveat of experiments with a single code layout.
 const LAYOUT: &str = "All times come from one code layout a point: a small effect on `time` with unchanged `instructions` may be \
@@ -75,7 +83,9 @@ pub(super) fn provenance(page: &mut String, view: &View<'_>) {
     let groups = view.groups();
     if !groups.is_empty() {
         let lines: String = groups.iter().map(|line| format!("- {line}\n")).collect();
-        details(page, "Groups of patches", &format!("{GROUPS}\n\n{lines}"));
+        let nouns = view.nouns();
+        let summary = format!("Groups of {}", nouns.many);
+        details(page, &summary, &format!("{}\n\n{lines}", nouns.groups));
     }
     let left_out = view.left_out(&escape);
     if !left_out.is_empty() {
@@ -107,12 +117,13 @@ pub(super) fn describe_method(attribution: &Attribution) -> String {
         n => format!("Each point ran in {n} code layouts; blocks that share layouts count as one."),
     };
     let turns = if attribution.is_unpaired() { "" } else { TURNS };
-    format!("{turns}{METHOD}{layout}")
+    let control = describe_control(Nouns::of(attribution).base);
+    format!("{turns}{METHOD}{control}{layout}")
 }
 
 /// Appends a table with the view's columns.
 pub(super) fn table(page: &mut String, view: &View<'_>, rows: &[&Row<'_>]) {
-    columns(page, &view.heads(), "verdict", rows);
+    columns(page, &view.heads(), view.nouns().one, "verdict", rows);
 }
 
 pub(super) fn separate_effects(page: &mut String, view: &View<'_>) {
@@ -122,10 +133,15 @@ pub(super) fn separate_effects(page: &mut String, view: &View<'_>) {
         columns(
             &mut body,
             &heads,
+            view.nouns().one,
             "",
             &table.rows.iter().collect::<Vec<_>>(),
         );
-        details(page, &format!("{SEPARATELY} ({})", table.meter), &body);
+        details(
+            page,
+            &format!("{} ({})", view.nouns().separately, table.meter),
+            &body,
+        );
     }
 }
 
@@ -139,7 +155,8 @@ pub(super) fn tails(page: &mut String, view: &View<'_>) {
         return;
     }
     let mut body = format!(
-        "| patch | {} |\n|:--|--:|--:|--:|--:|\n",
+        "| {} | {} |\n|:--|--:|--:|--:|--:|\n",
+        view.nouns().one,
         tail::HEADS.join(" | ")
     );
     for line in lines {
@@ -154,16 +171,19 @@ pub(super) fn tails(page: &mut String, view: &View<'_>) {
     details(page, "Mean and tail", &body);
 }
 
-/// Appends a table with columns given by head and decimals; `last` is the head of the verdicts.
-pub(super) fn columns(page: &mut String, heads: &[(&str, usize)], last: &str, rows: &[&Row<'_>]) {
+/// Appends a table with columns given by head and decimals; `noun` is the head of the points, `last` that of the verdicts.
+pub(super) fn columns(
+    page: &mut String,
+    heads: &[(&str, usize)],
+    noun: &str,
+    last: &str,
+    rows: &[&Row<'_>],
+) {
     let by_workload = rows
         .iter()
         .any(|row| matches!(row.label, Label::Workload { .. }));
-    page.push_str(if by_workload {
-        "| # | patch | workload |"
-    } else {
-        "| # | patch |"
-    });
+    let _ = write!(page, "| # | {noun} |");
+    page.push_str(if by_workload { " workload |" } else { "" });
     for (head, _) in heads {
         let _ = write!(page, " {head} |");
     }
@@ -299,7 +319,8 @@ pub(super) fn further(page: &mut String, view: &View<'_>) {
         let figure = number::effect(effect, number::decimals(meter, [effect].into_iter()));
         let _ = writeln!(
             page,
-            "- patch {index}, {} of {}: {figure}",
+            "- {} {index}, {} of {}: {figure}",
+            view.nouns().one,
             code(meter.name()),
             code(super::workload_name(&effect.workload)),
         );
@@ -313,9 +334,10 @@ pub(super) fn all_workloads(page: &mut String, view: &View<'_>) {
     let mut body = String::new();
     table(&mut body, view, &view.details.iter().collect::<Vec<_>>());
     let workloads = view.attribution.workloads.len();
+    let noun = view.nouns().one;
     details(
         page,
-        &format!("All {workloads} workloads, patch by patch"),
+        &format!("All {workloads} workloads, {noun} by {noun}"),
         &body,
     );
 }
@@ -419,7 +441,7 @@ pub(super) fn builds(page: &mut String, attribution: &Attribution) {
         let _ = writeln!(
             body,
             "| {}{from} | {} | {} | {} | {} | {} |",
-            point_name(build.point),
+            Nouns::of(attribution).point(build.point),
             number::seconds(build.configure),
             number::seconds(build.compile),
             number::seconds(build.link),

@@ -4,9 +4,6 @@ use super::number;
 use super::view::View;
 use perfquilt_judge::attribution::{Effect, Provenance};
 
-/// The words before the groups of patches.
-pub(super) const GROUPS: &str = "Groups of patches together, from a first look at the series (a group may have opposite effects inside):";
-
 impl View<'_> {
     /// Describes the source of a reused figure; `None` for a figure of this experiment.
     pub(super) fn origin_of(&self, effect: &Effect) -> Option<String> {
@@ -78,9 +75,10 @@ impl View<'_> {
                 continue;
             };
             let places = number::decimals(effect.meter, [effect].into_iter());
+            let nouns = self.nouns();
             let patches = match (group.first, group.last) {
-                (first, last) if first == last => format!("patch {first}"),
-                (first, last) => format!("patches {first} to {last}"),
+                (first, last) if first == last => format!("{} {first}", nouns.one),
+                (first, last) => format!("{} {first} to {last}", nouns.many),
             };
             let verdict = if effect.is_measured() {
                 format!(", {}", effect.verdict)

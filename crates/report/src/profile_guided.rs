@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::view::point_name;
+use super::nouns::point_name;
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::ProfileUse;
 

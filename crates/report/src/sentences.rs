@@ -8,13 +8,9 @@ use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
 impl View<'_> {
-    /// Returns whether the points are servers named by hand instead of a series of patches.
-    fn of_servers(&self) -> bool {
-        self.attribution.base.is_some()
-    }
-
-    /// Returns the verdict on the series in one sentence without full stop.
-    pub(super) fn headline(&self) -> String {
+    /// Returns the verdict on the series in one sentence without full stop, or that on servers; `name` escapes a server's
+    /// name for the format, and returns nothing where no name may stand.
+    pub(super) fn headline(&self, name: &dyn Fn(&str) -> String) -> String {
         let attribution = self.attribution;
         let text = match self.unfinished() {
             Some(progress) => format!("{progress}: "),
@@ -23,8 +19,13 @@ impl View<'_> {
         let Some((meter, places)) = self.columns.first().copied() else {
             return sentence_after(text, "nothing was measured");
         };
+        let base = self.base(name);
+        let servers = attribution.is_of_servers();
         let Some(total) = attribution.main_effect(&attribution.total, EffectKind::Total, meter)
         else {
+            if servers {
+                return sentence_after(text, &self.of_servers(&base));
+            }
             let sentence = match attribution.failed.get(&Point::BASE) {
                 Some(_) => "no figure for the series: the bare release failed",
                 None if attribution.progress.iter().all(|p| p.done == 0) => {
@@ -45,7 +46,7 @@ impl View<'_> {
         };
         let all = attribution.patches.len();
         let subject = match total.point {
-            Point::Step(k) if self.of_servers() => format!("server {k}"),
+            Point::Step(k) if servers => self.server(k, name),
             Point::Step(k) if k == all => "the series".to_owned(),
             Point::Step(1) => "patch 1 alone".to_owned(),
             Point::Step(k) => format!("the series up to patch {k}"),
@@ -71,18 +72,28 @@ impl View<'_> {
             _ => String::new(),
         };
         let size = number::plain(total.estimate.abs(), places);
+        let than = if servers {
+            format!(" than {base}")
+        } else {
+            String::new()
+        };
         let sentence = match total.own_verdict() {
+            _ if total.identical && servers => format!("{subject} has the same binary as {base}"),
             _ if total.identical => format!("{subject} leaves the binary as it is"),
             _ if !total.executed => format!("no workload executes the code that {subject} changes"),
             _ if total.is_stale() => format!(
                 "what {subject} does is not measured here yet; before it was {} %{interval}",
                 number::signed(total.estimate, places)
             ),
-            Verdict::Faster => format!("{subject} is {size} % faster{counted}{interval}"),
-            Verdict::Slower => format!("{subject} is {size} % slower{counted}{interval}"),
+            Verdict::Faster => format!("{subject} is {size} % faster{than}{counted}{interval}"),
+            Verdict::Slower => format!("{subject} is {size} % slower{than}{counted}{interval}"),
             Verdict::Mixed => format!(
-                "{subject} is faster in part and slower in part: typically {} %{counted}{interval}",
+                "{subject} is faster{than} in part and slower in part: typically {} %{counted}{interval}",
                 number::signed(total.estimate, places)
+            ),
+            Verdict::NoEffect if servers => format!(
+                "{subject} is as fast as {base}{counted} to within ±{}{interval}",
+                number::margin(attribution.margins[&meter])
             ),
             Verdict::NoEffect => format!(
                 "{subject} has no effect{counted} beyond ±{}{interval}",
@@ -92,13 +103,18 @@ impl View<'_> {
                 "{subject} has no typical effect{counted} beyond ±{}{interval}; its mean or tail is not determined",
                 number::margin(attribution.margins[&meter])
             ),
-            Verdict::Unclear if total.low.is_none() => {
-                format!(
-                    "unclear what {subject} does{counted}: {}",
-                    no_interval(total)
-                )
+            Verdict::Unclear => {
+                let what = if servers {
+                    format!("unclear whether {subject} is faster or slower{than}")
+                } else {
+                    format!("unclear what {subject} does")
+                };
+                let why = match total.low {
+                    None => format!(": {}", no_interval(total)),
+                    Some(_) => interval,
+                };
+                format!("{what}{counted}{why}")
             }
-            Verdict::Unclear => format!("unclear what {subject} does{counted}{interval}"),
         };
         let but = self.on_single_workloads(total).unwrap_or_default();
         sentence_after(text, &format!("{sentence}{but}"))
@@ -125,6 +141,60 @@ impl View<'_> {
         let progress = self.attribution.progress.iter();
         let all = progress.filter(|of| of.meter == effect.meter).count();
         Some(format!(", but {} of {all} workloads", shown.join(" and ")))
+    }
+
+    /// Returns the name of the server that the others are compared with.
+    fn base(&self, name: &dyn Fn(&str) -> String) -> String {
+        let shown = name(self.attribution.base());
+        if shown.is_empty() {
+            "the base".to_owned()
+        } else {
+            shown
+        }
+    }
+
+    /// Returns the name of a server, or its number where no name may stand.
+    fn server(&self, number: usize, name: &dyn Fn(&str) -> String) -> String {
+        let patch = self.attribution.patches.get(number - 1);
+        match patch.map_or(String::new(), |patch| name(&patch.name)) {
+            shown if shown.is_empty() => format!("server {number}"),
+            shown => shown,
+        }
+    }
+
+    /// Returns the verdict on servers without a figure for all of them.
+    fn of_servers(&self, base: &str) -> String {
+        let attribution = self.attribution;
+        if attribution.failed.contains_key(&Point::BASE) {
+            return format!("no figures: {base} failed");
+        }
+        if attribution.progress.iter().all(|p| p.done == 0) {
+            return "nothing is measured yet".to_owned();
+        }
+        if attribution.has_total() && attribution.failed.contains_key(&Point::Step(1)) {
+            return format!("no figures: the server compared with {base} failed");
+        }
+        if attribution.has_total() {
+            return format!("no figure against {base} over all workloads");
+        }
+        let count = |verdict| attribution.patches_with(verdict).len();
+        let counts = [
+            (count(Verdict::Faster), "faster"),
+            (count(Verdict::Slower), "slower"),
+            (count(Verdict::Mixed), "faster in part and slower in part"),
+        ];
+        let parts: Vec<String> = counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, words)| format!("{count} {words}"))
+            .collect();
+        let all = attribution.patches.len();
+        let verdict = if parts.is_empty() {
+            "none shown to be faster or slower".to_owned()
+        } else {
+            parts.join(", ")
+        };
+        format!("{all} servers compared with {base}: {verdict}")
     }
 
     /// Returns the number of patches per verdict; `name` escapes a patch's name for the format.
@@ -170,14 +240,20 @@ impl View<'_> {
             }
             parts.push(part);
         }
-        let noun = match (patches.len(), self.of_servers()) {
-            (0, _) => return "The series has no patches".to_owned(),
-            (1, false) => "patch",
-            (1, true) => "further server",
-            (_, false) => "patches",
-            (_, true) => "further servers",
+        let nouns = self.nouns();
+        let servers = self.attribution.is_of_servers();
+        let noun = match patches.len() {
+            0 if servers => return "There is no server to compare".to_owned(),
+            0 => return "The series has no patches".to_owned(),
+            1 => nouns.one,
+            _ => nouns.many,
         };
-        format!("{} {noun}: {}", patches.len(), parts.join(", "))
+        let with = if servers {
+            format!(" compared with {}", self.base(name))
+        } else {
+            String::new()
+        };
+        format!("{} {noun}{with}: {}", patches.len(), parts.join(", "))
     }
 
     /// Returns the workloads and the number of blocks: `oltp_read_only; blocks: 18 of time`.
@@ -271,7 +347,7 @@ mod tests {
     fn a_series_without_patches_is_reported_as_such() {
         let attribution = Experiment::new(&[]).attribution();
         assert_eq!(
-            View::new(&attribution).headline(),
+            View::new(&attribution).headline(&|name| name.to_owned()),
             "No figure for the series: it has no patches"
         );
     }

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::origin::GROUPS;
+use super::nouns::Nouns;
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, long, width};
-use super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View, point_name};
+use super::view::{Label, Row, SeparateEffects, Tone, View};
 use super::{functions, number};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::Meter;
@@ -28,7 +28,7 @@ pub(super) fn terminal(attribution: &Attribution, columns: usize, color: bool) -
         &format!("{}{recipe}: {scope}", clean(attribution.base())),
         "",
     );
-    page.paragraph(&view.headline(), BOLD);
+    page.paragraph(&view.headline(&|name| clean(name)), BOLD);
     page.paragraph(&view.tally(&|name| clean(name)), "");
     page.blank();
     page.of_meters(&view, &view.rows.iter().collect::<Vec<_>>());
@@ -47,11 +47,11 @@ pub(super) fn terminal(attribution: &Attribution, columns: usize, color: bool) -
 impl TextPage {
     /// Appends a table with the view's columns.
     fn of_meters(&mut self, view: &View<'_>, rows: &[&Row<'_>]) {
-        self.columns(&view.heads(), rows);
+        self.columns(&view.heads(), view.nouns().one, rows);
     }
 
     /// Appends a table with columns given by head and decimals; the names get the remaining width.
-    fn columns(&mut self, heads: &[(&str, usize)], rows: &[&Row<'_>]) {
+    fn columns(&mut self, heads: &[(&str, usize)], noun: &str, rows: &[&Row<'_>]) {
         let cells: Vec<Vec<String>> = rows
             .iter()
             .map(|row| {
@@ -92,7 +92,7 @@ impl TextPage {
             .saturating_sub(lead + figures + verdict_room)
             .max(12);
         let first = longest.min(room);
-        let mut head = format!("{:>digits$}  {:first$}", "#", "patch");
+        let mut head = format!("{:>digits$}  {noun:first$}", "#");
         for ((text, _), width) in heads.iter().zip(&widths) {
             let _ = write!(head, "  {text:>width$}");
         }
@@ -202,7 +202,7 @@ impl TextPage {
         let groups = view.groups();
         if !groups.is_empty() {
             self.blank();
-            self.paragraph(GROUPS, "");
+            self.paragraph(view.nouns().groups, "");
             for line in groups {
                 self.indented(&line, 2, "");
             }
@@ -227,14 +227,22 @@ impl TextPage {
     fn separate_effects(&mut self, view: &View<'_>) {
         for table in &view.separate_effects {
             self.blank();
-            self.paragraph(&format!("{SEPARATELY} ({}):", table.meter), "");
+            self.paragraph(
+                &format!("{} ({}):", view.nouns().separately, table.meter),
+                "",
+            );
             let heads = SeparateEffects::HEADS.map(|head| (head, table.places));
-            self.columns(&heads, &table.rows.iter().collect::<Vec<_>>());
+            self.columns(
+                &heads,
+                view.nouns().one,
+                &table.rows.iter().collect::<Vec<_>>(),
+            );
         }
     }
 
     fn workloads(&mut self, view: &View<'_>) {
         if view.has_suite() && view.has_intervals() {
+            let noun = view.nouns().one;
             let shown = view.rows_with_effect();
             let unexecuted: Vec<&Row<'_>> = view.unexecuted_rows().collect();
             let chosen = |row: &&Row<'_>| {
@@ -251,26 +259,29 @@ impl TextPage {
             }
             if !rows.is_empty() {
                 let words = match (shown.is_empty(), unexecuted.is_empty()) {
-                    (_, true) => "By workload, where there is an effect:",
-                    (true, false) => "By workload, where the patch is not executed:",
+                    (_, true) => "there is an effect".to_owned(),
+                    (true, false) => format!("the {noun} is not executed"),
                     (false, false) => {
-                        "By workload, where there is an effect, or the patch is not executed:"
+                        format!("there is an effect, or the {noun} is not executed")
                     }
                 };
-                self.paragraph(words, "");
+                self.paragraph(&format!("By workload, where {words}:"), "");
                 self.of_meters(view, &rows);
             }
             if !shown.is_empty() && others > 0 {
                 self.paragraph(
-                    &format!("{others} further pairs of patch and workload show none."),
+                    &format!("{others} further pairs of {noun} and workload show none."),
                     DIM,
                 );
             }
             match without {
                 0 => {}
-                1 => self.paragraph("One pair of patch and workload has no figures.", DIM),
+                1 => self.paragraph(
+                    &format!("One pair of {noun} and workload has no figures."),
+                    DIM,
+                ),
                 n => {
-                    let words = format!("{n} pairs of patch and workload have no figures.");
+                    let words = format!("{n} pairs of {noun} and workload have no figures.");
                     self.paragraph(&words, DIM);
                 }
             }
@@ -369,7 +380,7 @@ impl TextPage {
             self.indented(
                 &format!(
                     "{}: {}, {}, {}{from}",
-                    point_name(build.point),
+                    Nouns::of(attribution).point(build.point),
                     number::seconds(build.configure),
                     number::seconds(build.compile),
                     number::seconds(build.link)

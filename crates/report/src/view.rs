@@ -8,6 +8,7 @@ use perfquilt_judge::attribution::{
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
+use super::nouns::Nouns;
 use super::{number, server_tests, tail};
 
 /// The content of a report in any format. Names in it are raw: each format must escape them.
@@ -22,9 +23,6 @@ pub(super) struct View<'a> {
     /// The effects of each patch by itself, one table per meter; empty unless such points were requested.
     pub(super) separate_effects: Vec<SeparateEffects<'a>>,
 }
-
-/// Title of the tables of [`SeparateEffects`].
-pub(super) const SEPARATELY: &str = "Each patch in order, alone on the bare release, and as the whole series against the series without it";
 
 /// A table of a meter with the patches' effects in order, alone and without: one column each.
 pub(super) struct SeparateEffects<'a> {
@@ -101,7 +99,9 @@ impl<'a> View<'a> {
         for patch in &attribution.patches {
             view.rows.push(view.patch(patch));
         }
-        view.rows.push(view.total());
+        if !attribution.is_of_servers() {
+            view.rows.push(view.total());
+        }
         view.rows.extend(view.control_of(None));
         for (position, patch) in attribution.patches.iter().enumerate() {
             for workload in &attribution.workloads {
@@ -119,6 +119,11 @@ impl<'a> View<'a> {
         }
         view.separate_effects = view.separate_effects();
         view
+    }
+
+    /// Returns what the report calls the points.
+    pub(super) fn nouns(&self) -> &'static Nouns {
+        Nouns::of(self.attribution)
     }
 
     fn separate_effects(&self) -> Vec<SeparateEffects<'a>> {
@@ -172,12 +177,13 @@ impl<'a> View<'a> {
         }
         if let Some(interaction) = of(EffectKind::Interaction).filter(|effect| effect.is_shown()) {
             let (by, why) = match interaction.verdict {
-                Verdict::Faster => ("more", "patches behind it do part of the same"),
-                _ => ("less", "patches behind it build on it"),
+                Verdict::Faster => ("more", "do part of the same"),
+                _ => ("less", "build on it"),
             };
             notes.push(format!(
-                "worth {} % {by} in order than without: {why}",
-                number::plain(interaction.estimate.abs(), places)
+                "worth {} % {by} in order than without: {} behind it {why}",
+                number::plain(interaction.estimate.abs(), places),
+                self.nouns().many
             ));
         }
         Row {
@@ -213,18 +219,25 @@ impl<'a> View<'a> {
             if row.effects.iter().flatten().all(|effect| effect.identical) {
                 (row.verdict, row.tone) = ("no effect", Tone::Quiet);
             }
-            let again = format!("the binary of {} again, not measured", point_name(point));
+            let again = format!(
+                "the binary of {} again, not measured",
+                self.nouns().point(point)
+            );
             row.notes.insert(0, again);
         }
         let mut effects = row.effects.iter().flatten();
-        let before = Point::Step(patch.index - 1);
+        let before = if self.attribution.is_of_servers() {
+            Point::BASE
+        } else {
+            Point::Step(patch.index - 1)
+        };
         if let Some(effect) = effects.clone().find(|e| e.against != before) {
             let why = if self.has_figures(before, effect) {
                 "that shares blocks with it"
             } else {
                 "with figures"
             };
-            let against = point_name(effect.against);
+            let against = self.nouns().point(effect.against);
             row.notes
                 .push(format!("against {against}, the last before it {why}"));
         }
@@ -287,9 +300,11 @@ impl<'a> View<'a> {
             };
             self.row(label, &patch.effects, EffectKind::InOrder, Some(workload))
         });
-        let total = &self.attribution.total;
-        let total = self.row(Label::Total, total, EffectKind::Total, Some(workload));
-        let mut rows: Vec<Row<'a>> = patches.chain([total]).collect();
+        let mut rows: Vec<Row<'a>> = patches.collect();
+        if !self.attribution.is_of_servers() {
+            let total = &self.attribution.total;
+            rows.push(self.row(Label::Total, total, EffectKind::Total, Some(workload)));
+        }
         rows.extend(self.control_of(Some(workload)));
         rows
     }
@@ -335,12 +350,13 @@ impl<'a> View<'a> {
             }
         }
         let all = self.attribution.workloads.len();
+        let noun = self.nouns().one;
         let parts: Vec<String> = by_patch
             .into_iter()
             .map(|(index, workloads)| match workloads.len() {
-                count if count == all => format!("patch {index} on all workloads"),
-                count if count > MOST_NAMED => format!("patch {index} on {count} workloads"),
-                _ => format!("patch {index} on {}", workloads.join(", ")),
+                count if count == all => format!("{noun} {index} on all workloads"),
+                count if count > MOST_NAMED => format!("{noun} {index} on {count} workloads"),
+                _ => format!("{noun} {index} on {}", workloads.join(", ")),
             })
             .collect();
         (!parts.is_empty()).then(|| {
@@ -463,7 +479,7 @@ impl<'a> View<'a> {
         if let Some(effect) = row.effects.iter().flatten().find(|e| e.point != full) {
             row.notes.push(format!(
                 "up to {}, the last with figures",
-                point_name(effect.point)
+                self.nouns().point(effect.point)
             ));
         }
         row
@@ -565,16 +581,5 @@ pub(super) fn no_interval(effect: &Effect) -> &'static str {
         Interval::Anytime => "too few blocks to tell before the end",
         _ if effect.unpaired => "a single run of each gives no interval",
         _ => "a single code layout gives no interval",
-    }
-}
-
-/// Returns the display name of a point.
-pub(super) fn point_name(point: Point) -> String {
-    match point {
-        Point::BASE => "the bare release".to_owned(),
-        Point::Step(k) => format!("patch {k}"),
-        Point::Alone(k) => format!("patch {k} alone"),
-        Point::Without(k) => format!("the series without patch {k}"),
-        Point::Control => "the control".to_owned(),
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::file_error::{require_object, unreadable, without_type_names};
+use super::import::READABLE;
 use super::line;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
@@ -222,7 +223,7 @@ fn parse(text: &[u8], complete: bool) -> Result<ObservationRef<'_>> {
 const HEADER_HINT: &str = r#"the first line says what the rest is of, for example {"schema":1,"experiment":"x","series":["0001-a.patch"],"release":"mariadb-10.11.18","machine":{},"harness":"by hand"}"#;
 
 fn parse_header(text: &[u8]) -> Result<FirstLine> {
-    require_object(text, "an observation file").map_err(|error| error.hint(HEADER_HINT))?;
+    require_object(text, "an observation file").map_err(|error| error.hint(READABLE))?;
     serde_json::from_slice(text).map_err(|error| {
         let fault = if serde_json::from_slice::<Observation>(text).is_ok() {
             "the header is missing: the first line is an observation".to_owned()

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{
-    Attribution, ControlEffect, Dependence, Effect, EffectKind, ExcludedMachine, Group,
-    LaneFigures, LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, Operation,
+    Attribution, ComparedWith, ControlEffect, Dependence, Effect, EffectKind, ExcludedMachine,
+    Group, LaneFigures, LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, Operation,
     PatchEffects, PlaceFigures, PointDependence, Progress, Stopping,
 };
 use super::effects::{Effects, SharedSpreads};
@@ -202,6 +202,10 @@ impl<'a> Collector<'a> {
             release: header.release.clone(),
             recipe: header.recipe.clone(),
             base: header.base.clone(),
+            compared_with: match header.base {
+                Some(_) => ComparedWith::Base,
+                None => ComparedWith::PointBefore,
+            },
             command: header.command.clone(),
             started: header.started.clone(),
             machine: header.machine.clone(),
@@ -228,7 +232,9 @@ impl<'a> Collector<'a> {
         };
         attribution.sources = used(header, &attribution);
         let windowed = &effects.windowed;
-        attribution.warnings = warnings(&attribution, source, windowed, &self.unexecuted);
+        attribution.warnings = self.supplement.notes.clone();
+        let found = warnings(&attribution, source, windowed, &self.unexecuted);
+        attribution.warnings.extend(found);
         attribution
     }
 

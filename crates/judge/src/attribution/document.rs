@@ -28,6 +28,8 @@ pub struct Attribution {
     /// The name of point 0 if the user named the servers; `None` for the release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
+    /// What each of `patches` is compared with.
+    pub compared_with: ComparedWith,
     /// The command that measured the experiment, quoted for a POSIX shell; `None` when unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
@@ -83,6 +85,16 @@ pub struct Attribution {
     pub tests: Vec<PointTests>,
     /// Warnings about the validity of the figures, one or two sentences each.
     pub warnings: Vec<String>,
+}
+
+/// What the points of an experiment are compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ComparedWith {
+    /// Each point of a series with the point before it.
+    PointBefore,
+    /// Each server with the one that [`Attribution::base`] names: they are no series.
+    Base,
 }
 
 /// The state of the stopping rule, which ends an experiment when its intervals are narrow enough.
@@ -239,7 +251,7 @@ pub struct Group {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffectKind {
-    /// The point with the patch against the point before it.
+    /// The point with the patch against the point before it; a server that is no part of a series against the base.
     InOrder,
     /// The release with all patches up to this one against the release.
     Cumulative,

@@ -234,23 +234,30 @@ impl Effects<'_> {
                 "no block has it and point {before}, the last before it with figures"
             ));
         }
+        let is_named_base = self.header.base.is_some();
         Some(match missing {
             0 if all == 1 || has(SUITE) => return None,
             0 => "no block has it on all workloads".to_owned(),
             _ if missing < all => format!("no figures on {missing} of {all} workloads"),
             _ if in_order().next().is_some() => format!("no figures of {meter}"),
+            _ if self.is_measured(point) && is_named_base => "the base has no figures".to_owned(),
             _ if self.is_measured(point) => "no earlier point to compare with".to_owned(),
             _ => NOT_MEASURED.to_owned(),
         })
     }
 
-    /// Computes the effect of `point` against the nearest point of the series before it that it can be compared with.
+    /// Computes the effect of `point` against the nearest point of the series before it that it can be compared with, or
+    /// against the base if the points are no series.
     ///
     /// Where blocks measure windows of points, that is only the last one with values: a block always has the release,
     /// too, and what many patches are worth must not count as the effect of one. Nor do blocks of the first look alone
     /// give an effect: their points are those of groups.
     fn in_order(&self, point: Point, workload: &str, meter: Meter) -> Option<Effect> {
         let before = |other| (point, other);
+        if self.header.base.is_some() {
+            let base = std::iter::once(before(Point::BASE));
+            return self.first_of(EffectKind::InOrder, workload, meter, base);
+        }
         if !self.windowed.contains(&meter) {
             let earlier = self.points.before(point).map(before);
             return self.first_of(EffectKind::InOrder, workload, meter, earlier);
@@ -326,8 +333,12 @@ impl Effects<'_> {
         }
     }
 
-    /// Computes the effect of the last point that has figures against the release.
+    /// Computes the effect of the last point that has figures against the release; several servers that are no series have
+    /// none.
     pub(super) fn total(&self) -> Vec<Effect> {
+        if self.header.base.is_some() && self.header.series.len() > 1 {
+            return Vec::new();
+        }
         let patched = self.points.patched();
         self.by_workload(|workload, meter| {
             let pairs = patched.iter().map(|&point| (point, Point::BASE));

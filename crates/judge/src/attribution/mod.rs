@@ -35,10 +35,10 @@ pub use comparison::{
     compare,
 };
 pub use document::{
-    Attribution, Cells, Closure, ClosureSide, ControlEffect, Dependence, Effect, EffectKind,
-    ExcludedMachine, ExclusionReason, Group, Interval, LaneFigures, LaneNoise, MachineFigures,
-    MachineNoise, Noise, NoiseSpread, OpenEffect, Operation, PatchEffects, PlaceFigures,
-    PointDependence, Progress, Provenance, SUITE, Stopping, TailFigure, TailFigures,
+    Attribution, Cells, Closure, ClosureSide, ComparedWith, ControlEffect, Dependence, Effect,
+    EffectKind, ExcludedMachine, ExclusionReason, Group, Interval, LaneFigures, LaneNoise,
+    MachineFigures, MachineNoise, Noise, NoiseSpread, OpenEffect, Operation, PatchEffects,
+    PlaceFigures, PointDependence, Progress, Provenance, SUITE, Stopping, TailFigure, TailFigures,
     TransactionCost, Verdict,
 };
 pub use functions::{compared, function_changes};

@@ -1,6 +1,8 @@
 //! The headline effects of an attribution.
 
-use super::document::{Attribution, Closure, Effect, EffectKind, PatchEffects, SUITE, Verdict};
+use super::document::{
+    Attribution, Closure, ComparedWith, Effect, EffectKind, PatchEffects, SUITE, Verdict,
+};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 use perfquilt_model::server_tests::PointTests;
@@ -132,7 +134,7 @@ impl Attribution {
             let has = |effects: &[Effect], kind| self.main_effect(effects, kind, meter).is_some();
             let mut patches = self.patches.iter();
             patches.any(|patch| !has(&patch.effects, EffectKind::InOrder))
-                || !self.patches.is_empty() && !has(&self.total, EffectKind::Total)
+                || self.has_total() && !has(&self.total, EffectKind::Total)
         };
         !self.is_complete()
             || !self.patches_with(Verdict::Unclear).is_empty()
@@ -140,6 +142,17 @@ impl Attribution {
             || !self.patches_with(Verdict::NoTypicalEffect).is_empty()
             || self.patches.iter().any(|patch| patch.reason.is_some())
             || self.main_meter().is_some_and(lacks)
+    }
+
+    /// Returns whether the points are servers that the user named, and no series of patches.
+    pub fn is_of_servers(&self) -> bool {
+        self.compared_with == ComparedWith::Base
+    }
+
+    /// Returns whether the last point stands for all: that of a series does, one of several servers does not.
+    pub fn has_total(&self) -> bool {
+        let servers = self.patches.len();
+        servers == 1 || servers > 1 && !self.is_of_servers()
     }
 
     /// Iterates over the effects of the patches, of the series and of the control.

@@ -42,6 +42,9 @@ pub struct Supplement {
     /// The server's own tests at the points, compared with those on the bare release; empty if they did not run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tests: Vec<PointTests>,
+    /// Sentences about how the observations were read, which the report repeats among its warnings.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A patch whose code a workload does not execute: what it does at `point` it does at `against`, instruction by

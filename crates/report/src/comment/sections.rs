@@ -7,9 +7,10 @@ use super::{MeasurementStatus, Notice, PendingApproval, PullRequestRef};
 use crate::bisect::markdown as bisect_page;
 use crate::escape::{address, code, fenced};
 use crate::markdown as page;
+use crate::nouns::point_name;
 use crate::number;
 use crate::text::capital;
-use crate::view::{Label, Row, SeparateEffects, Tone, View, point_name};
+use crate::view::{Label, Row, SeparateEffects, Tone, View};
 use perfquilt_judge::attribution::{Attribution, SUITE};
 use perfquilt_model::error::Kind;
 use perfquilt_model::failure::Failure;
@@ -215,7 +216,7 @@ fn main_table(view: &View<'_>) -> Section {
     let all: Vec<&Row<'_>> = rows.iter().collect();
     let write = |rows: &[&Row<'_>]| {
         let mut text = String::from("\n");
-        page::columns(&mut text, &heads, "verdict", rows);
+        page::columns(&mut text, &heads, view.nouns().one, "verdict", rows);
         let left_out = all.len() - rows.len();
         if left_out > 0 {
             let _ = writeln!(text, "\n{left_out} further rows are left out here.");

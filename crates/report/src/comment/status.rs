@@ -1,6 +1,7 @@
 //! The title of a comment, and its status, from which labels and check runs are derived.
 
 use super::Notice;
+use crate::nouns::Nouns;
 use crate::view::{Label, Row, View};
 use perfquilt_judge::attribution::{EffectKind, PatchEffects, Verdict};
 use perfquilt_judge::bisect::Conclusion;
@@ -49,7 +50,7 @@ pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> Measuremen
     {
         return MeasurementStatus::Unfinished;
     }
-    match verdict {
+    match verdict.or_else(|| of_servers(view)) {
         Some(Verdict::Faster) => MeasurementStatus::Faster,
         Some(Verdict::NoEffect) => MeasurementStatus::NoEffect,
         Some(Verdict::Slower) => MeasurementStatus::Regression,
@@ -57,6 +58,21 @@ pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> Measuremen
         Some(Verdict::Mixed | Verdict::Unclear | Verdict::NoTypicalEffect) | None => {
             MeasurementStatus::Unclear
         }
+    }
+}
+
+/// Returns the verdict on several servers that are no series, which have no total: that of all of them, if none differs.
+fn of_servers(view: &View<'_>) -> Option<Verdict> {
+    if view.attribution.has_total() {
+        return None;
+    }
+    let verdicts: Vec<&str> = patches(view).map(|row| row.verdict).collect();
+    let all = |known: &[&str]| verdicts.iter().all(|verdict| known.contains(verdict));
+    match verdicts[..] {
+        [] => None,
+        _ if all(&["no effect"]) => Some(Verdict::NoEffect),
+        _ if all(&["faster", "no effect"]) => Some(Verdict::Faster),
+        _ => None,
     }
 }
 
@@ -86,7 +102,7 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     let Some(view) = view else {
         return title_without_figures(notice).to_owned();
     };
-    let mut title = view.headline();
+    let mut title = view.headline(&|_| String::new());
     if interrupted {
         title = match title.strip_prefix("After") {
             Some(rest) => format!("Interrupted after{rest}"),
@@ -100,14 +116,15 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     let worse = matching(view, |row| {
         !slower_rows.contains(&row.verdict) && row.no_longer_helps
     });
+    let nouns = view.nouns();
     let mut but = Vec::new();
-    if let Some((patches, verb)) = patch_list(&slower, "is", "are") {
+    if let Some((patches, verb)) = patch_list(nouns, &slower, "is", "are") {
         but.push(format!("{patches} {verb} slower"));
     }
-    if let Some((patches, verb)) = patch_list(&partly, "is", "are") {
+    if let Some((patches, verb)) = patch_list(nouns, &partly, "is", "are") {
         but.push(format!("{patches} {verb} slower on some workloads"));
     }
-    if let Some((patches, _)) = patch_list(&worse, "", "") {
+    if let Some((patches, _)) = patch_list(nouns, &worse, "", "") {
         let verb = if worse.len() == 1 {
             "no longer helps"
         } else {
@@ -116,10 +133,10 @@ pub(super) fn title(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
         but.push(format!("{patches} {verb}"));
     }
     let broken = view.attribution.patches_with_new_failures();
-    if let Some((patches, verb)) = patch_list(&broken, "makes", "make") {
+    if let Some((patches, verb)) = patch_list(nouns, &broken, "makes", "make") {
         but.push(format!("{patches} {verb} tests fail"));
     }
-    if let Some((patches, _)) = patch_list(&failed, "", "") {
+    if let Some((patches, _)) = patch_list(nouns, &failed, "", "") {
         but.push(format!("{patches} failed"));
     }
     if but.is_empty() {
@@ -158,18 +175,20 @@ fn matching(view: &View<'_>, which: impl Fn(&Row<'_>) -> bool) -> Vec<usize> {
 /// Names patches by number, with the verb for one or several: `patch 3`, `patches 3 and 5`, `7 patches`. `None` for
 /// none.
 fn patch_list(
+    nouns: &Nouns,
     numbers: &[usize],
     one: &'static str,
     more: &'static str,
 ) -> Option<(String, &'static str)> {
     Some(match numbers {
         [] => return None,
-        [number] => (format!("patch {number}"), one),
+        [number] => (format!("{} {number}", nouns.one), one),
         [first @ .., last] if numbers.len() <= 4 => {
             let first: Vec<String> = first.iter().map(ToString::to_string).collect();
-            (format!("patches {} and {last}", first.join(", ")), more)
+            let first = first.join(", ");
+            (format!("{} {first} and {last}", nouns.many), more)
         }
-        many => (format!("{} patches", many.len()), more),
+        many => (format!("{} {}", many.len(), nouns.many), more),
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{ExportedReport, Exporter, ReportData, benchmark_name, indented_json};
+use super::{BenchmarkNames, ExportedReport, Exporter, ReportData, indented_json};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Meter;
@@ -22,7 +22,7 @@ impl Exporter for Bencher {
     }
 
     fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
-        Ok(bencher(data.attribution)?.into())
+        bencher(data.attribution)
     }
 }
 
@@ -57,10 +57,11 @@ fn measure(meter: Meter) -> &'static str {
 }
 
 /// Returns the cost of a transaction at each point, by workload, in the Bencher Metric Format.
-pub(super) fn bencher(attribution: &Attribution) -> Result<String> {
+pub(super) fn bencher(attribution: &Attribution) -> Result<ExportedReport> {
+    let names = BenchmarkNames::new(attribution);
     let mut benchmarks: BTreeMap<String, BTreeMap<&str, Metric>> = BTreeMap::new();
     for cost in &attribution.costs {
-        let name = benchmark_name(attribution, cost);
+        let name = names.get(cost).to_owned();
         let metric = Metric {
             value: cost.estimate,
             lower_value: cost.low,
@@ -69,5 +70,8 @@ pub(super) fn bencher(attribution: &Attribution) -> Result<String> {
         let measures = benchmarks.entry(name).or_default();
         measures.insert(measure(cost.meter), metric);
     }
-    indented_json(&benchmarks)
+    Ok(ExportedReport {
+        notes: names.notes,
+        ..indented_json(&benchmarks)?.into()
+    })
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{ExportedReport, Exporter, ReportData, effects, failed, one_line};
+use super::{ExportedReport, Exporter, ReportData, UniqueNames, effects, failed, one_line};
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, Interval, Verdict};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Statistic;
@@ -20,7 +20,7 @@ impl Exporter for Csv {
     }
 
     fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
-        Ok(csv(data.attribution)?.into())
+        csv(data.attribution)
     }
 }
 
@@ -99,7 +99,8 @@ type TailCells = (Option<f64>, Option<f64>, Option<f64>, Option<Verdict>);
 
 /// Returns every effect of the document, one per row and unrounded: those of the patches, of operations, the total and
 /// the control.
-pub(super) fn csv(attribution: &Attribution) -> Result<String> {
+pub(super) fn csv(attribution: &Attribution) -> Result<ExportedReport> {
+    let workloads = UniqueNames::of_workloads(attribution, &text);
     // The header is written explicitly, so that it is there even without data rows.
     let mut writer = csv::WriterBuilder::new()
         .has_headers(false)
@@ -111,11 +112,11 @@ pub(super) fn csv(attribution: &Attribution) -> Result<String> {
     let release = text(&attribution.release);
     for (patch, effect) in effects(attribution) {
         let name = text(patch.map_or("", |patch| &patch.name));
-        let workload = text(&effect.workload);
         let from = text(effect.from().unwrap_or_default());
-        let names = [&experiment, &release, &name, &workload, &from];
+        let workload = workloads.get(&effect.workload);
+        let names = [&*experiment, &*release, &*name, workload, &*from];
         let patch = patch.map(|patch| patch.index);
-        let row = row(patch, names.map(String::as_str), effect);
+        let row = row(patch, names, effect);
         writer
             .serialize(row)
             .map_err(|error| failed("CSV", &error))?;
@@ -123,7 +124,7 @@ pub(super) fn csv(attribution: &Attribution) -> Result<String> {
     let bytes = writer
         .into_inner()
         .map_err(|error| failed("CSV", &error.error()))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(workloads.on(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 fn row<'a>(

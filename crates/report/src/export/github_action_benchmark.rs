@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{ExportedReport, Exporter, ReportData, benchmark_name, indented_json, one_line};
+use super::{BenchmarkNames, ExportedReport, Exporter, ReportData, indented_json, one_line};
 use crate::number::significant;
 use perfquilt_judge::attribution::{Attribution, TransactionCost};
 use perfquilt_model::error::Result;
@@ -20,7 +20,7 @@ impl Exporter for GithubActionBenchmark {
     }
 
     fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
-        Ok(github_action_benchmark(data.attribution)?.into())
+        github_action_benchmark(data.attribution)
     }
 }
 
@@ -37,14 +37,15 @@ struct Benchmark {
 
 /// Returns the cost of a transaction at each point, by workload and meter, for github-action-benchmark's tool
 /// `customSmallerIsBetter`.
-pub(super) fn github_action_benchmark(attribution: &Attribution) -> Result<String> {
+pub(super) fn github_action_benchmark(attribution: &Attribution) -> Result<ExportedReport> {
+    let names = BenchmarkNames::new(attribution);
     let benchmark = |cost: &TransactionCost| {
         let half = cost
             .low
             .zip(cost.high)
             .map(|(low, high)| (high - low) / 2.0);
         Benchmark {
-            name: format!("{} ({})", benchmark_name(attribution, cost), cost.meter),
+            name: format!("{} ({})", names.get(cost), cost.meter),
             unit: cost.meter.unit(),
             value: cost.estimate,
             range: half.map(|half| format!("± {}", significant(half))),
@@ -56,5 +57,8 @@ pub(super) fn github_action_benchmark(attribution: &Attribution) -> Result<Strin
         }
     };
     let benchmarks: Vec<Benchmark> = attribution.costs.iter().map(benchmark).collect();
-    indented_json(&benchmarks)
+    Ok(ExportedReport {
+        notes: names.notes,
+        ..indented_json(&benchmarks)?.into()
+    })
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::{ExportedReport, Exporter, ReportData, RequiredInput, one_line};
+use super::{ExportedReport, Exporter, ReportData, RequiredInput, UniqueNames, one_line};
+use crate::text::is_deceptive;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, RowName};
 
@@ -25,7 +26,7 @@ impl Exporter for GoBenchmark {
 
     fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
         let file = data.observations()?;
-        Ok(go_benchmark(&file.header, &file.observations).into())
+        Ok(go_benchmark(&file.header, &file.observations))
     }
 }
 
@@ -35,7 +36,10 @@ impl Exporter for GoBenchmark {
 /// `benchstat -col /point` compares the points; it knows nothing of blocks, so its intervals are wider than this
 /// program's. Reused observations follow under the name of their own experiment, which `benchstat` separates. Stale
 /// observations are left out, as are those of points that failed or have the binary of another point.
-pub(super) fn go_benchmark(header: &ExperimentHeader, observations: &[Observation]) -> String {
+pub(super) fn go_benchmark(
+    header: &ExperimentHeader,
+    observations: &[Observation],
+) -> ExportedReport {
     let mut text = String::new();
     let facts = [
         ("release", &header.release),
@@ -46,8 +50,20 @@ pub(super) fn go_benchmark(header: &ExperimentHeader, observations: &[Observatio
     for (key, value) in facts.iter().filter(|(_, value)| !value.trim().is_empty()) {
         let _ = writeln!(text, "{key}: {}", one_line(value).trim());
     }
-    for (place, patch) in header.series.iter().enumerate() {
-        let _ = writeln!(text, "patch-{}: {}", place + 1, one_line(patch).trim());
+    let noun = match &header.base {
+        None => "patch",
+        Some(base) => {
+            let _ = writeln!(text, "base: {}", one_line(base).trim());
+            "server"
+        }
+    };
+    for (place, name) in header.series.iter().enumerate() {
+        let _ = writeln!(text, "{noun}-{}: {}", place + 1, one_line(name).trim());
+    }
+    let names = workload_names(observations);
+    let renamed = names.texts.iter().filter(|(name, word)| name != word);
+    for (place, (name, word)) in renamed.enumerate() {
+        let _ = writeln!(text, "workload-{}: {word} {}", place + 1, json(name));
     }
     for meter in Meter::ALL {
         let _ = writeln!(text, "Unit {} better=lower", meter.go_unit());
@@ -66,8 +82,6 @@ pub(super) fn go_benchmark(header: &ExperimentHeader, observations: &[Observatio
         .filter(|(place, _)| place.is_none_or(|place| header.reused[place].stale.is_none()))
         .collect();
     rows.sort_by_key(|(place, observation)| (*place, observation.point));
-    let all = observations.iter();
-    let workloads: BTreeSet<(Meter, &str)> = all.map(|of| (of.meter, &*of.workload)).collect();
     let mut current = None;
     for (place, observation) in rows {
         if place != current {
@@ -78,13 +92,7 @@ pub(super) fn go_benchmark(header: &ExperimentHeader, observations: &[Observatio
             );
             current = place;
         }
-        let name = RowName::from(&*observation.workload);
-        let workload = match name.operation {
-            Some(operation) if workloads.contains(&(observation.meter, name.workload)) => {
-                format!("{}/operation={}", word(name.workload), word(operation))
-            }
-            _ => word(&observation.workload),
-        };
+        let workload = names.get(&observation.workload);
         let _ = writeln!(
             text,
             "BenchmarkServer/workload={workload}/point={} {} {} {}",
@@ -93,6 +101,40 @@ pub(super) fn go_benchmark(header: &ExperimentHeader, observations: &[Observatio
             observation.value,
             observation.meter.go_unit()
         );
+    }
+    names.on(text)
+}
+
+/// Returns the words that stand for workloads in benchmarks' names, with `/operation=O` for a part of one.
+fn workload_names(observations: &[Observation]) -> UniqueNames<'_> {
+    let all = observations.iter();
+    let workloads: BTreeSet<(Meter, &str)> = all.map(|of| (of.meter, &*of.workload)).collect();
+    let word_of = |stored: &str| {
+        let name = RowName::from(stored);
+        let is_workload = |meter: Meter| workloads.contains(&(meter, name.workload));
+        match name.operation {
+            Some(operation) if Meter::ALL.into_iter().any(is_workload) => {
+                format!("{}/operation={}", word(name.workload), word(operation))
+            }
+            _ => word(stored),
+        }
+    };
+    let stored = workloads.iter().map(|(_, name)| *name);
+    UniqueNames::numbered(stored, &word_of, |word, number| format!("{word}#{number}"))
+}
+
+/// Returns a name in quotation marks, with escapes for all characters that are invisible or end a line.
+fn json(name: &str) -> String {
+    let quoted = serde_json::to_string(name).unwrap_or_default();
+    let mut text = String::new();
+    for c in quoted.chars() {
+        if c.is_control() || is_deceptive(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        } else {
+            text.push(c);
+        }
     }
     text
 }

@@ -64,6 +64,9 @@ impl Exporter for Html {
             RawData::File(..) => bytes,
             RawData::Embedded(_) | RawData::Command => None,
         };
-        Ok(ExportedReport { text, companion })
+        Ok(ExportedReport {
+            companion,
+            ..text.into()
+        })
     }
 }

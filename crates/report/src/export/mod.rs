@@ -13,10 +13,13 @@ mod rates;
 mod sql_bench;
 mod terminal;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::html::Distribution;
 use super::text::is_deceptive;
 use perfquilt_judge::attribution::{Attribution, Effect, PatchEffects, TransactionCost};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::names::{distinct, numbered};
 use perfquilt_model::observation::{ObservationFile, RecordedRow};
 use perfquilt_model::point::Point;
 
@@ -140,6 +143,8 @@ impl<'a> ReportData<'a> {
 pub struct ExportedReport {
     /// The report.
     pub text: String,
+    /// What the reader has to know about it: the names that have a number to keep them apart.
+    pub notes: Vec<String>,
     /// Content of the file [`ReportData::companion`] beside the report, which the text refers to.
     pub companion: Option<Vec<u8>>,
 }
@@ -148,15 +153,103 @@ impl From<String> for ExportedReport {
     fn from(text: String) -> Self {
         ExportedReport {
             text,
+            notes: Vec::new(),
             companion: None,
         }
     }
 }
 
-/// Returns the display name of a transaction cost in services that track results: workload and point.
-fn benchmark_name(attribution: &Attribution, cost: &TransactionCost) -> String {
-    let point = point_label(attribution, cost.point);
-    format!("{}/{}", one_line(&cost.workload), one_line(&point))
+/// The texts that stand for names in an exported report: different ones for different names.
+struct UniqueNames<'a> {
+    texts: BTreeMap<&'a str, String>,
+    notes: Vec<String>,
+}
+
+impl<'a> UniqueNames<'a> {
+    /// Chooses texts for `names`; `clean` returns the text of a name.
+    fn new(names: impl Iterator<Item = &'a str>, clean: &dyn Fn(&str) -> String) -> Self {
+        Self::numbered(names, clean, numbered)
+    }
+
+    /// Chooses texts for `names`; `numbered` adds a number to one.
+    fn numbered(
+        names: impl Iterator<Item = &'a str>,
+        clean: &dyn Fn(&str) -> String,
+        numbered: fn(&str, usize) -> String,
+    ) -> Self {
+        let texts = distinct(names.map(|name| (name, clean(name))), numbered);
+        let changed = texts.iter().filter(|(name, text)| **text != clean(name));
+        let notes = changed.map(|(name, text)| {
+            format!(
+                "`{text}` stands for {}: its name has a number, as another one looks the same",
+                name.escape_debug()
+            )
+        });
+        UniqueNames {
+            notes: notes.collect(),
+            texts,
+        }
+    }
+
+    /// Chooses texts for the workloads of a document, those of operations included.
+    fn of_workloads(attribution: &'a Attribution, clean: &dyn Fn(&str) -> String) -> Self {
+        let costs = attribution.costs.iter().map(|cost| &*cost.workload);
+        let effects = effects(attribution).map(|(_, effect)| &*effect.workload);
+        Self::new(costs.chain(effects), clean)
+    }
+
+    /// Returns the text of a name.
+    fn get(&self, name: &str) -> &str {
+        self.texts.get(name).map_or("", String::as_str)
+    }
+
+    /// Adds the notes to a report.
+    fn on(self, text: String) -> ExportedReport {
+        ExportedReport {
+            notes: self.notes,
+            ..text.into()
+        }
+    }
+}
+
+/// The names of transaction costs in services that track results: workload and point.
+struct BenchmarkNames {
+    names: BTreeMap<(String, Point), String>,
+    notes: Vec<String>,
+}
+
+impl BenchmarkNames {
+    fn new(attribution: &Attribution) -> Self {
+        let workloads = UniqueNames::of_workloads(attribution, &one_line);
+        let costs = attribution.costs.iter();
+        let pairs: BTreeSet<(&str, Point)> =
+            costs.map(|cost| (&*cost.workload, cost.point)).collect();
+        let names = pairs.into_iter().map(|(workload, point)| {
+            let label = one_line(&point_label(attribution, point));
+            let name = format!("{}/{label}", workloads.get(workload));
+            ((workload.to_owned(), point), name)
+        });
+        let mut names: BTreeMap<(String, Point), String> = names.collect();
+        // The names of workloads and patches may have slashes, too.
+        let mut taken = BTreeSet::new();
+        for name in names.values_mut() {
+            let first = name.clone();
+            let mut number = 2;
+            while !taken.insert(name.clone()) {
+                *name = numbered(&first, number);
+                number += 1;
+            }
+        }
+        BenchmarkNames {
+            names,
+            notes: workloads.notes,
+        }
+    }
+
+    fn get(&self, cost: &TransactionCost) -> &str {
+        let key = (cost.workload.clone(), cost.point);
+        self.names.get(&key).map_or("", String::as_str)
+    }
 }
 
 /// Returns `value` as indented JSON with a line end.

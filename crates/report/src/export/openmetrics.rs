@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{ExportedReport, Exporter, ReportData, effects, one_line};
+use super::{ExportedReport, Exporter, ReportData, UniqueNames, effects, one_line};
+use crate::nouns::Nouns;
 use perfquilt_judge::attribution::{Attribution, Effect};
 use perfquilt_model::error::Result;
 
@@ -19,7 +20,7 @@ impl Exporter for OpenMetrics {
     }
 
     fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
-        Ok(openmetrics(data.attribution).into())
+        Ok(openmetrics(data.attribution))
     }
 }
 
@@ -45,7 +46,9 @@ const EFFECTS: [Family; 3] = [
 ];
 
 /// Returns every effect with its interval, the cost of every point, and whether the experiment is complete.
-pub(super) fn openmetrics(attribution: &Attribution) -> String {
+pub(super) fn openmetrics(attribution: &Attribution) -> ExportedReport {
+    let workloads = UniqueNames::of_workloads(attribution, &one_line);
+    let noun = Nouns::of(attribution).one;
     let mut text = String::new();
     let common = labels(&[
         ("experiment", &attribution.experiment),
@@ -72,9 +75,9 @@ pub(super) fn openmetrics(attribution: &Attribution) -> String {
             let kind = serde_json::to_value(effect.kind).unwrap_or_default();
             let own = labels(&[
                 ("kind", kind.as_str().unwrap_or_default()),
-                ("patch", patch),
+                (noun, patch),
                 ("point", &effect.point.to_string()),
-                ("workload", &effect.workload),
+                ("workload", workloads.get(&effect.workload)),
                 ("meter", effect.meter.name()),
                 ("verdict", &effect.verdict.to_string()),
                 ("stale", if effect.is_stale() { "true" } else { "false" }),
@@ -92,14 +95,14 @@ pub(super) fn openmetrics(attribution: &Attribution) -> String {
     for of in &attribution.costs {
         let own = labels(&[
             ("point", &of.point.to_string()),
-            ("workload", &of.workload),
+            ("workload", workloads.get(&of.workload)),
             ("meter", of.meter.name()),
             ("unit", of.meter.unit()),
         ]);
         let _ = writeln!(text, "{cost}{{{common},{own}}} {}", of.estimate);
     }
     text.push_str("# EOF\n");
-    text
+    workloads.on(text)
 }
 
 fn head(text: &mut String, family: &str, unit: &str, help: &str) {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{ExportedReport, Exporter, ReportData};
+use super::{ExportedReport, Exporter, ReportData, UniqueNames, one_line};
 use crate::escape::markdown;
 use crate::legend::level;
 use crate::markdown::sentence;
@@ -26,13 +26,14 @@ impl Exporter for Rates {
     }
 
     fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
-        Ok(rates(data.attribution).into())
+        Ok(rates(data.attribution))
     }
 }
 
 /// Returns the rates of an experiment as Markdown: one table per meter, one row per workload and point, with the
 /// effect against point 0. Times are shown as transactions per second, other meters as costs.
-pub(super) fn rates(attribution: &Attribution) -> String {
+pub(super) fn rates(attribution: &Attribution) -> ExportedReport {
+    let workloads = UniqueNames::of_workloads(attribution, &one_line);
     let mut text = format!("## {}\n", markdown(attribution.base()));
     for meter in Meter::ALL {
         let costs: Vec<&TransactionCost> = attribution
@@ -61,7 +62,7 @@ pub(super) fn rates(attribution: &Attribution) -> String {
             let _ = write!(
                 text,
                 "| {} | {} | {} | {} | {} |",
-                markdown(workload_name(&cost.workload)),
+                markdown(workload_name(workloads.get(&cost.workload))),
                 markdown(&server(attribution, cost.point)),
                 figure(meter, cost.estimate),
                 between(meter, cost),
@@ -82,7 +83,7 @@ pub(super) fn rates(attribution: &Attribution) -> String {
     for warning in &attribution.warnings {
         let _ = writeln!(text, "\n> {}", sentence(warning));
     }
-    text
+    workloads.on(text)
 }
 
 /// Returns the client's share of the processor time that client and server took together, if the client reported its
@@ -204,7 +205,7 @@ mod tests {
     #[test]
     fn the_clients_part_is_shown_where_the_client_reported_its_own_time() {
         let mut attribution = Experiment::new(&[(0.01, 0.0)]).attribution();
-        assert!(!rates(&attribution).contains("client's part"));
+        assert!(!rates(&attribution).text.contains("client's part"));
         let of_time =
             |cost: &&TransactionCost| cost.meter == Meter::Time && cost.point == Point::BASE;
         let time = attribution.costs.iter().find(of_time).unwrap().clone();
@@ -219,7 +220,7 @@ mod tests {
             ..time
         };
         attribution.costs.extend([server, client]);
-        let text = rates(&attribution);
+        let text = rates(&attribution).text;
         assert!(text.contains("| 33,333 |"), "{text}");
         assert!(text.contains(" 25 % |"), "{text}");
     }
@@ -229,12 +230,12 @@ mod tests {
         let mut experiment = Experiment::new(&[(0.01, 0.0)]);
         let instructions = "| instructions a transaction | 95 % interval |";
         let time = |level: u32| format!("| transactions a second | {level} % interval |");
-        let text = rates(&experiment.attribution());
+        let text = rates(&experiment.attribution()).text;
         assert!(text.contains(&time(95)), "{text}");
         let plan = |workload: &&str| PlannedBlocks::fixed(workload, Meter::Time, 40);
         experiment.supplement.planned = experiment.workloads.iter().map(plan).collect();
         // The experiment is unfinished, so its intervals hold at every look.
-        let text = rates(&experiment.attribution());
+        let text = rates(&experiment.attribution()).text;
         assert!(text.contains(&time(99)), "{text}");
         assert!(text.contains(instructions), "{text}");
     }
@@ -243,7 +244,7 @@ mod tests {
     fn a_workload_may_have_a_slash_in_its_name() {
         let mut experiment = Experiment::new(&[(0.01, 0.0)]);
         experiment.workloads = vec!["read/write"];
-        let text = rates(&experiment.attribution());
+        let text = rates(&experiment.attribution()).text;
         assert!(text.contains("| read/write |"), "{text}");
     }
 

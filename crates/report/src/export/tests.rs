@@ -29,7 +29,7 @@ fn attribution(experiment: &Experiment) -> Attribution {
 #[test]
 fn comma_separated_values_read_back_to_the_same_effects() {
     let attribution = attribution(&hostile());
-    let text = csv(&attribution).unwrap();
+    let text = csv(&attribution).unwrap().text;
     let mut reader = ::csv::Reader::from_reader(text.as_bytes());
     let heads = reader.headers().unwrap().clone();
     let column = |name: &str| heads.iter().position(|head| head == name).unwrap();
@@ -66,14 +66,14 @@ fn effects_on_operations_are_there_with_their_patch() {
         meter: effect.meter,
         effects: vec![effect],
     }];
-    let text = csv(&attribution).unwrap();
+    let text = csv(&attribution).unwrap().text;
     let lines: Vec<&str> = text.lines().filter(|l| l.contains(",oltp/join,")).collect();
     assert_eq!(lines.len(), 1, "{text}");
     assert!(
         lines[0].contains(",2,") && lines[0].contains("c.patch"),
         "{text}"
     );
-    let text = openmetrics(&attribution);
+    let text = openmetrics(&attribution).text;
     let mut lines = text.lines();
     let line = lines.find(|line| line.contains(r#"workload="oltp/join""#));
     assert!(line.unwrap().contains("c.patch\""), "{line:?}");
@@ -83,7 +83,7 @@ fn effects_on_operations_are_there_with_their_patch() {
 fn go_benchmarks_have_a_line_an_observation() {
     let experiment = hostile();
     let mut observations = experiment.observations();
-    let text = go_benchmark(&experiment.header, &observations);
+    let text = go_benchmark(&experiment.header, &observations).text;
     // The bare release comes first, even if it was measured later; the rest is in order.
     observations.sort_by_key(|observation| observation.point);
     let lines: Vec<&str> = text
@@ -128,7 +128,7 @@ fn what_is_carried_stands_under_its_own_experiment_and_what_is_stale_nowhere() {
         renamed.collect::<Vec<_>>()
     };
     let all = [of("old"), own.clone(), of("quick-0")].concat();
-    let text = go_benchmark(&experiment.header, &all);
+    let text = go_benchmark(&experiment.header, &all).text;
     let named: Vec<&str> = text
         .lines()
         .filter(|line| line.starts_with("experiment: "))
@@ -155,7 +155,7 @@ fn a_table_without_effects_has_a_head() {
     let header = &empty.header;
     let nothing =
         perfquilt_judge::attribution::attribute(header, &[], &Meter::default_margin).unwrap();
-    let text = csv(&nothing).unwrap();
+    let text = csv(&nothing).unwrap().text;
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(text.starts_with("experiment,release,kind,"), "{text}");
 }
@@ -169,7 +169,7 @@ fn the_source_of_a_figure_is_shown_and_is_no_formula() {
     attribution.patches[0].effects.truncate(2);
     attribution.patches[0].effects[0].provenance = Some(Provenance::Stale(name.into()));
     attribution.patches[0].effects[1].provenance = Some(Provenance::Reused(name.into()));
-    let text = csv(&attribution).unwrap();
+    let text = csv(&attribution).unwrap().text;
     let mut reader = ::csv::Reader::from_reader(text.as_bytes());
     let ends: Vec<(String, String)> = reader
         .records()
@@ -189,8 +189,9 @@ fn the_source_of_a_figure_is_shown_and_is_no_formula() {
 #[test]
 fn services_get_the_costs() {
     let attribution = attribution(&hostile());
-    let metrics: serde_json::Value = serde_json::from_str(&bencher(&attribution).unwrap()).unwrap();
-    let entries = github_action_benchmark(&attribution).unwrap();
+    let metrics: serde_json::Value =
+        serde_json::from_str(&bencher(&attribution).unwrap().text).unwrap();
+    let entries = github_action_benchmark(&attribution).unwrap().text;
     let entries: Vec<serde_json::Value> = serde_json::from_str(&entries).unwrap();
     assert_eq!(entries.len(), attribution.costs.len());
     for (cost, entry) in attribution.costs.iter().zip(&entries) {
@@ -218,7 +219,7 @@ fn name_of(
 #[test]
 fn metrics_are_well_formed() {
     let attribution = attribution(&hostile());
-    let text = openmetrics(&attribution);
+    let text = openmetrics(&attribution).text;
     assert!(text.ends_with("\n# EOF\n"));
     let sample = regex::Regex::new(
         r#"^([a-z_]+)\{[a-z_]+="(?:[^"\\]|\\["\\n])*"(?:,[a-z_]+="(?:[^"\\]|\\["\\n])*")*\} (\S+)$"#,

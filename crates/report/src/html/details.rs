@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
-use super::super::text::clean;
-use super::super::view::point_name;
+use super::super::nouns::Nouns;
+use super::super::text::{capital, clean};
 use super::super::{functions, number};
 use super::chart::{self, ChartRow, Ink, Mark};
 use super::frame::{Name, drawing, key, scroll};
@@ -25,7 +25,11 @@ pub(super) fn functions(attribution: &Attribution) -> Result<Markup> {
             .iter()
             .map(|change| lane(change))
             .collect();
-        let about = format!("Instructions by function, patch {}", patch.index);
+        let about = format!(
+            "Instructions by function, {} {}",
+            Nouns::of(attribution).one,
+            patch.index
+        );
         if let Some(svg) = chart::rows(&about, "% of the workload's instructions", &lanes)? {
             let caption =
                 html! { "The functions that changed most, on the workload each changed most." };
@@ -136,15 +140,16 @@ pub(super) fn noise(attribution: &Attribution) -> Result<Markup> {
         .iter()
         .filter(|control| control.contains_zero == Some(false))
         .count();
+    let base = Nouns::of(attribution).base;
     Ok(html! {
         section aria-labelledby="noise" {
             h2 #noise { "Noise" }
             @if !controls.is_empty() {
                 p {
-                    "The bare release was measured a second time as if it were another point: its interval \
+                    (capital(base)) " was measured a second time as if it were another point: its interval \
                      misses 0 in " (missed) " of " (controls.len()) " cases; one in twenty is to be expected."
                     @if attribution.uses_control() {
-                        " Effects against the release are against the mean of both."
+                        " Effects against " (base.replace("bare ", "")) " are against the mean of both."
                     }
                 }
             }
@@ -231,7 +236,7 @@ pub(super) fn builds(attribution: &Attribution) -> Result<Markup> {
             };
             let taken = parts(build).into_iter().zip(inks);
             ChartRow {
-                label: point_name(build.point),
+                label: Nouns::of(attribution).point(build.point),
                 marks: taken
                     .filter(|(seconds, _)| *seconds > 0.0)
                     .map(bar)
@@ -253,7 +258,7 @@ pub(super) fn builds(attribution: &Attribution) -> Result<Markup> {
             tbody { @for build in builds {
                 tr {
                     th scope="row" {
-                        (point_name(build.point)) @if build.cached { " (from the cache)" }
+                        (Nouns::of(attribution).point(build.point)) @if build.cached { " (from the cache)" }
                     }
                     @for seconds in parts(build) { td.n { (number::seconds(seconds)) } }
                     td.n { (build.units) }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::super::text::clean;
-use super::super::view::{Label, Row, SEPARATELY, SeparateEffects, Tone, View};
+use super::super::view::{Label, Row, SeparateEffects, Tone, View};
 use super::super::{number, tail};
 use super::chart::{self, Ink, Mark};
 use super::frame::{Name, Sentence, captioned, drawing, key, scroll};
@@ -44,16 +44,16 @@ pub(super) fn figure(effect: &Effect, places: usize) -> Markup {
 
 /// Renders a table with the view's columns.
 pub(super) fn table(view: &View<'_>, about: &str, rows: &[&Row<'_>]) -> Markup {
-    columns(about, &view.heads(), rows)
+    columns(about, &view.heads(), view.nouns().one, rows)
 }
 
-fn columns(about: &str, heads: &[(&str, usize)], rows: &[&Row<'_>]) -> Markup {
+fn columns(about: &str, heads: &[(&str, usize)], noun: &str, rows: &[&Row<'_>]) -> Markup {
     let judged = rows.iter().any(|row| !row.verdict.is_empty());
     let table = html! {
         table.effects role="table" {
             thead { tr role="row" {
                 th.n scope="col" { "#" }
-                th scope="col" { "patch" }
+                th scope="col" { (noun) }
                 @for (head, _) in heads { th.n scope="col" { (head) } }
                 th scope="col" { @if judged { "verdict" } @else { "remarks" } }
             } }
@@ -102,6 +102,9 @@ fn line(row: &Row<'_>, heads: &[(&str, usize)]) -> Markup {
 
 /// Renders how the patches add up to the series, one drawing per meter.
 pub(super) fn waterfall(view: &View<'_>) -> Result<Markup> {
+    if view.attribution.is_of_servers() {
+        return Ok(html! {});
+    }
     let mut drawings = Vec::new();
     for (column, (meter, places)) in view.columns.iter().enumerate() {
         let steps = steps(view, column);
@@ -217,7 +220,7 @@ pub(super) fn tail(view: &View<'_>, distributions: &[Distribution]) -> Result<Ma
     let table = html! {
         table {
             thead { tr {
-                th scope="col" { "patch" }
+                th scope="col" { (view.nouns().one) }
                 @for head in tail::HEADS { th.n scope="col" { (head) } }
             } }
             tbody { @for line in &lines {
@@ -230,15 +233,15 @@ pub(super) fn tail(view: &View<'_>, distributions: &[Distribution]) -> Result<Ma
             } }
         }
     };
-    let about = "Typical time, mean and tail of each patch";
-    let table = scroll(about, &table);
+    let about = format!("Typical time, mean and tail of each {}", view.nouns().one);
+    let table = scroll(&about, &table);
     let marks: Vec<chart::ChartRow> = lines.iter().map(tail_marks).collect();
     let caption = html! {
         @for (head, ink) in TAIL_INKS { (key(ink, ink != Ink::Second, head)) }
         ". Marks are estimates, lines their intervals."
     };
     let mut drawings = raw::tails(view, distributions)?;
-    if let Some(svg) = chart::rows(about, "% of speed", &marks)? {
+    if let Some(svg) = chart::rows(&about, "% of speed", &marks)? {
         drawings.insert(0, captioned(&svg, &caption));
     }
     Ok(html! {
@@ -315,7 +318,7 @@ pub(super) fn groups(view: &View<'_>) -> Result<Markup> {
                 }
             }
             chart::ChartRow {
-                label: format!("patches {} to {}", group.first, group.last),
+                label: format!("{} {} to {}", view.nouns().many, group.first, group.last),
                 marks,
             }
         })
@@ -326,7 +329,11 @@ pub(super) fn groups(view: &View<'_>) -> Result<Markup> {
         }
         ". Marks are estimates, lines their intervals."
     };
-    let svg = chart::rows("Effect of groups of patches together", "% of speed", &rows)?;
+    let svg = chart::rows(
+        &format!("Effect of groups of {} together", view.nouns().many),
+        "% of speed",
+        &rows,
+    )?;
     Ok(svg.map_or(html! {}, |svg| captioned(&svg, &caption)))
 }
 
@@ -338,8 +345,8 @@ pub(super) fn separate_effects(view: &View<'_>) -> Result<Markup> {
         let rows: Vec<&Row<'_>> = table.rows.iter().collect();
         let inks = [Ink::First, Ink::Second, Ink::Third];
         let lanes: Vec<chart::ChartRow> = rows.iter().map(|row| lane(row, &inks)).collect();
-        let about = format!("{SEPARATELY} ({})", table.meter);
-        let body = columns(&about, &heads, &rows);
+        let about = format!("{} ({})", view.nouns().separately, table.meter);
+        let body = columns(&about, &heads, view.nouns().one, &rows);
         let caption = html! {
             (table.meter) ":"
             @for (head, ink) in SeparateEffects::HEADS.iter().zip(inks) { (key(ink, ink != Ink::Second, head)) }
@@ -352,8 +359,8 @@ pub(super) fn separate_effects(view: &View<'_>) -> Result<Markup> {
     Ok(html! {
         @if !tables.is_empty() {
             section aria-labelledby="apart" {
-                h2 #apart { "Each patch by itself" }
-                p { (SEPARATELY) "." }
+                h2 #apart { "Each " (view.nouns().one) " by itself" }
+                p { (view.nouns().separately) "." }
                 div.charts { @for table in &tables { (table) } }
             }
         }
@@ -403,7 +410,7 @@ pub(super) fn forests(view: &View<'_>) -> Result<Markup> {
             rows.iter().collect()
         };
         let lanes: Vec<chart::ChartRow> = rows.iter().map(|row| lane(row, &inks)).collect();
-        let about = format!("Effect of each patch on {}", clean(workload));
+        let about = format!("Effect of each {} on {}", view.nouns().one, clean(workload));
         let body = table(view, &about, &rows);
         drawings.push(html! {
             div {
@@ -423,8 +430,8 @@ pub(super) fn forests(view: &View<'_>) -> Result<Markup> {
                 @if view.has_suite() && view.has_intervals() {
                     p { @match rows.len() {
                         0 => "No single workload shows an effect.",
-                        1 => "One pair of patch and workload shows an effect.",
-                        n => { (n) " pairs of patch and workload show an effect." }
+                        1 => { "One pair of " (view.nouns().one) " and workload shows an effect." }
+                        n => { (n) " pairs of " (view.nouns().one) " and workload show an effect." }
                     } }
                 }
                 div.charts { @for drawing in &drawings { (drawing) } }
@@ -445,7 +452,7 @@ fn further(view: &View<'_>) -> Markup {
             h3 { "Further meters, where there is an effect" }
             ul { @for (index, meter, effect) in further {
                 li {
-                    "patch " (index) ", " (meter) " of "
+                    (view.nouns().one) " " (index) ", " (meter) " of "
                     (Name(super::super::workload_name(&effect.workload))) ": "
                     (figure_of(meter, effect))
                 }

@@ -19,10 +19,10 @@ use flate2::write::GzEncoder;
 use maud::{Markup, html};
 
 use super::markdown::{commands, describe_method};
+use super::nouns::Nouns;
 use super::number;
-use super::origin::GROUPS;
-use super::text::clean;
-use super::view::{View, point_name};
+use super::text::{capital, clean};
+use super::view::View;
 use frame::{Name, Sentence};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::error::{Error, Result};
@@ -68,8 +68,9 @@ pub(crate) fn html(attribution: &Attribution, content: &PageContent<'_>) -> Resu
     let view = View::new(attribution);
     let functions = details::functions(attribution)?;
     let flame_graph = flame_graph(content, !functions.0.is_empty());
+    let points = capital(view.nouns().many);
     let sections = [
-        ("patches", "Patches", patches(&view)?),
+        (view.nouns().many, &*points, patches(&view)?),
         ("adds-up", "How it adds up", effects::waterfall(&view)?),
         ("apart", "Each by itself", effects::separate_effects(&view)?),
         ("workloads", "Workloads", effects::forests(&view)?),
@@ -83,7 +84,7 @@ pub(crate) fn html(attribution: &Attribution, content: &PageContent<'_>) -> Resu
         (
             "slices",
             "Slices",
-            raw::distributions(content.distributions)?,
+            raw::distributions(view.nouns(), content.distributions)?,
         ),
         (
             "blocks",
@@ -96,7 +97,7 @@ pub(crate) fn html(attribution: &Attribution, content: &PageContent<'_>) -> Resu
         ("data", "Data", data(attribution, content)?),
     ];
     // No line break between a figure and its unit.
-    let headline = view.headline().replace(" %", "\u{a0}%");
+    let headline = view.headline(&|name| clean(name)).replace(" %", "\u{a0}%");
     let recipe = match attribution.recipe.as_str() {
         "" => html! {},
         recipe => html! { ", recipe " (Name(recipe)) },
@@ -139,7 +140,7 @@ fn alerts(attribution: &Attribution, stored: bool) -> Markup {
             div.alert role="note" {
                 strong { (attribution.failed.len()) " of the points could not be built or measured." }
                 ul { @for (point, reason) in &attribution.failed {
-                    li { (point_name(*point)) ": " (Sentence(reason)) }
+                    li { (Nouns::of(attribution).point(*point)) ": " (Sentence(reason)) }
                 } }
             }
         }
@@ -150,15 +151,16 @@ fn patches(view: &View<'_>) -> Result<Markup> {
     let rows: Vec<_> = view.rows.iter().collect();
     let left_out = view.left_out(&clean);
     let groups = view.groups();
+    let nouns = view.nouns();
     Ok(html! {
-        section aria-labelledby="patches" {
-            h2 #patches { "Patches" }
-            (effects::table(view, "Effect of each patch", &rows))
+        section aria-labelledby=(nouns.many) {
+            h2 id=(nouns.many) { (capital(nouns.many)) }
+            (effects::table(view, &format!("Effect of each {}", nouns.one), &rows))
             p.soft { (view.legend()) }
             @for line in view.origins(&clean) { p.soft { (line) } }
             @if let Some(line) = view.closure() { p { (line) "." } }
             @if !groups.is_empty() {
-                p { (GROUPS) }
+                p { (nouns.groups) }
                 (effects::groups(view)?)
                 ul { @for line in groups { li { (line) } } }
             }

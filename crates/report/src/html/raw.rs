@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
+use super::super::nouns::Nouns;
 use super::super::number;
 use super::super::text::clean;
-use super::super::view::{View, point_name};
+use super::super::view::View;
 use super::chart::{self, Ink, Mark, Series};
 use super::frame::{Name, drawing, key, scroll};
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind};
@@ -76,7 +77,7 @@ fn percentiles(values: &mut [f32]) -> [f64; 7] {
 }
 
 /// Renders the distributions of slices, one drawing per workload.
-pub(super) fn distributions(distributions: &[Distribution]) -> Result<Markup> {
+pub(super) fn distributions(nouns: &Nouns, distributions: &[Distribution]) -> Result<Markup> {
     let mut by_workload: BTreeMap<&str, Vec<&Distribution>> = BTreeMap::new();
     for one in distributions {
         by_workload.entry(&one.workload).or_default().push(one);
@@ -85,14 +86,15 @@ pub(super) fn distributions(distributions: &[Distribution]) -> Result<Markup> {
     for (workload, points) in by_workload {
         let largest = points.iter().map(|one| one.percentiles[5]);
         let (unit, scale) = unit(largest.fold(0.0, f64::max));
-        let lanes: Vec<chart::ChartRow> = points.iter().map(|one| lane(one, scale)).collect();
+        let lanes: Vec<chart::ChartRow> =
+            points.iter().map(|one| lane(nouns, one, scale)).collect();
         let about = format!("Times of single slices of {}, by point", clean(workload));
         let axis = format!("{unit} a transaction");
         if let Some(svg) = chart::rows_without_zero(&about, &axis, &lanes)? {
             let caption = html! {
                 "Thin line: 5th to 95th percentile; bar: the middle half; tick: median."
             };
-            let table = distribution_table(&about, unit, scale, &points);
+            let table = distribution_table(&about, nouns, (unit, scale), &points);
             drawings
                 .push(html! { div { h3 { (Name(workload)) } (drawing(&svg, &caption, &table)) } });
         }
@@ -137,14 +139,14 @@ pub(super) fn tails(view: &View<'_>, distributions: &[Distribution]) -> Result<V
                 .collect(),
         });
         let about = format!("Share of slow slices of {}", clean(workload));
-        let axis = "times what the release typically took in the round";
+        let axis = "times what point 0 typically took in the round";
         if let Some(svg) = chart::survival(&about, axis, "share slower", RAREST, &lines)? {
             let caption = html! {
-                (key(Ink::First, false, "the bare release"))
-                (key(Ink::Second, false, "the whole series"))
+                (key(Ink::First, false, view.nouns().base))
+                (key(Ink::Second, false, view.nouns().last))
                 ". How many slices took at least so many times as long; both axes are logarithmic."
             };
-            let table = tail_table(&about, base, full);
+            let table = tail_table(&about, view.nouns(), base, full);
             drawings
                 .push(html! { div { h3 { (Name(workload)) } (drawing(&svg, &caption, &table)) } });
         }
@@ -152,7 +154,7 @@ pub(super) fn tails(view: &View<'_>, distributions: &[Distribution]) -> Result<V
     Ok(drawings)
 }
 
-fn tail_table(about: &str, base: &[(f64, f64)], full: &[(f64, f64)]) -> Markup {
+fn tail_table(about: &str, nouns: &Nouns, base: &[(f64, f64)], full: &[(f64, f64)]) -> Markup {
     let share = |shares: &[(f64, f64)], ratio: f64| {
         let mut shares = shares.iter();
         let found = shares.find(|(at, _)| *at >= ratio * 0.999);
@@ -162,8 +164,8 @@ fn tail_table(about: &str, base: &[(f64, f64)], full: &[(f64, f64)]) -> Markup {
         table {
             thead { tr {
                 th.n scope="col" { "at least" }
-                th.n scope="col" { "the bare release" }
-                th.n scope="col" { "the whole series" }
+                th.n scope="col" { (nouns.base) }
+                th.n scope="col" { (nouns.last) }
             } }
             tbody { @for ratio in [1.0, 1.5, 2.0, 4.0, 8.0, 16.0, 64.0] {
                 tr {
@@ -177,10 +179,10 @@ fn tail_table(about: &str, base: &[(f64, f64)], full: &[(f64, f64)]) -> Markup {
     scroll(about, &table)
 }
 
-fn lane(one: &Distribution, scale: f64) -> chart::ChartRow {
+fn lane(nouns: &Nouns, one: &Distribution, scale: f64) -> chart::ChartRow {
     let [_, p5, p25, p50, p75, p95, _] = one.percentiles.map(|ns| ns / scale);
     chart::ChartRow {
-        label: point_name(one.point),
+        label: nouns.point(one.point),
         marks: vec![
             Mark::Bar((p5, p95), 2, Ink::First),
             Mark::Bar((p25, p75), 10, Ink::First),
@@ -199,7 +201,12 @@ fn unit(nanoseconds: f64) -> (&'static str, f64) {
     }
 }
 
-fn distribution_table(about: &str, unit: &str, scale: f64, points: &[&Distribution]) -> Markup {
+fn distribution_table(
+    about: &str,
+    nouns: &Nouns,
+    (unit, scale): (&str, f64),
+    points: &[&Distribution],
+) -> Markup {
     let table = html! {
         table {
             caption { "Percentiles, " (unit) " a transaction" }
@@ -210,7 +217,7 @@ fn distribution_table(about: &str, unit: &str, scale: f64, points: &[&Distributi
             } }
             tbody { @for one in points {
                 tr {
-                    th scope="row" { (point_name(one.point)) }
+                    th scope="row" { (nouns.point(one.point)) }
                     td.n { (one.slices) }
                     @for ns in one.percentiles { td.n { (format!("{:.4}", ns / scale)) } }
                 }
@@ -244,6 +251,7 @@ pub(super) fn drift(
         return Ok(html! {});
     };
     let by_workload = blocks_by_workload(view.attribution, header, observations, meter);
+    let nouns = view.nouns();
     let most = (MAX_POINTS / 2 / by_workload.len().max(1)).clamp(20, MAX_BLOCKS);
     let mut drawings = Vec::new();
     for blocks in by_workload {
@@ -272,13 +280,13 @@ pub(super) fn drift(
         let about = format!("{meter} of {} block by block", clean(workload));
         if let Some(svg) = chart::series(&about, "block", "%", &lines)? {
             let caption = html! {
-                (key(Ink::First, false, "cost of the bare release against its mean"))
-                (key(Ink::Second, true, "effect of the series in the block alone"))
+                (key(Ink::First, false, &format!("cost of {} against its mean", nouns.base)))
+                (key(Ink::Second, true, &format!("effect of {} in the block alone", nouns.last)))
                 @if shown.len() < drifts.len() {
                     ". " (shown.len()) " of " (drifts.len()) " blocks are drawn."
                 }
             };
-            let table = drift_table(&about, &shown, places);
+            let table = drift_table(&about, nouns, &shown, places);
             drawings
                 .push(html! { div { h3 { (Name(workload)) } (drawing(&svg, &caption, &table)) } });
         }
@@ -297,13 +305,13 @@ pub(super) fn drift(
     })
 }
 
-fn drift_table(about: &str, drifts: &[&BlockDrift], places: usize) -> Markup {
+fn drift_table(about: &str, nouns: &Nouns, drifts: &[&BlockDrift], places: usize) -> Markup {
     let table = html! {
         table {
             thead { tr {
                 th.n scope="col" { "block" }
-                th.n scope="col" { "release, cost" }
-                th.n scope="col" { "series, speed" }
+                th.n scope="col" { (nouns.base) ", cost" }
+                th.n scope="col" { (nouns.last) ", speed" }
             } }
             tbody { @for drift in drifts {
                 tr {

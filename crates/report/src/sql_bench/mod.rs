@@ -3,9 +3,9 @@
 mod judged;
 mod relative;
 
+use super::nouns::point_name;
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, long};
-use super::view::point_name;
 use perfquilt_judge::attribution::{Attribution, Operation, TransactionCost};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{CLIENT_OPERATION, Meter, RecordedRow};

@@ -5,11 +5,16 @@
 
 mod go;
 mod hyperfine;
+mod labels;
 mod sysbench;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
+
+use serde::Deserializer;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 
 use super::file_error::unreadable;
 use perfquilt_model::error::{Error, Result};
@@ -47,17 +52,73 @@ const LARGEST: u64 = 256 << 20;
 
 /// Detects the format of a file that begins with `head`; `None` if it is unknown.
 pub fn detect(head: &[u8]) -> Option<Form> {
-    let head = String::from_utf8_lossy(head);
-    let mut lines = head.lines().map(str::trim_end);
-    let first = head.trim_start();
+    let text = String::from_utf8_lossy(head);
+    let first = text.trim_start_matches('\u{feff}').trim_start();
     if first.starts_with('{') {
-        let start = first.trim_start_matches('{').trim_start();
-        return start.starts_with("\"results\"").then_some(Form::Hyperfine);
+        let keys = json_keys(first.as_bytes());
+        let has = |name: &str| keys.iter().any(|key| key == name);
+        return if has("results") && !has("experiment") {
+            Some(Form::Hyperfine)
+        } else {
+            has("Action").then_some(Form::GoBenchmark)
+        };
     }
+    let mut lines = text.lines().map(str::trim_end);
     if lines.clone().any(sysbench::is_head) {
         return Some(Form::Sysbench);
     }
     lines.any(go::is_line).then_some(Form::GoBenchmark)
+}
+
+/// Returns the keys of the JSON object that `text` begins with, as far as it goes.
+fn json_keys(text: &[u8]) -> Vec<String> {
+    struct Keys<'k>(&'k mut Vec<String>);
+    impl<'de> Visitor<'de> for Keys<'_> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+            while let Some(key) = map.next_key()? {
+                self.0.push(key);
+                map.next_value::<IgnoredAny>()?;
+            }
+            Ok(())
+        }
+    }
+    let mut keys = Vec::new();
+    // The text may end early: the keys so far are known all the same.
+    let _ = serde_json::Deserializer::from_slice(text).deserialize_map(Keys(&mut keys));
+    keys
+}
+
+/// Returns whether a file that begins with `head` is meant to be an observation file, or is JSON of no known kind.
+pub fn is_observation_file(head: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(head);
+    let first = text.trim_start_matches('\u{feff}').trim();
+    if !first.starts_with('{') {
+        // The reader says which kind of value it is.
+        let line = first.lines().next().unwrap_or_default();
+        return serde_json::from_str::<IgnoredAny>(line).is_ok();
+    }
+    let keys = json_keys(first.as_bytes());
+    let has = |name: &str| keys.iter().any(|key| key == name);
+    // A document that `--json` writes has effects instead of observations.
+    (has("schema") || has("experiment")) && !has("patches")
+}
+
+/// What perfquilt reads, and the command that writes it.
+pub(super) const READABLE: &str = "perfquilt reads observation files (`perfquilt report --format jsonl`), sysbench \
+    (`sysbench … run > FILE`), hyperfine (`hyperfine --export-json FILE COMMAND…`), Go benchmarks \
+    (`go test -bench . -count 10 > FILE`) and tables of sql-bench results; docs/formats.md says how";
+
+/// Returns the error for a file in none of the formats.
+pub fn unknown(path: &Path) -> Error {
+    Error::usage("this is in none of the formats that perfquilt reads")
+        .at(path, None)
+        .hint(READABLE)
 }
 
 /// One value from a tool's output.
@@ -70,78 +131,208 @@ struct ImportedValue {
     n: u64,
 }
 
+/// Why a run gives no value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Exclusion {
+    /// Its command failed.
+    ExitCode,
+    /// It has no time.
+    Timeless,
+    /// It did not get to its end.
+    Unfinished,
+    /// The tool calls it failed.
+    Failed,
+    /// It has no value that perfquilt reads.
+    Unitless,
+}
+
+impl Exclusion {
+    /// Returns the end of a sentence about such runs.
+    fn runs(self) -> &'static str {
+        match self {
+            Exclusion::ExitCode => "that ended with another exit code than 0",
+            Exclusion::Timeless => "whose time is not a number above 0",
+            Exclusion::Unfinished => {
+                "without results: they ended with FATAL, or their output is cut off"
+            }
+            Exclusion::Failed => "that failed or did not end",
+            Exclusion::Unitless => "without ns/op",
+        }
+    }
+
+    /// Returns what is said of a server that has only such runs.
+    fn all(self) -> &'static str {
+        match self {
+            Exclusion::ExitCode => "no run ended with exit code 0",
+            Exclusion::Timeless => "no run has a time",
+            Exclusion::Unfinished => "every run ended with FATAL, or its output is cut off",
+            Exclusion::Failed => "every run failed or did not end",
+            Exclusion::Unitless => "no result has ns/op",
+        }
+    }
+
+    /// Returns whether the server is the cause.
+    fn is_failure(self) -> bool {
+        self != Exclusion::Unitless
+    }
+}
+
 /// A server with its values.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct ImportedServer {
+    /// Its name; empty if it is that of the file.
     name: String,
+    /// What distinguishes it from others of its name, if anything.
+    variant: String,
     /// Its point, if the file names it.
     point: Option<Point>,
     /// Its experiment, if the file names it.
     experiment: Option<String>,
     readings: Vec<ImportedValue>,
-    /// Number of failed runs.
-    failed: u64,
-    /// Number of runs without a time.
-    timeless: u64,
+    /// The numbers of runs without values, by workload and reason.
+    excluded: BTreeMap<(String, Exclusion), u64>,
 }
 
-/// Reads files of one format. The first server is the baseline of the others, in their order; a single server
-/// is refused.
+impl ImportedServer {
+    /// Counts a run of `workload` without a value.
+    fn exclude(&mut self, workload: &str, why: Exclusion) {
+        *self.excluded.entry((workload.to_owned(), why)).or_default() += 1;
+    }
+}
+
+/// A file as text.
+struct InputText {
+    path: PathBuf,
+    text: String,
+}
+
+/// The servers of all files.
+#[derive(Default)]
+struct Imported {
+    /// One entry per file.
+    files: Vec<Vec<ImportedServer>>,
+    /// The name of point 0, if the files name it and the points are no series.
+    base: Option<String>,
+    /// Sentences about what was read.
+    notes: Vec<String>,
+}
+
+/// Reads files of one format. The first server is the one that the others are compared with; a single server is refused.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, for a file in another format;
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, for a file in another format, and for
+/// servers that have no workload in common with the first;
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
 pub fn read(form: Form, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<ObservationFile> {
-    let mut servers = Vec::new();
-    let mut name = String::new();
-    for (path, input) in inputs {
-        let mut text = String::new();
-        input
-            .take(LARGEST + 1)
-            .read_to_string(&mut text)
-            .map_err(|error| match error.kind() {
-                std::io::ErrorKind::InvalidData => Error::usage("not UTF-8").at(&path, None),
-                _ => unreadable(&path, &error),
-            })?;
-        if text.len() as u64 > LARGEST {
-            return Err(Error::usage("more than 256 MiB").at(&path, None));
+    let inputs: Vec<InputText> = inputs.into_iter().map(text).collect::<Result<_>>()?;
+    let each = |read: fn(&str, &Path) -> Result<Vec<ImportedServer>>| -> Result<Imported> {
+        let files = inputs.iter().map(|input| read(&input.text, &input.path));
+        Ok(Imported {
+            files: files.collect::<Result<_>>()?,
+            ..Imported::default()
+        })
+    };
+    let mut imported = match form {
+        Form::Sysbench => each(sysbench::read)?,
+        Form::Hyperfine => each(hyperfine::read)?,
+        Form::GoBenchmark => go::read(&inputs)?,
+    };
+    let paths: Vec<&Path> = inputs.iter().map(|input| &*input.path).collect();
+    check(&imported.files, &paths)?;
+    let files = labels::of_files(&paths);
+    labels::name(&mut imported.files, &files);
+    let count = imported.files.iter().flatten().count();
+    if count < 2 {
+        return Err(
+            Error::usage("a single server: there is nothing to compare it with")
+                .hint("name the files of all servers, the one to be compared with first (docs/formats.md)"),
+        );
+    }
+    check_common(&imported.files, &paths)?;
+    file(&files[0], imported)
+}
+
+fn text((path, input): (PathBuf, Box<dyn BufRead>)) -> Result<InputText> {
+    let mut text = String::new();
+    input
+        .take(LARGEST + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::InvalidData => Error::usage("not UTF-8").at(&path, None),
+            _ => unreadable(&path, &error),
+        })?;
+    if text.len() as u64 > LARGEST {
+        return Err(Error::usage("more than 256 MiB").at(&path, None));
+    }
+    if let Some(rest) = text.strip_prefix('\u{feff}') {
+        text = rest.to_owned();
+    }
+    Ok(InputText { path, text })
+}
+
+/// Refuses files without results, and values of different experiments.
+fn check(files: &[Vec<ImportedServer>], paths: &[&Path]) -> Result<()> {
+    let of = |servers: &[ImportedServer]| servers.first().and_then(|s| s.experiment.clone());
+    for (found, path) in files.iter().zip(paths) {
+        let is_empty =
+            |server: &ImportedServer| server.readings.is_empty() && server.excluded.is_empty();
+        if found.iter().all(is_empty) {
+            return Err(Error::usage("no results").at(*path, None));
         }
-        let text = text.trim_start_matches('\u{feff}');
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        if name.is_empty() {
-            name = stem.clone().into_owned();
-        }
-        let found = match form {
-            Form::Sysbench => sysbench::read(text, &path, &stem)?,
-            Form::Hyperfine => hyperfine::read(text, &path)?,
-            Form::GoBenchmark => go::read(text, &path, &stem)?,
-        };
-        if found.iter().all(|server| server.readings.is_empty()) {
-            return Err(Error::usage("no results").at(&path, None));
-        }
-        let of = |servers: &[ImportedServer]| servers.first().and_then(|s| s.experiment.clone());
-        if let (Some(first), Some(other)) = (of(&servers), of(&found))
+        if let (Some(first), Some(other)) = (of(&files[0]), of(found))
             && first != other
         {
             let fault = format!(
                 "the values are from experiment `{other}`, but those of the first file from `{first}`"
             );
             return Err(Error::usage(fault)
-                .at(&path, None)
+                .at(*path, None)
                 .hint("values of different experiments are never compared"));
         }
-        servers.extend(found);
     }
-    if servers.len() < 2 {
-        return Err(
-            Error::usage("a single server: there is nothing to compare it with")
-                .hint("name the files of all servers, the one to be compared with first"),
-        );
-    }
-    file(&name, servers)
+    Ok(())
 }
 
-fn file(name: &str, servers: Vec<ImportedServer>) -> Result<ObservationFile> {
+/// Refuses a server that has no workload of the first one: there would be no figure, and nobody would see why.
+fn check_common(files: &[Vec<ImportedServer>], paths: &[&Path]) -> Result<()> {
+    let workloads = |server: &ImportedServer| -> BTreeSet<(Meter, String)> {
+        let readings = server.readings.iter();
+        readings
+            .map(|reading| (reading.meter, reading.workload.clone()))
+            .collect()
+    };
+    let mut all = files
+        .iter()
+        .zip(paths)
+        .flat_map(|(servers, path)| servers.iter().map(move |server| (server, path)));
+    let Some((base, _)) = all.next() else {
+        return Ok(());
+    };
+    let of_base = workloads(base);
+    let first =
+        |of: &BTreeSet<(Meter, String)>| of.first().map_or(String::new(), |(_, name)| name.clone());
+    for (server, path) in all.filter(|(server, _)| server.point.is_none()) {
+        let own = workloads(server);
+        if own.is_empty() || of_base.is_empty() || !own.is_disjoint(&of_base) {
+            continue;
+        }
+        let fault = format!(
+            "{} has none of the workloads of {}: `{}` here, `{}` there",
+            server.name,
+            base.name,
+            first(&own),
+            first(&of_base)
+        );
+        return Err(Error::usage(fault)
+            .at(*path, None)
+            .hint("results are compared if test, threads, package, machine and number of processors are the same"));
+    }
+    Ok(())
+}
+
+fn file(name: &str, imported: Imported) -> Result<ObservationFile> {
+    let Imported { files, base, notes } = imported;
+    let servers: Vec<ImportedServer> = files.into_iter().flatten().collect();
     let mut header = ExperimentHeader {
         experiment: name.to_owned(),
         started: String::new(),
@@ -150,13 +341,18 @@ fn file(name: &str, servers: Vec<ImportedServer>) -> Result<ObservationFile> {
     let named = servers.iter().all(|server| server.point.is_some());
     if named {
         header.series = series(&servers);
+        header.base = base;
         carry(&mut header, &servers);
     } else {
-        let patches = servers.iter().skip(1);
-        header.series = patches.map(|server| server.name.clone()).collect();
+        header.base = servers.first().map(|server| server.name.clone());
+        let further = servers.iter().skip(1);
+        header.series = further.map(|server| server.name.clone()).collect();
     }
     header.check().map_err(Error::usage)?;
-    let mut supplement = Supplement::default();
+    let mut supplement = Supplement {
+        notes,
+        ..Supplement::default()
+    };
     let mut observations = Vec::new();
     let mut first_block = 0u32;
     for (place, server) in servers.into_iter().enumerate() {
@@ -164,24 +360,11 @@ fn file(name: &str, servers: Vec<ImportedServer>) -> Result<ObservationFile> {
             Some(point) if named => point,
             _ => Point::Step(place),
         };
-        for (count, why) in [
-            (server.failed, "that ended with another exit code than 0"),
-            (server.timeless, "whose time is not a number above 0"),
-        ] {
-            if count > 0 {
-                supplement.left_out.push(ExcludedReadings {
-                    workload: hyperfine::WORKLOAD.to_owned(),
-                    meter: Meter::Time,
-                    count,
-                    reason: format!("runs of {} {why}", server.name),
-                });
-            }
-        }
+        supplement.left_out.extend(left_out(&server));
+        supplement.notes.extend(survivors(&server));
         if server.readings.is_empty() && !named {
-            let why = match server.failed {
-                0 => "no run has a time",
-                _ => "no run ended with exit code 0",
-            };
+            let why = server.excluded.keys().next().map(|(_, why)| why.all());
+            let why = why.unwrap_or("no results");
             header.failed.insert(point, why.to_owned());
         }
         let experiment = match server.experiment {
@@ -224,6 +407,35 @@ fn file(name: &str, servers: Vec<ImportedServer>) -> Result<ObservationFile> {
         header,
         supplement,
         observations,
+    })
+}
+
+/// Returns the runs of a server without values.
+fn left_out(server: &ImportedServer) -> impl Iterator<Item = ExcludedReadings> {
+    server
+        .excluded
+        .iter()
+        .map(|((workload, why), count)| ExcludedReadings {
+            workload: workload.clone(),
+            meter: Meter::Time,
+            count: *count,
+            reason: format!("runs of {} {}", server.name, why.runs()),
+        })
+}
+
+/// Says that the figures of a server are only those of the runs that did not fail.
+fn survivors(server: &ImportedServer) -> Option<String> {
+    let failed = server
+        .excluded
+        .iter()
+        .filter(|((_, why), _)| why.is_failure());
+    let failed: u64 = failed.map(|(_, count)| count).sum();
+    (failed > 0 && !server.readings.is_empty()).then(|| {
+        let (runs, have) = if failed == 1 { ("run", "has") } else { ("runs", "have") };
+        format!(
+            "{failed} {runs} of {} failed and {have} no figures: its figures are those of the other runs alone.",
+            server.name
+        )
     })
 }
 

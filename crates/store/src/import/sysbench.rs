@@ -1,9 +1,11 @@
-//! The output of `sysbench … run`.
+//! The output of `sysbench … run`, versions 0.4 to 1.1.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{ImportedServer, ImportedValue, at};
-use perfquilt_model::error::Result;
+use super::{Exclusion, ImportedServer, ImportedValue, at};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::number;
 use perfquilt_model::observation::Meter;
 
 /// Returns whether a line is the first one of a run's output.
@@ -12,56 +14,298 @@ pub(super) fn is_head(line: &str) -> bool {
         .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
+/// What a run prints about itself and since its last report.
+#[derive(Default)]
+struct Run {
+    /// Whether it measures: `prepare` and `cleanup` have the same first line.
+    measures: bool,
+    /// The test's name, from the command if the log has it, else from the output.
+    test: Option<String>,
+    /// The options and the kind of requests that make it another test.
+    options: Vec<String>,
+    threads: Option<String>,
+    /// Whether the test's requests are counted below `queries performed:`.
+    queries: BTreeMap<&'static str, f64>,
+    /// The second of the checkpoint whose report follows.
+    checkpoint: Option<f64>,
+    /// The events per second that the report itself states.
+    rate: Option<f64>,
+    seconds: Option<f64>,
+    /// The reports so far.
+    reports: Vec<Report>,
+    has_failed: bool,
+}
+
+/// The time and the events of a report.
+struct Report {
+    line: usize,
+    checkpoint: Option<f64>,
+    /// The seconds as printed, which count from the start of the run since version 1.0.
+    seconds: f64,
+    events: u64,
+    rate: Option<f64>,
+}
+
+/// Lines that name the test, and its name.
+const TESTS: [(&str, &str); 9] = [
+    ("Prime numbers limit:", "cpu"),
+    ("Doing CPU performance benchmark", "cpu"),
+    ("Running memory speed test", "memory"),
+    ("Doing memory operations speed test", "memory"),
+    ("Doing thread subsystem performance test", "threads"),
+    ("Doing mutex performance test", "mutex"),
+    ("Extra file open flags:", "fileio"),
+    ("Doing OLTP test", "oltp"),
+    ("Running mixed OLTP test", "oltp"),
+];
+
+/// Lines with an option that makes it another test.
+const OPTIONS: [(&str, &str); 5] = [
+    ("Prime numbers limit:", "primes to "),
+    ("block size:", "blocks of "),
+    ("Block size ", "blocks of "),
+    ("operation:", ""),
+    (
+        "Read/Write ratio for combined random IO test:",
+        "reads to writes ",
+    ),
+];
+
 /// Reads the runs of a log: the time per event is the run's seconds over its events, whatever the number of
-/// threads.
-pub(super) fn read(text: &str, path: &Path, name: &str) -> Result<Vec<ImportedServer>> {
-    let mut readings = Vec::new();
-    let mut seconds = None;
+/// threads. Runs of other tests or with another number of threads are other workloads.
+pub(super) fn read(text: &str, path: &Path) -> Result<Vec<ImportedServer>> {
+    let mut server = ImportedServer::default();
+    let mut run: Option<Run> = None;
+    let mut command = None;
+    let count = text.lines().count();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
         if is_head(line) {
-            seconds = None;
-        }
-        // The latter is the name since sysbench 1.1.
-        let time = value(line, "total time:").or_else(|| value(line, "time elapsed:"));
-        if let Some(found) = time {
-            let found = found.strip_suffix('s').unwrap_or(found);
-            let found = found.trim().parse::<f64>().ok();
-            let found = found.filter(|s| s.is_finite() && *s > 0.0);
-            let fault = || at(path, number, format!("`{line}` has no number of seconds"));
-            seconds = Some(found.ok_or_else(fault)?);
-        }
-        if let Some(found) = value(line, "total number of events:") {
-            let events = found.parse::<u64>().ok().filter(|n| *n > 0);
-            let fault = || {
-                at(
-                    path,
-                    number,
-                    format!("`{line}`: a run needs at least one event"),
-                )
-            };
-            let events = events.ok_or_else(fault)?;
-            let fault = || {
-                at(
-                    path,
-                    number,
-                    "events without `total time:` or `time elapsed:` before".to_owned(),
-                )
-            };
-            let seconds = seconds.take().ok_or_else(fault)?;
-            readings.push(ImportedValue {
-                workload: "sysbench".to_owned(),
-                meter: Meter::Time,
-                value: 1e9 * seconds / events as f64,
-                n: events,
+            end(run.take(), &mut server, path)?;
+            run = Some(Run {
+                test: command.take(),
+                ..Run::default()
             });
+        } else if let Some(test) = test_of_command(line) {
+            command = Some(test);
+        }
+        let Some(run) = &mut run else { continue };
+        // A number at the end of a file without line end may be cut off.
+        if number + 1 == count
+            && !text.ends_with('\n')
+            && line.ends_with(|c: char| c.is_ascii_digit())
+        {
+            run.has_failed |= value(line, "total number of events:").is_some();
+            break;
+        }
+        run.line(line).map_err(|fault| at(path, number, fault))?;
+        if let Some(found) = value(line, "total number of events:") {
+            run.report(found, number)
+                .map_err(|fault| at(path, number, format!("`{line}`: {fault}")))?;
         }
     }
-    Ok(vec![ImportedServer {
-        name: name.to_owned(),
-        readings,
-        ..ImportedServer::default()
-    }])
+    end(run, &mut server, path)?;
+    Ok(vec![server])
+}
+
+impl Run {
+    /// Reads a line other than the number of events.
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        if let Some(threads) = value(line, "Number of threads:") {
+            self.threads = Some(threads.to_owned());
+            self.measures = true;
+        }
+        self.measures |= line == "Threads started!";
+        self.has_failed |= line.starts_with("FATAL:");
+        if let Some((_, test)) = TESTS.iter().find(|(start, _)| line.starts_with(start)) {
+            self.test.get_or_insert_with(|| (*test).to_owned());
+        }
+        if let Some((start, words)) = OPTIONS.iter().find(|(start, _)| line.starts_with(start)) {
+            self.options
+                .push(format!("{words}{}", line[start.len()..].trim()));
+        }
+        // The mode of a test of files.
+        if let Some(mode) = line
+            .strip_prefix("Doing ")
+            .and_then(|mode| mode.strip_suffix(" test"))
+            && self.test.as_deref() == Some("fileio")
+        {
+            self.options.push(mode.to_owned());
+        }
+        for kind in ["read", "write"] {
+            if let Some(count) = value(line, kind).and_then(|rest| value(rest, ":"))
+                && let Some(count) = number::parse(count)
+            {
+                self.queries.insert(kind, count);
+            }
+        }
+        if let Some(stamp) = line.strip_suffix("Checkpoint report:") {
+            let stamp = stamp.trim().trim_start_matches('[').trim_end_matches(']');
+            let stamp = stamp.trim().trim_end_matches('s').parse().ok();
+            self.checkpoint = Some(stamp.unwrap_or(f64::NAN));
+        }
+        if let Some(rate) = rate(line) {
+            self.rate = Some(rate);
+        }
+        // The latter is the name since sysbench 1.1.
+        if let Some(found) = value(line, "total time:").or_else(|| value(line, "time elapsed:")) {
+            let seconds = number::parse(found.strip_suffix('s').unwrap_or(found));
+            let seconds = seconds.filter(|seconds| *seconds > 0.0);
+            self.seconds =
+                Some(seconds.ok_or_else(|| format!("`{line}` has no number of seconds"))?);
+        }
+        Ok(())
+    }
+
+    /// Ends a report with its number of events.
+    fn report(&mut self, events: &str, line: usize) -> Result<(), String> {
+        let events = number::parse(events).filter(|n| *n >= 1.0 && n.fract() == 0.0);
+        let events = events.ok_or("a run needs at least one event")?;
+        let seconds = self.seconds.take();
+        let seconds = seconds.ok_or("events without `total time:` or `time elapsed:` before")?;
+        self.reports.push(Report {
+            line,
+            checkpoint: self.checkpoint.take(),
+            seconds,
+            events: events as u64,
+            rate: self.rate.take(),
+        });
+        Ok(())
+    }
+
+    /// Returns the name of the workload: the test, what distinguishes it, and the number of threads.
+    fn workload(&self, events: u64) -> String {
+        let mut parts = vec![self.test.clone().unwrap_or_else(|| "sysbench".to_owned())];
+        if self.test.is_none() && !self.queries.is_empty() {
+            let each = |kind: &str| {
+                let count = self.queries.get(kind).copied().unwrap_or_default();
+                (count / events as f64).round()
+            };
+            parts.push(format!(
+                "{} reads and {} writes",
+                each("read"),
+                each("write")
+            ));
+        }
+        parts.extend(self.options.iter().cloned());
+        match self.threads.as_deref() {
+            None => {}
+            Some("1") => parts.push("1 thread".to_owned()),
+            Some(threads) => parts.push(format!("{threads} threads")),
+        }
+        parts.join(", ")
+    }
+}
+
+/// Adds the values of a run to its server, or counts it as failed.
+fn end(run: Option<Run>, server: &mut ImportedServer, path: &Path) -> Result<()> {
+    let Some(run) = run else { return Ok(()) };
+    let ends = run
+        .reports
+        .last()
+        .is_some_and(|last| last.checkpoint.is_none());
+    if run.has_failed || !ends {
+        if run.measures || !run.reports.is_empty() {
+            let events = run.reports.last().map_or(1, |last| last.events);
+            server.exclude(&run.workload(events), Exclusion::Unfinished);
+        }
+        return Ok(());
+    }
+    let seconds = intervals(&run.reports).map_err(|(line, fault)| ambiguous(path, line, fault))?;
+    let workload = run.workload(run.reports.last().map_or(1, |last| last.events));
+    for (report, seconds) in run.reports.iter().zip(seconds) {
+        server.readings.push(ImportedValue {
+            workload: workload.clone(),
+            meter: Meter::Time,
+            value: 1e9 * seconds / report.events as f64,
+            n: report.events,
+        });
+    }
+    Ok(())
+}
+
+fn ambiguous(path: &Path, line: usize, fault: &str) -> Error {
+    at(path, line, fault.to_owned()).hint("`sysbench … run` without `--report-checkpoints`")
+}
+
+/// Returns the seconds of each report's events: counters start anew at a checkpoint, but since version 1.0 the time counts
+/// from the start of the run.
+///
+/// # Errors
+/// The line of a report whose time may be either.
+fn intervals(reports: &[Report]) -> Result<Vec<f64>, (usize, &'static str)> {
+    let mut own = Vec::new();
+    let (mut counts_from_start, mut before, mut is_open) = (None, 0.0, false);
+    for report in reports {
+        if !is_open {
+            // The first report of a run.
+            own.push(report.seconds);
+            (counts_from_start, before) = (None, report.seconds);
+            is_open = report.checkpoint.is_some();
+            continue;
+        }
+        let difference = report.seconds - before;
+        let fits = |seconds: f64| {
+            let of = report
+                .rate
+                .map(|rate| rate * seconds / report.events as f64);
+            of.is_some_and(|ratio| (ratio - 1.0).abs() < 0.02)
+        };
+        let from_start = match (report.rate, report.checkpoint) {
+            (Some(_), _) if fits(difference) && difference > 0.0 => Some(true),
+            (Some(_), _) if fits(report.seconds) => Some(false),
+            (Some(_), _) => {
+                return Err((
+                    report.line,
+                    "time and events do not fit the rate of this report",
+                ));
+            }
+            (None, Some(stamp)) => Some((report.seconds - stamp).abs() < 0.5 + 0.05 * stamp),
+            (None, None) => counts_from_start,
+        };
+        let seconds = match from_start {
+            Some(true) if difference > 0.0 => difference,
+            Some(false) => report.seconds,
+            _ => {
+                return Err((
+                    report.line,
+                    "it is unknown whether this time counts from the start",
+                ));
+            }
+        };
+        own.push(seconds);
+        (counts_from_start, before) = (from_start, report.seconds);
+        is_open = report.checkpoint.is_some();
+    }
+    Ok(own)
+}
+
+/// Returns the events per second that a line states.
+fn rate(line: &str) -> Option<f64> {
+    let words = ["events/s (eps):", "events per second:"];
+    if let Some(rate) = words.iter().find_map(|key| value(line, key)) {
+        return number::parse(rate);
+    }
+    let (_, rate) = value(line, "transactions:")?.split_once('(')?;
+    number::parse(rate.split_once(" per sec")?.0)
+}
+
+/// Returns the test that a command line of sysbench runs, as a shell or its trace shows it.
+fn test_of_command(line: &str) -> Option<String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let is_program = |word: &&str| *word == "sysbench" || word.ends_with("/sysbench");
+    let place = words.iter().position(|word| is_program(&word))?;
+    let arguments = &words[place + 1..];
+    if !arguments.contains(&"run") {
+        return None;
+    }
+    let named = arguments
+        .iter()
+        .find_map(|word| word.strip_prefix("--test="));
+    let is_test = |word: &&&str| !word.starts_with('-') && **word != "run";
+    let test = named.or_else(|| arguments.iter().find(is_test).copied())?;
+    let name = Path::new(test).file_name()?.to_str()?;
+    Some(name.strip_suffix(".lua").unwrap_or(name).to_owned())
 }
 
 fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {

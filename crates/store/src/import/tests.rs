@@ -179,7 +179,7 @@ fn what_was_carried_over_is_not_compared_with_the_rest() {
     assert_eq!(file.observations.len(), 2 * 6 * 2 * 2);
     let result = attribution(&file);
     assert_eq!(result.workloads, ["q"]);
-    assert_eq!(result.operations[0].operation, "part_one");
+    assert_eq!(result.operations[0].operation, "part one");
     for (patch, gain) in [(0, 1.0 / 0.98), (1, 1.0 / 0.96)] {
         let effect = &result.patches[patch].effects[0];
         assert!((effect.estimate - (gain - 1.0)).abs() < 1e-9, "{effect:?}");
@@ -296,7 +296,7 @@ fn what_is_not_of_the_form_is_refused_with_its_place() {
         ),
         (
             Form::GoBenchmark,
-            "BenchmarkX/point=seven 1 2 ns/op".into(),
+            "BenchmarkServer/workload=w/point=seven 1 2 ns/op".into(),
             "a.txt:1",
         ),
     ] {

@@ -286,6 +286,7 @@ pub(super) fn interleave(
         let output = run_client(workload, settings, &commands[index]).map_err(named)?;
         let after = running.processor_time();
         let report = ClientReport::read(&output, &patterns, settings.transactions, workload)
+            .map_err(|fault| item.workload.settings.locate(&[fault.key], fault.error))
             .map_err(named)?;
         Ok(Slice {
             time: (report.seconds * 1e9) as f32,
