@@ -64,7 +64,7 @@ fn servers_built_elsewhere_are_measured() {
     assert!(report.stdout.contains("elsewhere"), "{}", report.stdout);
     // Somebody's servers are no series, nor a moment in its history.
     assert!(
-        report.stdout.contains("\n1 further server: "),
+        report.stdout.contains("\n1 server compared with "),
         "{}",
         report.stdout
     );

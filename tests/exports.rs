@@ -172,7 +172,11 @@ fn results_of_other_tools_are_compared() {
     let base = write("base.log", sysbench::log([1.0, 1.001, 0.999]));
     let patched = write("patched.log", sysbench::log([0.9, 0.901, 0.899]));
     let text = output(&["analyse", &base, &patched]);
-    assert!(text.contains("The series is 11.1"), "{text}");
+    assert!(text.contains("patched is 11.1"), "{text}");
+    assert!(
+        text.contains("1 server compared with base: 1 faster"),
+        "{text}"
+    );
     assert!(text.contains("patched"), "{text}");
 
     let lines = |ns: [u32; 4]| -> String {

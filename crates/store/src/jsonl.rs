@@ -88,7 +88,7 @@ impl<R: BufRead> Reader<R> {
         let Some(first) = lines.next()? else {
             return Err(Error::usage("the file is empty")
                 .at(shown, None)
-                .hint(HEADER_HINT));
+                .hint(READABLE));
         };
         let FirstLine { header, supplement } = parse_header(first).map_err(|e| lines.at(e))?;
         header

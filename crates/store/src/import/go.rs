@@ -133,13 +133,11 @@ impl Parser {
             self.describe(key, value.trim());
         } else if is_line(line) {
             self.open = None;
-            let (benchmark, n, values) = result(line, &self.facts)?;
+            let result = result(line, &self.facts)?;
             self.file.results.push(GoResult {
                 line: number,
-                benchmark,
                 experiment: self.experiment.clone(),
-                n,
-                values,
+                ..result
             });
         } else if is_orphan(line) && self.open.is_some() {
             return Err(
@@ -221,11 +219,8 @@ fn is_key(key: &str) -> bool {
         && !key.contains(|c: char| c.is_whitespace() || c.is_uppercase())
 }
 
-/// Parses a result.
-fn result(
-    line: &str,
-    facts: &[Option<String>; FACTS.len()],
-) -> Result<(Benchmark, u64, Vec<(Meter, f64)>), String> {
+/// Parses a result, without its line and experiment.
+fn result(line: &str, facts: &[Option<String>; FACTS.len()]) -> Result<GoResult, String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let n = words[1].parse::<u64>().unwrap_or(0);
     let mut values: Vec<(Meter, f64)> = Vec::new();
@@ -257,7 +252,13 @@ fn result(
         processors,
         facts: facts.clone(),
     };
-    Ok((benchmark, n, values))
+    Ok(GoResult {
+        line: 0,
+        benchmark,
+        experiment: None,
+        n,
+        values,
+    })
 }
 
 /// Returns the lines of a file with their numbers from 0; those of `go test -json` in the order of their packages, each

@@ -151,9 +151,9 @@ impl Exclusion {
     fn runs(self) -> &'static str {
         match self {
             Exclusion::ExitCode => "that ended with another exit code than 0",
-            Exclusion::Timeless => "whose time is not a number above 0",
+            Exclusion::Timeless => "whose time is missing, or not a number above 0",
             Exclusion::Unfinished => {
-                "without results: they ended with FATAL, or their output is cut off"
+                "without results (they ended with FATAL, or their output is cut off)"
             }
             Exclusion::Failed => "that failed or did not end",
             Exclusion::Unitless => "without ns/op",
@@ -164,16 +164,11 @@ impl Exclusion {
     fn all(self) -> &'static str {
         match self {
             Exclusion::ExitCode => "no run ended with exit code 0",
-            Exclusion::Timeless => "no run has a time",
+            Exclusion::Timeless => "no run has a time in `times`",
             Exclusion::Unfinished => "every run ended with FATAL, or its output is cut off",
             Exclusion::Failed => "every run failed or did not end",
-            Exclusion::Unitless => "no result has ns/op",
+            Exclusion::Unitless => "no result has ns/op, and other units are no costs",
         }
-    }
-
-    /// Returns whether the server is the cause.
-    fn is_failure(self) -> bool {
-        self != Exclusion::Unitless
     }
 }
 
@@ -191,6 +186,8 @@ struct ImportedServer {
     readings: Vec<ImportedValue>,
     /// The numbers of runs without values, by workload and reason.
     excluded: BTreeMap<(String, Exclusion), u64>,
+    /// Sentences about what was read.
+    notes: BTreeSet<String>,
 }
 
 impl ImportedServer {
@@ -273,6 +270,12 @@ fn text((path, input): (PathBuf, Box<dyn BufRead>)) -> Result<InputText> {
 /// Refuses files without results, and values of different experiments.
 fn check(files: &[Vec<ImportedServer>], paths: &[&Path]) -> Result<()> {
     let of = |servers: &[ImportedServer]| servers.first().and_then(|s| s.experiment.clone());
+    let mut all = files.iter().flatten();
+    if all.clone().all(|server| server.readings.is_empty())
+        && let Some((_, why)) = all.find_map(|server| server.excluded.keys().next())
+    {
+        return Err(Error::usage(format!("no results: {}", why.all())).at(paths[0], None));
+    }
     for (found, path) in files.iter().zip(paths) {
         let is_empty =
             |server: &ImportedServer| server.readings.is_empty() && server.excluded.is_empty();
@@ -361,7 +364,14 @@ fn file(name: &str, imported: Imported) -> Result<ObservationFile> {
             _ => Point::Step(place),
         };
         supplement.left_out.extend(left_out(&server));
-        supplement.notes.extend(survivors(&server));
+        for note in survivors(&server)
+            .into_iter()
+            .chain(server.notes.iter().cloned())
+        {
+            if !supplement.notes.contains(&note) {
+                supplement.notes.push(note);
+            }
+        }
         if server.readings.is_empty() && !named {
             let why = server.excluded.keys().next().map(|(_, why)| why.all());
             let why = why.unwrap_or("no results");
@@ -423,20 +433,20 @@ fn left_out(server: &ImportedServer) -> impl Iterator<Item = ExcludedReadings> {
         })
 }
 
-/// Says that the figures of a server are only those of the runs that did not fail.
-fn survivors(server: &ImportedServer) -> Option<String> {
-    let failed = server
-        .excluded
-        .iter()
-        .filter(|((_, why), _)| why.is_failure());
-    let failed: u64 = failed.map(|(_, count)| count).sum();
-    (failed > 0 && !server.readings.is_empty()).then(|| {
-        let (runs, have) = if failed == 1 { ("run", "has") } else { ("runs", "have") };
-        format!(
-            "{failed} {runs} of {} failed and {have} no figures: its figures are those of the other runs alone.",
-            server.name
-        )
-    })
+/// Says that the figures of a server are only those of its other runs.
+fn survivors(server: &ImportedServer) -> Vec<String> {
+    if server.readings.is_empty() {
+        return Vec::new();
+    }
+    let mut counts: BTreeMap<Exclusion, u64> = BTreeMap::new();
+    for ((_, why), count) in &server.excluded {
+        *counts.entry(*why).or_default() += count;
+    }
+    let note = |(why, count): (Exclusion, u64)| {
+        let (name, runs) = (&server.name, why.runs());
+        format!("Runs of {name} {runs}: {count}. Its figures are those of the other runs alone.")
+    };
+    counts.into_iter().map(note).collect()
 }
 
 /// Returns the patches up to the last one of any point, each with the name of its first server.

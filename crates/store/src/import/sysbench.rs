@@ -1,6 +1,6 @@
 //! The output of `sysbench … run`, versions 0.4 to 1.1.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::{Exclusion, ImportedServer, ImportedValue, at};
@@ -33,6 +33,10 @@ struct Run {
     seconds: Option<f64>,
     /// The reports so far.
     reports: Vec<Report>,
+    /// The line of its head.
+    line: usize,
+    /// Whether the times of single events have begun, which follow the number of events, and not ended.
+    in_latency: bool,
     has_failed: bool,
 }
 
@@ -59,10 +63,15 @@ const TESTS: [(&str, &str); 9] = [
     ("Running mixed OLTP test", "oltp"),
 ];
 
+/// The words before the rate of a run that has one: it does not go as fast as it can.
+const RATE: &str = "at a rate of ";
+
 /// Lines with an option that makes it another test.
-const OPTIONS: [(&str, &str); 5] = [
+const OPTIONS: [(&str, &str); 7] = [
     ("Prime numbers limit:", "primes to "),
+    ("Target transaction rate:", RATE),
     ("block size:", "blocks of "),
+    ("scope:", "scope "),
     ("Block size ", "blocks of "),
     ("operation:", ""),
     (
@@ -76,13 +85,15 @@ const OPTIONS: [(&str, &str); 5] = [
 pub(super) fn read(text: &str, path: &Path) -> Result<Vec<ImportedServer>> {
     let mut server = ImportedServer::default();
     let mut run: Option<Run> = None;
+    let mut unnamed = Unnamed::default();
     let mut command = None;
     let count = text.lines().count();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
         if is_head(line) {
-            end(run.take(), &mut server, path)?;
+            end(run.take(), &mut server, &mut unnamed, path)?;
             run = Some(Run {
+                line: number,
                 test: command.take(),
                 ..Run::default()
             });
@@ -104,7 +115,11 @@ pub(super) fn read(text: &str, path: &Path) -> Result<Vec<ImportedServer>> {
                 .map_err(|fault| at(path, number, format!("`{line}`: {fault}")))?;
         }
     }
-    end(run, &mut server, path)?;
+    if let Some(run) = &mut run {
+        run.has_failed |= run.in_latency && !text.ends_with('\n');
+    }
+    end(run, &mut server, &mut unnamed, path)?;
+    unnamed.check(&server, path)?;
     Ok(vec![server])
 }
 
@@ -117,6 +132,8 @@ impl Run {
         }
         self.measures |= line == "Threads started!";
         self.has_failed |= line.starts_with("FATAL:");
+        self.in_latency |= line.starts_with("Latency (ms)");
+        self.in_latency &= !line.starts_with("sum:");
         if let Some((_, test)) = TESTS.iter().find(|(start, _)| line.starts_with(start)) {
             self.test.get_or_insert_with(|| (*test).to_owned());
         }
@@ -197,8 +214,48 @@ impl Run {
     }
 }
 
+/// The runs whose test the log does not name: sysbench prints nothing about some.
+#[derive(Default)]
+struct Unnamed {
+    /// The line of the last one.
+    line: Option<usize>,
+    /// Their workloads.
+    workloads: BTreeSet<String>,
+    /// Whether there are runs of which the test is known.
+    beside_named: bool,
+}
+
+/// Costs of one test that differ more than this are those of two.
+const MOST_SPREAD: f64 = 10.0;
+
+impl Unnamed {
+    /// Refuses runs that may be of different tests, because others of the log are, or because their times are far apart.
+    fn check(&self, server: &ImportedServer, path: &Path) -> Result<()> {
+        let Some(line) = self.line else { return Ok(()) };
+        let spread = |workload: &String| {
+            let readings = server.readings.iter().filter(|of| of.workload == *workload);
+            let (low, high) = readings.fold((f64::INFINITY, 0.0f64), |(low, high), of| {
+                (low.min(of.value), high.max(of.value))
+            });
+            high / low
+        };
+        if !self.beside_named && self.workloads.iter().all(|of| spread(of) <= MOST_SPREAD) {
+            return Ok(());
+        }
+        let fault =
+            "sysbench does not print the test of this run, and the log has runs of several tests";
+        Err(at(path, line, fault.to_owned())
+            .hint("write a log for each test, or each command before its output (`set -x`)"))
+    }
+}
+
 /// Adds the values of a run to its server, or counts it as failed.
-fn end(run: Option<Run>, server: &mut ImportedServer, path: &Path) -> Result<()> {
+fn end(
+    run: Option<Run>,
+    server: &mut ImportedServer,
+    unnamed: &mut Unnamed,
+    path: &Path,
+) -> Result<()> {
     let Some(run) = run else { return Ok(()) };
     let ends = run
         .reports
@@ -213,6 +270,18 @@ fn end(run: Option<Run>, server: &mut ImportedServer, path: &Path) -> Result<()>
     }
     let seconds = intervals(&run.reports).map_err(|(line, fault)| ambiguous(path, line, fault))?;
     let workload = run.workload(run.reports.last().map_or(1, |last| last.events));
+    if run.test.is_none() && run.queries.is_empty() {
+        unnamed.line = Some(run.line);
+        unnamed.workloads.insert(workload.clone());
+        server.notes.insert(UNNAMED.to_owned());
+    } else {
+        unnamed.beside_named = true;
+    }
+    if run.options.iter().any(|option| option.starts_with(RATE)) {
+        server.notes.insert(format!(
+            "Runs of {workload} have a target rate, which decides how long they take: they do not show how fast a server is."
+        ));
+    }
     for (report, seconds) in run.reports.iter().zip(seconds) {
         server.readings.push(ImportedValue {
             workload: workload.clone(),
@@ -223,6 +292,9 @@ fn end(run: Option<Run>, server: &mut ImportedServer, path: &Path) -> Result<()>
     }
     Ok(())
 }
+
+/// The note about runs whose test is unknown.
+const UNNAMED: &str = "sysbench does not print which test these runs are of: perfquilt takes them for runs of one test.";
 
 fn ambiguous(path: &Path, line: usize, fault: &str) -> Error {
     at(path, line, fault.to_owned()).hint("`sysbench … run` without `--report-checkpoints`")
@@ -293,8 +365,8 @@ fn rate(line: &str) -> Option<f64> {
 /// Returns the test that a command line of sysbench runs, as a shell or its trace shows it.
 fn test_of_command(line: &str) -> Option<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let is_program = |word: &&str| *word == "sysbench" || word.ends_with("/sysbench");
-    let place = words.iter().position(|word| is_program(&word))?;
+    let is_program = |word: &str| word == "sysbench" || word.ends_with("/sysbench");
+    let place = words.iter().position(|word| is_program(word))?;
     let arguments = &words[place + 1..];
     if !arguments.contains(&"run") {
         return None;

@@ -1,5 +1,7 @@
 use super::*;
-use perfquilt_judge::attribution::{Attribution, SUITE, Verdict, attribute_with};
+use perfquilt_judge::attribution::{
+    Attribution, ComparedWith, EffectKind, SUITE, Verdict, attribute_with,
+};
 use perfquilt_report::{EXPORTERS, ReportData};
 
 fn of(form: Form, files: &[(&str, &str)]) -> Result<ObservationFile> {
@@ -310,4 +312,407 @@ fn what_is_not_of_the_form_is_refused_with_its_place() {
             .unwrap()
             .contains("the files of all servers")
     );
+}
+
+/// A file of Go benchmarks with six results a line of `rows`.
+fn go(rows: &[(&str, f64)]) -> String {
+    let lines = rows.iter().flat_map(|(name, ns)| {
+        (0..6).map(move |i| match name.strip_prefix("Benchmark") {
+            Some(_) => format!(
+                "{name} \t 1000\t {} ns/op\n",
+                ns * (1.0 + 0.001 * f64::from(i))
+            ),
+            None => format!("{name}\n"),
+        })
+    });
+    lines.collect()
+}
+
+/// The effects of the servers against the base by workload, in per cent, as whole numbers.
+fn effects(file: &ObservationFile) -> Vec<(String, Point, i64)> {
+    let document = attribution(file);
+    let all = document.patches.iter().flat_map(|patch| &patch.effects);
+    let in_order =
+        all.filter(|effect| effect.kind == EffectKind::InOrder && effect.workload != SUITE);
+    in_order
+        .map(|effect| {
+            (
+                effect.workload.clone(),
+                effect.against,
+                (100.0 * effect.estimate).round() as i64,
+            )
+        })
+        .collect()
+}
+
+fn effect(workload: &str, percent: i64) -> (String, Point, i64) {
+    (workload.to_owned(), Point::BASE, percent)
+}
+
+#[test]
+fn benchmarks_of_different_packages_are_different_workloads() {
+    let file = |cache: f64, session: f64| {
+        go(&[
+            ("pkg: x/cache", 0.0),
+            ("BenchmarkE-4", cache),
+            ("pkg: x/session", 0.0),
+            ("BenchmarkE-4", session),
+        ])
+    };
+    let (old, new) = (file(100.0, 9e3), file(125.0, 9e3));
+    let read = of(Form::GoBenchmark, &[("old.txt", &old), ("new.txt", &new)]).unwrap();
+    assert_eq!(
+        effects(&read),
+        [effect("x/cache.E", -20), effect("x/session.E", 0)]
+    );
+    // A file with one of them has that one alone.
+    let one = go(&[("pkg: x/cache", 0.0), ("BenchmarkE-4", 100.0)]);
+    let read = of(Form::GoBenchmark, &[("old.txt", &old), ("one.txt", &one)]).unwrap();
+    assert_eq!(effects(&read), [effect("x/cache.E", 0)]);
+    // Names alone are matched where no file has two packages.
+    let bare = go(&[("BenchmarkE-4", 50.0)]);
+    let read = of(Form::GoBenchmark, &[("one.txt", &one), ("bare.txt", &bare)]).unwrap();
+    assert_eq!(effects(&read), [effect("E", 100)]);
+}
+
+#[test]
+fn the_number_of_processors_is_dropped_only_where_all_lines_have_the_same() {
+    let read = |old: &str, new: &str| {
+        let files = [("old.txt", old), ("new.txt", new)];
+        of(Form::GoBenchmark, &files)
+    };
+    let old = go(&[("BenchmarkPut", 100.0), ("BenchmarkPut-4", 900.0)]);
+    let new = go(&[("BenchmarkPut", 100.0), ("BenchmarkPut-4", 450.0)]);
+    let found = effects(&read(&old, &new).unwrap());
+    assert_eq!(found, [effect("Put", 0), effect("Put-4", 100)]);
+    let old = go(&[("BenchmarkS/size-10", 50.0), ("BenchmarkS/size-1000", 9e3)]);
+    let found = effects(&read(&old, &old).unwrap());
+    assert_eq!(found, [effect("S.size-10", 0), effect("S.size-1000", 0)]);
+    let (eight, sixteen) = (go(&[("BenchmarkA-8", 1.0)]), go(&[("BenchmarkA-16", 1.0)]));
+    let refused = read(&eight, &sixteen).unwrap_err().to_string();
+    assert!(
+        refused.contains("new.txt: new has none of the workloads of old: `A-16` here, `A-8` there"),
+        "{refused}"
+    );
+    let other = format!("cpu: B\n{eight}");
+    let refused = read(&format!("cpu: A\n{eight}"), &other)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("`A, cpu B` here, `A, cpu A` there"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn names_that_would_be_equal_keep_apart() {
+    let text = go(&[
+        ("BenchmarkA/b-2", 1.0),
+        ("BenchmarkA.b-2", 2.0),
+        ("BenchmarkA/point=2-2", 3.0),
+    ]);
+    let file = of(Form::GoBenchmark, &[("a.txt", &text), ("b.txt", &text)]).unwrap();
+    let names: Vec<String> = effects(&file).into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["A.b", "A.b (2)", "A.point=2"]);
+    assert_eq!(
+        attribution(&file).warnings[0],
+        "Benchmarks whose names would be equal have a number: A.b (2) is A/b."
+    );
+    let document = r#"{"results":[{"command":"s","times":[1,1.1],"parameters":{"x":"1"}},
+        {"command":"s","times":[2,2.1],"parameters":{"x":"2"}},{"command":"s","times":[3,3.1],"parameters":{"x":"2"}}]}"#;
+    let file = of(Form::Hyperfine, &[("h.json", document)]).unwrap();
+    assert_eq!(file.header.base.as_deref(), Some("s (x=1)"));
+    assert_eq!(file.header.series, ["s (x=2)", "s (x=2) (2)"]);
+}
+
+#[test]
+fn every_server_is_compared_with_the_named_base() {
+    let document = r#"{"commit":"c","results":[{"command":"A","times":[1,1.01,1.02]},
+        {"command":"B","times":[2,2.02,2.04]},{"command":"C","times":[1,1.01,1.02]}]}"#;
+    assert_eq!(detect(document.as_bytes()), Some(Form::Hyperfine));
+    let file = of(Form::Hyperfine, &[("h.json", document)]).unwrap();
+    assert_eq!(
+        effects(&file),
+        [effect("command", -50), effect("command", 0)]
+    );
+    let document = attribution(&file);
+    assert_eq!(document.compared_with, ComparedWith::Base);
+    assert_eq!(document.base(), "A");
+    assert!(document.total.is_empty());
+    assert_eq!(document.patches_with(Verdict::Slower).len(), 1);
+    // What is exported is read as the same.
+    let again = of(Form::GoBenchmark, &[("g.txt", &go_benchmark(&file))]).unwrap();
+    assert_eq!(
+        (&again.header.base, &again.header.series),
+        (&file.header.base, &file.header.series)
+    );
+    assert_eq!(effects(&again), effects(&file));
+}
+
+#[test]
+fn failed_go_benchmarks_are_counted() {
+    let good = go(&[("BenchmarkA-8", 10.0)]);
+    for (end, count) in [
+        (
+            "--- FAIL: BenchmarkB-8\n    b_test.go:5: no\nFAIL\nFAIL\tx\t1s\n",
+            1,
+        ),
+        ("BenchmarkB-8   \t--- FAIL: BenchmarkB-8\nFAIL\tx\t1s\n", 1),
+        (
+            "BenchmarkB-8   \tpanic: no\n\ngoroutine 1:\nexit status 2\nFAIL\tx\t1s\n",
+            1,
+        ),
+        ("BenchmarkB-8   \t", 1),
+        (
+            "BenchmarkB-8   \t--- SKIP: BenchmarkB-8\nPASS\nok  \tx\t1s\n",
+            0,
+        ),
+        ("FAIL\tx [build failed]\n", 1),
+    ] {
+        let file = of(
+            Form::GoBenchmark,
+            &[("a.txt", &good), ("b.txt", &format!("{good}{end}"))],
+        )
+        .unwrap();
+        let left_out: u64 = file.supplement.left_out.iter().map(|of| of.count).sum();
+        assert_eq!(left_out, count, "{end}");
+        let told =
+            attribution(&file).warnings[0].contains("Runs of b that failed or did not end: 1");
+        assert_eq!(told, count > 0, "{end}");
+    }
+    let split = format!("{good}BenchmarkB-8   \tsome output\n     100\t  12 ns/op\n");
+    let refused = of(Form::GoBenchmark, &[("a.txt", &good), ("b.txt", &split)]).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("b.txt:8: a result without its name"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn the_events_of_go_test_are_its_output() {
+    let event = |package: &str, output: &str| {
+        let event = serde_json::json!({"Action": "output", "Package": package, "Output": output});
+        format!("{event}\n")
+    };
+    let mut text = event("x", "BenchmarkA-8 \t");
+    // Packages run at the same time, and lines come in pieces.
+    text += &event("y", "BenchmarkA-8 \t 100\t 7 ns/op\n");
+    text += &event("x", " 100\t 5 ns/op\n");
+    text += "{\"Action\":\"pass\",\"Package\":\"x\"}\n";
+    assert_eq!(detect(text.as_bytes()), Some(Form::GoBenchmark));
+    let file = of(Form::GoBenchmark, &[("a.json", &text), ("b.json", &text)]).unwrap();
+    let values: Vec<(&str, f64)> = file
+        .observations
+        .iter()
+        .map(|o| (&*o.workload, o.value))
+        .collect();
+    assert_eq!(values[..2], [("x.A", 5.0), ("y.A", 7.0)]);
+    let cut = &text[..text.len() - 5];
+    let refused = of(Form::GoBenchmark, &[("a.json", cut), ("b.json", cut)]).unwrap_err();
+    assert!(refused.to_string().contains("a.json:4"), "{refused}");
+}
+
+/// A log of sysbench 1.0 with one report.
+fn log(threads: u32, body: &str, seconds: &str, events: &str) -> String {
+    format!(
+        "sysbench 1.0.20 (x)\nNumber of threads: {threads}\n{body}Threads started!\n\n    total time:      \
+         {seconds}s\n    total number of events:      {events}\n"
+    )
+}
+
+#[test]
+fn tests_and_threads_of_sysbench_are_different_workloads() {
+    let cpu = |threads, limit: u32| {
+        let limit = format!("Prime numbers limit: {limit}\n");
+        log(threads, &limit, "10.0", "1000")
+    };
+    let sql = |reads: u32| {
+        let body = format!("queries performed:\n  read:  {reads}\n  write:  0\n");
+        log(4, &body, "10.0", "1,000")
+    };
+    let named = format!(
+        "+ sysbench ./oltp_write_only.lua --threads=2 run\n{}",
+        sql(14_000)
+    );
+    let all = [
+        cpu(1, 10_000),
+        cpu(4, 10_000),
+        cpu(4, 20_000),
+        sql(14_004),
+        sql(1000),
+        named,
+    ]
+    .concat();
+    let file = of(Form::Sysbench, &[("a.log", &all), ("b.log", &all)]).unwrap();
+    let names: Vec<&str> = file.observations[..6]
+        .iter()
+        .map(|o| &*o.workload)
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "cpu, primes to 10000, 1 thread",
+            "cpu, primes to 10000, 4 threads",
+            "cpu, primes to 20000, 4 threads",
+            "sysbench, 14 reads and 0 writes, 4 threads",
+            "sysbench, 1 reads and 0 writes, 4 threads",
+            "oltp_write_only, 4 threads",
+        ]
+    );
+    let (one, four) = (cpu(1, 10_000), cpu(4, 10_000));
+    let refused = of(Form::Sysbench, &[("a.log", &one), ("b.log", &four)]).unwrap_err();
+    assert!(
+        refused.to_string().contains("none of the workloads"),
+        "{refused}"
+    );
+    // Nothing tells the tests `mutex` and `threads` apart.
+    for (other, refused) in [
+        (cpu(1, 9), true),
+        (log(1, "", "10", "9999"), true),
+        (log(1, "", "10", "110"), false),
+    ] {
+        let log = [log(1, "", "10", "100"), other].concat();
+        let read = of(Form::Sysbench, &[("a.log", &log), ("b.log", &log)]);
+        assert_eq!(read.is_err(), refused);
+        match read {
+            Err(error) => assert!(
+                error.to_string().contains("runs of several tests"),
+                "{error}"
+            ),
+            Ok(file) => {
+                assert!(attribution(&file).warnings[0].contains("which test these runs are of"))
+            }
+        }
+    }
+    let limited = log(
+        1,
+        "Target transaction rate: 100/sec\nPrime numbers limit: 9\n",
+        "10",
+        "1000",
+    );
+    let file = of(Form::Sysbench, &[("a.log", &limited), ("b.log", &limited)]).unwrap();
+    assert!(attribution(&file).warnings[0].contains("have a target rate"));
+}
+
+#[test]
+fn the_time_of_a_checkpoint_is_the_difference() {
+    let report = |seconds: &str, rate: &str| {
+        format!(
+            "CPU speed:\n    events per second:  {rate}\n    total time:  {seconds}s\n    total number of events:   1000\n"
+        )
+    };
+    let head = "sysbench 1.0.20 (x)\nNumber of threads: 1\nPrime numbers limit: 9\n";
+    let values = |body: &str| -> Result<Vec<f64>> {
+        let text = format!("{head}{body}");
+        let file = of(Form::Sysbench, &[("a.log", &text), ("b.log", &text)])?;
+        let of_base = file.observations.iter().filter(|o| o.point == Point::BASE);
+        Ok(of_base.map(|o| (o.value / 1e4).round() / 100.0).collect())
+    };
+    let from_start = [
+        "[ 10s ] Checkpoint report:\n",
+        &report("10.0", "100"),
+        "[ 20s ] Checkpoint report:\n",
+        &report("20.0", "100"),
+        &report("30.0", "100"),
+    ]
+    .concat();
+    assert_eq!(values(&from_start).unwrap(), [10.0; 3]);
+    // Version 0.5 counts both from the checkpoint.
+    let own = [
+        "[ 10s ] Checkpoint report:\n",
+        &report("10.0", "100"),
+        &report("15.0", "66.67"),
+    ]
+    .concat();
+    assert_eq!(values(&own).unwrap(), [10.0, 15.0]);
+    let rateless = own.replace("events per second", "speed");
+    assert!(
+        values(&rateless)
+            .unwrap_err()
+            .to_string()
+            .contains("a.log:12")
+    );
+    let wrong = own.replace("66.67", "50");
+    assert!(
+        values(&wrong)
+            .unwrap_err()
+            .to_string()
+            .contains("do not fit the rate")
+    );
+    // A run that ends with a checkpoint has been stopped.
+    let stopped = ["[ 10s ] Checkpoint report:\n", &report("10.0", "100")].concat();
+    let error = values(&stopped).unwrap_err().to_string();
+    assert!(
+        error.contains("no results: every run ended with FATAL"),
+        "{error}"
+    );
+}
+
+#[test]
+fn runs_of_sysbench_that_did_not_end_are_counted() {
+    let good = log(4, "Prime numbers limit: 9\n", "10.0", "1000");
+    let fatal = log(4, "Prime numbers limit: 9\n", "10.0", "1000")
+        .replace("    total", "FATAL: no\n    other");
+    let prepared = "sysbench 1.0.20 (x)\nCreating table 'sbtest1'...\n";
+    for (text, count) in [
+        (format!("{prepared}{good}{fatal}{fatal}{good}"), 2),
+        (format!("{good}{}", &good[..70]), 1),
+        (format!("{good}{}", good.trim_end()), 1),
+        (format!("{good}{good}Latency (ms):\n   avg:   "), 1),
+        (format!("{good}{good}"), 0),
+    ] {
+        let file = of(Form::Sysbench, &[("a.log", &good), ("b.log", &text)]).unwrap();
+        let left_out: u64 = file.supplement.left_out.iter().map(|of| of.count).sum();
+        assert_eq!(left_out, count, "{text}");
+        if count > 0 {
+            let warning = &attribution(&file).warnings[0];
+            assert!(
+                warning.starts_with("Runs of b without results (they ended with FATAL"),
+                "{warning}"
+            );
+        }
+    }
+    let decimal_comma = good.replace("10.0s", "10,0s");
+    let refused = of(
+        Form::Sysbench,
+        &[("a.log", &good), ("b.log", &decimal_comma)],
+    )
+    .unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("b.log:6: `total time:      10,0s`"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_document_of_hyperfine_says_what_it_lacks() {
+    let read = |results: &str| {
+        let text = format!("{{\"results\":[{results}]}}");
+        of(Form::Hyperfine, &[("h.json", &text)])
+    };
+    let a = r#"{"command":"A","times":[1,2]}"#;
+    let means = r#"{"command":"A","mean":1},{"command":"B","mean":2}"#;
+    let error = read(means).unwrap_err().to_string();
+    assert!(
+        error.contains("no results: no run has a time in `times`"),
+        "{error}"
+    );
+    let error = read(&format!(
+        r#"{a},{{"command":"B","times":[1,2],"exit_codes":[0]}}"#
+    ));
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("\"B\" has 2 times and 1 exit codes"),
+        "{error}"
+    );
+    let file = read(&format!(
+        r#"{a},{{"command":"B","times":[1,0,-1,null,2],"exit_codes":[0,0,0,0,null]}}"#
+    ))
+    .unwrap();
+    let counts: Vec<u64> = file.supplement.left_out.iter().map(|of| of.count).collect();
+    assert_eq!(counts, [1, 3]);
 }
