@@ -378,6 +378,28 @@ fn a_block_in_which_a_server_was_stopped_is_measured_again() {
     }
 }
 
+#[test]
+fn a_server_that_stays_stopped_ends_the_run_with_its_name() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let script = "kill -STOP $(pgrep -f \"^$1/bin/toyd $2\")\nexec \"$1/bin/toyc\" \"$2\" 100\n";
+    environment.write("bench-config/client.sh", script);
+    environment.replace(
+        "bench-config/workloads/requests.toml",
+        r#"run = ["{server}/bin/toyc", "{socket}", "100"]"#,
+        "run = [\"sh\", \"{config}/client.sh\", \"{server}\", \"{socket}\"]\nlimit_seconds = 1",
+    );
+    let finished = environment.run(&["run", "--blocks", "2"]);
+    assert_eq!(finished.code, Some(5), "{}", finished.stderr);
+    for words in [
+        "`toyd` (process ",
+        "was stopped and has not gone on",
+        "kill -CONT",
+    ] {
+        assert!(finished.stderr.contains(words), "{}", finished.stderr);
+    }
+    environment.wait_until_no_process_is_left();
+}
+
 /// The server, not its client, takes three seconds to start.
 const STARTS_SLOWLY: &str = "\
 Subject: work: start slowly

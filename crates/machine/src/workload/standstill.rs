@@ -22,11 +22,20 @@ const STILL: Duration = Duration::from_millis(500);
 /// The shortest suspension: the clocks are read one after the other.
 const SUSPENDED: Duration = Duration::from_millis(10);
 
+/// Something that stood still.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standstill {
+    /// What, as the begin of a sentence.
+    pub what: String,
+    /// Whether it still stands still.
+    pub lasts: bool,
+}
+
 /// Watches this machine, and all processes that this program has started.
 #[derive(Debug)]
 pub struct StandstillWatch {
     stop: Sender<()>,
-    thread: JoinHandle<Option<String>>,
+    thread: JoinHandle<Option<Standstill>>,
 }
 
 impl StandstillWatch {
@@ -41,46 +50,45 @@ impl StandstillWatch {
         StandstillWatch { stop, thread }
     }
 
-    /// Ends watching; returns what stood still, if anything did, as the begin of a sentence.
-    pub fn end(self, servers: &[(Point, Running)]) -> Option<String> {
+    /// Ends watching; returns what stood still, if anything did.
+    pub fn end(self, servers: &[(Point, Running)]) -> Option<Standstill> {
         drop(self.stop);
         let seen = self.thread.join().ok().flatten();
         // Also a stop that was too short for the thread to see.
-        let stopped = || {
-            let mut stopped = servers.iter().filter(|(_, running)| running.was_stopped());
-            let (_, running) = stopped.next()?;
-            Some(format!("the server of {} was stopped", running.label()))
-        };
-        let stopped = stopped();
+        let mut stopped = servers.iter().filter(|(_, running)| running.was_stopped());
+        let stopped = stopped.next().map(|(_, running)| Standstill {
+            what: format!("the server of {} was stopped", running.label()),
+            lasts: false,
+        });
         seen.or(stopped)
     }
 }
 
-/// Looks until `stopped` is closed; returns the first thing that stood still.
-fn watch(stopped: &Receiver<()>) -> Option<String> {
+/// Looks until `stopped` is closed; returns what stands still at the end, or the first thing that stood still.
+fn watch(stopped: &Receiver<()>) -> Option<Standstill> {
     let own = std::process::id();
     let mut processes = Vec::new();
-    let mut found = None;
+    let mut found: Option<Standstill> = None;
     let mut before = Turn::now();
     for look in 0u32.. {
         let ends = stopped.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout);
         let now = Turn::now();
-        if found.is_none() {
-            found = now.standstill_since(&before);
+        if look % LIST_EVERY == 0 {
+            processes = family(own).split_off(1);
+        } else {
+            // A client may last for a fraction of a second.
+            let new = children(own).into_iter();
+            let new = new.filter(|pid| !processes.contains(pid));
+            let new: Vec<u32> = new.flat_map(family).collect();
+            processes.extend(new);
         }
-        if found.is_none() {
-            if look % LIST_EVERY == 0 {
-                processes = family(own).split_off(1);
-            } else {
-                // A client may last for a fraction of a second.
-                let new = children(own)
-                    .into_iter()
-                    .filter(|pid| !processes.contains(pid));
-                let new: Vec<u32> = new.flat_map(family).collect();
-                processes.extend(new);
-            }
-            let still = standing_still(&processes);
-            found = still.first().map(|name| format!("{name} was stopped"));
+        let machine = now.standstill_since(&before);
+        let still = standing_still(&processes);
+        let process = still.first().map(|name| format!("{name} was stopped"));
+        if let Some(what) = process.filter(|_| ends || found.is_none()) {
+            found = Some(Standstill { what, lasts: ends });
+        } else if let Some(what) = machine.filter(|_| found.is_none()) {
+            found = Some(Standstill { what, lasts: false });
         }
         if ends {
             break;
@@ -195,6 +203,7 @@ mod tests {
         std::thread::sleep(4 * PAUSE);
         let found = watch.end(&[]).unwrap();
         child.kill().unwrap();
-        assert!(found.starts_with("`sleep` (process "), "{found}");
+        assert!(found.what.starts_with("`sleep` (process "), "{found:?}");
+        assert!(found.lasts);
     }
 }

@@ -23,8 +23,8 @@ use perfquilt_machine::server::{
     self, Launch, Running, Scratch, ServerAdapter, ServerSpace, prepare_template, size_of_tree,
 };
 use perfquilt_machine::workload::{
-    self, BlockSlices, ClientFailure, Clients, HostMonitor, StandstillWatch, TimedBlock,
-    allowed_cpus, pin_this_thread,
+    self, BlockSlices, ClientFailure, Clients, HostMonitor, Standstill, StandstillWatch,
+    TimedBlock, allowed_cpus, pin_this_thread,
 };
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{HostSample, Meter};
@@ -578,13 +578,20 @@ impl<'m> MachineLane<'m> {
                 Err(failure) => ended(servers, failure),
             };
             if ended.is_empty()
-                && let Some(what) = stood_still.filter(|_| standstills < MOST_STANDSTILLS)
+                && let Some(Standstill { what, lasts }) = stood_still
             {
-                standstills += 1;
                 let name = &item.workload.name;
-                let progress = self.machine.progress;
-                progress.note(&format!("{name}: {what}; the block is measured again"));
-                continue;
+                if let Err(failure) = &outcome
+                    && lasts
+                {
+                    return Err(never_continued(name, &what, &failure.error));
+                }
+                if standstills < MOST_STANDSTILLS {
+                    standstills += 1;
+                    let progress = self.machine.progress;
+                    progress.note(&format!("{name}: {what}; the block is measured again"));
+                    continue;
+                }
             }
             let failure = match outcome {
                 Ok(mut measured) if ended.is_empty() => {
@@ -867,6 +874,16 @@ fn failed(point: Point, error: Error, report: &mut Report<'_>) -> Result<()> {
         return Err(error);
     }
     report(Event::Failed { point, error })
+}
+
+/// Returns the error of a workload whose client gave up because something stands still.
+fn never_continued(workload: &str, what: &str, client: &Error) -> Error {
+    Error::bench(format!(
+        "workload {workload}: {what} and has not gone on: {}",
+        client.message()
+    ))
+    .details(client.detail_lines().iter().cloned())
+    .hint("send it SIGCONT (`kill -CONT`), end the debugger, or thaw its control group; then run the same command again")
 }
 
 /// Returns the servers that have ended, or of which something runs without its first process, with the reason: clients are
