@@ -518,6 +518,26 @@ fn exit_codes_tell_the_result_when_asked() {
     assert!(errors.contains("slower: 0001-x.patch"), "{errors}");
     place.output(&["analyse", &slower, "--fail-on", "inconclusive"]);
 
+    // A gain on one workload does not make up for a loss on another.
+    let mut observations_of_both = observations(&[0.04], 0.001);
+    let other = observations(&[-0.02], 0.001).into_iter();
+    observations_of_both.extend(other.map(|one| Observation {
+        workload: "other".into(),
+        ..one
+    }));
+    let mut file = std::fs::File::create(place.path("mixed.jsonl")).unwrap();
+    let written = ObservationFile {
+        header: header(1),
+        supplement: Supplement::default(),
+        observations: observations_of_both,
+    };
+    written.write(&mut file).unwrap();
+    let told = place.output(&["analyse", "mixed.jsonl"]);
+    assert!(told.contains("but slower on 1 of 2\nworkloads"), "{told}");
+    assert!(told.contains("slower on other"), "{told}");
+    let mixed = ["analyse", "mixed.jsonl", "--fail-on", "regression"];
+    assert_eq!(place.failure(&mixed).0, 6);
+
     let unclear = place.write("unclear.jsonl", &[0.0], 0.05);
     place.output(&["analyse", &unclear, "--fail-on", "regression"]);
     let both = ["analyse", &unclear, "--fail-on", "regression,inconclusive"];

@@ -344,6 +344,54 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_workload_that_says_otherwise_is_in_the_headline_and_in_the_row() {
+        use perfquilt_judge::attribution::{Cells, SUITE};
+        let told = |own: Verdict, faster: &[&str], slower: &[&str], verdict: Verdict| {
+            let mut attribution = Experiment::new(&[(0.02, 0.02)]).attribution();
+            let names = |of: &[&str]| of.iter().map(|name| (*name).to_owned()).collect();
+            let effects = attribution.patches[0].effects.iter_mut();
+            for effect in effects.chain(&mut attribution.total) {
+                if effect.workload == SUITE && effect.meter == Meter::Time {
+                    effect.verdict = verdict;
+                    effect.cells = Some(Cells {
+                        own,
+                        faster: names(faster),
+                        slower: names(slower),
+                    });
+                }
+            }
+            let view = View::new(&attribution);
+            let row = &view.rows[0];
+            (view.headline(), row.verdict, row.notes.join("; "))
+        };
+        let (select, read) = ("oltp_point_select", "oltp_read_only");
+        let (headline, verdict, notes) = told(Verdict::Faster, &[select], &[read], Verdict::Mixed);
+        assert!(
+            headline.contains(" % faster (95 % interval ")
+                && headline.ends_with(", but slower on 1 of 2 workloads"),
+            "{headline}"
+        );
+        assert_eq!(verdict, "mixed");
+        assert!(notes.ends_with("slower on oltp_read_only"), "{notes}");
+        let (headline, _, notes) = told(Verdict::NoEffect, &[select], &[read], Verdict::Mixed);
+        assert!(
+            headline.contains("has no effect beyond")
+                && headline.ends_with(", but faster on 1 and slower on 1 of 2 workloads"),
+            "{headline}"
+        );
+        assert!(
+            notes.contains("faster on oltp_point_select, slower on oltp_read_only"),
+            "{notes}"
+        );
+        // What says the same adds no words.
+        let (headline, _, notes) = told(Verdict::Faster, &[select, read], &[], Verdict::Faster);
+        assert!(
+            !headline.contains("but") && !notes.contains("oltp"),
+            "{headline} {notes}"
+        );
+    }
+
+    #[test]
     fn a_series_without_patches_is_reported_as_such() {
         let attribution = Experiment::new(&[]).attribution();
         assert_eq!(
