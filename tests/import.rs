@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "import/forms.rs"]
+mod forms;
 mod support;
 
 use std::path::Path;
@@ -57,7 +59,9 @@ impl Fork {
     }
 
     fn write(&self, name: &str, content: &str) {
-        std::fs::write(self.path().join(name), content).unwrap();
+        let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
     }
 
     fn git(&self, args: &[&str]) -> String {

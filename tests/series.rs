@@ -47,8 +47,8 @@ fn status_and_stack() {
     ");
     insta::assert_snapshot!(space.ok(&["stack", "-q"]), @r"
     0  50fc633c8bd3             srv-1.0
-    1  cead79ba6b6d  exact      0001-five.patch
-    2  7f84472d180e  offset 2   sub/0002-a-very-long-name-for-a-patch-indeed.patch
+    1  ec98b6a466e5  exact      0001-five.patch
+    2  6914138ccd88  offset 2   sub/0002-a-very-long-name-for-a-patch-indeed.patch
     ");
     insta::assert_snapshot!(space.ok(&["status"]), @r"
     srv-1.0, 2 patches

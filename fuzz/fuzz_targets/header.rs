@@ -1,13 +1,13 @@
-//! A patch's header: reading it ends, and what it says can stand in a commit.
+//! A patch's header: reading it ends, what it says can stand in a commit, and another title can be written.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use perfquilt_patches::series::Header;
+use perfquilt_patches::series::message::{Message, update_header};
 
 fuzz_target!(|bytes: &[u8]| {
-    let text = String::from_utf8_lossy(bytes);
-    let header = Header::parse(&text);
+    let header = Header::parse(bytes);
     if let Some(title) = header.title() {
         assert!(!title.contains('\n'));
     }
@@ -15,4 +15,9 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(!author.name.contains(['<', '>', '\n']));
         assert!(!author.email.contains(['<', '>', '\n']));
     }
+    let old = Message::of_header(bytes, "name");
+    let mut new = old.clone();
+    new.title = "another title".to_owned();
+    let written = Message::of_header(&update_header(bytes, &old, &new), "name");
+    assert!(written.same(&new), "{written:?} instead of {new:?}");
 });

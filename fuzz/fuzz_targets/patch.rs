@@ -20,6 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
             3 => Some(DiffForm::Normal),
             _ => None,
         },
+        ..ParseOptions::default()
     };
     match diff::parse_with(bytes, &options, "p.patch") {
         Err(error) => assert!(error.place().is_some_and(|place| place.line.is_some())),

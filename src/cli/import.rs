@@ -29,6 +29,9 @@ pub struct Arguments {
     /// Release that the patches are for (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
+    /// Leading folders to strip from the paths of patches, as in `patch -p`
+    #[arg(short = 'p', long = "strip", value_name = "N")]
+    strip: Option<usize>,
     /// Show what would be written, and write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -44,6 +47,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         source: arguments.source.clone(),
         range: arguments.range.clone(),
         release: arguments.release.clone(),
+        strip: arguments.strip,
         dry_run: arguments.dry_run,
     };
     let imported = import(&ws, &request, context.output.progress())?;

@@ -6,6 +6,7 @@ mod conflict;
 mod kill;
 #[path = "../support/mod.rs"]
 mod support;
+mod words;
 mod worktree;
 
 use std::path::PathBuf;
@@ -215,10 +216,10 @@ fn reordered_dropped_new_and_reworded() {
     put(&space, "b.c", "50\n", "fifty\n");
     commit(&space, "Say it in words\n\nIt reads better.");
     put(&space, "b.c", "40\n", "forty\n");
-    commit(&space, "named\n\nPatch: sub/mine.patch");
+    commit(&space, "named\n\nPerfquilt-Patch: sub/mine.patch");
     rebase(
         &space,
-        "pick {3}\npick {4}\npick {1}\nexec git commit -q --amend -m 'better words' -m 'Patch: one.patch'\npick {5}",
+        "pick {3}\npick {4}\npick {1}\nexec git commit -q --amend -m 'better words' -m 'Perfquilt-Patch: one.patch'\npick {5}",
     );
     let before = space.read("patches/one.patch");
     let dry = space.ok(&["refresh", "--dry-run"]);
@@ -304,7 +305,7 @@ fn squashed_and_split() {
         git(&space, &["log", "--format=%s", "srv-1.0.."]),
         "three\none"
     );
-    // Two commits with the same `Patch:` line: the one with the old title keeps the file.
+    // Two commits with the same `Perfquilt-Patch:` line: the one with the old title keeps the file.
     let message = git(&space, &["log", "-1", "--format=%B"]);
     git(&space, &["reset", "-q", "--hard", "HEAD~1"]);
     put(&space, "b.c", "10\n", "three\n");
@@ -417,7 +418,7 @@ fn hostile_names_of_new_patches_are_refused() {
     ] {
         space.write("patches/README", "");
         put(&space, "b.c", "50\n", "fifty\n");
-        commit(&space, &format!("x\n\nPatch: {name}"));
+        commit(&space, &format!("x\n\nPerfquilt-Patch: {name}"));
         if why.is_empty() {
             space.ok(&["refresh", "-n"]);
         } else {

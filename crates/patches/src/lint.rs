@@ -4,6 +4,7 @@ mod fix;
 
 use std::collections::BTreeMap;
 
+use crate::series::rewritten;
 use crate::series::{Patch, Series, SeriesFile, SeriesLocation, SeriesSurvey, survey, write};
 use crate::stack;
 use crate::stack::{Stack, format};
@@ -104,6 +105,9 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<LintReport> {
         }
     }
     let location = SeriesLocation::of(ws, None)?;
+    for error in text_between(&location, &series)? {
+        find(Severity::Warning, error);
+    }
     for error in same_content(&location, &series)? {
         find(Severity::Warning, error);
     }
@@ -187,9 +191,11 @@ fn canonical_forms(
         // The compression of a binary file depends on the program that wrote it.
         let binary = patch.files.iter().any(|file| file.binary.is_some());
         let exact = step.fit == stack::PatchFit::default();
-        let same = without_functions(&bytes[header.len()..]) == without_functions(&diff)
+        let new = rewritten(&[&bytes], header, &diff);
+        let body = &new[header.len()..];
+        let same = without_functions(&bytes[header.len()..]) == without_functions(body)
             || (binary && exact);
-        forms.push((!same && !diff.is_empty()).then(|| write::compose(header, &diff)));
+        forms.push((!same && !diff.is_empty()).then_some(new));
     }
     Ok(forms)
 }
@@ -205,6 +211,20 @@ fn without_functions(diff: &[u8]) -> Vec<&[u8]> {
     lines
         .map(|line| cut(line).map_or(line, |end| &line[..end + 3]))
         .collect()
+}
+
+/// Reports text between diffs, which no program reads, and diffs in the words of a header.
+fn text_between(location: &SeriesLocation, series: &Series) -> Result<Vec<Error>> {
+    let mut found = Vec::new();
+    for patch in series.patches() {
+        let entries = series.file().entries().iter();
+        let named = entries.into_iter().find(|entry| entry.name == patch.name);
+        let Some(entry) = named.filter(|_| patch.has_text_between()) else {
+            continue;
+        };
+        found.extend(patch.text_between(&location.bytes(entry)?));
+    }
+    Ok(found)
 }
 
 /// Reports patches with identical diffs, compared byte for byte.
@@ -284,6 +304,7 @@ fn patch_warnings(patch: &Patch) -> Vec<Error> {
         return vec![empty.hint("take it out of the series")];
     }
     let mut found = Vec::new();
+    found.extend(patch.indented_diff());
     found.extend(patch.stray.first().map(|&line| patch.ignored(line)));
     let cut = patch.cut_off.map(|cut| cut.line);
     let names = patch

@@ -1,8 +1,8 @@
 //! Assigns the commits of the edit branch to patches.
 //!
-//! A commit has its patch's name on a `Patch:` line, which survives amending, rewording and rebasing. If the line
+//! A commit has its patch's name on a `Perfquilt-Patch:` line, which survives amending, rewording and rebasing. If the line
 //! is missing, duplicated or combined with another one, these criteria decide, in this order: an unchanged commit
-//! id; the `Patch:` line; the title; author and date, which git keeps when it rewrites a commit. The remaining
+//! id; the `Perfquilt-Patch:` line; the title; an unchanged tree; author and date, which git keeps when it rewrites a commit. The remaining
 //! commits are new patches.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +15,8 @@ use perfquilt_model::error::{Error, Result};
 pub(super) struct OriginalPatch {
     pub(super) name: String,
     pub(super) commit: String,
+    /// The tree with the patch.
+    pub(super) tree: String,
     pub(super) message: Message,
 }
 
@@ -22,8 +24,9 @@ pub(super) struct OriginalPatch {
 #[derive(Debug, Clone)]
 pub(super) struct BranchCommit {
     pub(super) id: String,
+    pub(super) tree: String,
     pub(super) message: Message,
-    /// The names on the commit's `Patch:` lines.
+    /// The names on the commit's `Perfquilt-Patch:` lines.
     pub(super) names: Vec<String>,
 }
 
@@ -32,7 +35,7 @@ pub(super) struct BranchCommit {
 pub(super) struct Assignment {
     /// Index of the original patch; `None` for a new patch.
     pub(super) from: Option<usize>,
-    /// The name given on the `Patch:` line, if it is not an original's name.
+    /// The name given on the `Perfquilt-Patch:` line, if it is not an original's name.
     pub(super) named: Option<String>,
     /// Indices of original patches that were squashed into it.
     pub(super) absorbed: Vec<usize>,
@@ -89,6 +92,9 @@ pub(super) fn assign(
     }
     assigner.claim(originals, commits, |original, commit| {
         !commit.message.title.is_empty() && original.message.title == commit.message.title
+    });
+    assigner.claim(originals, commits, |original, commit| {
+        original.tree == commit.tree
     });
     assigner.claim(originals, commits, |original, commit| {
         // Patches without a date share a placeholder date.
@@ -184,6 +190,7 @@ mod tests {
             .map(|n| OriginalPatch {
                 name: format!("{n}.patch"),
                 commit: format!("c{n}"),
+                tree: format!("t{n}"),
                 message: message(&format!("title {n}"), n * 100),
             })
             .collect()
@@ -192,6 +199,7 @@ mod tests {
     fn commit(id: &str, title: &str, seconds: i64, names: &[&str]) -> BranchCommit {
         BranchCommit {
             id: id.to_owned(),
+            tree: format!("tree of {id}"),
             message: message(title, seconds),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
         }
@@ -232,6 +240,13 @@ mod tests {
             found[2],
             (Some(2), Some("renamed.patch".to_owned()), vec![])
         );
+    }
+
+    #[test]
+    fn a_new_message_without_the_line_is_known_by_its_tree() {
+        let mut reworded = commit("x", "other words", 900, &[]);
+        reworded.tree = "t2".to_owned();
+        assert_eq!(assigned(&[reworded])[0].0, Some(1));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::git_rebase::{self, GitRebase};
 use super::publish;
 use super::tip;
 use super::{Session, folder};
-use crate::series::message::Message;
+use crate::series::message::{Message, PATCH_KEY};
 use crate::series::{Series, Timestamp};
 use crate::stack::history::{self, Commit};
 use crate::stack::{self, Stack};
@@ -96,6 +96,7 @@ pub fn open(ws: &Workspace, request: &EditRequest, progress: &dyn Progress) -> R
         store: &store,
         release: &release,
         tip: stack_tip(&stack),
+        stack: &stack,
         progress,
         _lock: &lock,
     };
@@ -251,6 +252,7 @@ struct EditContext<'a> {
     release: &'a Release,
     /// Last commit of the current series' stack.
     tip: String,
+    stack: &'a Stack,
     progress: &'a dyn Progress,
     _lock: &'a Lock,
 }
@@ -365,7 +367,7 @@ impl EditContext<'_> {
             let tip = tip::find(self.ws, self.store, &session, self.progress)?;
             if tip.is_none_or(|tip| tip == session.start) {
                 history::set_reference(self.store, &session.reference(), &self.tip)?;
-                session.start.clone_from(&self.tip);
+                session.restart(&self.tip);
                 session.fuzz = request.fuzz;
             }
             self.check_out(&session)?;
@@ -378,16 +380,22 @@ impl EditContext<'_> {
         }
         if tip == self.tip && session.start != tip {
             // A killed command moved the branch to the current series without updating the session.
-            session.start.clone_from(&tip);
+            session.restart(&tip);
             session.fuzz = request.fuzz;
             session.save(self.ws)?;
         }
         let busy = git.in_progress()?.is_some();
         let on_branch = git.branch()? == Some(session.reference());
         let unsaved = tip != session.start || busy || !on_branch;
-        let same = session.start == self.tip;
+        let same = session.starts_at(self.store, self.stack)?;
         let changed = || -> Result<bool> { Ok(!git.status()?.changed.is_empty()) };
-        if same {
+        if same && session.is_old() && (unsaved || changed()?) {
+            self.progress.warn(&format!(
+                "an earlier version of perfquilt made the branch {}; `perfquilt refresh` reads its `Patch:` lines once more and writes `{PATCH_KEY}:`",
+                session.branch
+            ));
+        }
+        if same && (!session.is_old() || unsaved || changed()?) {
             let state = if unsaved || changed()? {
                 BranchState::Unsaved
             } else {
@@ -440,7 +448,7 @@ impl EditContext<'_> {
         git.command(&["checkout", "-q", "-B", &session.branch, &self.tip])
             .uninterruptible()
             .run_ok(Kind::Usage)?;
-        session.start.clone_from(&self.tip);
+        session.restart(&self.tip);
         session.fuzz = request.fuzz;
         session.save(self.ws)
     }

@@ -13,7 +13,7 @@ const MOST_FILES: usize = 5;
 /// A rebase that stopped because a patch did not apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoppedRebase {
-    /// The patch's name; its title if the commit has no `Patch:` line.
+    /// The patch's name; its title if the commit has no `Perfquilt-Patch:` line.
     pub patch: String,
     /// Files with unresolved conflicts, relative to the worktree; empty if all are resolved but not committed.
     pub files: Vec<String>,

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::stack::history;
+use crate::stack::{Stack, history};
 use crate::upstream::git::reference_part;
 use crate::upstream::{Objects, Release};
 use perfquilt_config::workspace::Workspace;
@@ -32,6 +32,9 @@ pub(crate) use plan::compressed;
 pub use plan::{EmptyCommit, PatchChange, RefreshedPatch};
 pub use quilt::{QuiltTree, quilt};
 pub use refresh::{RefreshOptions, RefreshResult, refresh};
+
+/// The form of a session. Commits of a branch of form 1 name their patches on `Patch:` lines.
+const SCHEMA: u32 = 2;
 
 /// An edit branch and its worktree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +71,7 @@ impl Session {
             None => folder(ws).join(&part),
         };
         Ok(Session {
-            schema: 1,
+            schema: SCHEMA,
             version: release.version.clone(),
             release: release.name.clone(),
             base: release.commit.clone(),
@@ -81,6 +84,31 @@ impl Session {
 
     fn file(ws: &Workspace, release: &str) -> PathBuf {
         folder(ws).join(format!("{}.json", reference_part(release)))
+    }
+
+    /// Notes that the branch has the stack with this last commit.
+    fn restart(&mut self, tip: &str) {
+        tip.clone_into(&mut self.start);
+        self.schema = SCHEMA;
+    }
+
+    /// Returns whether an earlier version of perfquilt made the branch's commits.
+    fn is_old(&self) -> bool {
+        self.schema < SCHEMA
+    }
+
+    /// Returns whether the series is still the one that the branch started from. The commits of an old branch have other
+    /// ids than those of today's stack and the same trees.
+    fn starts_at(&self, store: &Objects, stack: &Stack) -> Result<bool> {
+        if self.start == branch::stack_tip(stack) {
+            return Ok(true);
+        }
+        if !self.is_old() || !store.has_named(&self.start).unwrap_or(false) {
+            return Ok(false);
+        }
+        let commits = history::commits(store, &self.base, &self.start)?;
+        let trees = commits.iter().map(|commit| &commit.tree);
+        Ok(trees.eq(stack.steps.iter().map(|step| &step.tree)))
     }
 
     fn reference(&self) -> String {

@@ -7,7 +7,8 @@ use std::io::Write;
 use super::assign::{self, Assignment, BranchCommit, OriginalPatch, short};
 use super::branch::stack_tip;
 use super::publish::FileChange;
-use crate::series::message::{self, Message};
+use crate::series::message::{self, Message, PATCH_KEY, patch_line};
+use crate::series::rewritten;
 use crate::series::write::{self, SeriesLine};
 use crate::series::{Patch, Series, SeriesEntry, SeriesFile, SeriesLocation, compression, path};
 use crate::stack::history::{self, Commit};
@@ -79,7 +80,7 @@ pub(super) struct PlannedPatch {
     /// Its decompressed bytes.
     bytes: Vec<u8>,
     /// Header and canonical diff, the fallback if `bytes` do not give the right tree.
-    canonical: (Vec<u8>, Vec<u8>),
+    canonical: Vec<u8>,
     /// Whether the patch's options in `series` must be removed.
     plain: bool,
     tree: String,
@@ -136,6 +137,7 @@ impl Planner<'_> {
                     Message::parse(&commit.message, commit.author.clone(), commit.date);
                 BranchCommit {
                     id: commit.id.clone(),
+                    tree: commit.tree.clone(),
                     message,
                     names,
                 }
@@ -197,6 +199,7 @@ impl Planner<'_> {
             .map(|(step, commit)| OriginalPatch {
                 name: step.name.clone(),
                 commit: step.commit.clone(),
+                tree: step.tree.clone(),
                 message: Message::parse(&commit.message, commit.author, commit.date).0,
             })
             .collect())
@@ -213,19 +216,28 @@ impl Planner<'_> {
         let place = || format!("commit {}", short(&candidate.id));
         if let Some(named) = &assigned.named {
             path::check(named.as_bytes()).map_err(|error| {
-                Error::series(format!("{}: Patch: {named}: {}", place(), error.message()))
-                    .hint("the line names a file below the folder of patches")
+                Error::series(format!(
+                    "{}: {}: {}",
+                    place(),
+                    patch_line(named),
+                    error.message()
+                ))
+                .hint("the line names a file below the folder of patches")
             })?;
             if named.starts_with('#') || named == "series" {
                 return Err(Error::series(format!(
-                    "{}: Patch: {named} cannot be a patch's name",
-                    place()
+                    "{}: {} cannot be a patch's name",
+                    place(),
+                    patch_line(named)
                 )));
             }
             if !taken.insert(named.clone()) {
                 return Err(
-                    Error::series(format!("{}: there is a file {named} already", place()))
-                        .hint("give it another name on its `Patch:` line, or remove that line"),
+                    Error::series(format!("{}: there is a file {named} already", place())).hint(
+                        format!(
+                            "give it another name on its `{PATCH_KEY}:` line, or remove that line"
+                        ),
+                    ),
                 );
             }
             return Ok(named.clone());
@@ -271,11 +283,21 @@ impl Planner<'_> {
             old_index: assigned.from.map(|index| index + 1),
             name,
         };
+        let absorbed = assigned.absorbed.iter();
+        let absorbed =
+            absorbed.map(|&index| self.location.bytes(&self.series.file().entries()[index]));
+        let absorbed: Vec<Vec<u8>> = absorbed.collect::<Result<_>>()?;
+        let headers: Vec<&[u8]> = absorbed
+            .iter()
+            .map(|bytes| write::header_bytes(bytes))
+            .collect();
         let Some(index) = assigned.from else {
-            let header = message::new_header(&candidate.message);
+            let header = message::add_fields(&message::new_header(&candidate.message), &headers);
+            let sources: Vec<&[u8]> = absorbed.iter().map(Vec::as_slice).collect();
+            let bytes = rewritten(&sources, &header, &diff);
             return Ok(PlannedPatch {
-                bytes: write::compose(&header, &diff),
-                canonical: (header, diff),
+                canonical: bytes.clone(),
+                bytes,
                 outcome,
                 from: None,
                 plain: true,
@@ -290,13 +312,18 @@ impl Planner<'_> {
         let bytes = self.location.bytes(entry)?;
         let old_header = write::header_bytes(&bytes).to_vec();
         let header = message::update_header(&old_header, &original.message, &candidate.message);
+        let header = message::add_fields(&header, &headers);
+        let sources: Vec<&[u8]> = std::iter::once(&bytes)
+            .chain(&absorbed)
+            .map(Vec::as_slice)
+            .collect();
         let before = match index {
             0 => &self.release.tree,
             _ => &self.stack.steps[index - 1].tree,
         };
         let step = &self.stack.steps[index];
         let old_diff = format::diff(self.store, before, &step.tree)?;
-        let was_canonical = bytes == write::compose(&old_header, &old_diff);
+        let was_canonical = bytes == rewritten(&[&bytes], &old_header, &old_diff);
         let same_diff = diff == old_diff && step.fit.fuzz == 0;
         // The old patch may still give the same tree although its canonical diff differs.
         let fits = same_diff || self.fits(index, parent, commit)?;
@@ -307,18 +334,19 @@ impl Planner<'_> {
             (false, true) => PatchChange::Reworded,
             (_, false) => PatchChange::Changed,
         };
-        let body = if keep_diff {
-            bytes[old_header.len()..].to_vec()
+        let canonical = rewritten(&sources, &header, &diff);
+        let new = if keep_diff {
+            write::compose(&header, &bytes[old_header.len()..])
         } else {
-            diff.clone()
+            canonical.clone()
         };
         Ok(PlannedPatch {
             bytes: if outcome.change == PatchChange::Kept {
                 bytes
             } else {
-                write::compose(&header, &body)
+                new
             },
-            canonical: (header, diff),
+            canonical,
             outcome,
             from: Some(index),
             plain: !keep_diff,
@@ -384,8 +412,7 @@ impl Planner<'_> {
                 (Some(at), _) if !made[at].plain => {
                     // The patch's own bytes have another effect here; the canonical diff is reliable.
                     let patch = &mut made[at];
-                    let (header, diff) = &patch.canonical;
-                    patch.bytes = write::compose(header, diff);
+                    patch.bytes.clone_from(&patch.canonical);
                     patch.plain = true;
                     patch.outcome.change = PatchChange::Changed;
                 }

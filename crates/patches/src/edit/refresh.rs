@@ -10,8 +10,8 @@ use super::git_rebase::GitRebase;
 use super::plan::{EmptyCommit, Planner, RefreshedPatch};
 use super::publish::{self, FileChange, ReferenceMove};
 use super::tip;
-use crate::series::message::Message;
-use crate::series::{Series, SeriesLocation};
+use crate::series::message::{Message, PATCH_KEY, with_new_key};
+use crate::series::{Series, SeriesLocation, looks_like_patch};
 use crate::stack;
 use crate::stack::history::{self, Commit};
 use crate::upstream::{self, Objects};
@@ -83,13 +83,19 @@ pub fn refresh(
     let location = SeriesLocation::of(ws, Some(&session.version))?;
     let series = Series::load_for(ws, Some(&session.version))?;
     let stack = stack::apply_with(ws, &release, &series, session.fuzz)?;
-    let commits = history::commits(&store, &session.base, &branch_tip)?;
+    let mut commits = history::commits(&store, &session.base, &branch_tip)?;
+    if read_old_names(&mut commits, &series, session.is_old()) {
+        progress.warn(&format!(
+            "lines `Patch: NAME` of the branch {} are read as names of patches, as in earlier versions; the line is called `{PATCH_KEY}:` now",
+            session.branch
+        ));
+    }
     let tip = stack_tip(&stack);
     // A refresh that was killed may have written the series up to a later commit without recording that.
     let place = |id: &str| commits.iter().position(|commit| commit.id == id);
     let is_later = place(&tip) > place(&session.start)
         && (session.start == session.base || place(&session.start).is_some());
-    if tip != session.start && tip != branch_tip && !is_later {
+    if !session.starts_at(&store, &stack)? && tip != branch_tip && !is_later {
         return Err(Error::series("series or patches changed since `perfquilt edit`")
             .hint("restore them (`git diff` shows the difference if the workspace is a repository), or discard the branch with `perfquilt edit --reset`, which keeps its commits under a reference"));
     }
@@ -154,13 +160,32 @@ pub fn refresh(
         history::set_reference(&store, &format!("refs/kept/{part}/refreshed"), &branch_tip)?;
     }
     done.kept = publish::publish(ws, &lock, &changes, &moves, &label)?;
-    session.start = new_tip;
+    session.restart(&new_tip);
     session.fuzz = ws.config.series.fuzz;
     session.save(ws)?;
     Ok(done)
 }
 
-/// Returns the names of patches on the commits' `Patch:` lines.
+/// Gives the lines by which earlier versions named patches today's key, in commits without a line of that key: names of
+/// the series, and on an old branch all names of files. Returns whether there were any.
+fn read_old_names(commits: &mut [Commit], series: &Series, is_old: bool) -> bool {
+    let names: BTreeSet<&str> = series.patches().iter().map(|it| it.name.as_str()).collect();
+    let is_patch = |name: &str| {
+        names.contains(name) || (is_old && looks_like_patch(name) && !name.contains(':'))
+    };
+    let mut any = false;
+    for commit in commits {
+        let (_, named) = Message::parse(&commit.message, None, commit.date);
+        let text = with_new_key(&commit.message, is_patch);
+        if named.is_empty() && text.trim_end() != commit.message.trim_end() {
+            commit.message = text;
+            any = true;
+        }
+    }
+    any
+}
+
+/// Returns the names of patches on the commits' `Perfquilt-Patch:` lines.
 fn patch_names(commits: &[Commit]) -> BTreeSet<String> {
     let messages = commits
         .iter()

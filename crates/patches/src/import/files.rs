@@ -1,11 +1,13 @@
 //! Reads folders of patches: with a `series`, without one, and one folder for each release.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::{MAX_BYTES, Source, SourcePatch};
-use crate::series::{SeriesFile, looks_like_patch, path};
+use crate::series::decompress::FILE_LIMIT;
+use crate::series::{SeriesFile, compression, diff, looks_like_patch, path};
 use crate::stack::format::changed_paths;
 use crate::stack::trial::TrialTree;
 use crate::upstream::Objects;
@@ -90,40 +92,229 @@ fn with_series(source: &Path, folder: &Path) -> Result<Source> {
         patches: patches(place, &names)?,
         base: None,
         applied: applied.map(Path::to_owned),
-        notes: Vec::new(),
+        notes: unlisted(place, &names)?,
+        has_series: true,
     })
 }
 
-fn without_series(source: &Path) -> Result<Source> {
-    let mut names = Vec::new();
-    let failed = |error: std::io::Error| Error::io("read", source, &error);
-    for entry in std::fs::read_dir(source).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if looks_like_patch(&name) && entry.path().is_file() {
-            names.push(name);
+/// Returns notes about patches beside the listed ones.
+fn unlisted(folder: &Path, names: &[String]) -> Result<Vec<String>> {
+    let failed = |error: std::io::Error| Error::io("read", folder, &error);
+    let mut notes = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let name = shown(entry.map_err(failed)?.file_name().as_bytes());
+        if looks_like_patch(&name) && !names.contains(&name) {
+            notes.push(format!("left out: {name} (the series does not list it)"));
         }
     }
-    if names.is_empty() {
+    notes.sort();
+    Ok(notes)
+}
+
+/// Reads a folder without a series, and the folders below it.
+fn without_series(source: &Path) -> Result<Source> {
+    let mut found = FoundFiles::default();
+    found.walk(source, "", 0)?;
+    let FoundFiles {
+        mut patches,
+        mut left_out,
+        ..
+    } = found;
+    if patches.is_empty() {
         return Err(Error::usage(format!(
             "{} has neither a `series` nor patches",
             source.display()
         ))
+        .details(left_out)
         .hint("patches end in .patch or .diff; for a git repository, name a range: BASE..TIP"));
     }
-    names.sort_by_key(|name| natural(name));
+    patches.sort_by_key(|name| natural(name));
+    let mut notes = Vec::new();
+    let mut taken = BTreeSet::new();
+    let mut names = Vec::new();
+    for file in &patches {
+        let name = series_name(file, &mut taken);
+        if name != *file {
+            notes.push(format!(
+                "{file:?} is imported as {name}, because a line of `series` cannot have its name"
+            ));
+        }
+        names.push(name);
+    }
+    left_out.sort_by_key(|name| natural(name));
+    notes.extend(left_out.into_iter().map(|left| format!("left out: {left}")));
     let series: String = names.iter().map(|name| format!("{name}\n")).collect();
+    let files: Vec<(PathBuf, String)> = patches
+        .iter()
+        .map(|file| source.join(OsStr::from_bytes(&from_shown(file))))
+        .zip(names)
+        .collect();
     Ok(Source {
         kind: format!(
             "the patches in {}, in the order of their names",
             source.display()
         ),
         series: series.into_bytes(),
-        patches: patches(source, &names)?,
+        patches: patches_of(&files)?,
+        base: None,
+        applied: None,
+        notes,
+        has_series: false,
+    })
+}
+
+/// Returns a single patch file that is no mail as a series of its own.
+pub(super) fn one_file(path: &Path, bytes: Vec<u8>) -> Result<Source> {
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = file.strip_suffix(compression(&file)).unwrap_or(&file);
+    let name = series_name(name, &mut BTreeSet::new());
+    Ok(Source {
+        kind: path.display().to_string(),
+        series: format!("{name}\n").into_bytes(),
+        patches: vec![SourcePatch {
+            name,
+            bytes,
+            origin: None,
+            resolutions: Vec::new(),
+            tree: None,
+        }],
         base: None,
         applied: None,
         notes: Vec::new(),
+        has_series: false,
     })
+}
+
+/// Maximum depth of folders below the source.
+const MAX_FOLDERS: usize = 16;
+
+/// Maximum number of files below the source.
+const MAX_FILES: usize = 100_000;
+
+/// The files of a folder without a series.
+#[derive(Default)]
+struct FoundFiles {
+    /// Patches, as paths below the source; bytes that are not UTF-8 as in [`from_shown`].
+    patches: Vec<String>,
+    /// Other files, with the reason.
+    left_out: Vec<String>,
+    count: usize,
+}
+
+impl FoundFiles {
+    fn walk(&mut self, folder: &Path, below: &str, depth: usize) -> Result<()> {
+        let failed = |error: std::io::Error| Error::io("read", folder, &error);
+        for entry in std::fs::read_dir(folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            self.count += 1;
+            if self.count > MAX_FILES {
+                return Err(Error::usage(format!(
+                    "more than {MAX_FILES} files below the folder of patches"
+                ))
+                .hint("name the folder that has the patches"));
+            }
+            let name = format!("{below}{}", shown(entry.file_name().as_bytes()));
+            let path = entry.path();
+            let kind = entry.file_type().map_err(failed)?;
+            if kind.is_dir() {
+                self.folder(&path, &name, depth)?;
+            } else if kind.is_symlink() && path.is_dir() {
+                self.left_out.push(format!("{name} (a link to a folder)"));
+            } else if !path.is_file() {
+                self.left_out.push(format!("{name} (no regular file)"));
+            } else {
+                self.file(&path, name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn folder(&mut self, path: &Path, name: &str, depth: usize) -> Result<()> {
+        let own = name.rsplit('/').next().unwrap_or_default();
+        if [".git", ".pc", ".svn", ".hg", ".bzr"].contains(&own) {
+            return Ok(());
+        }
+        if path.join("series").is_file() {
+            return Err(Error::usage(format!("the folder {name} has a series of its own"))
+                .at(path.join("series"), None)
+                .hint("import that folder; its `series` says which patches apply, and in which order"));
+        }
+        if depth == MAX_FOLDERS {
+            self.left_out.push(format!("{name}/ (too many folders)"));
+            return Ok(());
+        }
+        self.walk(path, &format!("{name}/"), depth + 1)
+    }
+
+    fn file(&mut self, path: &Path, name: String) -> Result<()> {
+        let own = name.rsplit('/').next().unwrap_or_default();
+        if looks_like_patch(own) {
+            self.patches.push(name);
+            return Ok(());
+        }
+        let size = path.metadata().map_or(u64::MAX, |metadata| metadata.len());
+        let has_diff = size <= FILE_LIMIT
+            && !own.starts_with('.')
+            && diff::parse(&contents(path)?, 1, "").is_ok_and(|parsed| !parsed.files.is_empty());
+        match (has_diff, own.contains('.')) {
+            // A name of words alone, as old packages have it.
+            (true, false) => self.patches.push(name),
+            (true, true) => self.left_out.push(format!(
+                "{name} (it has a diff; to take it, end its name in .patch, or list it in a `series` file)"
+            )),
+            (false, _) => self.left_out.push(format!("{name} (no patch)")),
+        }
+        Ok(())
+    }
+}
+
+/// Returns a file's name as a name in `series`, which has no blanks and is not in `taken`.
+fn series_name(file: &str, taken: &mut BTreeSet<String>) -> String {
+    let mut name: String = file
+        .trim()
+        .chars()
+        .map(|c| {
+            if c.is_whitespace() || c.is_control() || c == '\u{fffd}' {
+                '-'
+            } else {
+                c
+            }
+        })
+        .collect();
+    if let Some(rest) = name.strip_prefix('#') {
+        name = format!("-{rest}");
+    }
+    let (stem, ending) = match name.rsplit_once('.') {
+        Some((stem, ending)) if !stem.is_empty() => (stem.to_owned(), format!(".{ending}")),
+        _ => (name.clone(), String::new()),
+    };
+    let mut number = 1;
+    while !taken.insert(name.clone()) {
+        number += 1;
+        name = format!("{stem}-{number}{ending}");
+    }
+    name
+}
+
+/// Returns a file's name as text. Bytes that are not UTF-8 are read as Latin-1 behind a mark that names have not.
+fn shown(name: &[u8]) -> String {
+    match std::str::from_utf8(name) {
+        Ok(name) => name.to_owned(),
+        Err(_) => std::iter::once('\u{fffd}')
+            .chain(name.iter().map(|&byte| char::from(byte)))
+            .collect(),
+    }
+}
+
+/// Returns the bytes of a path whose parts are [`shown`].
+fn from_shown(path: &str) -> Vec<u8> {
+    let parts = path
+        .split('/')
+        .map(|part| match part.strip_prefix('\u{fffd}') {
+            None => part.as_bytes().to_vec(),
+            Some(latin) => latin.chars().map(|c| c as u8).collect(),
+        });
+    parts.collect::<Vec<_>>().join(&b'/')
 }
 
 /// Returns a key that sorts numbers in names by their values, and before letters.
@@ -144,10 +335,16 @@ fn natural(name: &str) -> Vec<(bool, u64, String)> {
 }
 
 fn patches(folder: &Path, names: &[String]) -> Result<Vec<SourcePatch>> {
+    let files = names.iter().map(|name| (folder.join(name), name.clone()));
+    patches_of(&files.collect::<Vec<_>>())
+}
+
+/// Reads patches, each with its name in the series.
+fn patches_of(files: &[(PathBuf, String)]) -> Result<Vec<SourcePatch>> {
     let mut size = 0;
     let mut found = Vec::new();
-    for name in names {
-        let bytes = contents(&folder.join(name))?;
+    for (path, name) in files {
+        let bytes = contents(path)?;
         size += bytes.len() as u64;
         if size > MAX_BYTES {
             return Err(Error::usage(format!(
@@ -193,7 +390,7 @@ fn is_applied(root: &Path, names: &[String]) -> bool {
 pub(super) fn compare(objects: &Objects, base: &str, tree: &str, folder: &Path) -> Result<()> {
     let mut trial = TrialTree::new(objects, tree)?;
     for path in changed_paths(objects, base, tree)? {
-        let place = folder.join(std::ffi::OsStr::from_bytes(&path));
+        let place = folder.join(OsStr::from_bytes(&path));
         let there = std::fs::symlink_metadata(&place).ok();
         let same = match (trial.file(&path)?, there) {
             (None, there) => there.is_none(),

@@ -12,7 +12,9 @@ use git2::{Oid, Repository, Sort};
 use crate::rebase::three_way::{FileMergeResult, Trees, merge_files};
 use crate::series::path::shown;
 use crate::series::{Person, Timestamp};
-use crate::stack::format::{ChangeBudget, ChangeLimit, changed_paths, changed_paths_within};
+use crate::stack::format::{
+    ChangeBudget, ChangeLimit, changed_paths, changed_paths_within, changed_submodule,
+};
 use crate::stack::history;
 use crate::stack::oid;
 use crate::stack::trial::{TreeFile, TrialTree};
@@ -28,8 +30,10 @@ const SHORT: usize = 12;
 pub struct LinearCommit {
     /// The id of the commit that it comes from.
     pub id: String,
-    /// The commit's message, with invalid UTF-8 replaced.
+    /// The commit's message in UTF-8.
     pub message: String,
+    /// Whether the message and the author are valid in the encoding that the commit declares.
+    pub is_decoded: bool,
     /// The author; `None` for the placeholder of patches without one.
     pub author: Option<Person>,
     /// The author date.
@@ -273,6 +277,9 @@ impl Picker<'_> {
             )));
         };
         let before = self.store.tree_of(parent)?.to_string();
+        refuse_submodule(self.store, &before, &tree, &|| {
+            format!("commit {} ({})", short(step.id), title(&commit))
+        })?;
         let paths = changed_paths_within(self.store, &before, &tree, self.budget.as_mut())?;
         let mut change = Change {
             id: step.id,
@@ -378,12 +385,13 @@ impl Picker<'_> {
             let commit = repository.find_commit(change.id).map_err(store_error)?;
             trial.change(change.files)?;
             let tree = trial.write()?;
-            let author = commit.author();
+            let message = history::message(&commit);
             history.commits.push(LinearCommit {
                 id: change.id.to_string(),
-                message: String::from_utf8_lossy(commit.message_bytes()).into_owned(),
-                author: history::person(&author),
-                date: history::timestamp(&author),
+                message: message.text,
+                is_decoded: message.is_certain,
+                author: history::author(&commit),
+                date: history::timestamp(&commit.author()),
                 before,
                 tree: tree.clone(),
                 resolutions: change.resolutions,
@@ -394,6 +402,9 @@ impl Picker<'_> {
         self.picked.finish()?;
         // Trees that differ without a differing file differ in modes that old versions of git wrote, or in submodules.
         if before != tip {
+            refuse_submodule(self.store, &before, tip, &|| {
+                "a merge of the range".to_owned()
+            })?;
             let differing = changed_paths(self.store, &before, tip)?;
             return Err(Error::series(match differing.first() {
                 Some(path) => format!(
@@ -404,6 +415,23 @@ impl Picker<'_> {
             }));
         }
         Ok(history)
+    }
+}
+
+/// Refuses a change of a submodule, which patches cannot make; `what` makes it.
+fn refuse_submodule(
+    store: &Objects,
+    before: &str,
+    after: &str,
+    what: &dyn Fn() -> String,
+) -> Result<()> {
+    match changed_submodule(store, before, after)? {
+        None => Ok(()),
+        Some(path) => Err(Error::series(format!(
+            "{} changes the submodule {path}, which patches cannot do",
+            what()
+        ))
+        .hint("leave that commit out of the range: `git rebase -i` in a copy of the fork drops it; the release's own configuration decides which submodules it has")),
     }
 }
 
@@ -423,6 +451,6 @@ fn short(id: Oid) -> String {
 }
 
 fn title(commit: &git2::Commit<'_>) -> String {
-    let message = String::from_utf8_lossy(commit.message_bytes()).into_owned();
+    let message = history::message(commit).text;
     message.lines().next().unwrap_or_default().to_owned()
 }

@@ -1,70 +1,82 @@
 //! Reads patches from mails, as `git am` does: git splits the box and decodes the mails.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use super::files::one_file;
 use super::range::patch_name;
+use super::subject::{Numbered, parse_subject};
 use super::{MAX_BYTES, Source, SourcePatch};
-use crate::series::message::{Message, new_header};
-use crate::series::{Header, SeriesEntry};
+use crate::series::decompress::decompress;
+use crate::series::layout::{HeaderForm, HeaderLayout, is_mailbox_line};
+use crate::series::message::{Message, add_fields, new_header, squeeze};
+use crate::series::quoting::{quote_diffs, quote_lines};
+use crate::series::{ForeignContent, Header, SeriesEntry, diff};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::git::Git;
 
 /// A mail with a patch.
 struct Mail {
+    /// Its number in the box.
+    place: usize,
     /// Its number and the number of mails, from `[PATCH 3/20]`.
-    number: Option<(usize, usize)>,
+    number: Option<Numbered>,
     message: Message,
     id: Option<String>,
+    /// The mail's id, and fields of DEP-3 in its header, which git does not read.
+    fields: Vec<u8>,
     diff: Vec<u8>,
 }
 
-/// Reads a box of mails, a single mail, or a folder of mails (maildir).
+/// Reads a box of mails, a single mail, a folder of mails (maildir), or a single patch file in another form.
 pub(super) fn read(path: &Path) -> Result<Source> {
-    let size = std::fs::metadata(path)
-        .map_err(|e| Error::io("read", path, &e))?
-        .len();
-    if size > MAX_BYTES {
-        return Err(Error::usage(format!(
-            "{} is larger than {} MB",
-            path.display(),
-            MAX_BYTES >> 20
-        )));
-    }
     let folder = tempfile::tempdir().map_err(|e| Error::io("make", &std::env::temp_dir(), &e))?;
-    let git = Git::new(folder.path());
     let absolute = std::fs::canonicalize(path).map_err(|e| Error::io("read", path, &e))?;
-    let split = git.run(&[
-        "mailsplit",
-        "-b",
-        &format!("-o{}", folder.path().display()),
-        &absolute.to_string_lossy(),
-    ])?;
-    if !split.success() {
-        return Err(
-            Error::usage(format!("{} is not a box of mails", path.display()))
-                .details(split.tail(4))
-                .hint("for one patch, name the folder that it is in"),
-        );
-    }
-    let count: usize = split.stdout_text().trim().parse().unwrap_or(0);
-    let mut mails = Vec::new();
+    let (split, is_dos) = if absolute.is_dir() {
+        (
+            absolute.clone(),
+            first_mail(&absolute).is_some_and(|mail| is_dos(&mail)),
+        )
+    } else {
+        let bytes = plain_bytes(path)?;
+        if !is_mail(&bytes) {
+            if diff::parse(&bytes, 1, "").is_ok_and(|parsed| parsed.files.is_empty()) {
+                let what = format!("{} has no patch", path.display());
+                let kind = ForeignContent::without_diff(&bytes);
+                return Err(kind.map_or(Error::usage(what), |kind| kind.error("")));
+            }
+            return one_file(path, bytes);
+        }
+        let plain = folder.path().join("box");
+        std::fs::write(&plain, &bytes).map_err(|e| Error::io("write", &plain, &e))?;
+        (plain, is_dos(&bytes))
+    };
+    let git = Git::new(folder.path());
+    let mails = folder.path().join("mails");
+    std::fs::create_dir(&mails).map_err(|e| Error::io("create", &mails, &e))?;
+    let count = split_box(&git, &split, &mails, is_dos).map_err(|details| {
+        Error::usage(format!("{} is not a box of mails", path.display()))
+            .details(details)
+            .hint("for one patch, name the folder that it is in")
+    })?;
+    let mut found = Vec::new();
     let mut notes = Vec::new();
-    for number in 1..=count {
-        let file = folder.path().join(format!("{number:04}"));
-        let mail = decoded(&git, folder.path(), &file)?;
+    for place in 1..=count {
+        let mail = decoded(
+            &git,
+            folder.path(),
+            &mails.join(format!("{place:04}")),
+            place,
+        )?;
         if mail.diff.is_empty() {
-            notes.push(format!(
-                "mail {number} has no patch: {}",
-                mail.message.title
-            ));
+            notes.push(format!("mail {place} has no patch: {}", mail.message.title));
         } else {
-            mails.push(mail);
+            found.push(mail);
         }
     }
-    if mails.is_empty() {
+    if found.is_empty() {
         return Err(Error::usage(format!("{} has no patch", path.display())));
     }
-    if let Some(mail) = mails.iter().find(|mail| has_another_mail(&mail.diff)) {
+    if let Some(mail) = found.iter().find(|mail| has_another_mail(&mail.diff)) {
         return Err(Error::usage(format!(
             "{}: another mail follows the patch of `{}` without a line `From …` before it",
             path.display(),
@@ -72,18 +84,24 @@ pub(super) fn read(path: &Path) -> Result<Source> {
         ))
         .hint("import the folder of the patches, or put a line such as `From x Mon Sep 17 00:00:00 2001` before each"));
     }
-    sort(&mut mails, &mut notes);
+    sort(&mut found, &mut notes);
+    source(path, found, notes)
+}
+
+fn source(path: &Path, mails: Vec<Mail>, notes: Vec<String>) -> Result<Source> {
     let mut entries: Vec<SeriesEntry> = Vec::new();
-    let patches: Vec<SourcePatch> = mails
-        .into_iter()
-        .map(|mail| SourcePatch {
+    let mut patches = Vec::new();
+    for mail in mails {
+        let header = add_fields(&new_header(&mail.message), &[&mail.fields]);
+        let shown = format!("mail {} ({})", mail.place, mail.message.title);
+        patches.push(SourcePatch {
             name: patch_name(&mail.message.title, &mut entries),
-            bytes: [new_header(&mail.message), mail.diff].concat(),
+            bytes: [header, as_git_reads(&mail.diff, &shown)?].concat(),
             origin: mail.id,
             resolutions: Vec::new(),
             tree: None,
-        })
-        .collect();
+        });
+    }
     let series = patches.iter().map(|patch| format!("{}\n", patch.name));
     Ok(Source {
         kind: format!("the mails of {}", path.display()),
@@ -92,7 +110,119 @@ pub(super) fn read(path: &Path) -> Result<Source> {
         base: None,
         applied: None,
         notes,
+        has_series: false,
     })
+}
+
+/// Lets git split a box into numbered files. Returns their number, or git's words.
+fn split_box(git: &Git, path: &Path, into: &Path, is_dos: bool) -> Result<usize, Vec<String>> {
+    let into = format!("-o{}", into.display());
+    let mut words = vec!["mailsplit", "-b"];
+    // In a mail with plain line ends, a CR belongs to the file that the patch changes.
+    words.extend((!is_dos).then_some("--keep-cr"));
+    let path = path.to_string_lossy();
+    words.extend([into.as_str(), &path]);
+    let output = git.run(&words).map_err(|error| vec![error.to_string()])?;
+    if !output.success() {
+        return Err(output.tail(4));
+    }
+    Ok(output.stdout_text().trim().parse().unwrap_or(0))
+}
+
+/// Reads a file, decompressed if its name or its content says so.
+fn plain_bytes(path: &Path) -> Result<Vec<u8>> {
+    let failed = |e: std::io::Error| Error::io("read", path, &e);
+    let size = std::fs::metadata(path).map_err(failed)?.len();
+    if size > MAX_BYTES {
+        return Err(Error::usage(format!(
+            "{} is larger than {} MB",
+            path.display(),
+            MAX_BYTES >> 20
+        )));
+    }
+    let shown = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(failed)?;
+    let bytes = decompress(&shown, bytes, &shown)?;
+    match ForeignContent::of(&bytes) {
+        Some(kind) => Err(kind.error(&shown).at(path, None)),
+        None => Ok(bytes),
+    }
+}
+
+/// Returns whether a file begins as a mailbox or as a mail. Other patches have a header that git does not read.
+fn is_mail(bytes: &[u8]) -> bool {
+    let first = bytes
+        .split(|&b| b == b'\n')
+        .find(|line| !line.trim_ascii().is_empty());
+    let first = String::from_utf8_lossy(first.unwrap_or_default());
+    if is_mailbox_line(first.trim_end()) {
+        return true;
+    }
+    let start = &bytes[..diff::header_length(bytes)];
+    let layout = HeaderLayout::of(start);
+    let named = |name: &str| layout.first(name).is_some();
+    layout.form == HeaderForm::Fields && named("from") && named("subject") && !named("description")
+}
+
+/// Returns the first mail of a maildir.
+fn first_mail(maildir: &Path) -> Option<Vec<u8>> {
+    let folders = ["cur", "new"].map(|name| maildir.join(name));
+    let mut files = folders.iter().filter_map(|folder| {
+        let entries = std::fs::read_dir(folder).ok()?.flatten();
+        entries
+            .map(|entry| entry.path())
+            .find(|path| path.is_file())
+    });
+    std::fs::read::<PathBuf>(files.next()?).ok()
+}
+
+/// Returns whether the lines of a mail's header end in CR LF: then the whole mail was sent or saved so.
+fn is_dos(mail: &[u8]) -> bool {
+    mail.split_inclusive(|&b| b == b'\n')
+        .next()
+        .is_some_and(|line| line.ends_with(b"\r\n"))
+}
+
+/// Returns a mail's text from `---` on so that GNU patch finds the diffs in it that git finds. Git takes an indented
+/// diff, such as that of `git format-patch --interdiff`, for text; here it is quoted.
+fn as_git_reads(patch: &[u8], shown: &str) -> Result<Vec<u8>> {
+    let options = diff::ParseOptions {
+        strip: 0,
+        indented_is_text: true,
+        ..diff::ParseOptions::default()
+    };
+    let by_git = diff::parse_with(patch, &options, shown)?;
+    let lines = diff::lines(patch);
+    let header = by_git.header.split_inclusive(|&b| b == b'\n').count();
+    let is_text =
+        |number: usize| number <= header || by_git.text.iter().any(|text| text.line == number);
+    let quoted = |quote: &dyn Fn(&str) -> String| -> Vec<u8> {
+        let lines = lines.iter().enumerate().map(|(at, line)| {
+            let text = std::str::from_utf8(line).ok().filter(|_| is_text(at + 1));
+            text.map_or_else(|| line.to_vec(), |text| quote(text).into_bytes())
+        });
+        lines.collect::<Vec<_>>().concat()
+    };
+    let is_right = |bytes: &[u8]| {
+        let read = diff::parse(bytes, 0, shown);
+        read.is_ok_and(|read| diff::same_changes(read.files, by_git.files.clone()))
+    };
+    if by_git.files.is_empty() {
+        return Ok(patch.to_vec());
+    }
+    let ways: [&dyn Fn(&str) -> String; 3] = [&str::to_owned, &quote_diffs, &quote_lines];
+    let mut ways = ways.into_iter().map(quoted);
+    let found = ways.find(|bytes| is_right(bytes)).ok_or_else(|| {
+        Error::series("git and GNU patch find different diffs in this mail").at(shown, None)
+    })?;
+    // Git ends the message here, whatever follows the dashes.
+    let first = lines.first().map_or(&b""[..], |line| line.trim_ascii_end());
+    let separator: &[u8] = if header == 0 || first == b"---" {
+        b""
+    } else {
+        b"---\n"
+    };
+    Ok([separator, &found].concat())
 }
 
 /// Whether the headers of a mail follow a diff, as in concatenated files of patches.
@@ -104,25 +234,46 @@ fn has_another_mail(diff: &[u8]) -> bool {
     })
 }
 
-/// Sorts mails by their numbers, if all have one of the same series.
+/// Sorts mails by their numbers, if each number of one series is there at most once.
 fn sort(mails: &mut [Mail], notes: &mut Vec<String>) {
-    let Some(numbers) = mails
-        .iter()
-        .map(|mail| mail.number)
-        .collect::<Option<Vec<_>>>()
-    else {
+    let numbered: Vec<Numbered> = mails.iter().filter_map(|mail| mail.number).collect();
+    let Some(of) = numbered.first().map(|first| first.of) else {
         return;
     };
-    let mut sorted: Vec<usize> = numbers.iter().map(|(number, _)| *number).collect();
-    sorted.sort_unstable();
-    sorted.dedup();
-    let of = numbers[0].1;
-    if sorted.len() < numbers.len() || numbers.iter().any(|(_, other)| *other != of) {
+    let mut numbers: Vec<usize> = numbered.iter().map(|it| it.number).collect();
+    numbers.sort_unstable();
+    let unsorted = |why: String| format!("{why}; the mails stay in the order of the box");
+    if let Some(plain) = mails.iter().find(|mail| mail.number.is_none()) {
+        if !numbered.is_sorted_by_key(|it| it.number) {
+            let title = &plain.message.title;
+            notes.push(unsorted(format!(
+                "mail {} ({title}) has no number",
+                plain.place
+            )));
+        }
         return;
     }
-    mails.sort_by_key(|mail| mail.number);
+    if numbered.iter().any(|it| it.of != of) {
+        notes.push(unsorted("the mails are of several series".to_owned()));
+        return;
+    }
+    if let Some(twice) = numbers.windows(2).find(|pair| pair[0] == pair[1]) {
+        let all: Vec<String> = mails
+            .iter()
+            .filter(|mail| mail.number.is_some_and(|it| it.number == twice[0]))
+            .map(|mail| format!("mail {} ({})", mail.place, mail.message.title))
+            .collect();
+        notes.push(unsorted(format!(
+            "number {} of {of} is there {} times: {}",
+            twice[0],
+            all.len(),
+            all.join(", ")
+        )));
+        return;
+    }
+    mails.sort_by_key(|mail| mail.number.map(|it| it.number));
     let missing: Vec<String> = (1..=of)
-        .filter(|number| !sorted.contains(number))
+        .filter(|number| !numbers.contains(number))
         .map(|number| number.to_string())
         .collect();
     if !missing.is_empty() {
@@ -134,17 +285,22 @@ fn sort(mails: &mut [Mail], notes: &mut Vec<String>) {
 }
 
 /// Decodes one mail.
-fn decoded(git: &Git, folder: &Path, file: &Path) -> Result<Mail> {
+fn decoded(git: &Git, folder: &Path, file: &Path, place: usize) -> Result<Mail> {
     let read = |path: &Path| std::fs::read(path).map_err(|e| Error::io("read", path, &e));
     let (text, patch) = (folder.join("message"), folder.join("patch"));
     let mail = read(file)?;
     let output = git
-        .command(&["mailinfo", "-k", "-m", "--encoding=UTF-8"])
+        .command(&["-c", "i18n.commitEncoding=UTF-8", "mailinfo"])
+        // Not `--encoding`: some versions of git then leave words of the header undecoded.
+        .args(["-k", "-m", "-u", "--no-scissors"])
         .args([&text, &patch])
-        .stdin(mail)
+        .stdin(mail.clone())
         .run()?;
     if !output.success() {
-        return Err(Error::usage("git cannot decode a mail").details(output.tail(4)));
+        let what = format!("git cannot decode mail {place}");
+        return Err(Error::usage(what).details(output.tail(4)).hint(
+            "its character set is unknown or does not fit its bytes; correct `Content-Type:` in the mail",
+        ));
     }
     let info = output.stdout_text();
     let field = |name: &str| {
@@ -152,9 +308,9 @@ fn decoded(git: &Git, folder: &Path, file: &Path) -> Result<Mail> {
         let line = info.lines().find_map(|line| line.strip_prefix(&prefix));
         line.unwrap_or_default().trim().to_owned()
     };
-    let subject = field("Subject");
-    let header = Header::parse(&format!(
-        "From: {} <{}>\nDate: {}\nSubject: {subject}\n",
+    let subject = parse_subject(&field("Subject"));
+    let header = Header::parse(format!(
+        "From: {} <{}>\nDate: {}\n",
         field("Author"),
         field("Email"),
         field("Date")
@@ -172,49 +328,53 @@ fn decoded(git: &Git, folder: &Path, file: &Path) -> Result<Mail> {
         })
         .collect();
     let mut message = Message {
-        title: header.subject.clone().unwrap_or_else(|| subject.clone()),
-        body: lines.join("\n").trim_matches('\n').to_owned(),
+        title: subject.title,
+        body: squeeze(lines.into_iter()),
         author: header.author.clone(),
         date: header.date.unwrap_or_default(),
     };
     if message.title.is_empty() {
         "Patch without a subject".clone_into(&mut message.title);
     }
+    let mut fields = dep3_fields(&mail);
     if let Some(id) = &id {
-        message.body = format!("{}\n\nMessage-ID: {id}", message.body)
-            .trim_matches('\n')
-            .to_owned();
+        fields.extend(format!("Message-ID: {id}\n").into_bytes());
     }
     let diff = read(&patch)?;
     let has_diff = diff
         .split(|&b| b == b'\n')
         .any(|line| line.starts_with(b"+++ ") || line.starts_with(b"diff "));
     Ok(Mail {
-        number: number(&subject),
+        place,
+        number: subject.number,
         message,
         id,
+        fields,
         diff: if has_diff { diff } else { Vec::new() },
     })
 }
 
-/// Returns number and count of `[PATCH v2 3/20] …`.
-fn number(subject: &str) -> Option<(usize, usize)> {
-    let (_, rest) = subject.split_once('[')?;
-    let (tags, _) = rest.split_once(']')?;
-    tags.split_whitespace().find_map(|word| {
-        let (number, of) = word.split_once('/')?;
-        Some((number.parse().ok()?, of.parse().ok()?))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_of_subjects() {
-        assert_eq!(number("[PATCH v2 03/20] net: x 1/2"), Some((3, 20)));
-        assert_eq!(number("[PATCH] x 1/2"), None);
-        assert_eq!(number("Re: x"), None);
-    }
+/// Returns the fields of DEP-3 in a mail's header as they are written.
+fn dep3_fields(mail: &[u8]) -> Vec<u8> {
+    const NAMES: [&str; 6] = [
+        "origin",
+        "forwarded",
+        "bug",
+        "applied-upstream",
+        "upstream",
+        "last-update",
+    ];
+    let end = mail
+        .windows(2)
+        .position(|it| it == b"\n\n")
+        .map_or(mail.len(), |at| at + 1);
+    let layout = HeaderLayout::of(&mail[..end]);
+    let is_dep3 = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        NAMES.contains(&name.as_str()) || name.starts_with("bug-")
+    };
+    let fields = layout.fields.iter().filter(|field| is_dep3(&field.name));
+    fields
+        .flat_map(|field| layout.lines[field.lines.clone()].concat())
+        .collect()
 }

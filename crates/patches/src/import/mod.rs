@@ -8,6 +8,7 @@ mod files;
 mod linear;
 mod mail;
 mod range;
+mod subject;
 
 use std::path::{Path, PathBuf};
 
@@ -16,13 +17,13 @@ use serde::Serialize;
 use crate::edit::publish::{self, FileChange};
 use crate::rebase::with_folder;
 use crate::series::decompress::decompress;
-use crate::series::{Patch, Series, SeriesFile, path, survey};
+use crate::series::{Patch, Series, SeriesFile, path, paths, survey};
 use crate::stack::format::changed_paths;
 use crate::stack::trial::TrialTree;
 use crate::upstream::{self, Objects, Release};
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 
 pub use linear::{HistoryLimits, LinearCommit, LinearHistory, MergeResolution, linear_history};
@@ -39,6 +40,8 @@ pub struct ImportRequest {
     pub range: Option<String>,
     /// The release that the patches are for (`None`: the current one).
     pub release: Option<String>,
+    /// `-pN` for the patches of a folder without a series and for mails (`None`: `-p1`).
+    pub strip: Option<usize>,
     /// Whether to write nothing.
     pub dry_run: bool,
 }
@@ -98,6 +101,22 @@ struct Source {
     /// A folder with the source's files after all patches.
     applied: Option<PathBuf>,
     notes: Vec<String>,
+    /// Whether the source itself says with which options its patches apply.
+    has_series: bool,
+}
+
+impl Source {
+    /// Returns the text of `series`, with `-pN` for every patch.
+    fn series_with(&self, strip: Option<usize>) -> Vec<u8> {
+        match strip.filter(|strip| *strip != 1) {
+            None => self.series.clone(),
+            Some(strip) => {
+                let names = self.patches.iter().map(|patch| &patch.name);
+                let lines = names.map(|name| format!("{name} -p{strip}\n"));
+                lines.collect::<String>().into_bytes()
+            }
+        }
+    }
 }
 
 /// Imports the patches of a source; of a folder with a folder for each release, those of every configured release.
@@ -125,17 +144,18 @@ pub fn import(
         let release = upstream::ensure(ws, request.release.as_deref(), progress)?;
         let objects = Objects::open(&ws.object_store())?;
         let source = read(ws, &objects, request, progress)?;
+        refuse_strip(request, &source)?;
         let own = ws.config.series_of(request.release.as_deref())?;
         let current = release.version == ws.config.upstream.current;
         let folder = (!current && own == ws.config.series)
             .then(|| own.patches.join(file_name(&release.version)));
-        results.push(plan(
+        let target = Target {
             ws,
-            &release,
-            &source,
-            folder.as_deref(),
-            &mut changes,
-        )?);
+            release: &release,
+            folder: folder.as_deref(),
+            strip: request.strip,
+        };
+        results.push(target.plan(&source, &mut changes)?);
         if let Some(folder) = folder {
             config = with_folder(&config, &release.version, &folder)?;
         }
@@ -143,11 +163,18 @@ pub fn import(
     for (version, folder) in folders {
         let release = upstream::ensure(ws, Some(&version), progress)?;
         let source = files::read(&folder)?;
+        refuse_strip(request, &source)?;
         let own = match ws.config.series_of(Some(&version))? {
             own if own == ws.config.series => own.patches.join(file_name(&version)),
             own => own.patches,
         };
-        results.push(plan(ws, &release, &source, Some(&own), &mut changes)?);
+        let target = Target {
+            ws,
+            release: &release,
+            folder: Some(&own),
+            strip: request.strip,
+        };
+        results.push(target.plan(&source, &mut changes)?);
         config = with_folder(&config, &version, &own)?;
     }
     changes.push(FileChange {
@@ -184,102 +211,178 @@ fn read(
     files::read(path)
 }
 
-/// Checks a source's patches on the release, and adds the files to write.
-fn plan(
-    ws: &Workspace,
-    release: &Release,
-    source: &Source,
-    folder: Option<&Path>,
-    changes: &mut Vec<FileChange>,
-) -> Result<Imported> {
-    refuse_existing(ws, release, folder)?;
-    let (file, faults) = SeriesFile::parse(&source.series, "series");
-    if let Some(fault) = faults.into_iter().next() {
-        return Err(fault);
-    }
-    let objects = Objects::open(&ws.object_store())?;
-    let mut patches = Vec::new();
-    let mut size = 0;
-    for (entry, patch) in file.entries().iter().zip(&source.patches) {
-        let bytes = decompress(&entry.name, patch.bytes.clone(), &entry.name)?;
-        size += bytes.len() as u64;
-        if size > MAX_BYTES {
-            let most = MAX_BYTES >> 20;
-            let what = format!("the patches have more than {most} MiB, decompressed");
-            return Err(Error::series(what).at(&*entry.name, None));
+/// Refuses `-pN` for patches that have their own options.
+fn refuse_strip(request: &ImportRequest, source: &Source) -> Result<()> {
+    match request.strip {
+        Some(_) if source.has_series || request.range.is_some() => {
+            Err(Error::usage(format!("-p is not for {}", source.kind))
+                .hint("a series has the options of its patches, and perfquilt makes the patches of commits itself"))
         }
-        let patch = Patch::parse(entry, &entry.name, &bytes)?;
-        // What the patches of commits do is compared with the commits' trees.
-        if source.base.is_none() {
-            patch
-                .check_complete()
-                .map_err(|error| error.details([format!("in {}", source.kind)]))?;
-        }
-        patches.push(patch);
+        _ => Ok(()),
     }
-    let series = Series::assemble(file, patches);
-    let fuzz = ws.config.series.fuzz;
-    // On the base of the source itself, every tree must be the source's.
-    let base = source.base.as_ref();
-    if let Some(base) = base.filter(|base| **base != release.tree) {
-        trees(&objects, base, source, &series, fuzz)?;
-    }
-    let tree = trees(&objects, &release.tree, source, &series, fuzz).map_err(|error| match base {
-        Some(_) => error.hint(format!(
-            "the range begins at another tree than {}; add the release that it is based on, import for that, and move the series with `perfquilt rebase`",
-            release.name
-        )),
-        None => error,
-    })?;
-    let mut checked = match (base, &source.applied) {
-        (Some(base), _) if *base == release.tree => {
-            "every tree is that of the source's commits, the last one that of its tip".to_owned()
-        }
-        (Some(_), _) => format!(
-            "on the range's own base, every tree is that of the source's commits; {} differs from that base, and every patch applies to it",
-            release.name
-        ),
-        (None, Some(applied)) => {
-            files::compare(&objects, &release.tree, &tree, applied)?;
-            "the changed files are those of the source's tree, byte for byte".to_owned()
-        }
-        (None, None) => format!("every patch applies to {}", release.name),
-    };
-    if fuzz == 0 {
-        checked.push_str(", without fuzz");
-    }
-    let own = ws.config.series_of(Some(&release.version))?;
-    let (series_path, folder) = match folder {
-        Some(folder) => (folder.join("series"), folder.to_owned()),
-        None => (own.file, own.patches),
-    };
-    for (entry, patch) in series.file().entries().iter().zip(&source.patches) {
+}
+
+/// A release for which patches are imported.
+struct Target<'a> {
+    ws: &'a Workspace,
+    release: &'a Release,
+    /// The folder for the series; `None` for that of the configuration.
+    folder: Option<&'a Path>,
+    /// `-pN` for all patches.
+    strip: Option<usize>,
+}
+
+/// The patches of a source on a release.
+struct AppliedSource {
+    series: Series,
+    text: Vec<u8>,
+    /// The tree with all patches.
+    tree: String,
+    /// Warnings about the patches.
+    warnings: Vec<String>,
+}
+
+impl Target<'_> {
+    /// Checks a source's patches on the release, and adds the files to write.
+    fn plan(&self, source: &Source, changes: &mut Vec<FileChange>) -> Result<Imported> {
+        let paths = refuse_existing(self.ws, self.release, self.folder)?;
+        let objects = Objects::open(&self.ws.object_store())?;
+        let applied = match self.applied(&objects, source, self.strip) {
+            Err(error) if error.kind() == Kind::Series && self.strip.is_none() => {
+                return Err(self.with_suggestion(&objects, source, error));
+            }
+            applied => applied?,
+        };
+        let checked = self.checked(&objects, source, &applied.tree)?;
+        let (series_path, folder) = paths;
+        let root = self.ws.root();
+        let entries = applied.series.file().entries().iter();
+        changes.extend(
+            entries
+                .zip(&source.patches)
+                .map(|(entry, patch)| FileChange {
+                    path: root.join(&folder).join(&entry.name),
+                    content: Some(patch.bytes.clone()),
+                }),
+        );
         changes.push(FileChange {
-            path: ws.root().join(&folder).join(&entry.name),
-            content: Some(patch.bytes.clone()),
+            path: root.join(&series_path),
+            content: Some(applied.text),
         });
+        let imported = applied.series.patches().iter().zip(&source.patches);
+        Ok(Imported {
+            release: self.release.name.clone(),
+            source: source.kind.clone(),
+            series: series_path,
+            patches: imported
+                .map(|(patch, from)| ImportedPatch {
+                    name: patch.name.clone(),
+                    title: patch.title.clone(),
+                    origin: from.origin.clone(),
+                    resolutions: from.resolutions.clone(),
+                })
+                .collect(),
+            checked,
+            tree: applied.tree,
+            notes: [source.notes.clone(), applied.warnings].concat(),
+        })
     }
-    changes.push(FileChange {
-        path: ws.root().join(&series_path),
-        content: Some(source.series.clone()),
-    });
-    let imported = series.patches().iter().zip(&source.patches);
-    Ok(Imported {
-        release: release.name.clone(),
-        source: source.kind.clone(),
-        series: series_path,
-        patches: imported
-            .map(|(patch, from)| ImportedPatch {
-                name: patch.name.clone(),
-                title: patch.title.clone(),
-                origin: from.origin.clone(),
-                resolutions: from.resolutions.clone(),
-            })
-            .collect(),
-        checked,
-        tree,
-        notes: source.notes.clone(),
-    })
+
+    /// Parses and applies the patches of a source.
+    fn applied(
+        &self,
+        objects: &Objects,
+        source: &Source,
+        strip: Option<usize>,
+    ) -> Result<AppliedSource> {
+        let text = source.series_with(strip);
+        let (file, faults) = SeriesFile::parse(&text, "series");
+        if let Some(fault) = faults.into_iter().next() {
+            return Err(fault);
+        }
+        let mut patches = Vec::new();
+        let mut warnings = Vec::new();
+        let mut size = 0;
+        for (entry, patch) in file.entries().iter().zip(&source.patches) {
+            let bytes = decompress(&entry.name, patch.bytes.clone(), &entry.name)?;
+            size += bytes.len() as u64;
+            if size > MAX_BYTES {
+                let most = MAX_BYTES >> 20;
+                let what = format!("the patches have more than {most} MiB, decompressed");
+                return Err(Error::series(what).at(&*entry.name, None));
+            }
+            let patch = Patch::parse(entry, &entry.name, &bytes)?;
+            // What the patches of commits do is compared with the commits' trees.
+            if source.base.is_none() {
+                patch
+                    .check_complete()
+                    .map_err(|error| error.details([format!("in {}", source.kind)]))?;
+                warnings.extend(patch.indented_diff().iter().map(ToString::to_string));
+                if patch.has_text_between() {
+                    warnings.extend(patch.text_between(&bytes).iter().map(ToString::to_string));
+                }
+            }
+            patches.push(patch);
+        }
+        let series = Series::assemble(file, patches);
+        let fuzz = self.ws.config.series.fuzz;
+        // On the base of the source itself, every tree must be the source's.
+        let base = source.base.as_ref();
+        if let Some(base) = base.filter(|base| **base != self.release.tree) {
+            trees(objects, base, source, &series, fuzz)?;
+        }
+        let tree = trees(objects, &self.release.tree, source, &series, fuzz).map_err(|error| match base {
+            Some(_) => error.hint(format!(
+                "the range begins at another tree than {}; add the release that it is based on, import for that, and move the series with `perfquilt rebase`",
+                self.release.name
+            )),
+            None => error,
+        })?;
+        Ok(AppliedSource {
+            series,
+            text,
+            tree,
+            warnings,
+        })
+    }
+
+    /// Adds to the error of patches that do not apply the `-pN` with which they do.
+    fn with_suggestion(&self, objects: &Objects, source: &Source, error: Error) -> Error {
+        if source.has_series || source.base.is_some() {
+            return error;
+        }
+        let fits = |strip: &usize| self.applied(objects, source, Some(*strip)).is_ok();
+        match [0, 2, 3].iter().find(|strip| fits(strip)) {
+            Some(strip) => error.hint(format!(
+                "all patches apply with -p{strip}: `perfquilt import SOURCE -p {strip}`"
+            )),
+            None => error,
+        }
+    }
+
+    /// Compares the result with the source's files, and returns the sentence about that.
+    fn checked(&self, objects: &Objects, source: &Source, tree: &str) -> Result<String> {
+        let release = self.release;
+        let mut checked = match (&source.base, &source.applied) {
+            (Some(base), _) if *base == release.tree => {
+                "every tree is that of the source's commits, the last one that of its tip"
+                    .to_owned()
+            }
+            (Some(_), _) => format!(
+                "on the range's own base, every tree is that of the source's commits; {} differs from that base, and every patch applies to it",
+                release.name
+            ),
+            (None, Some(applied)) => {
+                files::compare(objects, &release.tree, tree, applied)?;
+                "the changed files are those of the source's tree, byte for byte".to_owned()
+            }
+            (None, None) => format!("every patch applies to {}", release.name),
+        };
+        if self.ws.config.series.fuzz == 0 {
+            checked.push_str(", without fuzz");
+        }
+        Ok(checked)
+    }
 }
 
 /// Applies the series to the tree `base` and returns the last tree. On the source's own base, every tree must be the
@@ -317,8 +420,13 @@ fn file_name(version: &str) -> String {
     version.replace('/', "-")
 }
 
-/// Refuses to write over a series.
-fn refuse_existing(ws: &Workspace, release: &Release, folder: Option<&Path>) -> Result<()> {
+/// Refuses to write over a series. Returns the paths of the series and of its patches, where all other commands look
+/// for them.
+fn refuse_existing(
+    ws: &Workspace,
+    release: &Release,
+    folder: Option<&Path>,
+) -> Result<(PathBuf, PathBuf)> {
     let refused = |count: usize, place: &Path| {
         Error::usage(format!(
             "{} has a series of {count} patches already, in {}",
@@ -335,7 +443,7 @@ fn refuse_existing(ws: &Workspace, release: &Release, folder: Option<&Path>) -> 
                 return Err(refused(count, folder));
             }
         }
-        return Ok(());
+        return Ok((folder.join("series"), folder.to_owned()));
     }
     // A workspace without any series has nothing to lose.
     if let Ok(found) = survey(ws, Some(&release.version)) {
@@ -344,5 +452,6 @@ fn refuse_existing(ws: &Workspace, release: &Release, folder: Option<&Path>) -> 
             return Err(refused(count, &found.paths.series));
         }
     }
-    Ok(())
+    let found = paths(ws, Some(&release.version))?;
+    Ok((found.series, found.patches))
 }

@@ -50,6 +50,7 @@ pub(super) fn read(
         base: Some(history.base.clone()),
         applied: None,
         notes: Vec::new(),
+        has_series: false,
     };
     let mut entries: Vec<SeriesEntry> = Vec::new();
     let mut size = 0;
@@ -60,6 +61,14 @@ pub(super) fn read(
             let note = format!("nothing is left of commit {id} ({title})");
             found.notes.push(note);
             continue;
+        }
+        if !commit.is_decoded {
+            let note = format!(
+                "the message of commit {} ({}) is not valid in the encoding that it declares; its lines that are not UTF-8 were read as Windows-1252",
+                &commit.id[..12],
+                message.title
+            );
+            found.notes.push(note);
         }
         let name = patch_name(&message.title, &mut entries);
         let bytes = patch_of(
@@ -158,7 +167,8 @@ fn fetch(
                 &commit,
             ])?;
             if !found.success() {
-                return Err(unknown(found.tail(4)));
+                let error = unknown(found.tail(4));
+                return Err(cause(&git, source, &found.stderr_text()).unwrap_or(error));
             }
             let path = std::fs::canonicalize(path).map_err(|e| Error::io("read", path, &e))?;
             let id = found.stdout_text().trim().to_owned();
@@ -171,8 +181,16 @@ fn fetch(
         .args(["--no-recurse-submodules", "--end-of-options"])
         .args([&remote, &format!("+{wanted}:{reference}")])
         .run()?;
-    if !output.success() {
-        return Err(unknown(output.tail(6)));
+    let words = output.stderr_text();
+    // Git accepts a shallow source, warns, and leaves the reference out.
+    if !output.success() || words.contains("shallow") {
+        let cause = local
+            .as_ref()
+            .and_then(|path| cause(&Git::new(path), source, &words));
+        let cause = cause.or_else(|| words.contains("shallow").then(|| shallow(source)));
+        return Err(cause
+            .unwrap_or_else(|| unknown(Vec::new()))
+            .details(output.tail(6)));
     }
     objects.refresh()?;
     let found = objects.repository().find_reference(reference);
@@ -180,4 +198,42 @@ fn fetch(
     commit
         .map(|commit| commit.id().to_string())
         .map_err(|error| unknown(vec![error.message().to_owned()]))
+}
+
+/// Returns why git cannot read commits of the repository at a path, if `words`, its messages, or the repository's state
+/// show it.
+fn cause(git: &Git, source: &str, words: &str) -> Option<Error> {
+    if words.contains("dubious ownership") {
+        return Some(
+            Error::usage(format!("git refuses {source}, because its folder belongs to another user"))
+                .details(words.lines().map(str::trim).filter(|line| line.starts_with("git config")))
+                .hint("the command above allows it, also with `/.git` after the path; or import a clone of your own"),
+        );
+    }
+    if words.contains("not a git repository") {
+        return Some(
+            Error::usage(format!("{source} is not a git repository"))
+                .hint("a folder of patches or a mailbox needs no range"),
+        );
+    }
+    let says = |args: &[&str]| {
+        git.run(args)
+            .is_ok_and(|output| output.stdout_text().contains("true"))
+    };
+    if says(&["rev-parse", "--is-shallow-repository"]) {
+        return Some(shallow(source));
+    }
+    says(&["config", "--get-regexp", r"^remote\..*\.promisor$"]).then(|| {
+        Error::usage(format!(
+            "{source} is a partial clone: it lacks contents of the commits"
+        ))
+        .hint("import a full clone; `git fetch --refetch --no-filter` there fetches the rest")
+    })
+}
+
+fn shallow(source: &str) -> Error {
+    Error::usage(format!(
+        "{source} is a shallow clone: it lacks the history before its first commits"
+    ))
+    .hint("`git fetch --unshallow` there fetches the rest")
 }

@@ -6,7 +6,8 @@ use std::path::{Component, Path, PathBuf};
 
 use super::configuration::{with_current, with_folder};
 use super::{PatchReport, PatchStep, RebasedSeries};
-use crate::series::write::{SeriesLine, compose, header_bytes, series as series_text};
+use crate::series::rewritten as rewritten_patch;
+use crate::series::write::{SeriesLine, header_bytes, series as series_text};
 use crate::series::{
     Patch, SeriesEntry, SeriesFile, compression, patch_bytes, path, paths, quilt_folder, survey,
 };
@@ -403,7 +404,7 @@ fn rewritten(
 ) -> Result<Vec<u8>> {
     let bytes = patch_bytes(ws, Some(&rebased.from.version), entry)?;
     let diff = diff(objects, &step.new_before, &step.new_after)?;
-    Ok(compose(header_bytes(&bytes), &diff))
+    Ok(rewritten_patch(&[&bytes], header_bytes(&bytes), &diff))
 }
 
 /// Returns an unused name for a changed patch, which is written without compression.

@@ -8,7 +8,7 @@ use liblzma::stream::Stream;
 use perfquilt_model::error::{Error, Result};
 
 /// Largest accepted patch file in bytes, both as stored and decompressed.
-pub(super) const FILE_LIMIT: u64 = 64 << 20;
+pub(crate) const FILE_LIMIT: u64 = 64 << 20;
 
 /// Memory limit of an LZMA stream, in bytes.
 const LZMA_MEMORY_LIMIT: u64 = 512 << 20;

@@ -29,7 +29,7 @@ pub(super) struct QuiltSettings {
 }
 
 /// Finds the series file with `exists`, which tests paths relative to the workspace; `file` and `patches` are the
-/// configured paths. Returns the unprefixed path if no candidate exists.
+/// configured paths. Returns the unprefixed path if no candidate exists. `quilt` names existing folders only.
 pub(super) fn find(
     quilt: &QuiltSettings,
     file: &Path,

@@ -1,6 +1,8 @@
-//! A patch's header: the text before its first diff (DEP-3, git mail or plain prose).
+//! A patch's header: the text before its first diff (DEP-3, git mail, `git show`, Mercurial, dpatch or plain prose).
 
-use jiff::civil;
+use super::date::{Timestamp, mercurial_date, timestamp};
+use super::layout::{HeaderForm, HeaderLayout, TitlePlace};
+use super::text::decode_words;
 
 /// A parsed header.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -26,63 +28,38 @@ pub struct Person {
     pub email: String,
 }
 
-/// A point in time and its UTC offset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Timestamp {
-    /// Seconds since 1970-01-01 00:00 UTC.
-    pub seconds: i64,
-    /// Minutes east of UTC.
-    pub offset_minutes: i32,
-}
-
 impl Header {
-    /// Parses the text before a patch's first diff.
-    pub fn parse(text: &str) -> Header {
-        let mut header = Header::default();
-        let mut lines = text.lines().peekable();
-        // A mailbox line: `From <commit> Mon Sep 17 00:00:00 2001`.
-        let mailbox = |line: &&str| line.starts_with("From ");
-        while lines
-            .next_if(|line| line.trim().is_empty() || mailbox(line))
-            .is_some()
-        {}
-        while let Some((name, value)) = lines.peek().and_then(|line| field(line)) {
-            let mut value = value.to_owned();
-            lines.next();
-            while let Some(more) =
-                lines.next_if(|line| line.starts_with([' ', '\t']) && !line.trim().is_empty())
-            {
-                value.push('\n');
-                value.push_str(more.trim());
-            }
-            header.take(name, &value);
-            header.fields.push((name.to_owned(), value));
+    /// Parses the text before a patch's first diff. Lines that are not UTF-8 are read as Windows-1252.
+    pub fn parse(text: impl AsRef<[u8]>) -> Header {
+        Header::read(&HeaderLayout::of(text.as_ref()))
+    }
+
+    pub(super) fn read(layout: &HeaderLayout<'_>) -> Header {
+        let subject = match layout.title {
+            Some(TitlePlace::Field(at)) => Some(subject_of(layout, at)),
+            _ => None,
+        };
+        let date = layout.date().and_then(|(_, text)| match layout.form {
+            HeaderForm::Mercurial => mercurial_date(&text),
+            _ => timestamp(&text),
+        });
+        let lines: Vec<&str> = layout
+            .message
+            .iter()
+            .map(|line| line.text.as_str())
+            .collect();
+        let fields = layout.fields.iter();
+        Header {
+            subject,
+            author: layout
+                .author()
+                .and_then(|(_, text)| person(&decode_words(&text))),
+            date,
+            body: trimmed(&lines.join("\n")).to_owned(),
+            fields: fields
+                .map(|field| (field.name.clone(), layout.value(field)))
+                .collect(),
         }
-        let mut body = String::new();
-        for line in lines {
-            // A mail continues with the list of changed files.
-            if line == "---" {
-                break;
-            }
-            body.push_str(line.trim_end());
-            body.push('\n');
-        }
-        header.body = body.trim_matches('\n').to_owned();
-        if let Some(description) = header.field("description")
-            && let Some((_, rest)) = description.split_once('\n')
-        {
-            // DEP-3: the first line is the subject, the following lines are the body, and `.` is a blank line.
-            let rest: Vec<&str> = rest
-                .lines()
-                .map(|line| if line == "." { "" } else { line })
-                .collect();
-            header.body = if header.body.is_empty() {
-                rest.join("\n")
-            } else {
-                format!("{}\n\n{}", rest.join("\n"), header.body)
-            };
-        }
-        header
     }
 
     /// Returns the value of the first field called `name`, ignoring case.
@@ -93,69 +70,76 @@ impl Header {
             .map(|(_, value)| value.as_str())
     }
 
-    fn take(&mut self, name: &str, value: &str) {
-        match name.to_ascii_lowercase().as_str() {
-            "subject" => {
-                // Decoding an encoded word may produce another line end.
-                let subject = decode_words(&value.replace('\n', " ")).replace('\n', " ");
-                self.subject = Some(without_tags(&subject).to_owned());
-            }
-            "description" if self.subject.is_none() => {
-                let first = value.lines().next().unwrap_or_default();
-                self.subject = Some(without_tags(first.trim()).to_owned());
-            }
-            "from" | "author" if self.author.is_none() => {
-                self.author = person(&decode_words(value));
-            }
-            "date" => self.date = timestamp(value).or(self.date),
-            "last-update" => self.date = self.date.or_else(|| timestamp(value)),
-            _ => {}
-        }
-    }
-
-    /// Returns the subject, or the first line of the body.
+    /// Returns the subject, or the first line of the body that is no comment.
     pub fn title(&self) -> Option<&str> {
+        let words = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
         self.subject
             .as_deref()
             .filter(|subject| !subject.is_empty())
-            .or_else(|| self.body.lines().find(|line| !line.trim().is_empty()))
+            .or_else(|| self.body.lines().find(words))
             .map(str::trim)
     }
 
     /// Returns the body below `title`: without its first line if that line is the title.
     pub(crate) fn text_below(&self, title: &str) -> &str {
-        let body = self.body.trim();
-        match body.split_once('\n') {
-            Some((first, rest)) if first.trim_end() == title => rest.trim(),
-            None if body == title => "",
-            _ => body,
+        match self.body.split_once('\n') {
+            Some((first, rest)) if first.trim() == title => trimmed(rest),
+            None if self.body.trim() == title => "",
+            _ => &self.body,
         }
     }
 }
 
-/// Parses a line `Name: value`, where the name is one word of letters, digits and dashes.
-pub(super) fn field(line: &str) -> Option<(&str, &str)> {
-    let (name, value) = line.split_once(':')?;
-    let word = !name.is_empty()
-        && name.starts_with(|c: char| c.is_ascii_alphabetic())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    // `note:something` is prose, and quilt's own `Index:` begins a diff.
-    (word && (value.is_empty() || value.starts_with([' ', '\t']))).then(|| (name, value.trim()))
+/// Returns the text without blank lines at its ends; the first line keeps its indentation.
+fn trimmed(text: &str) -> &str {
+    let text = text.trim_end();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        if !line.trim().is_empty() {
+            break;
+        }
+        start += line.len();
+    }
+    &text[start..]
+}
+
+/// Returns the title in the field of this index.
+fn subject_of(layout: &HeaderLayout<'_>, at: usize) -> String {
+    let field = &layout.fields[at];
+    let in_message = |line: usize| layout.message.iter().any(|it| it.line == Some(line));
+    let is_long = field.lines.clone().skip(1).any(in_message);
+    if field.is("description") || is_long {
+        return without_tags(&decode_words(&field.value)).to_owned();
+    }
+    // Decoding an encoded word may produce another line end.
+    let subject = decode_words(&layout.value(field).replace('\n', " ")).replace('\n', " ");
+    without_tags(&subject).to_owned()
 }
 
 /// Strips tags such as `[PATCH 3/7]` from a subject.
-fn without_tags(subject: &str) -> &str {
+pub(crate) fn without_tags(subject: &str) -> &str {
     let mut rest = subject.trim();
     while let Some(inner) = rest.strip_prefix('[')
         && let Some((tag, after)) = inner.split_once(']')
-        && tag.to_uppercase().contains("PATCH")
+        && is_patch_tag(tag)
     {
         rest = after.trim_start();
     }
     rest
 }
 
-fn person(text: &str) -> Option<Person> {
+/// Returns whether a tag has the word PATCH, also as in `PATCHv2`. `[dispatch]` and `[hotpatch]` are the author's words.
+pub(crate) fn is_patch_tag(tag: &str) -> bool {
+    let mut words = tag.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| {
+        word.strip_prefix("PATCH").is_some_and(|rest| {
+            let version = rest.strip_prefix(['v', 'V']).unwrap_or(rest);
+            version.bytes().all(|b| b.is_ascii_digit())
+        })
+    })
+}
+
+pub(crate) fn person(text: &str) -> Option<Person> {
     let text = text.lines().next().unwrap_or_default().trim();
     let clean = |part: &str| -> String {
         let part = part.trim().trim_matches('"');
@@ -170,115 +154,6 @@ fn person(text: &str) -> Option<Person> {
     };
     let name = if name.is_empty() { email.clone() } else { name };
     (!name.is_empty()).then_some(Person { name, email })
-}
-
-/// Parses a date in RFC 2822 (`Mon, 3 Jun 2024 10:00:00 +0200`), in git's own format (`Mon Jun 3 10:00:00 2024 +0200`)
-/// or in ISO 8601 with or without a time.
-fn timestamp(text: &str) -> Option<Timestamp> {
-    let text = text.lines().next().unwrap_or_default().trim();
-    if let Ok(zoned) = jiff::fmt::rfc2822::parse(text) {
-        return Some(Timestamp {
-            seconds: zoned.timestamp().as_second(),
-            offset_minutes: zoned.offset().seconds() / 60,
-        });
-    }
-    for format in [
-        "%a %b %d %H:%M:%S %Y %z",
-        "%Y-%m-%d %H:%M:%S %z",
-        "%Y-%m-%dT%H:%M:%S%:z",
-    ] {
-        if let Ok(parsed) = jiff::fmt::strtime::parse(format, text)
-            && let (Ok(moment), Some(offset)) = (parsed.to_timestamp(), parsed.offset())
-        {
-            return Some(Timestamp {
-                seconds: moment.as_second(),
-                offset_minutes: offset.seconds() / 60,
-            });
-        }
-    }
-    let utc = |moment: civil::DateTime| {
-        let zoned = moment.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
-        Some(Timestamp {
-            seconds: zoned.timestamp().as_second(),
-            offset_minutes: 0,
-        })
-    };
-    let date: civil::Date = text.split(['T', ' ']).next()?.parse().ok()?;
-    match text.trim_end_matches('Z').parse::<civil::DateTime>() {
-        Ok(moment) => utc(moment),
-        Err(_) => utc(date.at(0, 0, 0, 0)),
-    }
-}
-
-/// Decodes the UTF-8 words that mail programs write as `=?UTF-8?q?…?=`; leaves other encodings unchanged.
-fn decode_words(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(start) = rest.find("=?") {
-        let decoded = decode_word(&rest[start + 2..]);
-        let Some((word, length)) = decoded else {
-            out.push_str(&rest[..start + 2]);
-            rest = &rest[start + 2..];
-            continue;
-        };
-        let between = &rest[..start];
-        // Whitespace between two encoded words is only a separator (RFC 2047).
-        if out.is_empty() || !between.trim().is_empty() {
-            out.push_str(between);
-        }
-        out.push_str(&word);
-        rest = &rest[start + 2 + length..];
-    }
-    out.push_str(rest);
-    out
-}
-
-fn decode_word(text: &str) -> Option<(String, usize)> {
-    let mut parts = text.splitn(4, '?');
-    let (charset, coding, body, tail) =
-        (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    if !charset.eq_ignore_ascii_case("utf-8") || !tail.starts_with('=') {
-        return None;
-    }
-    let bytes = match coding {
-        "q" | "Q" => {
-            let mut bytes = Vec::new();
-            let mut input = body.bytes();
-            while let Some(byte) = input.next() {
-                bytes.push(match byte {
-                    b'_' => b' ',
-                    b'=' => {
-                        let mut decoded = [0];
-                        hex::decode_to_slice([input.next()?, input.next()?], &mut decoded).ok()?;
-                        decoded[0]
-                    }
-                    other => other,
-                });
-            }
-            bytes
-        }
-        "b" | "B" => base64(body)?,
-        _ => return None,
-    };
-    let length = charset.len() + coding.len() + body.len() + 4;
-    Some((String::from_utf8(bytes).ok()?, length))
-}
-
-fn base64(text: &str) -> Option<Vec<u8>> {
-    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut bytes = Vec::new();
-    let (mut bits, mut count) = (0_u32, 0);
-    for byte in text.bytes().filter(|&b| b != b'=') {
-        let value = ALPHABET.iter().position(|&letter| letter == byte)?;
-        bits = (bits << 6) | u32::try_from(value).ok()?;
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-            bits &= (1 << count) - 1;
-        }
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]
@@ -319,6 +194,41 @@ mod tests {
     }
 
     #[test]
+    fn only_patch_is_no_part_of_a_title() {
+        for (subject, title) in [
+            ("[PATCH] x", "x"),
+            ("[PATCHv2 2/3] x", "x"),
+            ("[RFC PATCH v3 02/10] x", "x"),
+            ("[PATCH net-next,v3 2/3] x", "x"),
+            ("[PATCH] [RFC] x", "[RFC] x"),
+            ("[dispatch] x", "[dispatch] x"),
+            ("[DISPATCH] x", "[DISPATCH] x"),
+            ("[hotpatch][core] x", "[hotpatch][core] x"),
+            ("[patch] x", "[patch] x"),
+            ("[PATCHES] x", "[PATCHES] x"),
+            ("[JIRA-12] x", "[JIRA-12] x"),
+        ] {
+            assert_eq!(
+                Header::parse(format!("Subject: {subject}\n")).title(),
+                Some(title)
+            );
+        }
+    }
+
+    #[test]
+    fn a_mails_text_may_begin_with_its_author() {
+        let mail = "From: List <l@example.org>\nSubject: [PATCH] x\n\nFrom: A B <a@b.c>\nSubject: y\n\nBody.\n";
+        let header = Header::parse(mail);
+        assert_eq!(
+            header.author.as_ref().map(|it| it.name.as_str()),
+            Some("A B")
+        );
+        assert_eq!((header.title(), header.body.as_str()), (Some("y"), "Body."));
+        let quoted = Header::parse("From: A <a@b>\nSubject: x\n\nFrom: the start\nof it\n");
+        assert_eq!(quoted.body, "From: the start\nof it");
+    }
+
+    #[test]
     fn a_title_is_one_line() {
         let header = Header::parse("Subject: =?UTF-8?B?YQpi?= c\n");
         assert_eq!(header.title(), Some("a b c"));
@@ -330,20 +240,6 @@ mod tests {
         assert_eq!(header.title(), Some("Makes it faster."));
         assert!(header.fields.is_empty());
         assert_eq!(Header::parse("").title(), None);
-    }
-
-    #[test]
-    fn dates() {
-        for (text, seconds) in [
-            ("Mon Jun 3 10:00:00 2024 +0200", Some(1_717_401_600)),
-            ("2024-06-03 10:00:00 +0200", Some(1_717_401_600)),
-            ("2024-06-03T08:00:00Z", Some(1_717_401_600)),
-            ("2024-06-03", Some(1_717_372_800)),
-            ("yesterday", None),
-            ("", None),
-        ] {
-            assert_eq!(timestamp(text).map(|t| t.seconds), seconds, "{text}");
-        }
     }
 
     #[test]

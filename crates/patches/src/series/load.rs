@@ -105,8 +105,10 @@ fn survey_at(ws: &Workspace, paths: SeriesPaths, limits: &Limits) -> Result<Seri
         taken
             .check(limits)
             .map_err(|error| error.at(&*path, None))?;
-        let bytes = read_patch(&folder, entry, &shown_patch)?
-            .ok_or_else(|| missing(entry, &shown, &paths.patches, &there))?;
+        let bytes = read_patch(&folder, entry, &shown_patch)?.ok_or_else(|| {
+            let error = missing(entry, &shown, &paths.patches, &there);
+            error.details(paths.because.clone())
+        })?;
         taken.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         let patch = Patch::parse(entry, &shown_patch, &bytes)?;
         taken
@@ -208,6 +210,7 @@ impl Taken {
 fn memory_size(patch: &Patch) -> usize {
     let numbers = [&patch.stray, &patch.without_content, &patch.without_hunks];
     let numbers: usize = numbers.into_iter().map(Vec::len).sum();
+    let numbers = numbers + 2 * patch.text.len();
     let names = patch.name.len() + patch.shown.len() + patch.title.len();
     size_of::<Patch>()
         + names
@@ -279,10 +282,17 @@ fn paths_with(
         let text = text.trim_end_matches('\n');
         (!text.is_empty()).then(|| PathBuf::from(text))
     };
+    // Quilt's notes outlive its patches, and its variables are those of other packages too: a folder that is not there
+    // is not meant.
+    let is_folder = |path: &PathBuf| ws.root().join(path).is_dir();
+    let noted_patches = noted(".quilt_patches");
+    let is_stale = noted_patches
+        .as_ref()
+        .is_some_and(|folder| !is_folder(folder));
     let quilt = QuiltSettings {
-        noted_patches: noted(".quilt_patches"),
-        noted_series: noted(".quilt_series"),
-        patches: variable("QUILT_PATCHES"),
+        noted_series: noted(".quilt_series").filter(|_| !is_stale),
+        noted_patches: noted_patches.filter(is_folder),
+        patches: variable("QUILT_PATCHES").filter(is_folder),
         series: variable("QUILT_SERIES"),
         pc,
     };
@@ -475,6 +485,7 @@ fn patch_files(folder: &Path) -> BTreeSet<String> {
 
 pub(crate) fn looks_like_patch(name: &str) -> bool {
     let plain = name.strip_suffix(compression(name)).unwrap_or(name);
+    let plain = plain.to_ascii_lowercase();
     [".patch", ".diff", ".dpatch"]
         .iter()
         .any(|end| plain.ends_with(end))

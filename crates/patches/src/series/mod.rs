@@ -1,25 +1,35 @@
 //! The series: its patches, their order and their content. Parsing does no I/O; only [`Series::load`] and [`survey`]
 //! read files.
 
+mod date;
 pub(crate) mod decompress;
 pub mod diff;
 mod file;
 mod files;
+mod foreign;
 mod header;
+pub(crate) mod layout;
 mod load;
 pub mod message;
 mod options;
 pub mod path;
+pub(crate) mod quoting;
+mod remarks;
+pub(crate) mod text;
 pub mod write;
 
+pub use date::Timestamp;
 pub(crate) use decompress::compression;
-pub use diff::{CutOff, DiffForm, FileDiff, Hunk, LineChange, Presence};
+pub use diff::{CutOff, DiffForm, FileDiff, Hunk, LineChange, Presence, TextLine};
 pub use file::{SeriesEntry, SeriesFile};
 pub use files::SeriesPaths;
-pub use header::{Header, Person, Timestamp};
+pub(crate) use foreign::ForeignContent;
+pub(crate) use header::is_patch_tag;
+pub use header::{Header, Person};
 pub use load::{SeriesLocation, SeriesSurvey, patch_bytes, paths, survey};
 pub(crate) use load::{looks_like_patch, quilt_folder};
 pub use options::Flags;
+pub(crate) use remarks::rewritten;
 
 use std::sync::Arc;
 
@@ -55,6 +65,8 @@ pub struct Patch {
     pub cut_off: Option<CutOff>,
     /// The first line after the last hunk, if it and all lines after it look like part of that hunk.
     pub surplus: Option<usize>,
+    /// Its lines of text between and after the diffs.
+    pub text: Vec<TextLine>,
     /// SHA-256 of its bytes and its options, which determine its effect.
     pub digest: String,
 }
@@ -118,12 +130,19 @@ impl Patch {
             strip: entry.strip,
             binary: entry.flags.binary,
             form: entry.flags.form,
+            indented_is_text: false,
         };
+        if let Some(kind) = ForeignContent::of(bytes) {
+            return Err(kind.error(&entry.name).at(shown, None));
+        }
         let parsed = diff::parse_with(bytes, &options, shown)?;
         if parsed.files.is_empty() && !bytes.is_empty() {
-            return Err(Error::series("no diff in this file")
-                .at(shown, None)
-                .hint("an empty patch must be an empty file"));
+            let error = match ForeignContent::without_diff(bytes) {
+                Some(kind) => kind.error(&entry.name),
+                None => Error::series("no diff in this file")
+                    .hint("an empty patch must be an empty file"),
+            };
+            return Err(error.at(shown, None));
         }
         if parsed.header.len() > MAX_HEADER_BYTES {
             let what = format!("its header is larger than {} MiB", MAX_HEADER_BYTES >> 20);
@@ -169,6 +188,7 @@ impl Patch {
             without_hunks: parsed.without_hunks,
             cut_off: parsed.cut_off,
             surplus: parsed.surplus,
+            text: parsed.text,
             digest: digest([entry.name.as_str(), &options, &own].into_iter()),
         })
     }
@@ -200,6 +220,47 @@ impl Patch {
         Some(error.hint(
             "was the rest cut off? get the whole patch; if nothing is missing, remove this line",
         ))
+    }
+
+    /// Returns the warning of an indented diff, which patch applies although git takes it for text.
+    pub(crate) fn indented_diff(&self) -> Option<Error> {
+        let diff = self.files.iter().find(|diff| diff.indent > 0)?;
+        let what = format!(
+            "this indented diff changes {}: quilt and perfquilt apply it, and git takes it for words of the message",
+            diff.shown_name()
+        );
+        Some(Error::series(what).at(&self.shown, diff.line).hint(
+            "if it is a quotation, begin its lines with `> `; if not, remove the indentation",
+        ))
+    }
+
+    /// Returns whether there is text between the diffs.
+    pub(crate) fn has_text_between(&self) -> bool {
+        self.text.iter().any(|text| text.before < self.files.len())
+    }
+
+    /// Returns the warnings of text between the diffs; `bytes` is the patch file.
+    pub(crate) fn text_between(&self, bytes: &[u8]) -> Vec<Error> {
+        let lines = diff::lines(bytes);
+        let places = remarks::places(&self.text, self.files.len(), &lines);
+        let warnings = places.into_iter().map(|(line, kind)| {
+            let (what, hint) = match kind {
+                remarks::RemarkKind::Mail => (
+                    "the message of another commit begins here, between the diffs; only the first one is the patch's header",
+                    "a rewritten patch keeps it; to get one patch a commit, take the file out of the series and `perfquilt import` it as a mailbox",
+                ),
+                remarks::RemarkKind::EndOfHeader => (
+                    "the header seems to go on here: the diff before this line stands in the words of the message, and is applied",
+                    "if it is a quotation, begin its lines with `> `",
+                ),
+                remarks::RemarkKind::Text => (
+                    "text between the diffs, which no program reads",
+                    "a rewritten patch keeps it; the place for words is the header, before the first diff",
+                ),
+            };
+            Error::series(what).at(&self.shown, line).hint(hint)
+        });
+        warnings.collect()
     }
 
     /// Returns the error of file names without a hunk.

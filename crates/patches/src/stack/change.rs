@@ -60,6 +60,11 @@ pub fn apply_patch(tree: &mut WorkingTree<'_>, patch: &Patch, fuzz: usize) -> Re
     }
     for (path, file) in written {
         if let Some(file) = file {
+            // Not all files of the folder have left it.
+            if tree.at(&path)? == PathState::Folder {
+                let what = format!("{} is a folder", shown(&path));
+                return Err(Error::series(what).at(&patch.shown, None));
+            }
             tree.set(&path, file.mode, file.content)?;
         }
     }
@@ -79,6 +84,9 @@ pub fn patch_effect(
     let mut fit = PatchFit::default();
     let mut pending = PendingFiles::new(files);
     let fuzz = patch.flags.fuzz.unwrap_or(fuzz);
+    let leaves = |diff: &&FileDiff| diff.git && (diff.rename || diff.after == Presence::Absent);
+    let leaving = patch.files.iter().filter(leaves);
+    pending.announce(leaving.filter_map(|diff| diff.old.clone()));
     let mut git = false;
     for diff in &patch.files {
         if git && !diff.git {

@@ -7,6 +7,7 @@ use git2::{ObjectType, Oid};
 
 use super::tree::FileChange;
 use super::tree_object::TreeObject;
+use crate::series::message::{ends_in_trailers, patch_line};
 use crate::series::{Patch, Timestamp};
 use crate::upstream::Objects;
 use crate::upstream::object_writer::ObjectWriter;
@@ -183,7 +184,9 @@ pub fn text(tree: Oid, parent: Oid, patch: &Patch) -> Vec<u8> {
         text.push_str(body);
         text.push('\n');
     }
-    text.push_str(&format!("\nPatch: {}\n", patch.name));
+    // Trailers stay one paragraph, as git's own commands expect.
+    let gap = if ends_in_trailers(body) { "" } else { "\n" };
+    text.push_str(&format!("{gap}{}\n", patch_line(&patch.name)));
     // Git ends a message at a NUL.
     text.replace('\0', "\u{fffd}").into_bytes()
 }

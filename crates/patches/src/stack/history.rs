@@ -3,6 +3,7 @@
 use git2::Oid;
 
 use super::oid;
+use crate::series::text::{DecodedText, decode};
 use crate::series::{Person, Timestamp};
 use crate::upstream::Objects;
 use crate::upstream::store_error;
@@ -15,7 +16,7 @@ pub struct Commit {
     pub id: String,
     /// Its tree.
     pub tree: String,
-    /// Its message, with invalid UTF-8 replaced.
+    /// Its message, decoded from the encoding that it declares.
     pub message: String,
     /// Its author; `None` for the placeholder of patches without one.
     pub author: Option<Person>,
@@ -36,22 +37,20 @@ pub fn commits(store: &Objects, base: &str, tip: &str) -> Result<Vec<Commit>> {
         let commit = store.repository().find_commit(at).map_err(store_error)?;
         let parents: Vec<Oid> = commit.parent_ids().collect();
         let short = at.to_string()[..12].to_owned();
-        let title = String::from_utf8_lossy(commit.message_bytes())
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned();
+        let message = message(&commit).text;
+        let title = message.lines().next().unwrap_or_default();
         if parents.len() > 1 {
             return Err(Error::series(format!(
                 "commit {short} ({title}) is a merge; a series is a linear history"
             ))
             .hint("make it linear with `git rebase`, without --rebase-merges"));
         }
+        let title = title.to_owned();
         found.push(Commit {
             id: at.to_string(),
             tree: commit.tree_id().to_string(),
-            message: String::from_utf8_lossy(commit.message_bytes()).into_owned(),
-            author: person(&commit.author()),
+            message,
+            author: author(&commit),
             date: timestamp(&commit.author()),
         });
         at = *parents.first().ok_or_else(|| {
@@ -80,11 +79,21 @@ pub fn set_reference(store: &Objects, name: &str, commit: &str) -> Result<()> {
     store.set_reference(name, oid(commit)?)
 }
 
-pub(crate) fn person(signature: &git2::Signature<'_>) -> Option<Person> {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+/// Returns a commit's message, decoded from the encoding that the commit declares.
+pub(crate) fn message(commit: &git2::Commit<'_>) -> DecodedText {
+    decode(commit.message_bytes(), encoding(commit))
+}
+
+/// Returns a commit's author; `None` for the placeholder of patches without one.
+pub(crate) fn author(commit: &git2::Commit<'_>) -> Option<Person> {
+    let signature = commit.author();
+    let text = |bytes: &[u8]| decode(bytes, encoding(commit)).text;
     let (name, email) = (text(signature.name_bytes()), text(signature.email_bytes()));
-    // The placeholder author for patches without one.
     (!(name == "unknown" && email.is_empty())).then_some(Person { name, email })
+}
+
+fn encoding<'c>(commit: &'c git2::Commit<'_>) -> Option<&'c str> {
+    commit.message_encoding().ok().flatten()
 }
 
 pub(crate) fn timestamp(signature: &git2::Signature<'_>) -> Timestamp {

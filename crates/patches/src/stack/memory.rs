@@ -33,12 +33,23 @@ impl MemoryFiles {
     /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when it does not apply.
     pub fn apply(&mut self, patch: &Patch, fuzz: usize) -> Result<PatchFit> {
         let (fit, effect) = patch_effect(self, patch, fuzz)?;
+        let mut files = self.files.clone();
         for (path, file) in effect {
             match file {
-                Some(file) => self.files.insert(path, file),
-                None => self.files.remove(&path),
+                Some(file) => files.insert(path, file),
+                None => files.remove(&path),
             };
         }
+        let is_folder = |path: &Vec<u8>| {
+            let inside = [path, &b"/"[..]].concat();
+            let below = files.range(inside.clone()..).next();
+            below.is_some_and(|(found, _)| found.starts_with(&inside))
+        };
+        // Not all files of a folder have left it.
+        if let Some(path) = files.keys().find(|path| is_folder(path)) {
+            return Err(Error::series(format!("{} is a folder", shown(path))));
+        }
+        self.files = files;
         Ok(fit)
     }
 }

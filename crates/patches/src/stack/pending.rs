@@ -58,6 +58,8 @@ pub(super) struct PendingFiles<'f> {
     deleted: BTreeSet<FileId>,
     queue: Vec<(Vec<u8>, FileState)>,
     queued: BTreeSet<FileId>,
+    /// Files that git's diffs in the patch delete or rename, so that their folders can become files.
+    leaving: BTreeSet<Vec<u8>>,
 }
 
 impl<'f> PendingFiles<'f> {
@@ -68,7 +70,21 @@ impl<'f> PendingFiles<'f> {
             deleted: BTreeSet::new(),
             queue: Vec::new(),
             queued: BTreeSet::new(),
+            leaving: BTreeSet::new(),
         }
+    }
+
+    /// Announces files that the patch deletes or renames. As for `git apply`, a file or link may replace the folder that
+    /// they leave empty, wherever their diffs stand in the patch.
+    pub fn announce(&mut self, leaving: impl Iterator<Item = Vec<u8>>) {
+        self.leaving.extend(leaving);
+    }
+
+    /// Returns whether files leave the folder `path`.
+    fn empties(&self, path: &[u8]) -> bool {
+        let inside = [path, b"/"].concat();
+        let next = self.leaving.range(inside.clone()..).next();
+        next.is_some_and(|leaving| leaving.starts_with(&inside))
     }
 
     fn id(&self, path: &[u8]) -> FileId {
@@ -129,7 +145,7 @@ impl<'f> PendingFiles<'f> {
 
     fn look(&mut self, path: &[u8]) -> Result<PathState> {
         path::check(path).map_err(|error| Error::series(error.message().to_owned()))?;
-        for above in folders(path) {
+        for above in folders(path).filter(|_| !self.leaving.contains(path)) {
             if let Some((_, file)) = self.written.get(above) {
                 let kind = match file.mode {
                     crate::upstream::objects::MODE_LINK => return Err(through_link(path, above)),
@@ -152,6 +168,9 @@ impl<'f> PendingFiles<'f> {
                     return Ok(PathState::Folder);
                 }
                 Ok(found)
+            }
+            PathState::Folder if self.empties(path) && !self.written_below(path) => {
+                Ok(PathState::Nothing)
             }
             _ => Ok(found),
         }

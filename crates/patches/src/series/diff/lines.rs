@@ -12,7 +12,7 @@ pub(super) struct LineFormat {
 }
 
 /// Splits `bytes` into lines, each with its end.
-pub(super) fn split(bytes: &[u8]) -> Vec<&[u8]> {
+pub(crate) fn split(bytes: &[u8]) -> Vec<&[u8]> {
     let mut begin = 0;
     let mut lines: Vec<&[u8]> = memchr::memchr_iter(b'\n', bytes)
         .map(|end| {

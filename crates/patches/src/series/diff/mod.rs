@@ -9,7 +9,8 @@ mod names;
 mod parse;
 
 pub use binary::Binary;
-pub use parse::{CutOff, ParseOptions, ParsedPatch, header_length, parse, parse_with};
+pub(crate) use lines::split as lines;
+pub use parse::{CutOff, ParseOptions, ParsedPatch, TextLine, header_length, parse, parse_with};
 
 /// The format of a diff's hunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,6 +41,8 @@ pub enum Presence {
 pub struct FileDiff {
     /// The first line of the diff in the patch file, counted from 1.
     pub line: usize,
+    /// Columns of indentation before its lines.
+    pub indent: usize,
     /// The format of its hunks.
     pub form: DiffForm,
     /// Whether it has a `diff --git` line.
@@ -100,6 +103,18 @@ impl FileDiff {
         name.or(self.index.as_ref())
             .map_or_else(|| "?".to_owned(), |name| super::path::shown(name))
     }
+}
+
+/// Returns whether two lists of diffs are equal, wherever they stand in their patch files.
+pub(crate) fn same_changes(one: Vec<FileDiff>, other: Vec<FileDiff>) -> bool {
+    let without_lines = |mut files: Vec<FileDiff>| {
+        for file in &mut files {
+            file.line = 0;
+            file.hunks.iter_mut().for_each(|hunk| hunk.line = 0);
+        }
+        files
+    };
+    without_lines(one) == without_lines(other)
 }
 
 /// The change of one line.

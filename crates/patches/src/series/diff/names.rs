@@ -57,6 +57,20 @@ pub(super) fn fetch_name(text: &[u8], strip: usize, dated: bool) -> HeaderName {
     }
 }
 
+/// Returns the name after `--- ` or `+++ ` in a diff of git if it ends in blanks, which GNU patch ignores. Git ends such
+/// a name with a tab.
+pub(super) fn git_name(text: &[u8], strip: usize, by_git: bool) -> Option<HeaderName> {
+    let line = text.strip_suffix(b"\r").unwrap_or(text);
+    let name = line
+        .strip_suffix(b"\t")
+        .filter(|name| name.ends_with(b" "))?;
+    let name = path::strip(name, strip).filter(|_| by_git)?;
+    Some(HeaderName {
+        name: Some(name.to_vec()),
+        date: Some(HeaderDate::None),
+    })
+}
+
 /// Returns the length of the name in bytes. A name may contain blanks if a tab separates it from the date.
 fn name_end(text: &[u8], dated: bool) -> usize {
     let space = |b: &u8| matches!(b, b' ' | b'\t' | b'\r' | 0x0b | 0x0c);
@@ -98,6 +112,12 @@ pub(super) fn moved_name(rest: &[u8], strip: usize) -> Option<Vec<u8>> {
 
 /// Parses the two names of a `diff --git` line.
 pub(super) fn git_names(text: &[u8], strip: usize) -> Option<(Vec<u8>, Vec<u8>)> {
+    let line = text.strip_suffix(b"\r").unwrap_or(text);
+    if line.ends_with(b" ")
+        && let Some(names) = equal_names(line, strip)
+    {
+        return Some(names);
+    }
     let text = text.trim_ascii();
     let take = |text: &[u8]| -> Option<(Vec<u8>, usize)> {
         if text.first() == Some(&b'"') {
@@ -119,7 +139,12 @@ pub(super) fn git_names(text: &[u8], strip: usize) -> Option<(Vec<u8>, Vec<u8>)>
     {
         return Some((stripped(&old)?, stripped(&new)?));
     }
-    // Git does not quote names with blanks; then both are equal after their first component.
+    equal_names(text, strip)
+}
+
+/// Splits `a/NAME b/NAME`. Git does not quote names with blanks; then both are equal after their first component.
+fn equal_names(text: &[u8], strip: usize) -> Option<(Vec<u8>, Vec<u8>)> {
+    let stripped = |name: &[u8]| path::strip(name, strip).map(path::normalize);
     let middle = (text.len() > 1).then_some(text.len() / 2)?;
     let (old, new) = (&text[..middle], text.get(middle + 1..)?);
     (text[middle] == b' ' && stripped(old)? == stripped(new)?)
@@ -335,6 +360,7 @@ mod tests {
         assert_eq!(names("a/x b/y"), both("x", "y"));
         assert_eq!(names("a/x y b/x y"), both("x y", "x y"));
         assert_eq!(names("\"a/\\303\\274\" b/u"), both("ü", "u"));
+        assert_eq!(names("a/x  b/x "), both("x ", "x "));
         assert_eq!(names("a/x"), None);
         assert_eq!(names(""), None);
     }

@@ -2,7 +2,7 @@
 
 use super::hunks::{LineError, is_ed_command, normal_command};
 use super::lines::{LineFormat, PatchLines, split, unindent};
-use super::names::{HeaderDate, HeaderName, fetch_name, git_names, moved_name};
+use super::names::{HeaderDate, HeaderName, fetch_name, git_name, git_names, moved_name};
 use super::{Binary, DiffForm, FileDiff, Presence, binary, context, hunks};
 use perfquilt_model::error::{Error, Result};
 
@@ -18,6 +18,8 @@ pub struct ParseOptions {
     pub binary: bool,
     /// `-u`, `-c`, `-n`: the format of the first diff; `None` detects it.
     pub form: Option<DiffForm>,
+    /// Whether an indented diff is text, as for git.
+    pub indented_is_text: bool,
 }
 
 impl Default for ParseOptions {
@@ -26,6 +28,7 @@ impl Default for ParseOptions {
             strip: 1,
             binary: false,
             form: None,
+            indented_is_text: false,
         }
     }
 }
@@ -33,8 +36,8 @@ impl Default for ParseOptions {
 /// A parsed patch file.
 #[derive(Debug, Clone, Default)]
 pub struct ParsedPatch {
-    /// The text before the first diff.
-    pub header: String,
+    /// The bytes before the first diff.
+    pub header: Vec<u8>,
     /// The changed files in order.
     pub files: Vec<FileDiff>,
     /// Lines that look like part of a hunk but are ignored, as in GNU patch.
@@ -47,6 +50,17 @@ pub struct ParsedPatch {
     pub cut_off: Option<CutOff>,
     /// The first line after the last hunk, if it and all lines after it look like part of that hunk.
     pub surplus: Option<usize>,
+    /// The lines of text after the header: between and after the diffs.
+    pub text: Vec<TextLine>,
+}
+
+/// A line of text outside of the header and the diffs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextLine {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The index of the diff that follows it; the number of diffs for text after the last one.
+    pub before: usize,
 }
 
 /// The place where a patch file is cut off.
@@ -95,8 +109,10 @@ pub fn parse_with(bytes: &[u8], options: &ParseOptions, shown: &str) -> Result<P
         .map_err(|(line, error)| error.at(shown, line))?;
     let mut parsed = parser.parsed;
     let raw = parser.lines.raw();
-    let header = &raw[..header_end(raw, &parsed.files)];
-    parsed.header = String::from_utf8_lossy(&header.concat()).into_owned();
+    let end = header_end(raw, &parsed.files);
+    parsed.text.retain(|text| text.line > end);
+    let header = &raw[..end];
+    parsed.header = header.concat();
     Ok(parsed)
 }
 
@@ -163,6 +179,8 @@ struct DiffHeaders {
     copies: (bool, bool),
     /// The first line that looks like a command of ed or of a normal diff, and whether it is one of ed.
     command: Option<(usize, bool)>,
+    /// Whether it began as git's combined diff of a merge.
+    combined: bool,
     /// The last `--- ` line.
     old_line: Option<usize>,
     /// The last `+++ ` line that follows a `--- ` line.
@@ -279,6 +297,12 @@ impl<'a> Parser<'a> {
         (changes && all).then_some(self.body_end + 1)
     }
 
+    /// Notes a line of text.
+    fn text(&mut self, line: usize) {
+        let before = self.parsed.files.len();
+        self.parsed.text.push(TextLine { line, before });
+    }
+
     /// Takes the file names read so far as those of a diff without hunks. Before the first diff they are prose.
     fn leave_names(&mut self, head: &mut DiffHeaders) {
         let line = head.names_line.take();
@@ -300,10 +324,15 @@ impl<'a> Parser<'a> {
         let mut previous = self.lines.at;
         while let Some(line) = self.lines.whole(self.lines.at) {
             if line.first() == Some(&b'#') {
+                self.text(self.lines.at + 1);
                 self.lines.at += 1;
                 continue;
             }
-            let (text, indent) = unindent(line);
+            let (text, indent) = if self.options.indented_is_text {
+                (line, 0)
+            } else {
+                unindent(line)
+            };
             let was_command = command;
             if text.first().is_some_and(u8::is_ascii_digit)
                 && let Some(is) = normal_command(text)
@@ -326,6 +355,10 @@ impl<'a> Parser<'a> {
                     if form != DiffForm::Unified {
                         self.lines.at = previous;
                     }
+                    // Lines that begin hunks are no text.
+                    let hunks = self.lines.at;
+                    while self.parsed.text.pop_if(|text| text.line > hunks).is_some() {}
+                    head.diff.indent = line_format.indent;
                     return Ok(Some((head, Some(form), line_format)));
                 }
                 HeaderLine::GitBinary => {
@@ -360,11 +393,21 @@ impl<'a> Parser<'a> {
             self.after_hunk = false;
             if head.diff.line == 0 {
                 head.diff.line = number;
+                head.diff.indent = indent;
             }
         } else if self.after_hunk && is_stray(text) {
             self.parsed.stray.push(number);
+            self.text(number);
         } else if !text.trim_ascii().is_empty() {
             self.after_hunk = false;
+            if !is_generated(text) {
+                self.text(number);
+            }
+        }
+        if starts_with_any(text, &[b"diff --cc ", b"diff --combined "]) {
+            head.combined = true;
+        } else if head.combined && text.starts_with(b"@@@ ") {
+            return Err(combined_diff(number));
         }
         if text.starts_with(b"Property changes on: ") {
             // Subversion names the file of a changed property like that of a changed text.
@@ -421,6 +464,10 @@ impl<'a> Parser<'a> {
     ) -> Result<Option<HeaderLine>, LineError> {
         let strip = self.options.strip;
         let cr = text.ends_with(b"\r");
+        let by_git = head.diff.git;
+        let fetch = |rest: &[u8]| {
+            git_name(rest, strip, by_git).unwrap_or_else(|| fetch_name(rest, strip, true))
+        };
         let name = |target: &mut Option<Vec<u8>>, date: &mut HeaderDate, fetched: HeaderName| {
             if let Some(name) = fetched.name {
                 *target = Some(name);
@@ -433,7 +480,7 @@ impl<'a> Parser<'a> {
             let fetched = fetch_name(rest, strip, true);
             name(&mut head.diff.old, &mut head.old_date, fetched);
         } else if let Some(rest) = text.strip_prefix(b"+++ ") {
-            let fetched = fetch_name(rest, strip, true);
+            let fetched = fetch(rest);
             name(&mut head.diff.old, &mut head.old_date, fetched);
             self.carriage_return = cr;
             if head.old_line == Some(number - 1) {
@@ -471,7 +518,7 @@ impl<'a> Parser<'a> {
                 return Ok(None);
             };
             head.old_line = Some(number);
-            let fetched = fetch_name(rest, strip, true);
+            let fetched = fetch(rest);
             let dated = matches!(fetched.date, Some(HeaderDate::Epoch | HeaderDate::Other));
             let mut date = HeaderDate::None;
             name(&mut head.diff.new, &mut date, fetched);
@@ -553,6 +600,15 @@ impl<'a> Parser<'a> {
     }
 }
 
+fn combined_diff(line: usize) -> LineError {
+    (
+        line,
+        Error::series("a combined diff of a merge, which no program can apply").hint(
+            "make the patch against one parent: `git diff PARENT MERGE`, or `git show --first-parent MERGE`",
+        ),
+    )
+}
+
 fn ed_script(line: usize) -> LineError {
     (
         line,
@@ -608,16 +664,16 @@ fn git_line(
         diff.before = Presence::Absent;
     } else if let Some(rest) = line.strip_prefix(b"rename from ") {
         head.renames.0 = true;
-        diff.old = diff.old.take().or_else(|| moved_name(rest, strip));
+        set_moved(&mut diff.old, moved_name(rest, strip));
     } else if let Some(rest) = line.strip_prefix(b"rename to ") {
         head.renames.1 = true;
-        diff.new = diff.new.take().or_else(|| moved_name(rest, strip));
+        set_moved(&mut diff.new, moved_name(rest, strip));
     } else if let Some(rest) = line.strip_prefix(b"copy from ") {
         head.copies.0 = true;
-        diff.old = diff.old.take().or_else(|| moved_name(rest, strip));
+        set_moved(&mut diff.old, moved_name(rest, strip));
     } else if let Some(rest) = line.strip_prefix(b"copy to ") {
         head.copies.1 = true;
-        diff.new = diff.new.take().or_else(|| moved_name(rest, strip));
+        set_moved(&mut diff.new, moved_name(rest, strip));
     } else if let Some(rest) = line.strip_prefix(b"index ") {
         return index_line(head, rest, number);
     } else {
@@ -627,6 +683,14 @@ fn git_line(
     }
     head.extended = true;
     Ok(true)
+}
+
+/// Sets the name of a rename or copy. The name on the line `diff --git` comes first, unless it lacks the blanks at the
+/// end, which cannot be told from those between the names there.
+fn set_moved(name: &mut Option<Vec<u8>>, moved: Option<Vec<u8>>) {
+    if name.is_none() || moved.as_ref().is_some_and(|moved| moved.ends_with(b" ")) {
+        *name = moved;
+    }
 }
 
 fn names_binary(line: &[u8]) -> bool {
@@ -733,6 +797,24 @@ fn git_headers<'l, 'a>(lines: &'l [&'a [u8]]) -> Option<&'l [&'a [u8]]> {
 
 fn starts_with_any(line: &[u8], beginnings: &[&[u8]]) -> bool {
     beginnings.iter().any(|begin| line.starts_with(begin))
+}
+
+/// Returns whether a line outside of hunks is written by a program that makes diffs.
+fn is_generated(line: &[u8]) -> bool {
+    const BEGINNINGS: &[&[u8]] = &[
+        b"diff ",
+        b"Only in ",
+        b"Common subdirectories: ",
+        b"=== ",
+        b"====",
+        b"____",
+        b"Binary files ",
+        b"Property changes on: ",
+        b"RCS file: ",
+        b"retrieving revision ",
+        b"\\ No newline",
+    ];
+    starts_with_any(line, BEGINNINGS)
 }
 
 /// Returns whether a line after a hunk looks like one of its lines.

@@ -1,0 +1,105 @@
+//! Dates in the headers of patches.
+
+use jiff::civil;
+
+/// A point in time and its UTC offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Timestamp {
+    /// Seconds since 1970-01-01 00:00 UTC.
+    pub seconds: i64,
+    /// Minutes east of UTC.
+    pub offset_minutes: i32,
+}
+
+/// Parses Mercurial's date: seconds since 1970 and the offset in seconds *west* of UTC.
+pub(super) fn mercurial_date(text: &str) -> Option<Timestamp> {
+    let (seconds, offset) = text.split_once(' ')?;
+    let west: i32 = offset.trim().parse().ok()?;
+    Some(Timestamp {
+        seconds: seconds.parse::<f64>().ok()? as i64,
+        offset_minutes: -west / 60,
+    })
+}
+
+/// Parses a date in RFC 2822 (`Mon, 3 Jun 2024 10:00:00 +0200`), in git's own formats (`Mon Jun 3 10:00:00 2024 +0200`,
+/// `1717401600 +0200`) or in ISO 8601 with or without a time.
+pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
+    let text = text.lines().next().unwrap_or_default().trim();
+    if let Ok(zoned) = jiff::fmt::rfc2822::parse(text) {
+        return Some(Timestamp {
+            seconds: zoned.timestamp().as_second(),
+            offset_minutes: zoned.offset().seconds() / 60,
+        });
+    }
+    for format in [
+        "%a %b %d %H:%M:%S %Y %z",
+        "%Y-%m-%d %H:%M:%S %z",
+        "%Y-%m-%dT%H:%M:%S%:z",
+        "%s %z",
+    ] {
+        if let Ok(parsed) = jiff::fmt::strtime::parse(format, text)
+            && let (Ok(moment), Some(offset)) = (parsed.to_timestamp(), parsed.offset())
+        {
+            return Some(Timestamp {
+                seconds: moment.as_second(),
+                offset_minutes: offset.seconds() / 60,
+            });
+        }
+    }
+    let utc = |moment: civil::DateTime| {
+        let zoned = moment.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
+        Some(Timestamp {
+            seconds: zoned.timestamp().as_second(),
+            offset_minutes: 0,
+        })
+    };
+    let date: civil::Date = text.split(['T', ' ']).next()?.parse().ok()?;
+    match text.trim_end_matches('Z').parse::<civil::DateTime>() {
+        Ok(moment) => utc(moment),
+        Err(_) => utc(date.at(0, 0, 0, 0)),
+    }
+}
+
+fn zoned(date: Timestamp) -> Option<jiff::Zoned> {
+    let offset = jiff::tz::Offset::from_seconds(date.offset_minutes * 60).ok()?;
+    let moment = jiff::Timestamp::from_second(date.seconds).ok()?;
+    Some(moment.to_zoned(jiff::tz::TimeZone::fixed(offset)))
+}
+
+/// Returns a date as mails have it (RFC 2822).
+pub(super) fn date_text(date: Timestamp) -> String {
+    zoned(date).map_or_else(String::new, |zoned| {
+        zoned.strftime("%a, %-d %b %Y %H:%M:%S %z").to_string()
+    })
+}
+
+/// Returns a date as `git log` prints it.
+pub(super) fn git_date_text(date: Timestamp) -> String {
+    zoned(date).map_or_else(String::new, |zoned| {
+        zoned.strftime("%a %b %-d %H:%M:%S %Y %z").to_string()
+    })
+}
+
+/// Returns the day of a date, as DEP-3 has it.
+pub(super) fn day_text(date: Timestamp) -> String {
+    zoned(date).map_or_else(String::new, |zoned| zoned.strftime("%Y-%m-%d").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        for (text, seconds) in [
+            ("Mon Jun 3 10:00:00 2024 +0200", Some(1_717_401_600)),
+            ("2024-06-03 10:00:00 +0200", Some(1_717_401_600)),
+            ("2024-06-03T08:00:00Z", Some(1_717_401_600)),
+            ("2024-06-03", Some(1_717_372_800)),
+            ("yesterday", None),
+            ("", None),
+        ] {
+            assert_eq!(timestamp(text).map(|t| t.seconds), seconds, "{text}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Text between the diffs of a patch file: remarks before a file's diff, and further mails. No program reads it, and a
+//! patch that is written again keeps it.
+
+use super::diff::{self, FileDiff, TextLine};
+use super::layout::{is_commit_line, is_mailbox_line};
+use super::quoting::{is_same_diff, quote_diffs, quote_lines};
+use super::write::compose;
+
+/// A run of lines of text.
+struct Remark {
+    /// The names of the diffs after it, in order, as they are written.
+    followers: Vec<Vec<u8>>,
+    text: Vec<u8>,
+}
+
+/// Returns a patch file of `header` and the canonical `diff`, with the text between the diffs of `sources`, the patch
+/// files that it replaces: each text before the diff of the same file, or after all diffs if there is none any more.
+pub(crate) fn rewritten(sources: &[&[u8]], header: &[u8], diff: &[u8]) -> Vec<u8> {
+    let remarks: Vec<Remark> = sources.iter().flat_map(|source| remarks(source)).collect();
+    if remarks.is_empty() {
+        return compose(header, diff);
+    }
+    let chunks = chunks(diff);
+    let mut before: Vec<Vec<u8>> = vec![Vec::new(); chunks.len() + 1];
+    for remark in &remarks {
+        let place = remark.followers.iter().find_map(|name| {
+            let is_of = |own: &[u8]| name == own || name.ends_with(&[b"/", own].concat());
+            chunks
+                .iter()
+                .position(|(names, _)| names.iter().any(|own| is_of(own)))
+        });
+        // Text before the first diff would be a part of the header.
+        let place = place.unwrap_or(chunks.len()).max(1).min(chunks.len());
+        before[place].extend_from_slice(&remark.text);
+    }
+    let composed = |quote: &dyn Fn(&str) -> String| {
+        let mut body = Vec::new();
+        for (at, text) in before.iter().enumerate() {
+            let quoted = std::str::from_utf8(text).map(quote);
+            body.extend_from_slice(
+                quoted
+                    .as_ref()
+                    .map_or(text.as_slice(), |text| text.as_bytes()),
+            );
+            body.extend_from_slice(chunks.get(at).map_or(&[], |(_, bytes)| bytes));
+        }
+        compose(header, &body)
+    };
+    let plain = compose(header, diff);
+    let quotes: [&dyn Fn(&str) -> String; 2] = [&str::to_owned, &quote_diffs];
+    let mut readings = quotes.into_iter().map(composed);
+    readings
+        .find(|bytes| is_same_diff(bytes, &plain))
+        .unwrap_or_else(|| composed(&quote_lines))
+}
+
+/// What a text between diffs is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RemarkKind {
+    /// The mail or `git show` of another commit.
+    Mail,
+    /// The rest of the header, because a diff stands in its words.
+    EndOfHeader,
+    /// Other text.
+    Text,
+}
+
+/// Returns the first line of each text between the diffs (not after the last one), counted from 1.
+pub(super) fn places(text: &[TextLine], diffs: usize, lines: &[&[u8]]) -> Vec<(usize, RemarkKind)> {
+    let groups = text.chunk_by(|a, b| a.before == b.before);
+    let between = groups.filter(|group| group[0].before < diffs);
+    let found = between.filter_map(|group| {
+        let group = without_signature(group, lines);
+        let shown = |line: &TextLine| String::from_utf8_lossy(lines[line.line - 1]).into_owned();
+        let begins_mail = |line: &TextLine| {
+            let line = shown(line);
+            is_mailbox_line(&line)
+                || is_commit_line(line.trim_end())
+                || line.starts_with("Subject: ")
+                || line.starts_with("# HG changeset patch")
+        };
+        let kind = if let Some(mail) = group.iter().find(|line| begins_mail(line)) {
+            return Some((mail.line, RemarkKind::Mail));
+        } else if group.iter().any(|line| shown(line).trim_end() == "---") {
+            RemarkKind::EndOfHeader
+        } else {
+            RemarkKind::Text
+        };
+        Some((group.first()?.line, kind))
+    });
+    found.collect()
+}
+
+fn remarks(patch: &[u8]) -> Vec<Remark> {
+    let Ok(parsed) = diff::parse(patch, 0, "") else {
+        return Vec::new();
+    };
+    let lines = diff::lines(patch);
+    let mut found = Vec::new();
+    for group in parsed.text.chunk_by(|a, b| a.before == b.before) {
+        let text = without_signature(group, &lines);
+        let (Some(first), Some(last)) = (text.first(), text.last()) else {
+            continue;
+        };
+        let is_text = |line: usize| text.iter().any(|text| text.line == line);
+        let is_blank = |line: &usize| lines[line - 1].trim_ascii().is_empty();
+        // Blank lines around the text and inside of it belong to it.
+        let start = (1..first.line)
+            .rev()
+            .take_while(is_blank)
+            .last()
+            .unwrap_or(first.line);
+        let end = (last.line + 1..=lines.len())
+            .take_while(is_blank)
+            .last()
+            .unwrap_or(last.line);
+        let kept = (start..=end).filter(|line| is_text(*line) || is_blank(line));
+        let mut text: Vec<u8> = kept.flat_map(|line| lines[line - 1].to_vec()).collect();
+        if !text.ends_with(b"\n") {
+            text.push(b'\n');
+        }
+        let followers = parsed.files[first.before.min(parsed.files.len())..].iter();
+        found.push(Remark {
+            followers: followers.flat_map(names).map(<[u8]>::to_vec).collect(),
+            text,
+        });
+    }
+    found
+}
+
+/// Drops the signature that git writes at the end of a mail: `-- ` and its version.
+fn without_signature<'t>(group: &'t [TextLine], lines: &[&[u8]]) -> &'t [TextLine] {
+    let line = |text: &TextLine| lines[text.line - 1].trim_ascii_end();
+    let is_version = |text: &[u8]| {
+        text.first().is_some_and(u8::is_ascii_digit)
+            && text.len() < 40
+            && text.contains(&b'.')
+            && !text.contains(&b' ')
+    };
+    match group {
+        [dashes, version, rest @ ..] if line(dashes) == b"--" && is_version(line(version)) => rest,
+        [dashes] if line(dashes) == b"--" => &[],
+        _ => group,
+    }
+}
+
+fn names(diff: &FileDiff) -> impl Iterator<Item = &[u8]> {
+    let names = [&diff.new, &diff.old, &diff.index].into_iter().flatten();
+    names.map(Vec::as_slice)
+}
+
+/// Splits a canonical diff into the diffs of files, each with the file's names.
+fn chunks(diff: &[u8]) -> Vec<(Vec<Vec<u8>>, &[u8])> {
+    let Ok(parsed) = diff::parse(diff, 1, "") else {
+        return vec![(Vec::new(), diff)];
+    };
+    let mut starts: Vec<usize> = Vec::new();
+    let mut offset = 0;
+    let wanted: Vec<usize> = parsed.files.iter().map(|file| file.line).collect();
+    for (at, line) in diff.split_inclusive(|&byte| byte == b'\n').enumerate() {
+        if wanted.contains(&(at + 1)) {
+            starts.push(offset);
+        }
+        offset += line.len();
+    }
+    let ends = starts.iter().skip(1).copied().chain([diff.len()]);
+    let pieces = starts.iter().zip(ends).zip(&parsed.files);
+    pieces
+        .map(|((&start, end), file)| (names(file).map(<[u8]>::to_vec).collect(), &diff[start..end]))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn diff_of(name: &str, text: &str) -> String {
+        format!(
+            "diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n-a\n+{text}\n"
+        )
+    }
+
+    fn kept(old: &str, header: &str, diff: &str) -> String {
+        String::from_utf8(rewritten(
+            &[old.as_bytes()],
+            header.as_bytes(),
+            diff.as_bytes(),
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn text_stays_before_its_file() {
+        let (a, b, c) = (diff_of("a", "x"), diff_of("b", "y"), diff_of("sub/c", "z"));
+        let mail = "From 12 Mon Sep 17 00:00:00 2001\nFrom: A <a@b>\nSubject: two\n\nReason.\n---\n b | 2 +-\n\n";
+        let old =
+            format!("Subject: one\n\n{a}-- \n2.39.5\n\n{mail}{b}\nRemark.\n\n{c}-- \n2.39.5\n");
+        let new = kept(&old, "Subject: one\n\n", &format!("{a}{b}{c}"));
+        assert_eq!(
+            new,
+            format!("Subject: one\n\n{a}\n{mail}{b}\nRemark.\n\n{c}")
+        );
+        // The result keeps its form.
+        assert_eq!(kept(&new, "Subject: one\n\n", &format!("{a}{b}{c}")), new);
+        // Without its file, the text is kept after the diffs.
+        let gone = kept(&old, "H\n\n", &format!("{a}{b}"));
+        assert_eq!(gone, format!("H\n\n{a}\n{mail}{b}\nRemark.\n\n"));
+        // Text of the first file would become a part of the header.
+        let first = kept(&format!("{b}\nAbout a.\n{a}"), "", &format!("{a}{b}"));
+        assert_eq!(first, format!("{a}\nAbout a.\n{b}"));
+        let again = kept(&first, "", &format!("{a}{b}"));
+        assert_eq!(again, first);
+    }
+
+    #[test]
+    fn names_need_not_have_the_prefix_of_git() {
+        let old = "--- x-1.0/a\n+++ x/a\n@@ -1 +1 @@\n-a\n+b\nWhy b.\nIndex: x/b\n=====\n--- x-1.0/b\n+++ x/b\n@@ -1 +1 @@\n-a\n+b\n";
+        let (a, b) = (diff_of("a", "b"), diff_of("b", "b"));
+        assert_eq!(kept(old, "", &format!("{a}{b}")), format!("{a}Why b.\n{b}"));
+    }
+
+    #[test]
+    fn text_never_becomes_a_diff() {
+        let (a, b) = (diff_of("a", "x"), diff_of("b", "y"));
+        // Only in this place, the words are no names of files.
+        let old = format!("{a}--- a/evil\n+++ b/evil\nwords\n{b}");
+        let new = kept(&old, "", &format!("{a}{b}"));
+        let parsed = diff::parse(new.as_bytes(), 1, "").unwrap();
+        assert_eq!(parsed.files.len(), 2, "{new}");
+        assert!(new.contains("words"), "{new}");
+    }
+}

@@ -1,0 +1,261 @@
+//! The words of patches: headers, titles, trailers and text between diffs come through edit, refresh and lint --fix.
+
+use super::*;
+
+/// A patch of line `line` of `a.c` below a header.
+fn below(header: &str, line: usize) -> String {
+    let (before, after) = (line - 1, line + 1);
+    format!(
+        "{header}--- a/a.c\n+++ b/a.c\n@@ -{before},3 +{before},3 @@\n {before}\n-{line}\n+x{line}\n {after}\n"
+    )
+}
+
+/// A workspace with one patch of line 5 below this header.
+fn with_header(header: &str) -> Space {
+    let space = space();
+    space.write("series", "x.patch\n");
+    space.write("patches/x.patch", below(header, 5));
+    space.ok(&["edit"]);
+    space
+}
+
+fn header(space: &Space) -> String {
+    let text = space.read("patches/x.patch");
+    let end = text
+        .find("diff --git")
+        .or_else(|| text.find("--- a/"))
+        .unwrap();
+    text[..end].to_owned()
+}
+
+#[test]
+fn a_title_that_looks_like_a_field_is_the_title() {
+    for title in [
+        "innodb: reuse the buffer",
+        "From now on, reuse it",
+        "[dispatch] reuse",
+        "[hotpatch][core] reuse",
+    ] {
+        let space = with_header(&format!("{title}\n\nWords.\n\n"));
+        assert_eq!(
+            git(&space, &["log", "-1", "--format=%s|%b"])
+                .lines()
+                .next()
+                .unwrap(),
+            format!("{title}|Words.")
+        );
+        let message = git(&space, &["log", "-1", "--format=%B"]);
+        git(
+            &space,
+            &[
+                "commit",
+                "-q",
+                "--amend",
+                "-m",
+                &message.replace("Words.", "More words."),
+            ],
+        );
+        space.ok(&["refresh"]);
+        assert_eq!(header(&space), format!("{title}\n\nMore words.\n\n"));
+        git(
+            &space,
+            &[
+                "commit",
+                "-q",
+                "--amend",
+                "-m",
+                &message.replace(title, "[monkeypatch] new: title"),
+            ],
+        );
+        space.ok(&["refresh"]);
+        assert_eq!(header(&space), "[monkeypatch] new: title\n\nWords.\n\n");
+    }
+}
+
+#[test]
+fn an_amend_that_changes_nothing_keeps_every_header() {
+    for (words, title) in [
+        (
+            "# HG changeset patch\n# User A Person <p@example.org>\n# Date 1717401600 -7200\na: five\n\nLong.\n\n",
+            "a: five",
+        ),
+        (
+            "# name : x.patch\n#\n# Any change should be reviewed.\n\n",
+            "x.patch",
+        ),
+        (
+            "Subject: a: five\nFrom: A B <a@b.c>\n\nWords.\n# 12 is the number.\n\n",
+            "a: five",
+        ),
+        (
+            "commit 0123456789abcdef\nAuthor: A B <a@b.c>\nDate:   Mon Jun 3 10:00:00 2024 +0200\n\n    a: five\n    \n    Long.\n\n",
+            "a: five",
+        ),
+    ] {
+        let space = with_header(words);
+        assert_eq!(git(&space, &["log", "-1", "--format=%s"]), title);
+        git(
+            &space,
+            &["-c", "core.editor=true", "commit", "-q", "--amend", "-a"],
+        );
+        space.ok(&["refresh"]);
+        assert_eq!(space.read("patches/x.patch"), below(words, 5));
+        // Nor does a new diff change it.
+        put(&space, "a.c", "x5\n", "y5\n");
+        git(&space, &["commit", "-qa", "--amend", "--no-edit"]);
+        space.ok(&["refresh"]);
+        assert_eq!(header(&space), words);
+    }
+}
+
+#[test]
+fn a_line_patch_of_the_author_is_text() {
+    for value in [
+        "D12345",
+        "https://reviews.example.org/r/1234",
+        "other.patch",
+    ] {
+        let words =
+            format!("Subject: five\n\nWords.\n\nPatch: {value}\nSigned-off-by: A <a@b.c>\n\n");
+        let space = with_header(&words);
+        let body = git(&space, &["log", "-1", "--format=%b"]);
+        let trailers =
+            format!("Patch: {value}\nSigned-off-by: A <a@b.c>\nPerfquilt-Patch: x.patch");
+        assert_eq!(body, format!("Words.\n\n{trailers}"));
+        space.ok(&["refresh"]);
+        assert_eq!(
+            (space.read("series"), space.read("patches/x.patch")),
+            ("x.patch\n".into(), below(&words, 5))
+        );
+        put(&space, "a.c", "\n30\n", "\nthirty\n");
+        commit(&space, "thirty");
+        let out = space.ok(&["refresh"]);
+        assert!(
+            out.contains("kept      x.patch") && out.contains("new       thirty.patch"),
+            "{out}"
+        );
+        assert_eq!(space.read("patches/x.patch"), below(&words, 5));
+    }
+}
+
+#[test]
+fn a_branch_of_an_earlier_version_is_read_once_more() {
+    let space = space();
+    space.write(
+        "patches/one.patch",
+        patch("a.c", 3, "one").replace("Because.\n", "Because.\n\nPatch: D12\n"),
+    );
+    space.ok(&["edit"]);
+    git(
+        &space,
+        &[
+            "-c",
+            "core.hooksPath=/dev/null",
+            "filter-branch",
+            "-f",
+            "--msg-filter",
+            "sed s/^Perfquilt-Patch:/Patch:/",
+            "srv-1.0..HEAD",
+        ],
+    );
+    let tip = git(&space, &["rev-parse", "HEAD"]);
+    let session = ".perfquilt/edit/srv-1.0.json";
+    let mut json: serde_json::Value = serde_json::from_str(&space.read(session)).unwrap();
+    json["schema"] = 1.into();
+    json["start"] = tip.into();
+    space.write(session, json.to_string());
+    put(&space, "a.c", "\n50\n", "\nfifty\n");
+    commit(&space, "fifty");
+    rebase(
+        &space,
+        "pick {1}\nexec git commit -q --amend -m reworded -m 'Patch: one.patch'\npick {2}\npick {3}\npick {4}",
+    );
+    let (_, _, note) = space.run(&["edit"]);
+    assert!(
+        note.contains("an earlier version of perfquilt made the branch"),
+        "{note}"
+    );
+    let (code, out, err) = space.run(&["refresh"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("are read as names of patches"), "{err}");
+    for line in [
+        "1  reworded  one.patch",
+        "2  kept      two.patch",
+        "3  kept      three.patch",
+        "4  new       fifty.patch",
+    ] {
+        assert!(out.contains(line), "{out}");
+    }
+    assert!(git(&space, &["log", "--format=%b"]).contains("Perfquilt-Patch: one.patch"));
+    let (_, _, err) = space.run(&["refresh"]);
+    assert!(!err.contains("earlier"), "{err}");
+}
+
+#[test]
+fn text_between_diffs_is_named_and_kept() {
+    let diff = |name: &str, line: usize| {
+        format!(
+            "diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n@@ -{line},2 +{line},2 @@\n-{line}\n+x{line}\n {}\n",
+            line + 1
+        )
+    };
+    let mail = "From 12 Mon Sep 17 00:00:00 2001\nFrom: C D <c@d.e>\nSubject: [PATCH 2/2] b: nine\n\nReason number two.\n\nSigned-off-by: C D <c@d.e>\n---\n b.c | 2 +-\n\n";
+    let text = format!(
+        "From: A B <a@b.c>\nSubject: a: five\n\nReason one.\n---\n a.c | 2 +-\n\n{}-- \n2.39.5\n\n{mail}{}-- \n2.39.5\n\n",
+        diff("a.c", 5),
+        diff("b.c", 9)
+    );
+    let space = space();
+    space.write("series", "both.patch\n");
+    space.write("patches/both.patch", &text);
+    let out = space.ok(&["lint"]);
+    assert!(
+        out.contains("patches/both.patch:18: the message of another commit begins here"),
+        "{out}"
+    );
+    space.ok(&["lint", "--fix"]);
+    let fixed = space.read("patches/both.patch");
+    assert!(fixed.contains(mail), "{fixed}");
+    assert!(!space.ok(&["lint", "--fix"]).contains("fixed:"));
+    for change in ["y5\n", "z5\n"] {
+        space.ok(&["edit"]);
+        let path = tree(&space).join("a.c");
+        let old = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(
+            &path,
+            old.replace(old.lines().nth(4).unwrap(), change.trim()),
+        )
+        .unwrap();
+        git(&space, &["commit", "-qa", "--amend", "--no-edit"]);
+        space.ok(&["refresh"]);
+        let changed = space.read("patches/both.patch");
+        assert!(
+            changed.contains(mail) && changed.contains(change),
+            "{changed}"
+        );
+    }
+}
+
+#[test]
+fn a_squash_keeps_fields_and_text_of_both_patches() {
+    let space = space();
+    let two = space
+        .read("patches/two.patch")
+        .replace("Bug: 17\n", "Bug: 18\nForwarded: no\n")
+        .replace("A B <a@b.c>", "C D <c@d.e>");
+    space.write("patches/two.patch", two);
+    space.ok(&["edit"]);
+    rebase(&space, "pick {1}\nsquash {2}\npick {3}");
+    space.ok(&["refresh"]);
+    let one = space.read("patches/one.patch");
+    for line in [
+        "From: A B <a@b.c>\n",
+        "Author: C D <c@d.e>\n",
+        "Bug: 17\n",
+        "Bug: 18\n",
+        "Forwarded: no\n",
+    ] {
+        assert!(one.contains(line), "{line}: {one}");
+    }
+    assert!(!space.path("patches/two.patch").exists());
+}
