@@ -1,5 +1,6 @@
 //! The words of patches: headers, titles, trailers and text between diffs come through edit, refresh and lint --fix.
 
+use super::support::releases;
 use super::*;
 
 /// A patch of line `line` of `a.c` below a header.
@@ -258,4 +259,30 @@ fn a_squash_keeps_fields_and_text_of_both_patches() {
         assert!(one.contains(line), "{line}: {one}");
     }
     assert!(!space.path("patches/two.patch").exists());
+}
+
+#[test]
+fn text_between_diffs_survives_a_rebase() {
+    let old = releases::lines(30, &[]);
+    let new = format!("a new line\n{old}");
+    let space = releases::space(
+        &[("a.c", old.clone()), ("b.c", old.clone())],
+        &[("a.c", new.clone()), ("b.c", new)],
+    );
+    let diff = |name: &str| {
+        format!("--- a/{name}\n+++ b/{name}\n@@ -9,3 +9,3 @@\n line 9\n-line 10\n+ten\n line 11\n")
+    };
+    let remark = "\nWhy b.c needs it, too.\n\n";
+    space.patch(
+        "both.patch",
+        format!("Subject: ten\n\n{}{remark}{}", diff("a.c"), diff("b.c")),
+    );
+    releases::commit_all(&space);
+    space.ok(&["rebase", "2.0", "--write"]);
+    let written = releases::git(&space, &["show", "rebase/srv-2.0:patches/both.patch"]);
+    assert!(written.contains("@@ -8,7 +8,7 @@"), "{written}");
+    assert!(
+        written.contains(&format!("{remark}diff --git a/b.c b/b.c\n")),
+        "{written}"
+    );
 }

@@ -372,6 +372,10 @@ fn a_single_patch_keeps_its_bytes_whatever_its_header() {
     for (header, title) in [
         ("Description: five\n Long.\nOrigin: vendor\n\n", "five"),
         (
+            "From: A <a@b.c>\nSubject: five of suse\nPatch-mainline: never\nReferences: bsc#1\n\n",
+            "five of suse",
+        ),
+        (
             "# HG changeset patch\n# User A <a@b.c>\nfive of hg\n\n",
             "five of hg",
         ),
@@ -709,4 +713,15 @@ fn mails_are_read_as_git_am_reads_them() {
             "{shown}"
         );
     }
+}
+
+#[test]
+fn mails_of_mercurial_have_the_author_of_the_changeset() {
+    let (_release, space) = space_of_a();
+    let words = "# HG changeset patch\n# User A Person <p@example.org>\n# Date 1717401600 -7200\n# Node ID 0123456789ab\nfive\n\nWhy.\n\n";
+    let text = mail("From: List <l@b.c>\nSubject: [PATCH 1 of 1] five\n", words);
+    space.write("m", text.replace("---\n a | 2 +-\n", ""));
+    space.ok(&["import", "m"]);
+    let header = "From: A Person <p@example.org>\nDate: Mon, 3 Jun 2024 10:00:00 +0200\nSubject: five\nOrigin: other, commit:0123456789ab\n\nWhy.\n\n";
+    assert!(first(&space).starts_with(header), "{}", first(&space));
 }

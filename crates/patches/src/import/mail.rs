@@ -10,7 +10,7 @@ use crate::series::decompress::decompress;
 use crate::series::layout::{HeaderForm, HeaderLayout, is_mailbox_line};
 use crate::series::message::{Message, add_fields, new_header, squeeze};
 use crate::series::quoting::{quote_diffs, quote_lines};
-use crate::series::{ForeignContent, Header, SeriesEntry, diff};
+use crate::series::{ForeignContent, Header, SeriesEntry, Timestamp, diff};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::git::Git;
 
@@ -161,7 +161,41 @@ fn is_mail(bytes: &[u8]) -> bool {
     let start = &bytes[..diff::header_length(bytes)];
     let layout = HeaderLayout::of(start);
     let named = |name: &str| layout.first(name).is_some();
-    layout.form == HeaderForm::Fields && named("from") && named("subject") && !named("description")
+    layout.form == HeaderForm::Fields
+        && named("from")
+        && named("subject")
+        && layout.fields.iter().all(|field| is_mail_field(&field.name))
+}
+
+/// Returns whether mail programs write a field of this name.
+fn is_mail_field(name: &str) -> bool {
+    const NAMES: [&str; 22] = [
+        "from",
+        "to",
+        "cc",
+        "bcc",
+        "date",
+        "subject",
+        "message-id",
+        "in-reply-to",
+        "references",
+        "mime-version",
+        "received",
+        "return-path",
+        "delivered-to",
+        "reply-to",
+        "sender",
+        "user-agent",
+        "dkim-signature",
+        "authentication-results",
+        "received-spf",
+        "precedence",
+        "lines",
+        "status",
+    ];
+    const STARTS: [&str; 6] = ["content-", "x-", "list-", "arc-", "thread-", "resent-"];
+    let name = name.to_ascii_lowercase();
+    NAMES.contains(&name.as_str()) || STARTS.iter().any(|start| name.starts_with(start))
 }
 
 /// Returns the first mail of a maildir.
@@ -333,10 +367,13 @@ fn decoded(git: &Git, folder: &Path, file: &Path, place: usize) -> Result<Mail> 
         author: header.author.clone(),
         date: header.date.unwrap_or_default(),
     };
+    let mut fields = dep3_fields(&mail);
+    if message.body.starts_with("# HG changeset patch") {
+        fields.extend(read_mercurial(&mut message));
+    }
     if message.title.is_empty() {
         "Patch without a subject".clone_into(&mut message.title);
     }
-    let mut fields = dep3_fields(&mail);
     if let Some(id) = &id {
         fields.extend(format!("Message-ID: {id}\n").into_bytes());
     }
@@ -354,15 +391,40 @@ fn decoded(git: &Git, folder: &Path, file: &Path, place: usize) -> Result<Mail> 
     })
 }
 
+/// Reads the header of Mercurial at the begin of a mail's text: author, date and text. Returns the field that names the
+/// changeset.
+fn read_mercurial(message: &mut Message) -> Vec<u8> {
+    let node = message
+        .body
+        .lines()
+        .find_map(|line| line.strip_prefix("# Node ID "));
+    let origin = node.map(|node| format!("Origin: other, commit:{}\n", node.trim()));
+    let inner = Message::of_header(message.body.as_bytes(), &message.title);
+    let date = inner.date != Timestamp::default();
+    *message = Message {
+        title: std::mem::take(&mut message.title),
+        body: inner.body,
+        author: inner.author.or_else(|| message.author.take()),
+        date: if date { inner.date } else { message.date },
+    };
+    origin.unwrap_or_default().into_bytes()
+}
+
 /// Returns the fields of DEP-3 in a mail's header as they are written.
 fn dep3_fields(mail: &[u8]) -> Vec<u8> {
-    const NAMES: [&str; 6] = [
+    const NAMES: [&str; 12] = [
         "origin",
         "forwarded",
         "bug",
         "applied-upstream",
         "upstream",
         "last-update",
+        "reviewed-by",
+        "acked-by",
+        "signed-off-by",
+        "patch-mainline",
+        "git-commit",
+        "git-repo",
     ];
     let end = mail
         .windows(2)

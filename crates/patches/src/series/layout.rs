@@ -413,10 +413,10 @@ impl<'a> HeaderLayout<'a> {
         if self.form == HeaderForm::Mercurial {
             return self.mercurial("# User ");
         }
-        let from = self.fields.iter().filter(|field| field.is("from"));
+        let mut from = self.fields.iter().filter(|field| field.is("from"));
         // A mail's text may begin with the author if another person sent the mail.
         let field = if from.clone().count() > 1 {
-            from.last()
+            from.next_back()
         } else {
             let mut fields = self.fields.iter();
             fields.find(|field| field.is("from") || field.is("author"))

@@ -164,7 +164,7 @@ fn fresh_header(message: &Message, guard: &str) -> Vec<u8> {
 fn author_fields(message: &Message) -> String {
     let author = message.author.as_ref();
     let mut fields = author.map_or_else(String::new, |it| format!("From: {}\n", shown(it)));
-    if author.is_some() || message.date != Timestamp::default() {
+    if message.date != Timestamp::default() {
         fields.push_str(&format!("Date: {}\n", date_text(message.date)));
     }
     fields
