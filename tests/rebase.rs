@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
 
+#[path = "rebase/places.rs"]
+mod places;
 mod support;
 
 use proptest::prelude::*;
@@ -276,8 +278,6 @@ fn a_patch_that_looks_as_if_it_was_there_stays_in_the_patches_after_it() {
     patch(&space, "c.patch", "g", &other, &changed);
     let report = json(&space, &["rebase", "2.0", "--json"]);
     assert_eq!(statuses(&report), ["exact", "exact", "offset"], "{report}");
-    let note = report["patches"][1]["notes"][0].as_str().unwrap();
-    assert!(note.contains("check it"), "{note}");
     space.ok(&["rebase", "2.0", "--write", "--output", "out"]);
     let last = space.read("out/patches/c.patch");
     assert!(
@@ -287,10 +287,11 @@ fn a_patch_that_looks_as_if_it_was_there_stays_in_the_patches_after_it() {
 }
 
 #[test]
-fn the_header_and_the_commits_of_upstream_are_evidence() {
+fn the_header_and_the_commits_of_upstream_are_hints_that_the_lines_must_confirm() {
     let space = Space::bare(
         "[[upstream.release]]\nversion = \"1.0.1\"\ngit = { remote = \"repo\", tag = \"v1\" }\n\
-         [[upstream.release]]\nversion = \"1.0.2\"\ngit = { remote = \"repo\", tag = \"v2\" }\n",
+         [[upstream.release]]\nversion = \"1.0.2\"\ngit = { remote = \"repo\", tag = \"v2\" }\n\
+         [[upstream.release]]\nversion = \"1.0.3\"\ngit = { remote = \"repo\", tag = \"v3\" }\n",
     );
     let config = space.read("bench-config/perfquilt.toml");
     space.write(
@@ -325,7 +326,19 @@ fn the_header_and_the_commits_of_upstream_are_evidence() {
         text.replace("From:", "Applied-Upstream: 1.0.2\nFrom:"),
     );
     let report = json(&space, &["rebase", "1.0.2", "--json"]);
-    assert_eq!(statuses(&report), ["upstream", "upstream"]);
+    // The release's lines do not confirm either.
+    assert_eq!(statuses(&report), ["changed", "changed"], "{report}");
+    let evidence = |index: usize| report["patches"][index]["evidence"].as_str().unwrap();
+    assert!(evidence(0).contains("(patch-id), but"), "{report}");
+    assert!(evidence(1).contains("1.0.2, but"), "{report}");
+    // With its lines at their place, either sign decides.
+    let kept = lines(
+        30,
+        &[(9, "new 9\n"), (10, "patched\n"), (20, "patched 20\n")],
+    );
+    commit(&kept, "v3");
+    let report = json(&space, &["rebase", "1.0.3", "--json"]);
+    assert_eq!(statuses(&report), ["upstream", "upstream"], "{report}");
     assert_eq!(report["patches"][0]["rung"], "patch_id", "{report}");
     assert_eq!(report["patches"][1]["rung"], "header", "{report}");
 }

@@ -170,6 +170,9 @@ pub struct PatchReport {
     pub tests: Option<TestResult>,
     /// The largest distance of a hunk from its original position, in lines.
     pub offset: i64,
+    /// Where its changes are on the new release, in files that upstream changed too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<LandingPlace>,
     /// Patches that could not be moved and were left out when this one was tried.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub without: Vec<usize>,
@@ -226,6 +229,12 @@ pub struct Decision {
     /// The first shown line of the current file, which includes the earlier patches of the series.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
+    /// The function there, by the line that begins it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// The places that have the lines that the hunk expects, if its context does not say which one it is for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<CandidatePlace>,
     /// The file's lines there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub now: Vec<String>,
@@ -241,6 +250,51 @@ pub struct Decision {
     /// Earlier patches of the series that wrote lines there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub touched_by: Vec<String>,
+}
+
+impl Decision {
+    /// Creates a decision on a file, of whose `hunks` none is singled out yet.
+    pub fn new(file: String, what: String, hunks: usize) -> Self {
+        Decision {
+            file,
+            what,
+            hunk: None,
+            hunks,
+            line: None,
+            function: None,
+            candidates: Vec::new(),
+            now: Vec::new(),
+            patch: Vec::new(),
+            upstream: Vec::new(),
+            closest: None,
+            touched_by: Vec::new(),
+        }
+    }
+}
+
+/// A place in a file where a hunk could apply.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CandidatePlace {
+    /// The first line.
+    pub line: usize,
+    /// The function there, by the line that begins it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+}
+
+/// A place on the new release that a patch changes, in a file that upstream changed too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LandingPlace {
+    /// The file.
+    pub file: String,
+    /// The first changed line, before the change.
+    pub line: usize,
+    /// The function there, by the line that begins it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// The function on the old release, if it has another name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub was: Option<String>,
 }
 
 /// The location in a file that is most similar to the lines of a patch.

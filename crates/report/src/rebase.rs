@@ -7,8 +7,8 @@ use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, fit_end, long, width};
 use super::{number, server_tests};
 use perfquilt_model::rebase::{
-    BuildResult, Decision, EffectChange, MeasuredEffect, PatchRemoval, PatchReport, Report, Status,
-    TestResult,
+    BuildResult, Decision, EffectChange, LandingPlace, MeasuredEffect, PatchRemoval, PatchReport,
+    Report, Status, TestResult,
 };
 use perfquilt_model::server_tests::TestFailure;
 
@@ -16,6 +16,8 @@ use perfquilt_model::server_tests::TestFailure;
 const NARROWEST: usize = 60;
 /// Maximum number of lines shown of a patch's range-diff; `--json` has all.
 const MOST_LINES: usize = 60;
+/// Maximum number of places shown of a patch's changes.
+const MOST_PLACES: usize = 10;
 
 const RED: &str = "\x1b[31m";
 const GREEN: &str = "\x1b[32m";
@@ -207,15 +209,48 @@ fn place(decision: &Decision) -> String {
     if let Some(line) = decision.line {
         let _ = write!(text, ":{line}");
     }
+    if let Some(function) = &decision.function {
+        let _ = write!(text, ", in `{function}`");
+    }
     if let Some(hunk) = decision.hunk {
         let _ = write!(text, ", hunk {hunk} of {}", decision.hunks);
     }
     text
 }
 
+/// Returns a line of a file with its function.
+fn at(file: &str, line: usize, function: Option<&str>) -> String {
+    match function {
+        Some(function) => format!("{file}:{line} (`{function}`)"),
+        None => format!("{file}:{line}"),
+    }
+}
+
+/// Returns the places of a patch's changes in files that upstream changed too, for the pages that show lines.
+fn places(patch: &PatchReport) -> Vec<String> {
+    let place = |place: &LandingPlace| at(&place.file, place.line, place.function.as_deref());
+    let mut places: Vec<String> = patch.places.iter().map(place).collect();
+    if places.len() > MOST_PLACES {
+        let more = places.len() - MOST_PLACES;
+        places.truncate(MOST_PLACES);
+        places.push(format!("… {more} more places (--json has all)"));
+    }
+    places
+}
+
 /// Returns the remarks on a decision besides its lines.
 fn remarks(decision: &Decision) -> Vec<String> {
     let mut remarks = Vec::new();
+    if !decision.candidates.is_empty() {
+        let places = decision.candidates.iter();
+        let places: Vec<String> = places
+            .map(|place| at(&decision.file, place.line, place.function.as_deref()))
+            .collect();
+        remarks.push(format!(
+            "the file has the lines that the hunk expects at {}",
+            places.join(", ")
+        ));
+    }
     if let Some(closest) = decision.closest {
         remarks.push(match (closest.expected, decision.line) {
             (0, None) => format!("{} % like what the patch leaves", closest.result),
@@ -271,6 +306,7 @@ pub fn terminal(report: &Report, columns: usize, color: bool, lines: bool) -> St
             page.decisions(report, patch);
         }
         page.range_diffs(report);
+        page.places(report);
     } else if report.patches.iter().any(has_lines) {
         page.blank();
         let text = "--conflicts shows the lines of conflicts and of patches that changed";
@@ -427,6 +463,19 @@ impl TextPage {
             if patch.range_diff.len() > MOST_LINES {
                 let more = patch.range_diff.len() - MOST_LINES;
                 self.indented(&format!("… {more} more lines (--json has all)"), 4, DIM);
+            }
+        }
+    }
+
+    fn places(&mut self, report: &Report) {
+        let placed = |patch: &&PatchReport| !patch.places.is_empty();
+        for (index, patch) in report.patches.iter().filter(placed).enumerate() {
+            if index == 0 {
+                self.heading("Where the changes are, in files that upstream changed too");
+            }
+            self.indented(&format!("{} {}", patch.index, clean(&patch.name)), 0, "");
+            for place in places(patch) {
+                self.indented(&clean(&place), 4, DIM);
             }
         }
     }
@@ -602,6 +651,18 @@ pub fn markdown(report: &Report, lines: bool) -> String {
             escape(&patch.name)
         );
         block(&mut page, "", "diff", &patch.range_diff);
+        page.push_str("\n</details>\n");
+    }
+    for patch in report.patches.iter().filter(|p| !p.places.is_empty()) {
+        let _ = writeln!(
+            page,
+            "\n{folded}<summary>Patch {}, where its changes are: {}</summary>\n",
+            patch.index,
+            escape(&patch.name)
+        );
+        for place in places(patch) {
+            let _ = writeln!(page, "- {}", markdown_uncut(&place));
+        }
         page.push_str("\n</details>\n");
     }
     let drops = further_drops(report);

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 
 use super::PatchStep;
+use super::function::function_at;
 use super::loose_merge::ConflictRegion;
+use super::placement::AmbiguousHunk;
 use super::three_way::{FileMerge, FileMergeResult, MergeFailure};
 use crate::series::Patch;
 use crate::series::path::shown;
-use crate::stack::merge::{LineRun, line_runs};
+use crate::stack::merge::{LineRun, line_runs, lines};
 use crate::stack::trial::TrialTree;
 use crate::upstream::Objects;
 use perfquilt_model::error::Result;
@@ -21,7 +23,7 @@ const MIN_SIMILARITY: u8 = 80;
 /// Similarity (in per cent) below which lines count as rewritten.
 const REWRITTEN: u8 = 50;
 
-/// Describes every location in conflict; `earlier` are the patches before this one.
+/// Describes every location in conflict and every ambiguous hunk; `earlier` are the patches before this one.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
@@ -42,18 +44,7 @@ pub fn decisions(
                 .any(|name| name.as_ref() == Some(&merge.old_path))
         });
         let hunks = diff.map_or(0, |diff| diff.hunks.len());
-        let plain = |what: String| Decision {
-            file: shown(&merge.path),
-            what,
-            hunk: None,
-            hunks,
-            line: None,
-            now: Vec::new(),
-            patch: Vec::new(),
-            upstream: Vec::new(),
-            closest: None,
-            touched_by: Vec::new(),
-        };
+        let plain = |what: String| Decision::new(shown(&merge.path), what, hunks);
         match failure {
             MergeFailure::Other(what) => found.push(plain(what.clone())),
             MergeFailure::Gone { base } => {
@@ -64,62 +55,84 @@ pub fn decisions(
                     origins(objects, &merge.old_path, base, earlier)?.names(0..usize::MAX, earlier);
                 found.push(decision);
             }
-            MergeFailure::Lines {
-                base,
-                ours,
-                theirs,
-                regions,
-            } if regions.is_empty() => {
-                let similarity = similarity(theirs, ours);
-                let mut decision = plain(if base.is_empty() {
-                    format!(
-                        "the patch creates this file, and the release has one of this name, {similarity} % alike"
-                    )
-                } else {
-                    "both sides changed the file".to_owned()
-                });
-                decision.closest = Some(Closest {
-                    line: 1,
-                    expected: 0,
-                    result: similarity,
-                });
-                found.push(decision);
-            }
-            MergeFailure::Lines {
-                base,
-                ours,
-                theirs: _,
-                regions,
-            } => {
-                let origins = origins(objects, &merge.old_path, base, earlier)?;
-                for region in regions {
-                    let end = region.base_start + region.base.len();
-                    let hunk = diff.and_then(|diff| {
-                        diff.hunks.iter().position(|hunk| {
-                            let lines = hunk.before().count();
-                            hunk.old_start < end.max(region.base_start + 1)
-                                && region.base_start <= hunk.old_start + lines
-                        })
-                    });
-                    let lines = region.base_start - 1..(end - 1).max(region.base_start);
-                    let closest = closest(region, ours);
-                    found.push(Decision {
-                        file: shown(&merge.path),
-                        what: happened(region, closest),
-                        hunk: hunk.map(|hunk| hunk + 1),
-                        hunks,
-                        line: Some(region.ours_start),
-                        now: cut(region.ours.iter().map(|line| text(line)).collect()),
-                        patch: changes(&region.base, &region.theirs)?,
-                        upstream: changes(&region.base, &region.ours)?,
-                        closest,
-                        touched_by: origins.names(lines, earlier),
-                    });
-                }
-            }
+            MergeFailure::Lines => {}
+        }
+        let Some(texts) = merge
+            .texts
+            .as_ref()
+            .filter(|_| matches!(failure, MergeFailure::Lines))
+        else {
+            continue;
+        };
+        if texts.regions.is_empty() && texts.base.is_empty() {
+            let similarity = similarity(&texts.theirs, &texts.ours);
+            let mut decision = plain(format!(
+                "the patch creates this file, and the release has one of this name, {similarity} % alike"
+            ));
+            decision.closest = Some(Closest {
+                line: 1,
+                expected: 0,
+                result: similarity,
+            });
+            found.push(decision);
+        }
+        let origins = origins(objects, &merge.old_path, &texts.base, earlier)?;
+        let ours = lines(&texts.ours);
+        for region in &texts.regions {
+            let end = region.base_start + region.base.len();
+            let hunk = diff.and_then(|diff| {
+                diff.hunks.iter().position(|hunk| {
+                    let lines = hunk.before().count();
+                    hunk.old_start < end.max(region.base_start + 1)
+                        && region.base_start <= hunk.old_start + lines
+                })
+            });
+            let lines = region.base_start - 1..(end - 1).max(region.base_start);
+            let closest = closest(region, &texts.ours);
+            found.push(Decision {
+                what: happened(region, closest),
+                hunk: hunk.map(|hunk| hunk + 1),
+                line: Some(region.ours_start),
+                function: function_at(&ours, region.ours_start - 1),
+                now: cut(region.ours.iter().map(|line| text(line)).collect()),
+                patch: changes(&region.base, &region.theirs)?,
+                upstream: changes(&region.base, &region.ours)?,
+                closest,
+                touched_by: origins.names(lines, earlier),
+                ..plain(String::new())
+            });
         }
     }
+    for hunk in merges.iter().flat_map(|merge| &merge.ambiguous) {
+        let file = shown(&hunk.file);
+        let same =
+            |decision: &&mut Decision| decision.file == file && decision.hunk == Some(hunk.number);
+        let Some(decision) = found.iter_mut().find(same) else {
+            found.push(Decision {
+                hunk: Some(hunk.number),
+                function: hunk.function.clone(),
+                candidates: hunk.places.clone(),
+                ..Decision::new(file, ambiguity(hunk), hunk.of)
+            });
+            continue;
+        };
+        decision.candidates.clone_from(&hunk.places);
+    }
     Ok(found)
+}
+
+/// Says why the place of a hunk is unclear.
+fn ambiguity(hunk: &AmbiguousHunk) -> String {
+    let times = |count: usize| match count {
+        0 => "nowhere".to_owned(),
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
+    };
+    format!(
+        "its lines were {} in the file, and are {} now",
+        times(hunk.old_count),
+        times(hunk.count)
+    )
 }
 
 /// Returns whether upstream seems to have made a variant of the same change, and a one-line summary of the conflict.

@@ -20,23 +20,6 @@ pub fn named_paths(patch: &Patch) -> BTreeSet<Vec<u8>> {
         .collect()
 }
 
-/// Whether the tree already contains the result of every hunk, at any line.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
-pub fn is_there(tree: &mut TrialTree<'_>, patch: &Patch) -> Result<bool> {
-    for diff in &patch.files {
-        if diff.binary.is_some() || diff.rename || diff.copy || diff.hunks.is_empty() {
-            return Ok(false);
-        }
-        let (there, of) = hunks_there(tree, diff, None)?;
-        if there < of || (diff.after == Presence::Absent) != (of == 0) {
-            return Ok(false);
-        }
-    }
-    Ok(!patch.files.is_empty())
-}
-
 /// Returns how many of a diff's hunks the tree's file already contains, and the number of hunks. `path` is the
 /// file's new path if upstream moved it.
 fn hunks_there(

@@ -1,11 +1,15 @@
-//! How many of a patch's changes the new release has, at whatever lines and in whatever formatting.
+//! How many of a patch's changes the new release has: anywhere in the file, which only suggests that it has the patch,
+//! and at the corresponding place, which proves it. That place is the function of the same name, or the lines that
+//! became those around the change.
 
 use std::collections::HashMap;
 
 use super::evidence::upstream_origin;
-use super::loose_merge::{count, distinctive, split, squeezed};
+use super::function::{function_at, function_lines, functions_called, name};
+use super::loose_merge::{count, distinctive, squeezed};
 use crate::series::Patch;
-use crate::stack::merge::line_runs;
+use crate::stack::histogram::histogram_runs;
+use crate::stack::merge::{LineRun, lines as split, side};
 use perfquilt_model::error::Result;
 
 /// Minimum number of letters and digits of the added lines that prove a change.
@@ -22,17 +26,23 @@ const MIN_UPSTREAM_ORIGIN: f64 = 0.75;
 /// Size in bytes from which a file's lines are compared as a whole only.
 const LARGE: usize = 256 << 10;
 
+/// Number of lines around a change that belong to its place.
+const CONTEXT: usize = 3;
+
 /// The changed lines of a patch that appeared or disappeared between the releases, weighted by letters and digits.
 #[derive(Debug, Clone, Default)]
 pub struct LinesThere {
     /// Added and removed lines that count.
     all: usize,
-    /// Those of them that the new release has or lacks as the patch wants.
+    /// Those of them that the new release's file has or lacks as the patch wants.
     there: usize,
+    /// Those that it has or lacks at the corresponding place.
+    placed: usize,
     /// The same for added lines only.
     added: usize,
     added_there: usize,
-    /// Changes of which something is not there.
+    added_placed: usize,
+    /// Changes of which something is not at the corresponding place.
     open: usize,
 }
 
@@ -90,60 +100,48 @@ impl LinesThere {
         }
         let (before, after) = (before.unwrap_or(&empty), after.unwrap_or(&empty));
         let (old, new) = (split(before), split(after));
+        let released_lines = split(released);
         let old_release = ReleaseText::new(old_release.unwrap_or(&empty));
         let new_release = ReleaseText::new(released);
-        let appeared = |text: &[u8]| new_release.count(text) > old_release.count(text);
-        let disappeared = |text: &[u8]| new_release.count(text) < old_release.count(text);
-        let runs = line_runs(before, after)?;
+        let release_runs = histogram_runs(&old, &released_lines)?;
+        let runs = histogram_runs(&old, &new)?;
         if runs.is_empty() {
             // A change of the mode.
             self.open += 1;
         }
         for run in runs {
-            let removed = &old[run.old_start..run.old_start + run.old];
-            let added = &new[run.new_start..run.new_start + run.new];
-            let block = squeezed(added);
-            if block.is_empty() && squeezed(removed).is_empty() {
+            let change = Change {
+                removed: &old[run.old_start..run.old_start + run.old],
+                added: &new[run.new_start..run.new_start + run.new],
+                old_release: &old_release,
+            };
+            let block = squeezed(change.added);
+            if block.is_empty() && squeezed(change.removed).is_empty() {
                 continue;
             }
-            let whole = distinctive(&block) >= MIN_LINE && appeared(&block);
-            // Short lines such as `x = 1;` and braces prove nothing by themselves.
-            let (mut complete, mut proven) = (true, false);
-            for line in added {
-                let text = squeezed(&[line]);
-                let weight = distinctive(&text);
-                let there = whole || (weight >= MIN_LINE && appeared(&text));
-                if weight >= MIN_LINE {
-                    self.all += weight;
-                    self.added += weight;
-                    self.there += if there { weight } else { 0 };
-                    self.added_there += if there { weight } else { 0 };
-                }
-                complete &= there || weight == 0;
-                proven |= there;
-            }
-            for line in removed {
-                let text = squeezed(&[line]);
-                let weight = distinctive(&text);
-                if weight == 0 || count(&block, &text) > 0 {
-                    continue;
-                }
-                if weight < MIN_LINE {
-                    complete &= whole;
-                } else if old_release.count(&text) == 0 {
-                    // What an earlier patch wrote cannot disappear from the release.
-                    complete &= new_release.count(&text) == 0;
-                } else {
-                    let gone = disappeared(&text);
-                    self.all += weight;
-                    self.there += if gone { weight } else { 0 };
-                    complete &= gone;
-                    proven |= gone;
-                }
-            }
-            self.open += usize::from(!(complete && proven));
+            let anywhere = change.found(&|text| old_release.count(text), &|text| {
+                new_release.count(text)
+            });
+            let places = corresponding(&old, &released_lines, &run, &release_runs);
+            let placed = places
+                .iter()
+                .map(|(was, is)| change.found(&|text| count(was, text), &|text| count(is, text)))
+                .max_by_key(|found| (found.is_complete, found.there))
+                .unwrap_or_default();
+            self.all += anywhere.all;
+            self.there += anywhere.there;
+            self.added += anywhere.added;
+            self.added_there += anywhere.added_there;
+            self.placed += placed.there;
+            self.added_placed += placed.added_there;
+            self.open += usize::from(!placed.is_complete);
         }
         Ok(())
+    }
+
+    /// Returns whether the release has most of the change at the corresponding place, as another sign says.
+    pub fn confirms(&self) -> bool {
+        self.all > 0 && self.placed as f64 >= MIN_UPSTREAM_ORIGIN * self.all as f64
     }
 
     fn share(&self) -> f64 {
@@ -155,16 +153,14 @@ impl LinesThere {
 
     /// Returns the evidence that the release has the patch, if the lines prove it.
     pub fn upstream(&self, patch: &Patch) -> Option<String> {
-        if self.open == 0 && self.added_there >= MIN_PROOF {
-            return Some(
-                "the release has every line of it, elsewhere or in another form".to_owned(),
-            );
+        if self.open == 0 && self.added_placed >= MIN_PROOF {
+            return Some("the release has every line of it there, in another form".to_owned());
         }
         let origin = upstream_origin(patch)?;
-        (self.share() >= MIN_UPSTREAM_ORIGIN && self.added_there >= MIN_PROOF).then(|| {
+        (self.confirms() && self.added_placed >= MIN_PROOF).then(|| {
             format!(
-                "{origin}; the release has {:.0} % of its lines",
-                100.0 * self.share()
+                "{origin}; the release has {:.0} % of its lines there",
+                100.0 * self.placed as f64 / self.all as f64
             )
         })
     }
@@ -188,6 +184,104 @@ impl LinesThere {
     }
 }
 
+/// A run of lines that a patch replaces.
+struct Change<'c, 'a> {
+    removed: &'c [&'a [u8]],
+    added: &'c [&'a [u8]],
+    old_release: &'c ReleaseText,
+}
+
+/// How many of a change's lines a text has, weighted by letters and digits.
+#[derive(Default)]
+struct Found {
+    all: usize,
+    there: usize,
+    added: usize,
+    added_there: usize,
+    /// Whether the whole change is there.
+    is_complete: bool,
+}
+
+impl Change<'_, '_> {
+    /// Compares how often the lines occur before and now.
+    fn found(&self, before: &dyn Fn(&[u8]) -> usize, now: &dyn Fn(&[u8]) -> usize) -> Found {
+        let mut found = Found::default();
+        let block = squeezed(self.added);
+        let appeared = |text: &[u8]| now(text) > before(text);
+        let whole = distinctive(&block) >= MIN_LINE && appeared(&block);
+        // Short lines such as `x = 1;` and braces prove nothing by themselves.
+        let (mut complete, mut proven) = (true, false);
+        for line in self.added {
+            let text = squeezed(&[line]);
+            let weight = distinctive(&text);
+            let there = whole || (weight >= MIN_LINE && appeared(&text));
+            if weight >= MIN_LINE {
+                found.all += weight;
+                found.added += weight;
+                found.there += if there { weight } else { 0 };
+                found.added_there += if there { weight } else { 0 };
+            }
+            complete &= there || weight == 0;
+            proven |= there;
+        }
+        for line in self.removed {
+            let text = squeezed(&[line]);
+            let weight = distinctive(&text);
+            if weight == 0 || count(&block, &text) > 0 {
+                continue;
+            }
+            if weight < MIN_LINE {
+                complete &= whole;
+            } else if self.old_release.count(&text) == 0 {
+                // What an earlier patch wrote cannot disappear from the release.
+                complete &= now(&text) == 0;
+            } else {
+                let gone = now(&text) < before(&text);
+                found.all += weight;
+                found.there += if gone { weight } else { 0 };
+                complete &= gone;
+                proven |= gone;
+            }
+        }
+        found.is_complete = complete && proven;
+        found
+    }
+}
+
+/// Returns what corresponds to a change's place, each as texts without white space before the patch and on the release:
+/// the function of the same name, if each has one, and the lines that became those around the change.
+fn corresponding(
+    old: &[&[u8]],
+    released: &[&[u8]],
+    run: &LineRun,
+    release_runs: &[LineRun],
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut found = Vec::new();
+    let at = run.old_start.saturating_sub(usize::from(run.old == 0));
+    if let Some(function) = function_at(old, at) {
+        let called = |lines| functions_called(lines, name(&function));
+        if let ([_], [there]) = (&called(old)[..], &called(released)[..]) {
+            found.push((
+                squeezed(function_lines(old, at)),
+                squeezed(function_lines(released, *there)),
+            ));
+        }
+    }
+    let (mut from, mut end) = (
+        run.old_start.saturating_sub(CONTEXT),
+        (run.old_start + run.old + CONTEXT).min(old.len()),
+    );
+    for other in release_runs {
+        if other.old_start <= end && from <= other.old_start + other.old {
+            from = from.min(other.old_start);
+            end = end.max(other.old_start + other.old);
+        }
+    }
+    let there = side(release_runs, from, end, released.len());
+    found.push((squeezed(&old[from..end]), squeezed(&released[there])));
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,7 +293,7 @@ mod tests {
         found
             .add(Some(&old), Some(&mine), Some(&old), Some(&new))
             .unwrap();
-        found.open == 0 && found.added_there >= MIN_PROOF
+        found.open == 0 && found.added_placed >= MIN_PROOF
     }
 
     #[test]

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::stack::merge::{LineRun, line_runs, side};
+use crate::stack::histogram::histogram_runs;
+use crate::stack::merge::{Cluster, LineRun, clusters, line_runs, lines as split, side};
 use perfquilt_model::error::Result;
 
 /// A rule that resolved a conflict.
@@ -24,17 +25,36 @@ pub enum Rule {
     Both,
     /// Upstream moved the lines within the file.
     Moved,
+    /// Git's merge, where two algorithms disagree on which lines correspond.
+    Disputed,
+    /// Upstream changed the file's line ends, and the patch's lines take them.
+    LineEnds,
 }
 
 impl Rule {
     /// Returns what happened, for a result that a person has to review; `None` if the result is certain.
     pub fn review(self) -> Option<&'static str> {
         match self {
-            Rule::Blanks | Rule::Already => None,
+            Rule::Blanks | Rule::Already | Rule::Disputed | Rule::LineEnds => None,
             Rule::Adjacent => Some("upstream changed the lines next to the patch's"),
             Rule::Words => Some("upstream changed other words of the patch's lines"),
             Rule::Both => Some("upstream added other lines where the patch adds some"),
             Rule::Moved => Some("upstream moved the patch's lines within the file"),
+        }
+    }
+
+    /// Returns the remark on a result that took the rule, if it has one.
+    pub fn note(self) -> Option<&'static str> {
+        match self {
+            Rule::Blanks => Some("upstream changed white space in its lines"),
+            Rule::Already => Some("the release has a part of it"),
+            Rule::LineEnds => {
+                Some("upstream changed the file's line ends, and its lines take them")
+            }
+            Rule::Disputed => {
+                Some("its lines repeat, and git's two algorithms disagree on the place: check it")
+            }
+            Rule::Adjacent | Rule::Words | Rule::Both | Rule::Moved => None,
         }
     }
 }
@@ -58,11 +78,11 @@ pub struct ConflictRegion {
 
 /// The result of [`merge_loosely`].
 #[derive(Debug)]
-pub enum LooseMerge {
-    /// The merged text, and the rules that it took.
-    Clean(Vec<u8>, BTreeSet<Rule>),
-    /// The conflicts that no rule resolves.
-    Conflict(Vec<ConflictRegion>),
+pub struct LooseMerge {
+    /// The merged text and the rules that it took; `None` if no rule resolves a conflict.
+    pub result: Option<(Vec<u8>, BTreeSet<Rule>)>,
+    /// The conflicts that no rule resolves, or all conflicts if the rules resolve them.
+    pub regions: Vec<ConflictRegion>,
 }
 
 /// Lines of the other side to write over `count` lines of ours from `start` (from 0).
@@ -107,22 +127,18 @@ pub fn merge_loosely(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<LooseMer
     }
     edits.sort_by_key(|edit| (edit.start, edit.count));
     let overlaps = |pair: &[LineEdit]| pair[0].start + pair[0].count > pair[1].start;
-    if !open.is_empty() || edits.windows(2).any(overlaps) {
-        if open.is_empty() {
-            open = merge.conflicts();
-        }
-        return Ok(LooseMerge::Conflict(open));
+    let resolved = open.is_empty() && !edits.windows(2).any(overlaps);
+    if open.is_empty() {
+        open = merge.conflicts();
     }
-    Ok(LooseMerge::Clean(merge.apply(&edits), rules))
-}
-
-/// A run of changes of either side that overlap or touch each other.
-struct Cluster {
-    /// The ancestor's lines, from 0.
-    from: usize,
-    end: usize,
-    ours: Vec<LineRun>,
-    theirs: Vec<LineRun>,
+    if rules.is_empty() {
+        // Git's merge is not clean, so white space beside the patch's lines is what differs.
+        rules.insert(Rule::Blanks);
+    }
+    Ok(LooseMerge {
+        result: resolved.then(|| (merge.apply(&edits), rules)),
+        regions: open,
+    })
 }
 
 /// Lines of one side.
@@ -148,52 +164,26 @@ impl<'a> Merge<'a> {
     fn new(base: &'a [u8], ours: &'a [u8], theirs: &'a [u8]) -> Result<Self> {
         let (base_lines, our_lines) = (split(base), split(ours));
         let our_text = without_blanks(&our_lines);
+        let base_text = without_blanks(&base_lines);
+        let their_lines = split(theirs);
         Ok(Merge {
-            our_runs: line_runs(&without_blanks(&base_lines), &our_text)?,
+            our_runs: histogram_runs(&split(&base_text), &split(&our_text))?,
             our_text: [b"\n".as_slice(), &our_text].concat(),
-            their_runs: line_runs(base, theirs)?,
+            their_runs: histogram_runs(&base_lines, &their_lines)?,
             base: base_lines,
             ours: our_lines,
-            theirs: split(theirs),
+            theirs: their_lines,
         })
     }
 
     fn clusters(&self) -> Vec<Cluster> {
-        let mut all: Vec<(LineRun, bool)> = Vec::new();
-        all.extend(self.our_runs.iter().map(|run| (*run, true)));
-        all.extend(self.their_runs.iter().map(|run| (*run, false)));
-        all.sort_by_key(|(run, _)| (run.old_start, run.old_start + run.old));
-        let mut found: Vec<Cluster> = Vec::new();
-        for (run, ours) in all {
-            let end = run.old_start + run.old;
-            let cluster = match found.last_mut() {
-                Some(last) if run.old_start <= last.end => last,
-                _ => {
-                    found.push(Cluster {
-                        from: run.old_start,
-                        end,
-                        ours: Vec::new(),
-                        theirs: Vec::new(),
-                    });
-                    let last = found.len() - 1;
-                    &mut found[last]
-                }
-            };
-            cluster.end = cluster.end.max(end);
-            if ours {
-                cluster.ours.push(run);
-            } else {
-                cluster.theirs.push(run);
-            }
-        }
-        found
+        clusters(&self.our_runs, &self.their_runs)
     }
 
     /// Returns our and their lines for the ancestor's lines of a cluster.
     fn sides(&self, cluster: &Cluster) -> (Side<'_, 'a>, Side<'_, 'a>) {
-        let (from, end) = (cluster.from, cluster.end);
-        let mine = side(&self.our_runs, from, end, self.ours.len());
-        let other = side(&self.their_runs, from, end, self.theirs.len());
+        let mine = cluster.side(&self.our_runs, self.ours.len());
+        let other = cluster.side(&self.their_runs, self.theirs.len());
         (
             Side {
                 start: mine.start,
@@ -276,6 +266,7 @@ impl<'a> Merge<'a> {
     ) -> (Vec<Vec<u8>>, bool) {
         // Lines of the cluster and around it that correspond to each other, nearest first.
         let mut indents: BTreeMap<&[u8], &[u8]> = BTreeMap::new();
+        let mut ends = None;
         let before = cluster.from.saturating_sub(CONTEXT)..cluster.from;
         let lines = (cluster.from..cluster.end + CONTEXT).chain(before.rev());
         for line in lines {
@@ -287,6 +278,7 @@ impl<'a> Merge<'a> {
             };
             if squeezed(&[base]) == squeezed(&[ours]) && !base.trim_ascii().is_empty() {
                 indents.entry(indent(base)).or_insert(indent(ours));
+                ends.get_or_insert((has_cr(base), has_cr(ours)));
             }
         }
         let mut changed = false;
@@ -297,12 +289,19 @@ impl<'a> Merge<'a> {
                     .iter()
                     .rev()
                     .find(|(old, _)| indent(line).starts_with(old));
-                match longest {
+                let line = match longest {
                     Some((old, new)) if old != new && !line.trim_ascii().is_empty() => {
                         changed = true;
                         [*new, &line[old.len()..]].concat()
                     }
                     _ => line.to_vec(),
+                };
+                match ends {
+                    Some((old, new)) if old != new => {
+                        changed = true;
+                        with_end(&line, new)
+                    }
+                    _ => line,
                 }
             })
             .collect();
@@ -327,7 +326,8 @@ impl<'a> Merge<'a> {
             });
             if added_text.is_empty() {
                 // Only upstream's removal of the same lines is the same change.
-                return gone && contains(&base, &text) && distinctive(&squeezed(removed)) > 0;
+                let is_same = !text.is_empty() && contains(&base, &text);
+                return gone && is_same && distinctive(&squeezed(removed)) > 0;
             }
             gone && distinctive(&added_text) >= MIN_REPLACEMENT && contains(&text, &added_text)
         })
@@ -513,11 +513,6 @@ fn share_lines(a: &[&[u8]], b: &[&[u8]]) -> bool {
     a.is_empty() || b.is_empty() || a.intersection(&b).next().is_some()
 }
 
-/// Splits a text into lines with their ends.
-pub fn split(text: &[u8]) -> Vec<&[u8]> {
-    text.split_inclusive(|&b| b == b'\n').collect()
-}
-
 /// Returns lines without any white space but their ends.
 fn without_blanks(lines: &[&[u8]]) -> Vec<u8> {
     let mut text = Vec::new();
@@ -549,6 +544,31 @@ fn contains(text: &[u8], wanted: &[u8]) -> bool {
     memchr::memmem::find(text, wanted).is_some()
 }
 
+fn has_cr(line: &[u8]) -> bool {
+    line.ends_with(b"\r\n")
+}
+
+/// Returns a line that ends in CR LF, or in LF only; an unfinished line stays so.
+fn with_end(line: &[u8], cr: bool) -> Vec<u8> {
+    match line.strip_suffix(b"\n") {
+        Some(text) if cr => [text.strip_suffix(b"\r").unwrap_or(text), b"\r\n"].concat(),
+        Some(text) => [text.strip_suffix(b"\r").unwrap_or(text), b"\n"].concat(),
+        None => line.to_vec(),
+    }
+}
+
+/// Returns whether most lines of a text end in CR LF.
+pub fn is_crlf(text: &[u8]) -> bool {
+    let all = memchr::memchr_iter(b'\n', text).count();
+    2 * memchr::memmem::find_iter(text, b"\r\n").count() > all
+}
+
+/// Returns a text with the line ends CR LF or LF throughout.
+pub fn with_ends(text: &[u8], cr: bool) -> Vec<u8> {
+    let lines = split(text).into_iter();
+    lines.flat_map(|line| with_end(line, cr)).collect()
+}
+
 fn indent(line: &[u8]) -> &[u8] {
     let blanks = line.iter().take_while(|b| matches!(b, b' ' | b'\t'));
     &line[..blanks.count()]
@@ -559,16 +579,15 @@ mod tests {
     use super::*;
 
     fn loosely(base: &str, ours: &str, theirs: &str) -> Option<(String, Vec<Rule>)> {
-        match merge_loosely(base.as_bytes(), ours.as_bytes(), theirs.as_bytes()).unwrap() {
-            LooseMerge::Clean(text, rules) => Some((
-                String::from_utf8(text).unwrap(),
-                rules.into_iter().collect(),
-            )),
-            LooseMerge::Conflict(regions) => {
-                assert!(!regions.is_empty());
-                None
-            }
-        }
+        let merged = merge_loosely(base.as_bytes(), ours.as_bytes(), theirs.as_bytes()).unwrap();
+        let Some((text, rules)) = merged.result else {
+            assert!(!merged.regions.is_empty());
+            return None;
+        };
+        Some((
+            String::from_utf8(text).unwrap(),
+            rules.into_iter().collect(),
+        ))
     }
 
     #[test]
@@ -664,12 +683,16 @@ mod tests {
 
     #[test]
     fn conflicts_have_places() {
-        let LooseMerge::Conflict(regions) = merge_loosely(
+        let LooseMerge {
+            result: None,
+            regions,
+        } = merge_loosely(
             b"1\n2\n3\n4\n5\n6\n",
             b"0\n1\n2\nX\n4\n5\n6\n",
             b"1\n2\nY\nZ\n4\n5\n6\n",
         )
-        .unwrap() else {
+        .unwrap()
+        else {
             panic!()
         };
         assert_eq!(regions.len(), 1);
@@ -697,7 +720,10 @@ mod tests {
             (30, "ours 30\n"),
         ]);
         let theirs = with(&[(5, ""), (10, "theirs\nmore\n"), (30, "")]);
-        let LooseMerge::Conflict(regions) = merge_loosely(&with(&[]), &ours, &theirs).unwrap()
+        let LooseMerge {
+            result: None,
+            regions,
+        } = merge_loosely(&with(&[]), &ours, &theirs).unwrap()
         else {
             panic!()
         };

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::landing::landing;
 use super::lines_there::LinesThere;
 use super::loose_merge::Rule;
 use super::moved::UpstreamRenames;
-use super::three_way::{FileMerge, FileMergeResult, Trees, merge_files};
+use super::placement::judge;
+use super::three_way::{FileMerge, FileMergeResult, MergeFailure, Trees, merge_files};
 use super::{EvidenceLevel, PatchReport, PatchStep, Status};
 use super::{decision, evidence, history, range_diff, resolve};
 use crate::series::path::shown;
-use crate::series::{Patch, Series};
+use crate::series::{FileDiff, Patch, Series};
 use crate::stack::PatchFit;
 use crate::stack::format::changed_paths;
 use crate::stack::trial::{TreeFile, TrialTree};
@@ -29,8 +31,7 @@ fn fits(applied: Result<PatchFit>) -> Result<Option<PatchFit>> {
 }
 
 fn is_failed(merges: &[FileMerge]) -> bool {
-    let failed = |merge: &FileMerge| matches!(merge.result, FileMergeResult::Failed(_));
-    merges.iter().any(failed)
+    merges.iter().any(FileMerge::is_failed)
 }
 
 /// Returns whether a person has to review the merge.
@@ -42,6 +43,38 @@ fn is_guess(merges: &[FileMerge]) -> bool {
 fn is_upstream(merges: &[FileMerge]) -> bool {
     let upstream = |merge: &FileMerge| matches!(merge.result, FileMergeResult::Upstream);
     merges.iter().all(upstream)
+}
+
+/// Returns the files that a merge writes or removes.
+fn changed_files(merges: &[FileMerge]) -> BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>> {
+    let mut files = BTreeMap::new();
+    for merge in merges {
+        if let FileMergeResult::Clean(changes) = &merge.result {
+            files.extend(changes.clone());
+        }
+    }
+    files
+}
+
+/// Reports where the changes of a placed patch are, and marks those for review that only their context places, where
+/// it seems to be another one's.
+fn note_places(merges: &[FileMerge], report: &mut PatchReport) -> Result<()> {
+    for merge in merges {
+        let found = landing(merge)?;
+        if merge.is_doubtful && report.review.is_none() {
+            let why = "upstream changed the lines around it, and its context may be another one's";
+            report.review = Some(why.to_owned());
+        }
+        report.places.extend(found.places);
+        report.notes.extend(found.notes);
+    }
+    Ok(())
+}
+
+/// The new tree with a patch applied by its context alone.
+struct PlainResult {
+    fit: PatchFit,
+    tree: String,
 }
 
 /// A patch that could not be moved, with the paths it touches.
@@ -153,6 +186,7 @@ impl<'a> Mover<'a> {
             build: None,
             tests: None,
             offset: 0,
+            places: Vec::new(),
             without: Vec::new(),
             notes: Vec::new(),
             decisions: Vec::new(),
@@ -248,46 +282,6 @@ impl<'a> Mover<'a> {
             report.evidence = "it changes nothing".to_owned();
             return Ok(());
         }
-        let there = evidence::is_there(&mut self.new, patch)?;
-        if let Some(how) = fits(self.new.apply(patch, 0))? {
-            let tree = self.new.write()?;
-            if tree == self.new_tree {
-                return self.report_upstream(
-                    report,
-                    EvidenceLevel::Merge,
-                    "nothing is left of it".to_owned(),
-                );
-            }
-            if there {
-                // The release has the additions, and yet the patch applies a second time.
-                let merges = self.three_way(patch, paths, step)?;
-                if is_upstream(&merges) {
-                    self.new.reset(&self.new_tree)?;
-                    let evidence = "a 3-way merge leaves nothing; it would apply a second time";
-                    return self.report_upstream(report, EvidenceLevel::Merge, evidence.to_owned());
-                }
-                report.notes.push(
-                    "the release already has its additions, but it still applies: check it"
-                        .to_owned(),
-                );
-                // The merge attempt used the tree without the patch.
-                self.new.reset(&tree)?;
-            }
-            self.new_tree = tree;
-            report.offset = how.offset;
-            report.status = if how.offset == 0 && how.fuzz == 0 {
-                Status::Exact
-            } else {
-                Status::Offset
-            };
-            report.evidence = how.to_string();
-            if let Some(claim) = evidence::claim(patch, self.to) {
-                report.notes.push(format!(
-                    "its header says `Applied-Upstream: {claim}`, but the release does not have the change"
-                ));
-            }
-            return Ok(());
-        }
         if let Some(resolution) = resolve::remembered(self.objects, patch, &mut self.new)? {
             self.new.change(resolution.files)?;
             let tree = self.new.write()?;
@@ -318,8 +312,20 @@ impl<'a> Mover<'a> {
                 (*step, merges) = (whole, others);
             }
         }
+        let plain = self.plain(patch)?;
+        if plain.is_some() {
+            self.settle(patch, &mut merges)?;
+        }
+        if let Some(plain) = &plain
+            && merges.iter().all(FileMerge::is_gits)
+        {
+            return self.settled(patch, merges, plain, step, report);
+        }
+        if plain.is_some() {
+            self.new.reset(&self.new_tree)?;
+        }
         if is_upstream(&merges) {
-            let found = self.external_evidence(patch, paths, step, progress)?;
+            let found = self.hint(patch, paths, step, progress)?;
             let (level, evidence) = found.unwrap_or((
                 EvidenceLevel::Merge,
                 if merges.iter().all(|merge| merge.rules.is_empty()) {
@@ -334,14 +340,18 @@ impl<'a> Mover<'a> {
             return self.merged(patch, merges, step, report);
         }
         let there = self.lines_there(paths, step)?;
-        // Where the release has much of the change, a guess could make it twice; beside lines of held patches, it has
-        // nothing to go by.
+        let hint = self.hint(patch, paths, step, progress)?;
+        // Where the release has or had much of the change, a guess could make it twice; beside lines of held patches, it
+        // has nothing to go by.
         let certain_base = step.old_before == self.old_before;
-        if !is_failed(&merges) && certain_base && there.changed(patch).is_none() {
+        let may_guess = certain_base && hint.is_none() && there.changed(patch).is_none();
+        if !is_failed(&merges) && may_guess {
             return self.merged(patch, merges, step, report);
         }
-        if let Some((level, evidence)) = self.external_evidence(patch, paths, step, progress)? {
-            return self.report_upstream(report, level, evidence);
+        if let Some((level, evidence)) = &hint
+            && there.confirms()
+        {
+            return self.report_upstream(report, *level, evidence.clone());
         }
         if self.is_revertible(report.index - 1)? {
             return self.report_upstream(
@@ -353,7 +363,96 @@ impl<'a> Mover<'a> {
         if let Some(evidence) = there.upstream(patch) {
             return self.report_upstream(report, EvidenceLevel::Lines, evidence);
         }
-        self.conflict(patch, &merges, &there, step, report)
+        self.conflict(patch, &merges, &there, step, report)?;
+        if let Some((_, hint)) = hint
+            && report.status.needs_decision()
+        {
+            // It may have been reverted or rewritten since.
+            report.status = Status::Changed;
+            report.evidence = format!("{hint}, but the release does not have its lines there");
+        }
+        Ok(())
+    }
+
+    /// Applies the patch by its context alone, if it fits.
+    fn plain(&mut self, patch: &Patch) -> Result<Option<PlainResult>> {
+        let Some(fit) = fits(self.new.apply(patch, 0))? else {
+            return Ok(None);
+        };
+        let tree = self.new.write()?;
+        Ok(Some(PlainResult { fit, tree }))
+    }
+
+    /// Takes the plain result for the files where git's merge conflicts and every hunk's context says where it
+    /// belongs. The merges of the other files count as failed: a guess has no say where a hunk applies elsewhere.
+    fn settle(&mut self, patch: &Patch, merges: &mut [FileMerge]) -> Result<()> {
+        let fuzz = patch.flags.fuzz.unwrap_or(self.ws.config.series.fuzz);
+        for merge in merges.iter_mut().filter(|merge| !merge.is_certain()) {
+            let named = |diff: &&FileDiff| {
+                let mut names = [&diff.new, &diff.old, &diff.index].into_iter().flatten();
+                names.any(|name| *name == merge.old_path)
+            };
+            let mut diffs = patch.files.iter().filter(named);
+            let (Some(diff), None, Some(texts)) = (diffs.next(), diffs.next(), &merge.texts) else {
+                continue;
+            };
+            let found = judge(diff, texts, &merge.path, fuzz)?;
+            merge.rules.clear();
+            merge.result = if found.ambiguous.is_empty() {
+                let file = self.new.file(&merge.path)?;
+                let file = file.map(|file| (file.mode, file.content.to_vec()));
+                FileMergeResult::Clean(BTreeMap::from([(merge.path.clone(), file)]))
+            } else {
+                FileMergeResult::Failed(MergeFailure::Lines)
+            };
+            merge.is_doubtful = found.is_doubtful;
+            merge.ambiguous = found.ambiguous;
+        }
+        Ok(())
+    }
+
+    /// Reports a patch that applies plainly and for which git's merge, or a context that occurs once, says where.
+    fn settled(
+        &mut self,
+        patch: &Patch,
+        merges: Vec<FileMerge>,
+        plain: &PlainResult,
+        step: &mut PatchStep,
+        report: &mut PatchReport,
+    ) -> Result<()> {
+        self.new.reset(&self.new_tree)?;
+        if is_upstream(&merges) {
+            let evidence = if plain.tree == self.new_tree {
+                "nothing is left of it"
+            } else {
+                "a 3-way merge leaves nothing; it would apply a second time"
+            };
+            return self.report_upstream(report, EvidenceLevel::Merge, evidence.to_owned());
+        }
+        self.new.change(changed_files(&merges))?;
+        let is_plain = self.new.write()? == plain.tree;
+        if !is_plain {
+            self.new.reset(&self.new_tree)?;
+            report
+                .notes
+                .push("its context alone would put it at another place".to_owned());
+            return self.merged(patch, merges, step, report);
+        }
+        self.new_tree.clone_from(&plain.tree);
+        report.offset = plain.fit.offset;
+        report.status = if plain.fit.offset == 0 && plain.fit.fuzz == 0 {
+            Status::Exact
+        } else {
+            Status::Offset
+        };
+        report.evidence = plain.fit.to_string();
+        note_places(&merges, report)?;
+        if let Some(claim) = evidence::claim(patch, self.to) {
+            report.notes.push(format!(
+                "its header says `Applied-Upstream: {claim}`, but the release does not have the change"
+            ));
+        }
+        Ok(())
     }
 
     /// Determines how many of the patch's changes the new release has.
@@ -395,8 +494,9 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// Returns evidence from the patch's header and upstream's history, which does not require the patch to apply.
-    fn external_evidence(
+    /// Returns what the patch's header and upstream's history say: that upstream had the patch at some time. Only the
+    /// release's lines say whether it still has it.
+    fn hint(
         &mut self,
         patch: &Patch,
         paths: &[Vec<u8>],
@@ -436,7 +536,6 @@ impl<'a> Mover<'a> {
     ) -> Result<Vec<FileMerge>> {
         self.before.reset(&step.old_before)?;
         self.after.reset(&step.old_after)?;
-        self.new.reset(&self.new_tree)?;
         let (renames, release) = (&mut self.renames, &mut self.release);
         let mut moved = |path: &[u8]| match release.file(path)? {
             Some(file) => renames.find(path, &file.content),
@@ -463,35 +562,25 @@ impl<'a> Mover<'a> {
     ) -> Result<()> {
         let (partly, notes) = evidence::parts_upstream(&mut self.new, patch, &merges)?;
         report.notes.extend(notes);
-        let mut files = BTreeMap::new();
-        let mut merged_files = 0;
         let rules: BTreeSet<Rule> = merges
             .iter()
             .flat_map(|merge| merge.rules.clone())
             .collect();
-        if rules.contains(&Rule::Blanks) {
-            let note = "upstream changed white space in its lines";
-            report.notes.push(note.to_owned());
-        }
-        if rules.contains(&Rule::Already) {
-            report.notes.push("the release has a part of it".to_owned());
-        }
+        let remarks = rules.iter().filter_map(|rule| rule.note());
+        report.notes.extend(remarks.map(str::to_owned));
         let reviews: Vec<&str> = rules.iter().filter_map(|rule| rule.review()).collect();
         report.review = (!reviews.is_empty()).then(|| reviews.join("; "));
-        for merge in merges {
-            if merge.moved {
-                report.notes.push(format!(
-                    "upstream moved {} to {}",
-                    shown(&merge.old_path),
-                    shown(&merge.path)
-                ));
-            }
-            if let FileMergeResult::Clean(changes) = merge.result {
-                merged_files += 1;
-                files.extend(changes);
-            }
+        note_places(&merges, report)?;
+        for merge in merges.iter().filter(|merge| merge.moved) {
+            report.notes.push(format!(
+                "upstream moved {} to {}",
+                shown(&merge.old_path),
+                shown(&merge.path)
+            ));
         }
-        self.new.change(files)?;
+        let clean = |merge: &&FileMerge| matches!(merge.result, FileMergeResult::Clean(_));
+        let merged_files = merges.iter().filter(clean).count();
+        self.new.change(changed_files(&merges))?;
         self.new_tree = self.new.write()?;
         report.status = if partly || rules.contains(&Rule::Already) {
             Status::Partly
@@ -553,7 +642,9 @@ impl<'a> Mover<'a> {
             let mut list = Vec::new();
             for patch in self.series.patches().iter().rev() {
                 check_interrupted()?;
-                list.push(fits(trial.revert(patch))?.is_some());
+                // Lines that are there twice may be those of another function.
+                let is_unique = trial.has_result_once(patch)?;
+                list.push(is_unique && fits(trial.revert(patch))?.is_some());
             }
             list.reverse();
             self.reverse = Some(list);

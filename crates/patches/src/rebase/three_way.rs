@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::loose_merge::{ConflictRegion, LooseMerge, Rule, merge_loosely, squeezed};
+use super::loose_merge::{ConflictRegion, Rule, is_crlf, merge_loosely, squeezed, with_ends};
+use super::placement::AmbiguousHunk;
 use crate::series::FileDiff;
 use crate::stack::merge::merge;
 use crate::stack::trial::{TreeFile, TrialTree};
@@ -26,6 +27,56 @@ pub struct FileMerge {
     pub result: FileMergeResult,
     /// The rules beyond git's merge that the result took.
     pub rules: BTreeSet<Rule>,
+    /// The texts, if both sides changed the file.
+    pub texts: Option<MergeTexts>,
+    /// Whether only the hunks' contexts place them, and seem to be others' than those that they were made for.
+    pub is_doubtful: bool,
+    /// The hunks whose contexts do not say where they belong.
+    pub ambiguous: Vec<AmbiguousHunk>,
+}
+
+impl FileMerge {
+    fn untexted(old_path: &[u8], path: &[u8], result: FileMergeResult) -> Self {
+        FileMerge {
+            old_path: old_path.to_vec(),
+            path: path.to_vec(),
+            moved: path != old_path,
+            result,
+            rules: BTreeSet::new(),
+            texts: None,
+            is_doubtful: false,
+            ambiguous: Vec::new(),
+        }
+    }
+
+    /// Returns whether the result is that of git's merge, whose algorithms may disagree.
+    pub fn is_gits(&self) -> bool {
+        let gits = |rule: &Rule| matches!(rule, Rule::Disputed | Rule::LineEnds);
+        !self.is_failed() && self.rules.iter().all(gits)
+    }
+
+    /// Returns whether the result is git's, or that of rules that need no review.
+    pub fn is_certain(&self) -> bool {
+        self.is_gits() || !self.is_failed() && self.rules.iter().all(|rule| rule.review().is_none())
+    }
+
+    /// Returns whether the merge failed.
+    pub fn is_failed(&self) -> bool {
+        matches!(self.result, FileMergeResult::Failed(_))
+    }
+}
+
+/// The texts of a merge in which both sides changed a file.
+#[derive(Debug, Clone)]
+pub struct MergeTexts {
+    /// The file before the patch, on the old release.
+    pub base: Arc<Vec<u8>>,
+    /// The file in the new tree.
+    pub ours: Arc<Vec<u8>>,
+    /// The file after the patch, on the old release.
+    pub theirs: Arc<Vec<u8>>,
+    /// The regions in conflict, by git's merge.
+    pub regions: Vec<ConflictRegion>,
 }
 
 /// The result of merging one file.
@@ -42,17 +93,8 @@ pub enum FileMergeResult {
 /// Why a file cannot be merged.
 #[derive(Debug, Clone)]
 pub enum MergeFailure {
-    /// Both sides changed the same lines.
-    Lines {
-        /// The file before the patch, on the old release.
-        base: Arc<Vec<u8>>,
-        /// The file in the new tree.
-        ours: Arc<Vec<u8>>,
-        /// The file after the patch, on the old release.
-        theirs: Arc<Vec<u8>>,
-        /// The conflicting regions.
-        regions: Vec<ConflictRegion>,
-    },
+    /// Both sides changed the same lines of [`FileMerge::texts`].
+    Lines,
     /// The new release does not have the file.
     Gone {
         /// The file before the patch, on the old release.
@@ -117,8 +159,6 @@ fn one_file(trees: &mut Trees<'_, '_>, path: &[u8]) -> Result<FileMerge> {
         ours = trees.ours.file(&new)?;
         place = new;
     }
-    let moved = place != path;
-    let mut rules = BTreeSet::new();
     let result = match (base, theirs, ours) {
         (_, None, None) => FileMergeResult::Upstream,
         (None, Some(theirs), None) => match trees.ours.obstacle(&place)? {
@@ -144,108 +184,66 @@ fn one_file(trees: &mut Trees<'_, '_>, path: &[u8]) -> Result<FileMerge> {
             }
         }
         (base, Some(theirs), Some(ours)) => {
-            result_of(merged(base.as_ref(), &ours, &theirs)?, &mut rules, |file| {
+            let merged = merged(base.as_ref(), &ours, &theirs)?;
+            return Ok(merged.done(path, &place, |file| {
                 if same(&file, &ours) {
                     FileMergeResult::Upstream
                 } else {
                     clean(&place, Some(file))
                 }
-            })
+            }));
         }
     };
-    Ok(FileMerge {
-        old_path: path.to_vec(),
-        path: place,
-        moved,
-        result,
-        rules,
-    })
-}
-
-/// Returns the result of a merge, made by `done` from the merged file, and adds the rules that it took.
-fn result_of(
-    merged: MergedFile,
-    rules: &mut BTreeSet<Rule>,
-    done: impl FnOnce((u32, Vec<u8>)) -> FileMergeResult,
-) -> FileMergeResult {
-    match merged {
-        Ok((file, more)) => {
-            rules.extend(more);
-            done(file)
-        }
-        Err(failure) => FileMergeResult::Failed(failure),
-    }
+    Ok(FileMerge::untexted(path, &place, result))
 }
 
 /// Merges a file that the patch renames.
 fn renamed(trees: &mut Trees<'_, '_>, old: &[u8], new: &[u8]) -> Result<FileMerge> {
-    let mut rules = BTreeSet::new();
-    let done = |path: &[u8], moved, result, rules| FileMerge {
-        old_path: new.to_vec(),
-        path: path.to_vec(),
-        moved,
-        result,
-        rules,
-    };
+    let done = |path: &[u8], result| Ok(FileMerge::untexted(new, path, result));
+    let failed =
+        |path: &[u8], why: String| done(path, FileMergeResult::Failed(MergeFailure::Other(why)));
     let (Some(base), Some(theirs)) = (trees.before.file(old)?, trees.after.file(new)?) else {
-        return Ok(done(new, false, FileMergeResult::Upstream, rules));
+        return done(new, FileMergeResult::Upstream);
     };
     let there = trees.ours.file(new)?;
     let Some(ours) = trees.ours.file(old)? else {
         // Upstream renamed it too.
         let Some(ours) = there else {
-            return Ok(match (trees.moved)(old)? {
-                Some(other) => done(
+            return match (trees.moved)(old)? {
+                Some(other) => failed(
                     &other,
-                    true,
-                    FileMergeResult::Failed(MergeFailure::Other(format!(
+                    format!(
                         "the patch renames {}, and upstream renamed it differently",
                         crate::series::path::shown(old)
-                    ))),
-                    rules,
+                    ),
                 ),
-                None => done(
-                    new,
-                    false,
-                    FileMergeResult::Failed(MergeFailure::Gone { base: base.content }),
-                    rules,
-                ),
-            });
+                None => {
+                    let base = base.content;
+                    done(new, FileMergeResult::Failed(MergeFailure::Gone { base }))
+                }
+            };
         };
-        let result = result_of(merged(Some(&base), &ours, &theirs)?, &mut rules, |file| {
+        return Ok(merged(Some(&base), &ours, &theirs)?.done(new, new, |file| {
             if same(&file, &ours) {
                 FileMergeResult::Upstream
             } else {
                 clean(new, Some(file))
             }
-        });
-        return Ok(done(new, false, result, rules));
+        }));
     };
     if there.is_some() {
-        return Ok(done(
-            new,
-            false,
-            FileMergeResult::Failed(MergeFailure::Other(
-                "the patch renames a file to this name, which upstream uses for another".to_owned(),
-            )),
-            rules,
-        ));
+        let why = "the patch renames a file to this name, which upstream uses for another";
+        return failed(new, why.to_owned());
     }
     if let Some(obstacle) = trees.ours.obstacle(new)? {
-        return Ok(done(
-            new,
-            false,
-            FileMergeResult::Failed(MergeFailure::Other(obstacle)),
-            rules,
-        ));
+        return failed(new, obstacle);
     }
-    let result = result_of(merged(Some(&base), &ours, &theirs)?, &mut rules, |file| {
+    Ok(merged(Some(&base), &ours, &theirs)?.done(new, new, |file| {
         FileMergeResult::Clean(BTreeMap::from([
             (old.to_vec(), None),
             (new.to_vec(), Some(file)),
         ]))
-    });
-    Ok(done(new, false, result, rules))
+    }))
 }
 
 fn clean(path: &[u8], file: Option<(u32, Vec<u8>)>) -> FileMergeResult {
@@ -256,12 +254,42 @@ fn same(file: &(u32, Vec<u8>), other: &TreeFile) -> bool {
     file.0 == other.mode && file.1 == *other.content
 }
 
-/// A merged file's mode and content with the rules beyond git's merge that it took, or the reason of a failure.
-type MergedFile = std::result::Result<((u32, Vec<u8>), BTreeSet<Rule>), MergeFailure>;
+/// Three versions of a file merged.
+struct MergedFile {
+    /// Mode and content, or the reason of a failure.
+    file: std::result::Result<(u32, Vec<u8>), MergeFailure>,
+    rules: BTreeSet<Rule>,
+    texts: Option<MergeTexts>,
+}
+
+impl MergedFile {
+    fn untexted(file: std::result::Result<(u32, Vec<u8>), MergeFailure>) -> Self {
+        MergedFile {
+            file,
+            rules: BTreeSet::new(),
+            texts: None,
+        }
+    }
+
+    /// Returns the merge with the result that `done` makes of a merged file.
+    fn done(
+        self,
+        old_path: &[u8],
+        path: &[u8],
+        done: impl FnOnce((u32, Vec<u8>)) -> FileMergeResult,
+    ) -> FileMerge {
+        let result = self.file.map_or_else(FileMergeResult::Failed, done);
+        FileMerge {
+            rules: self.rules,
+            texts: self.texts,
+            ..FileMerge::untexted(old_path, path, result)
+        }
+    }
+}
 
 /// Merges three versions of a file.
 fn merged(base: Option<&TreeFile>, ours: &TreeFile, theirs: &TreeFile) -> Result<MergedFile> {
-    let other = |what: String| Ok(Err(MergeFailure::Other(what)));
+    let other = |what: String| Ok(MergedFile::untexted(Err(MergeFailure::Other(what))));
     let mode = match base {
         _ if theirs.mode == ours.mode => ours.mode,
         Some(base) if base.mode == theirs.mode => ours.mode,
@@ -274,24 +302,30 @@ fn merged(base: Option<&TreeFile>, ours: &TreeFile, theirs: &TreeFile) -> Result
             ));
         }
     };
-    let plain = |content: &Arc<Vec<u8>>| Ok(Ok(((mode, content.to_vec()), BTreeSet::new())));
+    let plain = |content: &Arc<Vec<u8>>| Ok(MergedFile::untexted(Ok((mode, content.to_vec()))));
     match base {
         _ if theirs.blob == ours.blob => return plain(&ours.content),
         Some(base) if base.blob == theirs.blob => return plain(&ours.content),
         Some(base) if base.blob == ours.blob => return plain(&theirs.content),
         _ => {}
     }
+    let mut texts = MergeTexts {
+        base: base.map_or_else(Arc::default, |base| Arc::clone(&base.content)),
+        ours: Arc::clone(&ours.content),
+        theirs: Arc::clone(&theirs.content),
+        regions: Vec::new(),
+    };
     let Some(base) = base else {
-        if squeezed(&[&ours.content]) == squeezed(&[&theirs.content]) {
-            let content = ours.content.to_vec();
-            return Ok(Ok(((mode, content), BTreeSet::from([Rule::Already]))));
-        }
-        return Ok(Err(MergeFailure::Lines {
-            base: Arc::new(Vec::new()),
-            ours: Arc::clone(&ours.content),
-            theirs: Arc::clone(&theirs.content),
-            regions: Vec::new(),
-        }));
+        let is_same = squeezed(&[&ours.content]) == squeezed(&[&theirs.content]);
+        return Ok(MergedFile {
+            file: if is_same {
+                Ok((mode, ours.content.to_vec()))
+            } else {
+                Err(MergeFailure::Lines)
+            },
+            rules: is_same.then_some(Rule::Already).into_iter().collect(),
+            texts: Some(texts),
+        });
     };
     if [base, ours, theirs]
         .into_iter()
@@ -299,17 +333,34 @@ fn merged(base: Option<&TreeFile>, ours: &TreeFile, theirs: &TreeFile) -> Result
     {
         return other("both sides changed a file that is not text".to_owned());
     }
-    if let Some(content) = merge(&base.content, &ours.content, &theirs.content)? {
-        return Ok(Ok(((mode, content), BTreeSet::new())));
+    let mut rules = BTreeSet::new();
+    let cr = is_crlf(&ours.content);
+    if cr != is_crlf(&base.content) {
+        rules.insert(Rule::LineEnds);
+        for text in [&mut texts.base, &mut texts.theirs] {
+            *text = Arc::new(with_ends(text, cr));
+        }
     }
-    let merged = merge_loosely(&base.content, &ours.content, &theirs.content)?;
-    Ok(match merged {
-        LooseMerge::Clean(content, rules) => Ok(((mode, content), rules)),
-        LooseMerge::Conflict(regions) => Err(MergeFailure::Lines {
-            base: Arc::clone(&base.content),
-            ours: Arc::clone(&ours.content),
-            theirs: Arc::clone(&theirs.content),
-            regions,
-        }),
+    if let Some(merged) = merge(&texts.base, &texts.ours, &texts.theirs)? {
+        rules.extend(merged.is_disputed.then_some(Rule::Disputed));
+        return Ok(MergedFile {
+            file: Ok((mode, merged.content)),
+            rules,
+            texts: Some(texts),
+        });
+    }
+    let merged = merge_loosely(&texts.base, &texts.ours, &texts.theirs)?;
+    texts.regions = merged.regions;
+    let file = match merged.result {
+        Some((content, more)) => {
+            rules.extend(more);
+            Ok((mode, content))
+        }
+        None => Err(MergeFailure::Lines),
+    };
+    Ok(MergedFile {
+        file,
+        rules,
+        texts: Some(texts),
     })
 }

@@ -221,6 +221,17 @@ impl<'a> Placer<'a> {
     }
 }
 
+/// Returns every line, counted from 1, where a text has a hunk's old lines; none for a hunk without any.
+pub fn places(content: &[u8], hunk: &Hunk) -> Vec<usize> {
+    let pattern: Vec<&[u8]> = hunk.before().collect();
+    let placer = Placer::new(content);
+    placer.input.split();
+    let last = (placer.input.len() + 1).saturating_sub(pattern.len());
+    (1..=last)
+        .filter(|&line| !pattern.is_empty() && placer.fits(&pattern, signed(line), 0, 0))
+        .collect()
+}
+
 /// Returns whether two lines are equal if a run of blanks equals any other run and trailing blanks are ignored.
 fn equal_up_to_blanks(a: &[u8], b: &[u8]) -> bool {
     let blank = |b: &u8| matches!(b, b' ' | b'\t');

@@ -8,6 +8,7 @@ use git2::ObjectType;
 use super::change::{PatchFit, apply_patch};
 use super::commit::{self, put};
 use super::oid;
+use super::place::places;
 use super::tree::{PathState, WorkingTree};
 use super::tree_object::TreeObject;
 use crate::series::path::shown;
@@ -112,6 +113,25 @@ impl<'a> TrialTree<'a> {
         let fit = apply_patch(&mut self.tree, &reversed(patch), 0)?;
         self.store()?;
         Ok(fit)
+    }
+
+    /// Returns whether every hunk's result occurs exactly once in its file, so that a reversal can only mean this place.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
+    pub fn has_result_once(&mut self, patch: &Patch) -> Result<bool> {
+        for diff in &patch.files {
+            let Some(path) = &diff.new else { continue };
+            let Some(file) = self.file(path)? else {
+                continue;
+            };
+            let reversed = diff.clone().reversed();
+            let once = |hunk: &Hunk| places(&file.content, hunk).len() == 1;
+            if !reversed.hunks.iter().all(once) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Writes the changed files, so that their blobs have ids.

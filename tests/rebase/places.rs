@@ -1,0 +1,504 @@
+//! Where the changes of moved patches go in code that repeats itself.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::Value;
+
+use crate::support::releases::{commit_all, json, lines, patch, space, statuses};
+use crate::support::{Space, run_in};
+
+/// A part of a file, with a head of its own and a body like others'.
+#[derive(Clone)]
+struct Part {
+    name: String,
+    body: Vec<String>,
+}
+
+/// How the parts of a file are written: before a part's name, after it, and after its body.
+const SHAPES: [(&str, &str, &str); 4] = [
+    ("int ", "(row *r)\n{\n", "}\n\n"),
+    ("    case ", ":\n", "      break;\n"),
+    ("static const struct row ", "[] = {\n", "};\n"),
+    ("#ifdef ", "\n", "#endif\n"),
+];
+
+fn written(parts: &[Part], shape: usize) -> String {
+    let (before, after, end) = SHAPES[shape];
+    let part = |part: &Part| format!("{before}{}{after}{}{end}", part.name, part.body.concat());
+    parts.iter().map(part).collect()
+}
+
+/// The text of each part, by its head.
+fn parts_of(text: &str, shape: usize) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut head = String::new();
+    for line in text.split_inclusive('\n') {
+        if line.starts_with(SHAPES[shape].0) {
+            head = line.to_owned();
+        }
+        *found.entry(head.clone()).or_default() += line;
+    }
+    found
+}
+
+/// A file of two releases and a patch of it.
+struct Case {
+    shape: usize,
+    target: String,
+    old: String,
+    mine: String,
+    new: String,
+}
+
+/// What upstream does: changes the line, puts a twin before the part, removes the part, or reorders all.
+const UPSTREAM: usize = 4;
+
+fn case(random: &mut StdRng, upstream: usize) -> Case {
+    let shape = random.random_range(0..SHAPES.len());
+    let vocabulary: Vec<String> = (0..random.random_range(1..6))
+        .map(|n| format!("  step_{n}(r);\n"))
+        .collect();
+    let length = random.random_range(1..12);
+    let line = |random: &mut StdRng| vocabulary[random.random_range(0..vocabulary.len())].clone();
+    let common: Vec<String> = (0..length).map(|_| line(random)).collect();
+    let count = random.random_range(2..7);
+    let mut parts: Vec<Part> = (0..count)
+        .map(|n| Part {
+            name: format!("part_{n}"),
+            body: common.clone(),
+        })
+        .collect();
+    if random.random_bool(0.3) {
+        let other = random.random_range(0..count);
+        parts[other].body[0] = "  special(r);\n".to_owned();
+    }
+    let target = random.random_range(0..count);
+    let at = random.random_range(0..length);
+    let mut changed = parts.clone();
+    let body = &mut changed[target].body;
+    match random.random_range(0..3) {
+        0 => body[at] = "  fast(r);\n".to_owned(),
+        1 => body.insert(at, "  fast(r);\n".to_owned()),
+        _ => drop(body.remove(at)),
+    }
+    let mut new = parts.clone();
+    match upstream {
+        0 => new[target].body[at] = "  step_now(r, NOWAIT);\n".to_owned(),
+        1 => new.insert(
+            random.random_range(0..=target),
+            Part {
+                name: "twin".to_owned(),
+                body: common,
+            },
+        ),
+        2 => drop(new.remove(target)),
+        _ => new.rotate_left(random.random_range(1..count)),
+    }
+    Case {
+        shape,
+        target: parts[target].name.clone(),
+        old: written(&parts, shape),
+        mine: written(&changed, shape),
+        new: written(&new, shape),
+    }
+}
+
+/// Picks each patch with git onto the new release, by itself; `None` where git stops.
+fn picked_by_git(repo: &Path, cases: &[Case]) -> Vec<Option<String>> {
+    std::fs::create_dir(repo).unwrap();
+    let git = |args: &[&str]| run_in(repo, "git", args);
+    let write = |text: &dyn Fn(&Case) -> String| {
+        for (number, case) in cases.iter().enumerate() {
+            std::fs::write(repo.join(format!("f{number}")), text(case)).unwrap();
+        }
+        git(&["add", "-A"]);
+        git(&["commit", "-q", "--allow-empty", "-m", "x"]);
+    };
+    git(&["init", "-q", "-b", "mine"]);
+    write(&|case| case.old.clone());
+    git(&["branch", "upstream"]);
+    for (number, case) in cases.iter().enumerate() {
+        std::fs::write(repo.join(format!("f{number}")), &case.mine).unwrap();
+        git(&["commit", "-qam", &format!("{number}")]);
+    }
+    git(&["switch", "-q", "upstream"]);
+    write(&|case| case.new.clone());
+    let mut stopped = Vec::new();
+    let mut clean = git(&["rebase", "-q", "upstream", "mine"]).success();
+    while !clean {
+        let name = git(&["diff", "--name-only", "--diff-filter=U"]).stdout_text();
+        assert!(name.starts_with('f'), "git did not stop with a conflict");
+        stopped.push(name.trim()[1..].parse::<usize>().unwrap());
+        clean = git(&["rebase", "--skip"]).success();
+    }
+    let read = |number: usize| std::fs::read_to_string(repo.join(format!("f{number}"))).unwrap();
+    (0..cases.len())
+        .map(|number| (!stopped.contains(&number)).then(|| read(number)))
+        .collect()
+}
+
+/// Writes a patch with `context` lines of context.
+fn patch_with(space: &Space, name: &str, case: &Case, context: usize) {
+    space.write("diff/a", &case.old);
+    space.write("diff/b", &case.mine);
+    let context = format!("-U{context}");
+    let diff = run_in(&space.path("diff"), "diff", &[&context, "a", "b"]).stdout_text();
+    let body: String = diff.split_inclusive('\n').skip(2).collect();
+    space.patch(
+        &format!("{name}.patch"),
+        format!("Subject: {name}\nFrom: T <t@example.org>\n\n--- a/{name}\n+++ b/{name}\n{body}"),
+    );
+}
+
+/// Whether the report calls for a look at a patch.
+fn is_marked(report: &Value) -> bool {
+    let status = report["status"].as_str().unwrap();
+    let noted = report["notes"]
+        .as_array()
+        .is_some_and(|notes| !notes.is_empty());
+    ["conflict", "changed"].contains(&status) || report.get("review").is_some() || noted
+}
+
+/// Where git rebases a patch cleanly, so does perfquilt, with the same file; where git stops, perfquilt changes no other
+/// part than the patch's own without a mark.
+#[test]
+fn nothing_goes_to_another_part_of_repetitive_code_in_silence() {
+    let seed = std::env::var("PERFQUILT_SEED").map_or(44, |seed| seed.parse().unwrap());
+    let count = 200;
+    let mut random = StdRng::seed_from_u64(seed);
+    let cases: Vec<Case> = (0..count)
+        .map(|number| case(&mut random, number % UPSTREAM))
+        .collect();
+    let name = |number: usize| format!("f{number}");
+    let files = |text: fn(&Case) -> &String| -> Vec<(String, String)> {
+        let all = cases.iter().enumerate();
+        all.map(|(number, case)| (name(number), text(case).clone()))
+            .collect()
+    };
+    let (old, new) = (files(|case| &case.old), files(|case| &case.new));
+    let borrowed = |files: &[(String, String)]| -> Vec<(&'static str, String)> {
+        let leak = |name: &String| -> &'static str { name.clone().leak() };
+        files
+            .iter()
+            .map(|(name, text)| (leak(name), text.clone()))
+            .collect()
+    };
+    let space = space(&borrowed(&old), &borrowed(&new));
+    for (number, case) in cases.iter().enumerate() {
+        patch_with(&space, &name(number), case, [3, 3, 1][number % 3]);
+    }
+    let expected = picked_by_git(&space.path("repo"), &cases);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    space.ok(&["rebase", "2.0", "--write", "--hold", "--output", "out"]);
+    let dir = space.path("out");
+    std::fs::create_dir_all(dir.join("tree")).unwrap();
+    let mut as_git = [0; UPSTREAM];
+    for (number, case) in cases.iter().enumerate() {
+        let report = &report["patches"][number];
+        let status = report["status"].as_str().unwrap();
+        let context = || {
+            let Case { old, mine, new, .. } = case;
+            format!("seed {seed}, case {number}: {report}\nold:\n{old}mine:\n{mine}new:\n{new}")
+        };
+        let places = ["exact", "offset", "merged", "partly"].contains(&status);
+        let content = if places {
+            let file = dir.join("tree").join(name(number));
+            std::fs::write(&file, &case.new).unwrap();
+            let moved = format!("../patches/{}.patch", name(number));
+            let apply = ["-s", "-p1", "-F0", "-i", &moved];
+            assert!(run_in(&dir.join("tree"), "patch", &apply).success());
+            Some(std::fs::read_to_string(file).unwrap())
+        } else {
+            (status == "upstream").then(|| case.new.clone())
+        };
+        match (&expected[number], &content) {
+            (Some(expected), Some(content)) => {
+                assert_eq!(content, expected, "{}", context());
+                as_git[number % UPSTREAM] += 1;
+            }
+            (Some(_), None) => panic!("git has no conflict: {}", context()),
+            (None, None) => assert!(is_marked(report), "{}", context()),
+            (None, Some(content)) => {
+                let (mut before, mut after) = (
+                    parts_of(&case.new, case.shape),
+                    parts_of(content, case.shape),
+                );
+                let own = |head: &String, _: &mut String| head.contains(&case.target);
+                before.retain(|head, text| !own(head, text));
+                after.retain(|head, text| !own(head, text));
+                let reviewed = report.get("review").is_some();
+                assert!(reviewed || before == after, "{}", context());
+            }
+        }
+    }
+    // Git stops where upstream changed the line or removed the part.
+    assert!(as_git[1] > 25 && as_git[3] > 25, "{as_git:?}");
+}
+
+/// Functions with equal bodies.
+fn functions(names: &[&str]) -> String {
+    names
+        .iter()
+        .map(|name| {
+            format!(
+                "int {name}(row *r)\n{{\n  // a\n  // b\n  // c\n  lock(r);\n  work(r);\n  unlock(r);\n  // d\n  // e\n  // f\n}}\n\n"
+            )
+        })
+        .collect()
+}
+
+/// Replaces the first `from` after `head`.
+fn replaced_in(text: &str, head: &str, from: &str, to: &str) -> String {
+    let at = text.find(head).unwrap();
+    let (before, after) = text.split_at(at);
+    format!("{before}{}", after.replacen(from, to, 1))
+}
+
+#[test]
+fn a_hunk_whose_function_changed_does_not_go_into_its_twin() {
+    let old = functions(&["alpha", "beta", "gamma", "delta"]);
+    let mine = replaced_in(&old, "int beta", "  work(r);\n", "  fast(r);\n");
+    let new = replaced_in(&old, "int beta", "  work(r);\n", "  work(r, NOWAIT);\n");
+    let space = space(&[("srv.c", old.clone())], &[("srv.c", new)]);
+    patch(&space, "a.patch", "srv.c", &old, &mine);
+    let (code, out, _) = space.run(&["rebase", "2.0", "--conflicts"]);
+    assert_eq!(code, 3, "{out}");
+    let places = "the file has the lines that the hunk expects at srv.c:4 (`int alpha(row *r)`), srv.c:30 (`int gamma(row *r)`)";
+    let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains(places), "{out}");
+    assert!(
+        flat.contains("srv.c:20, in `int beta(row *r)`, hunk 1 of 1"),
+        "{out}"
+    );
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    let decision = &report["patches"][0]["decisions"][0];
+    assert_eq!(decision["function"], "int beta(row *r)", "{report}");
+    assert_eq!(
+        decision["candidates"].as_array().unwrap().len(),
+        3,
+        "{report}"
+    );
+    // The same with fuzz allowed.
+    let config = space.read("bench-config/perfquilt.toml");
+    space.write(
+        "bench-config/perfquilt.toml",
+        config + "\n[series]\nfuzz = 2\n",
+    );
+    space.fails(3, &["rebase", "2.0"]);
+}
+
+#[test]
+fn a_hunk_stays_in_its_function_when_upstream_adds_a_twin_or_reorders() {
+    let old = functions(&["alpha", "beta", "gamma"]);
+    let mine = replaced_in(&old, "int beta", "  work(r);\n", "  fast(r);\n");
+    for order in [
+        &["alpha", "new_one", "beta", "gamma"],
+        &["gamma", "alpha", "beta", "last"],
+    ] {
+        let new = functions(order);
+        let space = space(&[("srv.c", old.clone())], &[("srv.c", new.clone())]);
+        patch(&space, "a.patch", "srv.c", &old, &mine);
+        let report = json(&space, &["rebase", "2.0", "--json"]);
+        assert_eq!(statuses(&report), ["merged"], "{report}");
+        let place = &report["patches"][0]["places"][0];
+        assert_eq!(place["function"], "int beta(row *r)", "{report}");
+        space.ok(&["rebase", "2.0", "--write", "--output", "out"]);
+        space.write("srv.c", &new);
+        run_in(space.root(), "patch", &["-s", "-i", "out/patches/a.patch"]);
+        let expected = replaced_in(&new, "int beta", "  work(r);\n", "  fast(r);\n");
+        assert_eq!(space.read("srv.c"), expected);
+    }
+}
+
+#[test]
+fn each_hunk_is_judged_by_itself() {
+    // The first hunk's line is nowhere else; the second one's function changed, and its twin fits.
+    let text = |beta: &str| format!("{}\n{beta}", lines(20, &[]));
+    let pair = functions(&["alpha", "beta"]);
+    let old = text(&pair);
+    let beta = replaced_in(&pair, "int beta", "  work(r);\n", "  fast(r);\n");
+    let mine = text(&beta).replace("line 10\n", "patched 10\n");
+    let changed = replaced_in(&pair, "int beta", "  work(r);\n", "  work(r, 1);\n");
+    let new = format!("top\n{}", text(&changed));
+    let space = space(&[("srv.c", old.clone())], &[("srv.c", new)]);
+    patch(&space, "a.patch", "srv.c", &old, &mine);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["conflict"], "{report}");
+    let decisions = report["patches"][0]["decisions"].as_array().unwrap();
+    assert_eq!(decisions.len(), 1, "{report}");
+    assert_eq!(decisions[0]["hunk"], 2, "{report}");
+    // Decided once, it is decided for good.
+    commit_all(&space);
+    let open = json(&space, &["rebase", "2.0", "--resolve", "1", "--json"]);
+    let dir = open["directory"].as_str().unwrap();
+    let dir = dir.replace("[WS]", &space.root().to_string_lossy());
+    let dir = Path::new(&dir);
+    let marked = std::fs::read_to_string(dir.join("srv.c")).unwrap();
+    assert!(
+        marked.contains("patched 10\n") && marked.contains("<<<<<<<"),
+        "{marked}"
+    );
+    let start = marked.find("<<<<<<<").unwrap();
+    let end = start + marked[start..].find(">>>>>>>").unwrap();
+    let end = end + marked[end..].find('\n').unwrap() + 1;
+    let solved = format!("{}  fast(r, 1);\n{}", &marked[..start], &marked[end..]);
+    std::fs::write(dir.join("srv.c"), solved).unwrap();
+    for (name, value) in [("user.name", "T"), ("user.email", "t@example.org")] {
+        run_in(dir, "git", &["config", name, value]);
+    }
+    assert!(run_in(dir, "git", &["commit", "-qam", "solved"]).success());
+    space.ok(&["rebase", "2.0", "--continue"]);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["resolved"], "{report}");
+}
+
+#[test]
+fn a_patch_that_the_release_has_is_not_made_a_second_time_in_a_twin() {
+    let old = functions(&["alpha", "beta", "gamma", "delta"]);
+    let with_call = |name: &str| {
+        replaced_in(
+            &old,
+            &format!("int {name}"),
+            "  work(r);\n",
+            "  prefetch(r);\n  work(r);\n",
+        )
+    };
+    let mine = with_call("gamma");
+    let space = space(&[("srv.c", old.clone())], &[("srv.c", mine.clone())]);
+    patch(&space, "a.patch", "srv.c", &old, &mine);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["upstream"], "{report}");
+}
+
+#[test]
+fn lines_that_upstream_added_in_the_same_function_are_noted() {
+    let function = |name: &str| {
+        format!(
+            "int {name}(row *r)\n{{\n  lock(r);\n  count(r);\n  int x = find_{name}(r);\n  trace(r);\n  unlock(r);\n}}\n\n"
+        )
+    };
+    let old = function("alpha") + &function("beta") + &function("gamma");
+    let added = "  prefetch_next_page_of_table(r);\n";
+    let after = |line: &str| replaced_in(&old, "int beta", line, &format!("{line}{added}"));
+    let (mine, new) = (after("  count(r);\n"), after("  trace(r);\n"));
+    let space = space(&[("srv.c", old.clone())], &[("srv.c", new.clone())]);
+    let case = Case {
+        shape: 0,
+        target: "beta".to_owned(),
+        old,
+        mine,
+        new,
+    };
+    patch_with(&space, "srv.c", &case, 1);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["exact"], "{report}");
+    let note = report["patches"][0]["notes"][0].as_str().unwrap();
+    assert!(note.contains("already has the same lines"), "{note}");
+    assert!(note.contains("line 16 in `beta`"), "{note}");
+}
+
+#[test]
+fn lines_in_another_function_do_not_make_a_patch_upstream() {
+    let function = |name: &str| {
+        format!(
+            "int {name}(row *r)\n{{\n  lock(r);\n  int x = find_{name}(r);\n  unlock(r);\n  return x;\n}}\n\n"
+        )
+    };
+    let old = function("lookup") + &function("insert") + &function("delete");
+    let call = "  prefetch_next_page_of_table(r);\n";
+    let find = |name: &str| format!("  int x = find_{name}(r);\n");
+    let with_call =
+        |text: &str, name: &str| text.replace(&find(name), &(call.to_owned() + &find(name)));
+    let mine = with_call(&old, "lookup");
+    let rewritten = old
+        .replacen("  lock(r);\n", "  lock_shared(r);\n", 1)
+        .replace(
+            &find("lookup"),
+            "  int x = r->cached ? r->value : find_slow(r);\n",
+        );
+    let new = with_call(&rewritten, "delete");
+    let space = space(&[("srv.c", old.clone())], &[("srv.c", new)]);
+    patch(&space, "a.patch", "srv.c", &old, &mine);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(report["decisions"], 1, "{report}");
+}
+
+/// A workspace whose releases are tags of a repository, with a patch that upstream took, and then what `after` makes of it.
+fn taken_upstream(after: &dyn Fn(&str) -> String) -> Space {
+    let space = Space::bare(
+        "[[upstream.release]]\nversion = \"1.0\"\ngit = { remote = \"repo\", tag = \"v1\" }\n\
+         [[upstream.release]]\nversion = \"2.0\"\ngit = { remote = \"repo\", tag = \"v2\" }\n",
+    );
+    let old = lines(60, &[]);
+    let mine = lines(60, &[(30, "fast_path_for_thirty(cache, request);\n")]);
+    let repo = space.path("repo");
+    std::fs::create_dir(&repo).unwrap();
+    run_in(&repo, "git", &["init", "-q"]);
+    for (content, tag) in [(&old, "v1"), (&mine, "taken"), (&after(&mine), "v2")] {
+        space.write("repo/f", content);
+        run_in(&repo, "git", &["add", "f"]);
+        assert!(run_in(&repo, "git", &["commit", "-q", "-m", tag]).success());
+        run_in(&repo, "git", &["tag", tag]);
+    }
+    patch(&space, "a.patch", "f", &old, &mine);
+    space
+}
+
+#[test]
+fn what_upstream_took_and_reverted_is_not_upstream() {
+    let space = taken_upstream(&|mine| {
+        mine.replace("fast_path_for_thirty(cache, request);", "line 30")
+            .replace("line 29\n", "line 29 now\n")
+            .replace("line 31\n", "line 31 now\n")
+    });
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["changed"], "{report}");
+    let evidence = report["patches"][0]["evidence"].as_str().unwrap();
+    assert!(evidence.contains("patch-id"), "{evidence}");
+    // Taken again, it is there.
+    let space = taken_upstream(&|mine| mine.replace("line 29\n", "line 29 now\n"));
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["upstream"], "{report}");
+}
+
+#[test]
+fn merged_lines_take_upstreams_line_ends() {
+    let crlf = |text: &str| text.replace('\n', "\r\n");
+    let old = lines(40, &[]);
+    let mine = lines(40, &[(10, "ten\n"), (20, "a fast line\nline 20\n")]);
+    let newer = |text: &str| text.replace("line 30\n", "upstream 30\n");
+    for (from, to) in [(true, false), (false, true)] {
+        let ends = |text: &str, cr| if cr { crlf(text) } else { text.to_owned() };
+        let new = ends(&newer(&old), to);
+        let space = space(&[("f", ends(&old, from))], &[("f", new.clone())]);
+        patch(
+            &space,
+            "a.patch",
+            "f",
+            &ends(&old, from),
+            &ends(&mine, from),
+        );
+        let report = json(&space, &["rebase", "2.0", "--json"]);
+        assert_eq!(statuses(&report), ["merged"], "{report}");
+        space.ok(&["rebase", "2.0", "--write", "--output", "out"]);
+        space.write("f", &new);
+        let apply = ["--binary", "-s", "-i", "out/patches/a.patch"];
+        assert!(run_in(space.root(), "patch", &apply).success());
+        assert_eq!(space.read("f"), ends(&newer(&mine), to));
+    }
+    // A file with both line ends: each line takes those around it.
+    let half = |text: &str| {
+        let at = text.find("line 21\n").unwrap();
+        crlf(&text[..at]) + &text[at..]
+    };
+    let space = space(&[("f", old.clone())], &[("f", half(&old))]);
+    patch(&space, "a.patch", "f", &old, &mine);
+    space.ok(&["rebase", "2.0", "--write", "--output", "out"]);
+    space.write("f", half(&old));
+    let apply = ["--binary", "-s", "-i", "out/patches/a.patch"];
+    assert!(run_in(space.root(), "patch", &apply).success());
+    assert_eq!(space.read("f"), half(&mine));
+}
