@@ -362,7 +362,11 @@ mod tests {
             }
             let view = View::new(&attribution);
             let row = &view.rows[0];
-            (view.headline(), row.verdict, row.notes.join("; "))
+            (
+                view.headline(&str::to_owned),
+                row.verdict,
+                row.notes.join("; "),
+            )
         };
         let (select, read) = ("oltp_point_select", "oltp_read_only");
         let (headline, verdict, notes) = told(Verdict::Faster, &[select], &[read], Verdict::Mixed);
