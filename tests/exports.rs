@@ -145,9 +145,9 @@ fn forty_columns_and_no_utf_8_show_every_figure() {
     assert!(narrow.status.success());
     let narrow = String::from_utf8(narrow.stdout).unwrap();
     for figure in [
-        "+6.50 % ± 0.46",
+        "+6.50 % ± 0.49",
         "+10.417 % ± 0.014",
-        "+11.58 % ± 0.34",
+        "+11.58 % ± 0.36",
         "includes 0",
     ] {
         assert!(

@@ -17,6 +17,7 @@ use perfquilt_measure::experiment;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{Meter, Observation, PlannedBlocks, SCHEMA, Supplement};
 use perfquilt_model::point::Point;
+use perfquilt_report::history::history;
 
 /// The result of a check.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -96,6 +97,7 @@ const LARGE: Fleet = Fleet {
     shifted: 10,
     slow: 20,
     dying: 10,
+    tails: None,
 };
 /// Ten healthy machines.
 const TEN: Fleet = Fleet {
@@ -106,6 +108,7 @@ const TEN: Fleet = Fleet {
     shifted: 0,
     slow: 0,
     dying: 0,
+    tails: None,
 };
 
 /// Simulations of machines that share an experiment.
@@ -129,14 +132,22 @@ fn fleets() -> Vec<Simulation> {
         let most = if fleet.machines < 6 { 0.985 } else { 0.97 };
         all.push(simulation(name, COVER, (0.94, most), 2, one));
     }
-    let healthy = move |noise: &mut Noise| Ok(TEN.measure(noise)?.wrongly_left_out());
-    all.push(simulation(
-        "ten healthy machines",
-        LEAVES_OUT,
-        (0.0, 0.01),
-        2,
-        healthy,
-    ));
+    let healthy = [
+        ("ten healthy machines", None),
+        (
+            "ten healthy machines, blocks of Student's distribution with 3 degrees",
+            Some(3),
+        ),
+        (
+            "ten healthy machines, blocks of Student's distribution with 2 degrees",
+            Some(2),
+        ),
+    ];
+    for (name, tails) in healthy {
+        let fleet = Fleet { tails, ..TEN };
+        let one = move |noise: &mut Noise| Ok(fleet.measure(noise)?.wrongly_left_out());
+        all.push(simulation(name, LEAVES_OUT, (0.0, 0.01), 2, one));
+    }
     let covered = |noise: &mut Noise| Ok(LARGE.measure(noise)?.covered());
     all.push(simulation(
         large,
@@ -278,7 +289,7 @@ fn simulations() -> Vec<Simulation> {
         |noise| Ok(claims(&long_series(0.0, Some(&GAINING), noise)?)),
     ));
     for (name, layouts, most) in [
-        ("two blocks have the same layouts", Layouts::Repeated, 0.97),
+        ("two blocks have the same layouts", Layouts::Repeated, 0.98),
         (
             "eight layouts a point over 24 blocks",
             Layouts::Crossed(8),
@@ -423,19 +434,30 @@ fn simulations() -> Vec<Simulation> {
             ))
         }));
     }
+    for blocks in [12, 24, 40] {
+        all.push(simulation(
+            format!("{blocks} blocks that follow the one before with correlation 0.3"),
+            FALSE,
+            (0.0, MOST),
+            5,
+            move |noise| Ok(claims(&following(blocks, 0.3, noise)?)),
+        ));
+    }
+    for (lanes, blocks) in [(2, 24), (4, 24), (8, 24), (8, 48)] {
+        all.push(simulation(
+            format!("{blocks} blocks on {lanes} lanes that share half of each server's variance"),
+            FALSE,
+            (0.0, MOST),
+            5,
+            move |noise| Ok(claims(&side_by_side(lanes, blocks, noise)?)),
+        ));
+    }
     all.push(simulation(
-        "blocks that follow the one before with correlation 0.3",
-        "experiments of 40 blocks that warn of it",
-        (0.8, 1.0),
-        5,
-        |noise| warned(0.3, noise),
-    ));
-    all.push(simulation(
-        "independent blocks",
-        "experiments of 40 blocks that warn of dependence",
-        (0.0, 0.03),
-        5,
-        |noise| warned(0.0, noise),
+        "30 unchanged releases, 4 patches",
+        "histories with a row called faster, slower or changed",
+        (0.0, MOST),
+        50,
+        unchanged_history,
     ));
     all
 }
@@ -1180,23 +1202,56 @@ fn sliced_in(
     judged(patches, &all)
 }
 
-fn warned(correlation: f64, noise: &mut Noise) -> Result<Hits> {
+/// Simulates the history of thirty experiments, none of which has an effect.
+fn unchanged_history(noise: &mut Noise) -> Result<Hits> {
+    let one = |release: u32, noise: &mut Noise| -> Result<Attribution> {
+        let mut found = timed(4, 12, noise, &|_, noise| SD * noise.normal())?;
+        found.experiment = format!("{EXPERIMENT}-{release}");
+        Ok(found)
+    };
+    let releases: Vec<Attribution> = (0..30)
+        .map(|release| one(release, noise))
+        .collect::<Result<_>>()?;
+    let history = history(&releases, Meter::Time, None);
+    let mut moments = history.patches.iter().flat_map(|patch| &patch.moments);
+    let is_false = moments.any(|of| of.verdict.is_shown() || of.change.is_some());
+    Ok((u32::from(is_false), 1))
+}
+
+/// Simulates blocks in which each server's deviation has `correlation` with that in the preceding block.
+fn following(blocks: u32, correlation: f64, noise: &mut Noise) -> Result<Attribution> {
     let points = points(4);
-    let mut errors = vec![0.0; points.len()];
+    let mut errors: Vec<f64> = points.iter().map(|_| noise.normal()).collect();
     let mut all = Vec::new();
-    for block in 0..40 {
+    for block in 0..blocks {
         for (&point, error) in points.iter().zip(&mut errors) {
             let fresh = (1.0 - correlation * correlation).sqrt() * noise.normal();
             *error = correlation * *error + fresh;
             all.push(observation("work", Meter::Time, block, point, SD * *error));
         }
     }
-    let found = judged(4, &all)?;
-    let warned = found
-        .warnings
-        .iter()
-        .any(|warning| warning.contains("depend on the blocks"));
-    Ok((u32::from(warned), 1))
+    judged(4, &all)
+}
+
+/// Simulates blocks of which `lanes` run at a time; what disturbs a server then is half of its variance on each of them.
+fn side_by_side(lanes: u32, blocks: u32, noise: &mut Noise) -> Result<Attribution> {
+    let points = points(4);
+    let mut shared = vec![0.0; points.len()];
+    let mut all = Vec::new();
+    for block in 0..blocks {
+        let lane = block % lanes;
+        if lane == 0 {
+            shared.fill_with(|| noise.normal());
+        }
+        for (&point, shared) in points.iter().zip(&shared) {
+            let error = (0.5f64).sqrt() * (shared + noise.normal());
+            all.push(Observation {
+                lane: Some(lane),
+                ..observation("work", Meter::Time, block, point, SD * error)
+            });
+        }
+    }
+    judged(4, &all)
 }
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ pub(super) struct Fleet {
     pub(super) shifted: u32,
     pub(super) slow: u32,
     pub(super) dying: u32,
+    /// Degrees of freedom of Student's distribution of a restart; `None` for the normal distribution.
+    pub(super) tails: Option<u32>,
 }
 
 /// An experiment, and its machines by name.
@@ -95,7 +97,7 @@ impl Fleet {
                         workload: "work".to_owned(),
                         meter: Meter::Time,
                         unit: Meter::Time.unit().to_owned(),
-                        value: 1e5 * (offsets[place] - patches + sd * noise.normal()).exp(),
+                        value: 1e5 * (offsets[place] - patches + sd * self.restart(noise)).exp(),
                         n: 1,
                         direct: false,
                         mean: None,
@@ -120,6 +122,18 @@ impl Fleet {
             shifted,
             worth,
         })
+    }
+}
+
+impl Fleet {
+    /// Draws the deviation of a restart in units of its scale.
+    fn restart(self, noise: &mut Noise) -> f64 {
+        let normal = noise.normal();
+        let Some(freedom) = self.tails else {
+            return normal;
+        };
+        let squares: f64 = (0..freedom).map(|_| noise.normal().powi(2)).sum();
+        normal / (squares / f64::from(freedom)).sqrt()
     }
 }
 

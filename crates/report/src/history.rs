@@ -1,12 +1,15 @@
 //! The effects of each patch over releases and time, from many experiments.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Serialize;
 
 use super::number;
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, width};
 use super::view::effect_on;
-use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, SUITE};
+use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, SUITE, Verdict};
+use perfquilt_judge::stats::{Estimate, change_points, speed};
 use perfquilt_model::observation::Meter;
 
 /// Smallest width that is fitted, in columns.
@@ -47,8 +50,22 @@ pub struct HistoryPoint {
     pub workloads: Vec<String>,
     /// Whether all blocks were measured.
     pub complete: bool,
+    /// The verdict among all experiments of the history, of which one in twenty without effects has a row that is called
+    /// faster or slower.
+    pub verdict: Verdict,
+    /// The change of the effect that begins with this experiment; `None` without one.
+    pub change: Option<HistoryChange>,
     /// The effect: that in order for a patch, the total for the series.
     pub effect: Effect,
+}
+
+/// A change of a patch's effect from one experiment to the next, on the same machine and by the same method.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct HistoryChange {
+    /// Mean effect from the preceding change on, as a fraction of speed.
+    pub before: f64,
+    /// Mean effect until the next change.
+    pub after: f64,
 }
 
 /// Returns the history of `attributions`, the earliest first, on `meter`, of one workload or of the suite or single
@@ -90,6 +107,8 @@ pub fn history(attributions: &[Attribution], meter: Meter, workload: Option<&str
             .collect(),
     });
     patches.retain(|patch| !patch.moments.is_empty());
+    adjust(&mut patches);
+    find_changes(&mut patches, attributions);
     History {
         schema: 1,
         meter,
@@ -122,8 +141,79 @@ fn history_point(
         recipe: attribution.recipe.clone(),
         workloads,
         complete: attribution.is_complete(),
+        verdict: effect.verdict,
+        change: None,
         effect: effect.clone(),
     })
+}
+
+/// Adjusts the verdicts for the number of experiments (Bonferroni): each experiment's own are right in 95 % of experiments,
+/// those of the patches together and that of the total.
+fn adjust(patches: &mut [PatchHistory]) {
+    let moments = patches.iter().flat_map(|patch| &patch.moments);
+    let experiments: BTreeSet<String> = moments.map(|of| of.experiment.clone()).collect();
+    let all = 2.0 * experiments.len() as f64;
+    for moment in patches.iter_mut().flat_map(|patch| &mut patch.moments) {
+        let effect = &moment.effect;
+        let figures = effect.tail.iter().flat_map(|tail| tail.figures());
+        let p_values = figures.filter_map(|(_, figure)| figure.p_adjusted.or(figure.p_value));
+        let p_values = p_values.chain(effect.p_adjusted.or(effect.p_value));
+        let least = p_values.fold(1.0, f64::min);
+        if effect.is_shown() && least * all > 1.0 - effect.level {
+            moment.verdict = if effect.equivalent {
+                Verdict::NoEffect
+            } else {
+                Verdict::Unclear
+            };
+        }
+    }
+}
+
+/// Finds changes among the finished experiments of each patch. Only experiments on one machine, by one method and of the
+/// same workloads are compared.
+fn find_changes(patches: &mut [PatchHistory], attributions: &[Attribution]) {
+    let settings: BTreeMap<&str, (usize, &Attribution)> = attributions
+        .iter()
+        .enumerate()
+        .map(|(place, of)| (of.experiment.as_str(), (place, of)))
+        .collect();
+    // By patch and setting: the moments' places, and their estimates.
+    let mut rows: BTreeMap<_, (Vec<usize>, Vec<Estimate>)> = BTreeMap::new();
+    for (patch, history) in patches.iter().enumerate() {
+        for (place, moment) in history.moments.iter().enumerate() {
+            let Some(&(experiment, of)) = settings.get(moment.experiment.as_str()) else {
+                continue;
+            };
+            let basis = moment
+                .effect
+                .basis
+                .filter(|basis| basis.half_width.is_finite());
+            if let Some(interval) = basis.filter(|_| moment.complete) {
+                let setting = (
+                    &of.harness,
+                    &of.machine,
+                    &of.recipe,
+                    moment.workloads.clone(),
+                );
+                let (places, estimates) = rows.entry((patch, setting)).or_default();
+                places.push(place);
+                estimates.push(Estimate {
+                    experiment,
+                    interval,
+                });
+            }
+        }
+    }
+    let estimates: Vec<Vec<Estimate>> = rows.values().map(|(_, of)| of.clone()).collect();
+    let found = change_points(&estimates);
+    for (((patch, _), (places, _)), changes) in rows.iter().zip(found) {
+        for change in changes {
+            patches[*patch].moments[places[change.index]].change = Some(HistoryChange {
+                before: speed(change.before),
+                after: speed(change.after),
+            });
+        }
+    }
 }
 
 impl HistoryPoint {
@@ -144,7 +234,18 @@ impl HistoryPoint {
     /// Returns the verdict, marked if the experiment is unfinished.
     pub(super) fn verdict(&self) -> String {
         let open = if self.complete { "" } else { " (unfinished)" };
-        format!("{}{open}", self.effect.verdict)
+        format!("{}{open}", self.verdict)
+    }
+
+    /// Returns the change that begins here, in words.
+    pub(super) fn change(&self, places: usize) -> Option<String> {
+        let change = self.change?;
+        let percent = |fraction| number::signed(fraction, places);
+        Some(format!(
+            "changed: {} before, {} from here on",
+            percent(change.before),
+            percent(change.after)
+        ))
     }
 }
 
@@ -196,8 +297,12 @@ impl History {
                 cells.max().unwrap_or(0)
             };
             let all: usize = (0..5).map(|column| widest(column) + 2).sum();
-            for row in &cells {
+            for (row, moment) in cells.iter().zip(&patch.moments) {
                 let [day, release, scope, figure, verdict] = row;
+                // The change is between the preceding row and this one.
+                if let Some(change) = moment.change(places) {
+                    page.indented(&change, 2, BOLD);
+                }
                 if all > page.width {
                     page.indented(&format!("{day} {release}"), 2, DIM);
                     page.indented(&format!("{scope}: {figure} {verdict}"), 4, "");
@@ -268,5 +373,55 @@ mod tests {
         let one = super::history(&all, Meter::Time, Some("oltp_read_only"));
         assert!(one.terminal(80, false).contains("oltp_read_only"));
         assert_eq!(super::history(&all, Meter::Cpu, None).patches, []);
+    }
+
+    /// SplitMix64's finaliser: seeds that follow each other give sequences that have nothing in common.
+    fn mixed(seed: u64) -> u64 {
+        let mut z = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) | 1
+    }
+
+    /// Thirty experiments of one series, whose patch is worth `gain` from the twelfth on.
+    fn thirty(gain: f64, seed: u64) -> History {
+        let all: Vec<Attribution> = (0..30u64)
+            .map(|number| {
+                let gain = if number >= 12 { gain } else { 0.0 };
+                let mut experiment = Experiment::new(&[(gain, 0.0)]);
+                experiment.seed = mixed(1 + seed * 1000 + number);
+                experiment.header.experiment = format!("series-{number}");
+                experiment.header.started = format!("2026-03-{:02}T03:04:05Z", number + 1);
+                experiment.attribution()
+            })
+            .collect();
+        history(&all, Meter::Time, None)
+    }
+
+    fn is_false(history: &History) -> bool {
+        let mut moments = history.patches.iter().flat_map(|patch| &patch.moments);
+        moments.any(|moment| moment.verdict.is_shown() || moment.change.is_some())
+    }
+
+    #[test]
+    fn a_history_of_unchanged_releases_has_hardly_ever_a_false_row() {
+        let wrong = (0..40).filter(|&seed| is_false(&thirty(0.0, seed))).count();
+        // 5 % of 40 are 2; each experiment's own verdicts would be wrong in 28 of them.
+        assert!(wrong <= 5, "{wrong}");
+    }
+
+    #[test]
+    fn a_change_is_marked_where_it_begins() {
+        let history = thirty(0.01, 3);
+        let moments = &history.patches[0].moments;
+        let changed: Vec<usize> = (0..30).filter(|&at| moments[at].change.is_some()).collect();
+        assert!(
+            changed.len() == 1 && (11..=13).contains(&changed[0]),
+            "{changed:?}"
+        );
+        let text = history.terminal(80, false);
+        assert!(text.contains("changed: "), "{text}");
+        let page = history.html().unwrap();
+        assert!(page.contains("from here on"), "{page}");
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Experiment {
     pub(super) noise: f64,
     /// The first patch with which some slices stall, if the tail was measured.
     pub(super) stalled: Option<usize>,
+    /// The seed of its noise, not 0.
+    pub(super) seed: u64,
 }
 
 const NAMES: [(&str, &str); 4] = [
@@ -79,11 +81,12 @@ impl Experiment {
             control: 0.0,
             noise: 0.002,
             stalled: None,
+            seed: 1,
         }
     }
 
     pub(super) fn observations(&self) -> Vec<Observation> {
-        let mut random = Noise(1);
+        let mut random = Noise(self.seed);
         let patches = self.gains.len();
         let points = (0..=patches)
             .map(Point::Step)
@@ -117,7 +120,7 @@ impl Experiment {
                         };
                         observations.push(Observation {
                             schema: 1,
-                            experiment: "quick-1".into(),
+                            experiment: self.header.experiment.clone(),
                             block,
                             order,
                             point,

@@ -34,7 +34,14 @@ impl Effects<'_> {
                         // The same rule determines the number of both kinds of block.
                         self.stopping_rule(place, effect.meter),
                     )?;
-                    Some((found.interval, by_block.len()))
+                    let interval = if direct {
+                        found.interval
+                    } else {
+                        let key = (place, None, effect.meter);
+                        let correlations = &self.correlations;
+                        correlations.widen(key, &effect.workload, found.interval)
+                    };
+                    Some((interval, by_block.len()))
                 };
                 let (total, blocks) = of(&source.blocks, false)?;
                 let (direct, directs) = of(&source.direct, true)?;

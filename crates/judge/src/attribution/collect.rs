@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::correlation::{Correlations, widening};
 use super::document::{
     Attribution, ComparedWith, ControlEffect, Dependence, Effect, EffectKind, ExcludedMachine,
     Group, LaneFigures, LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, Operation,
@@ -377,6 +378,7 @@ impl<'a> Collector<'a> {
             header: &self.header,
             sources,
             spreads: SharedSpreads::of(sources, &untimed),
+            correlations: Correlations::of(sources, workloads),
             completed: unexecuted.complete(&self.header, sources),
             unexecuted: Cow::Borrowed(unexecuted),
             untimed,
@@ -564,6 +566,7 @@ fn dependence(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Depen
                 units: found.units,
                 lag1: found.lag1,
                 lag1_p_value: found.lag1_p_value,
+                widening: widening(source, meter, table),
                 points: points.collect(),
             })
         })

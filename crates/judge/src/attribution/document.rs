@@ -752,7 +752,7 @@ pub struct PlaceFigures {
     pub largest_difference: f64,
 }
 
-/// Dependence between consecutive blocks. Intervals assume independent blocks.
+/// Dependence between blocks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Dependence {
     /// The workload.
@@ -766,6 +766,9 @@ pub struct Dependence {
     pub lag1: f64,
     /// P-value of the correlation under independence.
     pub lag1_p_value: f64,
+    /// How many times as wide intervals are because blocks that ran at one time, or one after the other, resemble each
+    /// other; 1 where they do not.
+    pub widening: f64,
     /// By point.
     pub points: Vec<PointDependence>,
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 
+use super::correlation::{Correlations, TableKey};
 use super::document::{
     self, Effect, EffectKind, Operation, PatchEffects, Provenance, SUITE, TailFigure, TailFigures,
     Verdict,
@@ -53,13 +54,13 @@ pub(super) struct Effects<'a> {
     pub(super) first_look: BTreeMap<Meter, u32>,
     /// The pooled variances of tables of counts.
     pub(super) spreads: SharedSpreads,
+    /// How much the units of timed tables resemble their neighbours.
+    pub(super) correlations: Correlations,
 }
 
 /// Pooled variances of tables of counts, by the source's index, statistic, meter and workload.
 #[derive(Default)]
-pub(super) struct SharedSpreads(
-    BTreeMap<(usize, Option<Statistic>, Meter), BTreeMap<String, ValueSpread>>,
-);
+pub(super) struct SharedSpreads(BTreeMap<TableKey, BTreeMap<String, ValueSpread>>);
 
 /// The residual variance of a table's values after subtracting block and point effects.
 #[derive(Clone, Copy)]
@@ -119,7 +120,7 @@ impl SharedSpreads {
     /// there are too few.
     fn shared<'n>(
         &self,
-        key: (usize, Option<Statistic>, Meter),
+        key: TableKey,
         workloads: impl Iterator<Item = &'n str>,
         weights: &[(Point, f64)],
     ) -> Option<SharedVariance> {
@@ -527,6 +528,15 @@ impl Effects<'_> {
                     shared: self.shared((place, None, meter), workload, weights),
                 };
                 let (interval, blocks, units) = sample.compare(weights, of.compared)?;
+                let (interval, units) = match of.compared {
+                    Comparison::WithinBlocks => {
+                        let wide =
+                            self.correlations
+                                .widen((place, None, meter), workload, interval);
+                        (wide, units.min(wide.blocks))
+                    }
+                    Comparison::AcrossBlocks => (interval, units),
+                };
                 let interval = interval.rounded(self.rounding(&tables, weights, meter));
                 let known = interval.half_width.is_finite();
                 let margin = self.margins.get(&meter).copied().unwrap_or(0.0);
@@ -595,6 +605,11 @@ impl Effects<'_> {
                 shared: self.shared((place, Some(statistic), meter), workload, weights),
             };
             let (interval, blocks, _) = sample.compare(weights, of.compared)?;
+            let key = (place, Some(statistic), meter);
+            let interval = match of.compared {
+                Comparison::WithinBlocks => self.correlations.widen(key, workload, interval),
+                Comparison::AcrossBlocks => interval,
+            };
             let known = interval.half_width.is_finite();
             let shown = |value: f64| if counts { value } else { speed(value) };
             let level = |point: Point| {
@@ -637,7 +652,7 @@ impl Effects<'_> {
     /// Returns [`SharedSpreads::shared`] over a workload, or over all workloads of a suite.
     fn shared(
         &self,
-        key: (usize, Option<Statistic>, Meter),
+        key: TableKey,
         workload: &str,
         weights: &[(Point, f64)],
     ) -> Option<SharedVariance> {

@@ -5,6 +5,7 @@ mod change;
 mod closure;
 mod collect;
 mod comparison;
+mod correlation;
 mod costs;
 mod document;
 mod effects;

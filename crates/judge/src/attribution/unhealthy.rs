@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 
 use super::document::{ExcludedMachine, ExclusionReason};
 use super::tables::{NamesByMeter, ObservationSource};
-use crate::stats::{HealthTest, Symptom, holm, speed};
+use crate::stats::{HealthTest, Symptom, Units, holm, speed};
 use perfquilt_model::observation::Meter;
 
 /// The probability that a healthy machine is excluded, over all machines, workloads and meters.
 const ERROR: f64 = 0.005;
+/// Permutations for each test of a place, so that the smallest p-value stays below [`ERROR`] over all of them.
+const PERMUTATIONS: f64 = 1.25 / ERROR;
 /// How much more values must vary than those of the other machines.
 const LARGEST_SPREAD: f64 = 1.5;
 /// How far the control must be from the release, as a fraction of speed: less shifts no effect that reports show.
@@ -32,8 +34,15 @@ pub(super) fn unhealthy(
     let timed = source
         .each()
         .filter(|(meter, name, _)| meter.is_timed() && !meter.is_usage() && whole(meter, name));
+    let timed: Vec<_> = timed.collect();
+    // Each table has two tests of a place.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let permutations = (PERMUTATIONS * 2.0 * timed.len() as f64).ceil() as u32;
+    let none = Units::default();
     for (meter, workload, table) in timed {
-        let found = table.largest_window().test_health(by_block);
+        let units = source.units.get(&meter).unwrap_or(&none);
+        let window = table.largest_window();
+        let found = window.test_health(by_block, units, permutations);
         tests.extend(found.into_iter().map(|test| (meter, workload, test)));
     }
     let p_values: Vec<f64> = tests.iter().map(|(_, _, test)| test.p_value).collect();

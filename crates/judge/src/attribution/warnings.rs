@@ -16,10 +16,14 @@ use perfquilt_model::point::Point;
 enum Warning<'a> {
     /// The control's interval excludes 0 in these of `of` intervals.
     Control { missed: Vec<String>, of: usize },
-    /// Blocks depend on the blocks before them.
-    Dependent { row: WarningRow<'a>, lag1: f64 },
     /// Lanes find different effects.
     Lanes { row: WarningRow<'a>, largest: f64 },
+    /// Machines find different effects.
+    Differing {
+        row: WarningRow<'a>,
+        between: f64,
+        units: bool,
+    },
     /// A machine is left out; the total over all workloads with and without the excluded machines.
     Excluded {
         machine: &'a ExcludedMachine,
@@ -114,17 +118,26 @@ impl fmt::Display for Warning<'_> {
                 missed.len(),
                 missed.join(", ")
             ),
-            Warning::Dependent { row, lag1 } => write!(
-                f,
-                "Blocks of {row} depend on the blocks before them (correlation {lag1:+.2}): its intervals \
-                 are too narrow and its verdicts too sure. Something changes slowly and not for all points \
-                 alike; measure again when the machine is otherwise idle.",
-            ),
             Warning::Lanes { row, largest } => write!(
                 f,
                 "Lanes disagree on {row}: a point differs by {} from lane to lane, more than chance explains. \
                  Effects are the mean over lanes; `--lanes 1` measures on one.",
                 percent(*largest)
+            ),
+            Warning::Differing {
+                row,
+                between,
+                units,
+            } => write!(
+                f,
+                "Machines find different effects on {row}: a point varies by {} from machine to machine, more than \
+                 chance explains. {}",
+                percent(*between),
+                if *units {
+                    "Intervals allow for it; `report` shows each machine."
+                } else {
+                    "Intervals hold on these machines only; six machines or more would give one for their class."
+                }
             ),
             Warning::Excluded { machine, with } => {
                 write!(
@@ -321,6 +334,7 @@ pub(super) fn warnings(
     warnings.extend(dependent(attribution));
     warnings.extend(closure(attribution));
     warnings.extend(excluded(attribution));
+    warnings.extend(differing_machines(attribution));
     warnings.extend(few_machines(attribution));
     warnings.extend(namesakes(source));
     let mut judged = attribution.effects().filter(|effect| effect.is_measured());
@@ -445,10 +459,9 @@ fn control(attribution: &Attribution) -> Option<Warning<'_>> {
 /// The significance level for adjusted p-values of dependence.
 const SIGNIFICANCE: f64 = 0.01;
 
-/// Finds tables whose blocks are not independent.
+/// Finds points that changed during the experiment, and lanes that disagree.
 fn dependent(attribution: &Attribution) -> Vec<Warning<'_>> {
     let tables = &attribution.noise.dependence;
-    let lags: Vec<f64> = tables.iter().map(|of| of.lag1_p_value).collect();
     let of_points = || {
         tables
             .iter()
@@ -456,15 +469,6 @@ fn dependent(attribution: &Attribution) -> Vec<Warning<'_>> {
     };
     let halves: Vec<f64> = of_points().map(|(_, point)| point.halves_p_value).collect();
     let mut warnings = Vec::new();
-    for (of, p) in tables.iter().zip(holm(&lags)) {
-        if p < SIGNIFICANCE {
-            let row = WarningRow {
-                workload: &of.workload,
-                meter: of.meter,
-            };
-            warnings.push(Warning::Dependent { row, lag1: of.lag1 });
-        }
-    }
     for ((of, point), p) in of_points().zip(holm(&halves)) {
         if p < SIGNIFICANCE {
             let row = WarningRow {
@@ -492,6 +496,27 @@ fn dependent(attribution: &Attribution) -> Vec<Warning<'_>> {
         }
     }
     warnings
+}
+
+/// The significance level for adjusted p-values of differences between machines.
+const DIFFERING: f64 = 0.05;
+
+/// Finds tables on which machines differ.
+fn differing_machines(attribution: &Attribution) -> Vec<Warning<'_>> {
+    let machines = &attribution.noise.machines;
+    let p_values: Vec<f64> = machines.iter().map(|of| of.p_value).collect();
+    let found = machines.iter().zip(holm(&p_values));
+    found
+        .filter(|(of, p)| *p < DIFFERING && of.between_sd > 0.0)
+        .map(|(of, _)| Warning::Differing {
+            row: WarningRow {
+                workload: &of.workload,
+                meter: of.meter,
+            },
+            between: of.between_sd,
+            units: of.units,
+        })
+        .collect()
 }
 
 /// The excluded machines.

@@ -2,6 +2,7 @@
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
+use super::correlation::lag1;
 use super::interval::Interval;
 use super::robust::deviations;
 use super::table::BlockTable;
@@ -85,21 +86,6 @@ impl BlockTable {
             lag1_p_value: Normal::standard().sf(z),
             points,
         })
-    }
-}
-
-/// Returns the lag-1 autocorrelation; 0 for constant values.
-fn lag1(values: &[f64]) -> f64 {
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    let products: f64 = values
-        .windows(2)
-        .map(|pair| (pair[0] - mean) * (pair[1] - mean))
-        .sum();
-    if squares > 0.0 {
-        products / squares
-    } else {
-        0.0
     }
 }
 

@@ -192,6 +192,15 @@ impl Interval {
         }
     }
 
+    /// Returns the standard error with which Student's interval would be as wide; that of the mean while the number of
+    /// blocks is open.
+    pub(super) fn students_error(&self) -> f64 {
+        match self.stopping_rule {
+            StoppingRule::Anytime => self.standard_error,
+            _ => self.effective_error() * self.widening_factor(),
+        }
+    }
+
     /// Returns the ratio of the interval's width to that of Student's interval.
     fn widening_factor(&self) -> f64 {
         self.critical_value(1.0) / student(0.5 + LEVEL / 2.0, self.degrees_of_freedom)

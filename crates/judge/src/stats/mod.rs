@@ -2,7 +2,9 @@
 //!
 //! `docs/statistics.md` gives the reasons for the methods.
 
+mod change_points;
 mod components;
+mod correlation;
 mod dependence;
 mod exchangeability;
 mod health;
@@ -20,7 +22,9 @@ mod units;
 #[cfg(test)]
 mod simulation;
 
+pub use change_points::{ChangePoint, Estimate, RUN, change_points};
 pub use components::Components;
+pub use correlation::{MachineCorrelation, UnitCorrelation, blocks_at_once};
 pub use dependence::{Dependence, PointDependence};
 pub use exchangeability::{Exchangeability, exchangeability};
 pub use health::{HealthTest, Symptom};

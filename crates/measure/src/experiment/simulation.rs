@@ -513,7 +513,9 @@ fn values_are_stored_with_the_layout_they_were_measured_in() {
     let time = total
         .iter()
         .find(|e| e.meter == Meter::Time && e.workload == "x");
-    assert_eq!(time.map(|e| (e.blocks, e.units)), Some((8, 8)));
+    assert_eq!(time.map(|e| e.blocks), Some(8));
+    // Eight units, or fewer where they seem to depend on each other.
+    assert!(time.is_some_and(|e| (2..=8).contains(&e.units)), "{time:?}");
 }
 
 /// Returns an experiment that ends when every interval is at most ±0.5 %, after some ten to twenty blocks.

@@ -134,7 +134,7 @@ fn table(about: &str, patch: &PatchHistory, experiments: &[&str], places: usize)
                     td { (clean(&moment.release)) @if !moment.recipe.is_empty() { ", " (clean(&moment.recipe)) } }
                     td { (moment.scope()) }
                     td.n { (figure(&moment.effect, places)) }
-                    td { (moment.verdict()) }
+                    td { (moment.verdict()) @if let Some(change) = moment.change(places) { "; " (change) } }
                     td { (Name(&moment.experiment)) }
                 }
             } }

@@ -19,8 +19,8 @@ fn observations(cost: &dyn Fn(usize) -> f64) -> Vec<Observation> {
             block => windows[1 + (block as usize / 2) % 2],
         };
         for (place, &step) in window.iter().enumerate() {
-            // A deterministic scatter that differs between the blocks' points.
-            let scatter = ((block as f64 * 7.1 + place as f64 * 3.7).sin()) * 0.002;
+            // A deterministic scatter that differs between the blocks' points and changes its sign from block to block.
+            let scatter = ((block as f64 * 2.4 + place as f64 * 3.7).sin()) * 0.002;
             let value = 100.0 * cost(step) * (1.0 + scatter);
             made.push(observation(
                 "w",

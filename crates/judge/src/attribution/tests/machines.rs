@@ -296,6 +296,11 @@ fn a_report_says_which_machines_its_intervals_hold_for() {
     assert_eq!((noise.machines.len(), noise.units), (3, false));
     assert!(noise.p_value > 0.01, "{noise:?}");
     assert_eq!(in_order(&few, 1).units, 48);
+    let warns = |of: &Attribution| {
+        let mut warnings = of.warnings.iter();
+        warnings.any(|warning| warning.contains("Machines find different effects"))
+    };
+    assert!(!warns(&few), "{:?}", few.warnings);
     let unlike = of(&mut random, 8, 0.03);
     let noise = &unlike.noise.machines[0];
     assert!(
@@ -303,6 +308,7 @@ fn a_report_says_which_machines_its_intervals_hold_for() {
         "{noise:?}"
     );
     assert_eq!(in_order(&unlike, 1).units, 8);
+    assert!(warns(&unlike), "{:?}", unlike.warnings);
     assert!(of(&mut random, 1, 0.0).noise.machines.is_empty());
 }
 

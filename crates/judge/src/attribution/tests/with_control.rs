@@ -392,7 +392,7 @@ fn simulated(blocks: u32, release: f64, pool: u64, experiments: u32) -> Simulate
 #[test]
 fn both_together_take_a_quarter_of_the_variance_away() {
     let found = simulated(12, 0.004, 0, 3000);
-    assert!((0.94..0.97).contains(&found.coverage), "{}", found.coverage);
+    assert!((0.94..0.98).contains(&found.coverage), "{}", found.coverage);
     assert!((0.72..0.78).contains(&found.variance), "{}", found.variance);
 }
 
@@ -401,7 +401,7 @@ fn both_together_take_a_quarter_of_the_variance_away() {
 #[test]
 fn a_restless_release_gains_more() {
     let found = simulated(12, 0.012, 0, 3000);
-    assert!((0.94..0.97).contains(&found.coverage), "{}", found.coverage);
+    assert!((0.94..0.98).contains(&found.coverage), "{}", found.coverage);
     assert!((0.51..0.59).contains(&found.variance), "{}", found.variance);
 }
 

@@ -1,0 +1,163 @@
+//! Correlation between blocks that ran at one time or one after the other, by table.
+
+use std::collections::BTreeMap;
+
+use super::document::SUITE;
+use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
+use crate::stats::{
+    BlockTable, Interval, MachineCorrelation, UnitCorrelation, Units, blocks_at_once,
+};
+use perfquilt_model::observation::{Meter, Statistic};
+
+/// A table of values: the source's index, `None` for the typical value, and the meter.
+pub(super) type TableKey = (usize, Option<Statistic>, Meter);
+
+/// The correlation of units of timed blocks by table, and by workload, operation or suite.
+#[derive(Default)]
+pub(super) struct Correlations(BTreeMap<TableKey, BTreeMap<String, Correlation>>);
+
+/// What widens the intervals of a table.
+#[derive(Clone, Copy)]
+enum Correlation {
+    Units(UnitCorrelation),
+    Machines(MachineCorrelation),
+}
+
+impl Correlations {
+    /// Estimates the correlations in `sources`.
+    pub(super) fn of(sources: &[ObservationSource], workloads: &NamesByMeter) -> Self {
+        let mut all = Correlations::default();
+        for (place, source) in sources.iter().enumerate() {
+            let tails = source.tails.iter().map(|(of, tables)| (Some(*of), tables));
+            for (statistic, tables) in std::iter::once((None, &source.blocks)).chain(tails) {
+                all.add((place, statistic), source, tables, workloads);
+            }
+        }
+        all
+    }
+
+    fn add(
+        &mut self,
+        (place, statistic): (usize, Option<Statistic>),
+        source: &ObservationSource,
+        tables: &TablesByMeter,
+        workloads: &NamesByMeter,
+    ) {
+        for (&meter, by_name) in tables.iter().filter(|(meter, _)| meter.is_timed()) {
+            let mut found: BTreeMap<String, Correlation> = by_name
+                .iter()
+                .filter_map(|(name, table)| {
+                    Some((name.clone(), of_tables(source, meter, &[table])?))
+                })
+                .collect();
+            let names = workloads.get(&meter).into_iter().flatten();
+            let suite: Option<Vec<&BlockTable>> = names.map(|name| by_name.get(name)).collect();
+            if let Some(suite) = suite.filter(|suite| suite.len() > 1)
+                && let Some(of_suite) = of_tables(source, meter, &suite)
+            {
+                found.insert(SUITE.to_owned(), of_suite);
+            }
+            self.0.insert((place, statistic, meter), found);
+        }
+    }
+
+    /// Returns `interval`, that of a contrast in the table `key` of `workload`, widened by the correlation of its units.
+    pub(super) fn widen(&self, key: TableKey, workload: &str, interval: Interval) -> Interval {
+        let of_table = self.0.get(&key).and_then(|by_name| by_name.get(workload));
+        match of_table {
+            Some(Correlation::Units(of)) => of.widen(interval),
+            Some(Correlation::Machines(of)) => of.widen(interval),
+            None => interval,
+        }
+    }
+}
+
+/// Estimates what widens the intervals of the mean over `tables`: the correlation of machines where they are units, else that
+/// of units.
+fn of_tables(
+    source: &ObservationSource,
+    meter: Meter,
+    tables: &[&BlockTable],
+) -> Option<Correlation> {
+    if source.machines.units(false).is_some() {
+        let places = source.machines.by_block();
+        let rows: Option<Vec<(u32, Vec<f64>)>> = shared_rows(tables)?
+            .into_iter()
+            .map(|(block, row)| Some((*places.get(&block)?, row)))
+            .collect();
+        return MachineCorrelation::of(&rows?).map(Correlation::Machines);
+    }
+    let none = Units::default();
+    let units = source.units.get(&meter).unwrap_or(&none);
+    correlation(tables, units, at_once(source)).map(Correlation::Units)
+}
+
+/// Returns the factor by which correlation widens the intervals of a timed table of `source`, with as many units as it has;
+/// 1 where machines are units, or where the correlation is not estimated.
+pub(super) fn widening(source: &ObservationSource, meter: Meter, table: &BlockTable) -> f64 {
+    if source.machines.units(false).is_some() {
+        return 1.0;
+    }
+    let none = Units::default();
+    let units = source.units.get(&meter).unwrap_or(&none);
+    let found = correlation(&[table], units, at_once(source));
+    let count = units.mean_rows(&table.largest_window().complete()).len();
+    found.map_or(1.0, |of| of.variance_factor(count).sqrt())
+}
+
+/// Returns how many blocks may have run at one time.
+fn at_once(source: &ObservationSource) -> usize {
+    blocks_at_once(&source.lanes).max(blocks_at_once(source.machines.by_block()))
+}
+
+/// Estimates the correlation of the units of blocks that all of `tables` have, each value being the mean over the tables.
+/// `None` where layouts cross, whose intervals have components of their own, or where too few blocks have the same points.
+fn correlation(tables: &[&BlockTable], units: &Units, at_once: usize) -> Option<UnitCorrelation> {
+    let shared = shared_rows(tables)?;
+    let mut rows: BTreeMap<u32, (Vec<f64>, f64)> = BTreeMap::new();
+    let blocks = shared.len();
+    for (block, row) in shared {
+        let (sums, count) = rows
+            .entry(units.of(block))
+            .or_insert_with(|| (vec![0.0; row.len()], 0.0));
+        sums.iter_mut()
+            .zip(&row)
+            .for_each(|(sum, value)| *sum += value);
+        *count += 1.0;
+    }
+    if rows.is_empty() || rows.len() * 2 < blocks {
+        return None;
+    }
+    let size = (at_once * rows.len()).div_ceil(blocks);
+    let rows: Vec<Vec<f64>> = rows
+        .into_values()
+        .map(|(sums, count)| sums.into_iter().map(|sum| sum / count).collect())
+        .collect();
+    UnitCorrelation::of(&rows, size)
+}
+
+/// Returns the rows of the blocks that all of `tables` have, each the sum over the tables; `None` if most blocks of the
+/// tables have other points.
+fn shared_rows(tables: &[&BlockTable]) -> Option<BTreeMap<u32, Vec<f64>>> {
+    let windows: Vec<_> = tables.iter().map(|table| table.largest_window()).collect();
+    let points = windows.first()?.points();
+    if windows.iter().any(|window| window.points() != points) {
+        return None;
+    }
+    let mut shared: BTreeMap<u32, (Vec<f64>, usize)> = BTreeMap::new();
+    for window in &windows {
+        for (block, row) in window.complete().rows() {
+            let (sums, count) = shared
+                .entry(block)
+                .or_insert_with(|| (vec![0.0; row.len()], 0));
+            sums.iter_mut()
+                .zip(row)
+                .for_each(|(sum, value)| *sum += value);
+            *count += 1;
+        }
+    }
+    let whole = shared
+        .into_iter()
+        .filter(|(_, (_, count))| *count == windows.len());
+    Some(whole.map(|(block, (row, _))| (block, row)).collect())
+}

@@ -1,0 +1,500 @@
+//! Correlation between blocks that ran at one time or one after the other, and intervals widened by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use statrs::distribution::{ContinuousCDF, FisherSnedecor};
+
+use super::interval::Interval;
+use super::robust::{deviations, median};
+
+/// The least number of rounds from which the correlation with the preceding round is estimated.
+const FEWEST_ROUNDS: usize = 8;
+/// The largest correlation that is corrected for. A larger one would be a random walk, whose mean says nothing.
+const MOST: f64 = 0.9;
+
+/// How much the units of a table resemble their neighbours in time, estimated from all of its points together.
+///
+/// Units are in the order in which they began. A *round* is as many neighbouring units as may have run at one time; it has
+/// one unit where only one did.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct UnitCorrelation {
+    /// Units in a round.
+    size: usize,
+    /// Variance of a round's mean in units of that of independent units; at least 1.
+    within: f64,
+    /// Degrees of freedom of `within`.
+    within_freedom: f64,
+    /// Correlation of a round's mean with that of the preceding round; at least 0.
+    between: f64,
+    /// Its variance.
+    between_variance: f64,
+}
+
+impl UnitCorrelation {
+    /// Estimates the correlation from `rows`, one per unit in their order, each with the logarithms of the costs of the
+    /// same points; `size` units make a round. `None` if it cannot be estimated: with a single round or point.
+    ///
+    /// Deviations from the units' means are divided by each point's standard deviation, so that no noisy point decides. With
+    /// the mean squares `B` between rounds and `W` within them, a round's mean has the variance `B/((B + (k − 1) W)/k)` of
+    /// independent units if this is more than 1 (intraclass correlation: R. A. Fisher, *Statistical Methods for Research
+    /// Workers*, 1925, section 40). The correlation of consecutive rounds is the mean over points of the lag-1
+    /// autocorrelation `r`, as `(r + 1/n)/(1 − 3/n)`, because that of `n` values is too small by about `(1 + 3r)/n` (M. G.
+    /// Kendall, *Note on bias in the estimation of autocorrelation*, Biometrika 41, 1954).
+    pub fn of(rows: &[Vec<f64>], size: usize) -> Option<Self> {
+        let size = size.max(1);
+        let points = rows.first().map_or(0, Vec::len);
+        let rounds = rows.len() / size;
+        if points < 2 || rounds < 2 {
+            return None;
+        }
+        let columns = standardised(rows, points);
+        let free = (points - 1) as f64;
+        let means: Vec<Vec<f64>> = columns.iter().map(|of| round_means(of, rounds)).collect();
+        let n = rounds as f64;
+        let (within, within_freedom) = if size > 1 {
+            let freedom = (n - 1.0) * free;
+            let (between, left) = mean_squares(&columns, &means, size, free);
+            let all = (between + (size - 1) as f64 * left) / size as f64;
+            (if all > 0.0 { between / all } else { 1.0 }, freedom)
+        } else {
+            (1.0, f64::INFINITY)
+        };
+        let raw = means.iter().map(|of| lag1(of)).sum::<f64>() / points as f64;
+        let between = if rounds < FEWEST_ROUNDS {
+            0.0
+        } else {
+            ((raw + 1.0 / n) / (1.0 - 3.0 / n)).clamp(0.0, MOST)
+        };
+        Some(UnitCorrelation {
+            size,
+            within: within.max(1.0),
+            within_freedom,
+            between,
+            between_variance: (1.0 - between * between) / (n * free),
+        })
+    }
+
+    /// Returns the variance of the mean of `n` neighbouring units in units of what Student's formula estimates it to be,
+    /// which is too little: independent units have 1.
+    pub fn variance_factor(&self, n: usize) -> f64 {
+        let rounds = (n / self.size).max(1);
+        let count = rounds as f64;
+        let of_rounds: f64 = (1..rounds)
+            .map(|lag| 2.0 * (1.0 - lag as f64 / count) * self.between.powf(lag as f64))
+            .sum();
+        let factor = self.within * (1.0 + of_rounds);
+        let n = n as f64;
+        // Values that resemble each other lie closer to their mean than to the true one.
+        factor.min(MOST * n) * (n - 1.0) / (n - factor.min(MOST * n))
+    }
+
+    /// Returns the interval of the mean of units, widened by their correlation. Without any it stays as it is.
+    ///
+    /// The degrees of freedom are those of a product of independent variance estimates, F. E. Satterthwaite, *An approximate
+    /// distribution of estimates of variance components*, Biometrics Bulletin 2 (1946): that of the contrast, that of the
+    /// rounds, and `(1 + φ)/(1 − φ)` of the correlation φ. The units count as so many independent ones.
+    #[must_use]
+    pub fn widen(&self, interval: Interval) -> Interval {
+        let n = interval.blocks;
+        if n < 2 || !interval.standard_error.is_finite() || *self == self.without() {
+            return interval;
+        }
+        let freedom = self.degrees_of_freedom(interval.degrees_of_freedom);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let independent = (freedom as usize + 1).min(n);
+        Interval::with(
+            interval.estimate,
+            interval.standard_error * self.variance_factor(n).sqrt(),
+            independent,
+            freedom.min(interval.degrees_of_freedom),
+            interval.stopping_rule,
+        )
+    }
+
+    /// Returns the degrees of freedom, at least 1, of a standard error on `own` ones that is widened by the correlation.
+    pub(crate) fn degrees_of_freedom(&self, own: f64) -> f64 {
+        let mut parts = own.recip();
+        if self.within > 1.0 {
+            parts += self.within_freedom.recip();
+        }
+        if self.between > 0.0 {
+            let slope = 2.0 / (1.0 - self.between * self.between);
+            parts += slope * slope * self.between_variance / 2.0;
+        }
+        parts.recip().floor().max(1.0)
+    }
+
+    /// Estimates the correlation of consecutive values of a single contrast; `None` with fewer than two.
+    pub(crate) fn of_values(values: &[f64]) -> Option<Self> {
+        let rows: Vec<Vec<f64>> = values.iter().map(|value| vec![0.0, *value]).collect();
+        Self::of(&rows, 1)
+    }
+
+    /// Returns the same rounds without correlation.
+    fn without(&self) -> Self {
+        UnitCorrelation {
+            within: 1.0,
+            between: 0.0,
+            ..*self
+        }
+    }
+}
+
+/// How much machines that measure at one time resemble each other, as they do on one host, estimated from all points of a
+/// table together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MachineCorrelation {
+    /// Variance of the mean over machines in units of what the differences between machines show; more than 1.
+    factor: f64,
+    /// Its degrees of freedom.
+    freedom: f64,
+}
+
+/// The significance level of a disturbance that machines share.
+const SHARED: f64 = 0.05;
+
+impl MachineCorrelation {
+    /// Estimates the correlation from `rows`, one per block in order, with its machine and the logarithms of the costs of
+    /// the same points. `None` if machines share nothing, or with fewer than two waves.
+    ///
+    /// Consecutive blocks of a machine are a *row*, as many rows as there are machines a *wave*. What a wave shares is in
+    /// each machine's mean alike, so no difference between machines shows it. It is tested by the F statistic of the mean
+    /// squares between waves and of the rest, after subtracting the machines' means (two-way crossed random model; Searle,
+    /// Casella and McCulloch, *Variance Components*, 1992, chapter 4).
+    pub fn of(rows: &[(u32, Vec<f64>)]) -> Option<Self> {
+        let runs: Vec<(u32, Vec<f64>)> = rows
+            .chunk_by(|a, b| a.0 == b.0)
+            .map(|run| (run[0].0, mean_of(run.iter().map(|(_, row)| row))))
+            .collect();
+        let machines: BTreeSet<u32> = runs.iter().map(|(machine, _)| *machine).collect();
+        let points = runs.first().map_or(0, |(_, row)| row.len());
+        let count = machines.len();
+        let waves = runs.len() / count.max(1);
+        if waves < 2 || count < 2 || points < 2 {
+            return None;
+        }
+        let centred: Vec<(u32, Vec<f64>)> = runs
+            .iter()
+            .map(|(machine, row)| (*machine, deviations(row)))
+            .collect();
+        let means: BTreeMap<u32, Vec<f64>> = machines
+            .iter()
+            .map(|&machine| {
+                let own = centred.iter().filter(|(of, _)| *of == machine);
+                (machine, mean_of(own.map(|(_, row)| row)))
+            })
+            .collect();
+        let all = mean_of(means.values());
+        let left: Vec<Vec<f64>> = centred
+            .iter()
+            .map(|(machine, row)| {
+                row.iter()
+                    .zip(&means[machine])
+                    .map(|(a, b)| a - b)
+                    .collect()
+            })
+            .collect();
+        let columns = standardised(&left, points);
+        let free = (points - 1) as f64;
+        let by_wave: Vec<Vec<f64>> = columns.iter().map(|of| round_means(of, waves)).collect();
+        let size = runs.len() as f64 / waves as f64;
+        let of_waves = (waves - 1) as f64 * free;
+        let between: f64 = by_wave
+            .iter()
+            .flatten()
+            .map(|mean| size * mean * mean)
+            .sum();
+        let total: f64 = columns.iter().flatten().map(|value| value * value).sum();
+        let of_rest = (runs.len() - count - waves + 1) as f64 * free;
+        let ratio = (between / of_waves) / ((total - between) / of_rest);
+        let p_value = FisherSnedecor::new(of_waves, of_rest).map_or(1.0, |f| f.sf(ratio));
+        if !(ratio > 1.0 && p_value < SHARED) {
+            return None;
+        }
+        // Machines that differ by themselves, too, show so much more than chance within a machine.
+        let scale = |of: &[Vec<f64>]| of.iter().flatten().map(|value| value * value).sum::<f64>();
+        let apart: Vec<Vec<f64>> = means
+            .values()
+            .map(|row| row.iter().zip(&all).map(|(a, b)| a - b).collect())
+            .collect();
+        let of_machines = scale(&apart) * waves as f64 / ((count - 1) as f64 * free);
+        let rest = scale(&left) / of_rest * ((total - between) / total);
+        let share = (rest / of_machines).min(1.0);
+        Some(MachineCorrelation {
+            factor: 1.0 + (ratio - 1.0) * share,
+            freedom: of_waves,
+        })
+    }
+
+    /// Returns the interval of a mean over machines, widened by what they share.
+    #[must_use]
+    pub fn widen(&self, interval: Interval) -> Interval {
+        let parts = interval.degrees_of_freedom.recip() + self.freedom.recip();
+        let freedom = parts.recip().floor().max(1.0);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let independent = (freedom as usize + 1).min(interval.blocks);
+        Interval::with(
+            interval.estimate,
+            interval.standard_error * self.factor.sqrt(),
+            independent,
+            freedom,
+            interval.stopping_rule,
+        )
+    }
+}
+
+/// Returns the mean of rows of the same length.
+fn mean_of<'a>(rows: impl Iterator<Item = &'a Vec<f64>>) -> Vec<f64> {
+    let mut sums: Vec<f64> = Vec::new();
+    let mut count = 0.0;
+    for row in rows {
+        sums.resize(row.len(), 0.0);
+        sums.iter_mut()
+            .zip(row)
+            .for_each(|(sum, value)| *sum += value);
+        count += 1.0;
+    }
+    sums.iter().map(|sum| sum / count).collect()
+}
+
+/// Returns the columns of deviations from the rows' means, each with mean 0 and sum of squares 1; constant ones stay 0.
+fn standardised(rows: &[Vec<f64>], points: usize) -> Vec<Vec<f64>> {
+    let rows: Vec<Vec<f64>> = rows.iter().map(|row| deviations(row)).collect();
+    let column = |point: usize| {
+        let values: Vec<f64> = rows.iter().map(|row| row[point]).collect();
+        let values = deviations(&values);
+        let size = values.iter().map(|value| value * value).sum::<f64>().sqrt();
+        let scale = if size > 0.0 { size.recip() } else { 0.0 };
+        values.iter().map(|value| value * scale).collect()
+    };
+    (0..points).map(column).collect()
+}
+
+/// Returns the means of as many parts of nearly equal length.
+fn round_means(values: &[f64], rounds: usize) -> Vec<f64> {
+    (0..rounds)
+        .map(|round| {
+            let part = &values[round_range(values.len(), rounds, round)];
+            part.iter().sum::<f64>() / part.len() as f64
+        })
+        .collect()
+}
+
+fn round_range(n: usize, rounds: usize, round: usize) -> std::ops::Range<usize> {
+    round * n / rounds..(round + 1) * n / rounds
+}
+
+/// Returns the mean squares between rounds and within them; `means` are those of the rounds.
+fn mean_squares(columns: &[Vec<f64>], means: &[Vec<f64>], size: usize, free: f64) -> (f64, f64) {
+    let n = columns[0].len();
+    let rounds = means[0].len();
+    let (mut between, mut within) = (0.0, 0.0);
+    for (column, means) in columns.iter().zip(means) {
+        for (round, mean) in means.iter().enumerate() {
+            between += size as f64 * mean * mean;
+            within += column[round_range(n, rounds, round)]
+                .iter()
+                .map(|value| (value - mean).powi(2))
+                .sum::<f64>();
+        }
+    }
+    (
+        between / ((rounds - 1) as f64 * free),
+        within / ((n - rounds).max(1) as f64 * free),
+    )
+}
+
+/// Returns the lag-1 autocorrelation; 0 for constant values.
+pub(super) fn lag1(values: &[f64]) -> f64 {
+    let values = deviations(values);
+    let squares: f64 = values.iter().map(|value| value * value).sum();
+    let products: f64 = values.windows(2).map(|pair| pair[0] * pair[1]).sum();
+    if squares > 0.0 {
+        products / squares
+    } else {
+        0.0
+    }
+}
+
+/// Returns how many neighbouring blocks may have run at one time, given the place (lane or machine) of each block: so many
+/// as there are places, times the typical number of consecutive blocks that one place runs. Without places it is 1.
+pub fn blocks_at_once(places: &BTreeMap<u32, u32>) -> usize {
+    let distinct: BTreeSet<u32> = places.values().copied().collect();
+    if distinct.len() < 2 {
+        return 1;
+    }
+    let in_order: Vec<u32> = places.values().copied().collect();
+    let mut runs: Vec<f64> = in_order
+        .chunk_by(|a, b| a == b)
+        .map(|run| run.len() as f64)
+        .collect();
+    let run = median(&mut runs).unwrap_or(1.0);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let blocks = (run * distinct.len() as f64).ceil() as usize;
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+
+    fn normal(random: &mut StdRng) -> f64 {
+        (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0
+    }
+
+    /// Units of six points: values follow the one before with correlation `serial`, and those of `at_once` units share
+    /// `shared` of their variance.
+    fn rows(
+        random: &mut StdRng,
+        n: usize,
+        serial: f64,
+        at_once: usize,
+        shared: f64,
+    ) -> Vec<Vec<f64>> {
+        let (mut own, mut common) = ([0.0; 6], [0.0; 6]);
+        let mut rows = Vec::new();
+        for unit in 0..n {
+            let machine = normal(random);
+            let row = (0..6).map(|point| {
+                if unit % at_once == 0 {
+                    common[point] = normal(random);
+                }
+                own[point] = serial * own[point] + (1.0 - serial * serial).sqrt() * normal(random);
+                machine + f64::sqrt(shared) * common[point] + f64::sqrt(1.0 - shared) * own[point]
+            });
+            rows.push(row.collect());
+        }
+        rows
+    }
+
+    /// The shares of Student's intervals and of widened ones that miss the true difference of two points, and the mean
+    /// ratio of their widths.
+    fn missed(n: usize, serial: f64, at_once: usize, shared: f64) -> (f64, f64, f64) {
+        const RUNS: u32 = 500;
+        let mut random = StdRng::seed_from_u64(n as u64 + 31);
+        let (mut student, mut widened, mut wider) = (0, 0, 0.0);
+        for _ in 0..RUNS {
+            let rows = rows(&mut random, n, serial, at_once, shared);
+            let found = UnitCorrelation::of(&rows, at_once).unwrap();
+            let contrast: Vec<f64> = rows.iter().map(|row| row[3] - row[4]).collect();
+            let plain = Interval::of(&contrast).unwrap();
+            let wide = found.widen(plain);
+            student += u32::from(!plain.contains_zero());
+            widened += u32::from(!wide.contains_zero());
+            wider += wide.half_width / plain.half_width;
+        }
+        let share = |count: u32| f64::from(count) / f64::from(RUNS);
+        (share(student), share(widened), wider / f64::from(RUNS))
+    }
+
+    #[test]
+    fn intervals_over_blocks_that_follow_each_other_hold() {
+        for n in [12, 24, 40] {
+            let (student, widened, _) = missed(n, 0.3, 1, 0.0);
+            assert!(student > 0.11, "{n}: {student}");
+            assert!((0.025..0.08).contains(&widened), "{n}: {widened}");
+        }
+    }
+
+    #[test]
+    fn intervals_over_lanes_that_share_a_disturbance_hold() {
+        for (n, lanes, least) in [(24, 2, 0.09), (24, 4, 0.18), (24, 8, 0.3), (48, 8, 0.3)] {
+            let (student, widened, _) = missed(n, 0.0, lanes, 0.5);
+            assert!(student > least, "{n} on {lanes}: {student}");
+            assert!(widened < 0.075, "{n} on {lanes}: {widened}");
+        }
+    }
+
+    /// The shares of intervals over eight machines that miss the true difference of two points: Student's, and widened.
+    /// Each machine measures six rows of two blocks; what disturbs a server then is the `shared` part of a row's variance.
+    fn on_machines(shared: f64) -> (f64, f64) {
+        const RUNS: u32 = 400;
+        let mut random = StdRng::seed_from_u64(17);
+        let (mut student, mut widened) = (0, 0);
+        for _ in 0..RUNS {
+            let mut blocks = Vec::new();
+            let mut by_machine = vec![0.0; 8];
+            for _ in 0..6 {
+                let common: [f64; 6] = std::array::from_fn(|_| normal(&mut random));
+                for (machine, sum) in (0..8).zip(&mut by_machine) {
+                    for _ in 0..2 {
+                        let row: Vec<f64> = common
+                            .iter()
+                            .map(|common| {
+                                shared.sqrt() * common + (1.0 - shared).sqrt() * normal(&mut random)
+                            })
+                            .collect();
+                        *sum += (row[3] - row[4]) / 12.0;
+                        blocks.push((machine, row));
+                    }
+                }
+            }
+            let plain = Interval::of(&by_machine).unwrap();
+            let wide = MachineCorrelation::of(&blocks).map_or(plain, |of| of.widen(plain));
+            student += u32::from(!plain.contains_zero());
+            widened += u32::from(!wide.contains_zero());
+        }
+        let share = |count: u32| f64::from(count) / f64::from(RUNS);
+        (share(student), share(widened))
+    }
+
+    #[test]
+    fn machines_on_one_host_share_its_disturbances() {
+        let (student, widened) = on_machines(0.5);
+        assert!(student > 0.3 && widened < 0.08, "{student} {widened}");
+        let (student, widened) = on_machines(0.0);
+        assert!(student < 0.08 && widened > 0.02, "{student} {widened}");
+    }
+
+    #[test]
+    fn independent_blocks_cost_little() {
+        for (n, most) in [(12, 1.13), (24, 1.07), (40, 1.05)] {
+            let (_, widened, wider) = missed(n, 0.0, 1, 0.0);
+            assert!(widened < 0.07 && wider < most, "{n}: {widened} {wider}");
+        }
+    }
+
+    #[test]
+    fn blocks_that_repel_each_other_leave_students_interval() {
+        let rows: Vec<Vec<f64>> = (0..12u32)
+            .map(|unit| vec![0.0, if unit % 2 == 0 { 0.01 } else { -0.01 }])
+            .collect();
+        let found = UnitCorrelation::of(&rows, 1).unwrap();
+        let plain = Interval::of(&[1.0, 2.0, 4.0, 3.0]).unwrap();
+        assert_eq!(found.widen(plain), plain);
+        assert!((found.variance_factor(12) - 1.0).abs() < 1e-12);
+        assert_eq!(UnitCorrelation::of(&rows[..1], 1), None);
+        assert_eq!(UnitCorrelation::of(&rows, 7), None);
+        let equal = vec![vec![1.0; 3]; 12];
+        assert_eq!(UnitCorrelation::of(&equal, 3).unwrap().widen(plain), plain);
+    }
+
+    #[test]
+    fn a_walk_has_a_finite_interval() {
+        let mut at = 0.0;
+        let mut random = StdRng::seed_from_u64(3);
+        let rows: Vec<Vec<f64>> = (0..30)
+            .map(|_| {
+                at += normal(&mut random);
+                vec![0.0, at]
+            })
+            .collect();
+        let found = UnitCorrelation::of(&rows, 1).unwrap();
+        let contrast: Vec<f64> = rows.iter().map(|row| row[1]).collect();
+        let plain = Interval::of(&contrast).unwrap();
+        let wide = found.widen(plain);
+        assert!(wide.half_width.is_finite() && wide.half_width > 2.0 * plain.half_width);
+    }
+
+    #[test]
+    fn blocks_at_one_time_are_those_of_all_places() {
+        let of = |places: &[u32]| blocks_at_once(&(0..).zip(places.iter().copied()).collect());
+        assert_eq!(of(&[]), 1);
+        assert_eq!(of(&[0, 0, 0]), 1);
+        assert_eq!(of(&[0, 1, 0, 1, 1, 0]), 2);
+        assert_eq!(of(&[0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]), 12);
+    }
+}
