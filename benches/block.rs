@@ -126,6 +126,7 @@ impl Case {
                     mean: Some(1.01e6 * (1.0 + noise)),
                     slow: Some(0.01 + noise / 10.0),
                     p99: Some(1.5e6 * (1.0 + noise)),
+                    stalled: None,
                     lane: None,
                     machine: None,
                 });

@@ -56,6 +56,7 @@ fn main() {
                         mean: None,
                         slow: None,
                         p99: None,
+                        stalled: None,
                         lane: None,
                         machine: None,
                     });

@@ -133,6 +133,7 @@ fn fill(store: &Store, wanted: &Arguments, name: &str, blocks: usize, slices: us
                     mean: None,
                     slow: None,
                     p99: None,
+                    stalled: None,
                     lane: None,
                     machine: None,
                 });

@@ -669,6 +669,7 @@ fn measure(space: &Space, release: &str, patches: &[&str], costs: &[f64]) {
                 mean: None,
                 slow: None,
                 p99: None,
+                stalled: None,
                 lane: None,
                 machine: None,
             }

@@ -165,6 +165,7 @@ fn observations(gains: &[f64], noise: f64) -> Vec<Observation> {
                 mean: None,
                 slow: None,
                 p99: None,
+                stalled: None,
                 lane: None,
                 machine: None,
             });

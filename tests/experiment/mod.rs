@@ -45,6 +45,7 @@ pub fn of(gains: &[f64]) -> (ExperimentHeader, Vec<Observation>) {
                 mean: None,
                 slow: None,
                 p99: None,
+                stalled: None,
                 lane: None,
                 machine: None,
             });

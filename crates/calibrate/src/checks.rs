@@ -519,6 +519,7 @@ fn observation(workload: &str, meter: Meter, block: u32, point: Point, log: f64)
         mean: None,
         slow: None,
         p99: None,
+        stalled: None,
         lane: None,
         machine: None,
     }
@@ -1110,7 +1111,7 @@ fn rare_stalls() -> Vec<Simulation> {
         }));
         // A handful of the rarest stalls are too few to be told from the machine's own interruptions.
         if share > 2e-4 {
-            let least = if share > 1e-3 { 0.9 } else { 0.2 };
+            let least = if share > 1e-3 { 0.9 } else { 0.5 };
             let what = "experiments that call it slower";
             all.push(simulation(name, what, (least, 1.0), 50, move |noise| {
                 Ok((u32::from(stalls(noise)?.is_regression()), 1))
@@ -1193,6 +1194,7 @@ fn sliced_in(
                 mean: value.tail.map(|tail| tail.mean),
                 slow: value.tail.map(|tail| tail.slow),
                 p99: value.tail.and_then(|tail| tail.p99),
+                stalled: value.tail.map(|tail| tail.stalled),
                 lane: None,
                 machine: None,
                 ..observation("work", Meter::Time, block, value.point, 0.0)

@@ -103,6 +103,7 @@ impl Fleet {
                         mean: None,
                         slow: None,
                         p99: None,
+                        stalled: None,
                         lane: None,
                         machine: Some(name.clone()),
                     });

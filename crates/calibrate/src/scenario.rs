@@ -149,6 +149,7 @@ impl Scenario {
                 mean: None,
                 slow: None,
                 p99: None,
+                stalled: None,
                 lane: None,
                 machine: None,
             });

@@ -79,6 +79,9 @@ pub struct Observation {
     /// The 99th percentile over slices of the cost of one transaction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99: Option<f64>,
+    /// The share of slices that took more than twenty times the typical time of their round, from 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled: Option<f64>,
     /// The lane that measured it, from 0, where several measured blocks side by side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<u32>,

@@ -31,6 +31,7 @@
 //!             mean: None,
 //!             slow: None,
 //!             p99: None,
+//!             stalled: None,
 //!             lane: None,
 //!             machine: None,
 //!         });

@@ -41,7 +41,7 @@ pub(super) fn describe(effect: &Effect, places: usize) -> Option<String> {
                 .collect()
         };
         let mean = of(&[Statistic::Mean]);
-        let rest = of(&[Statistic::Slow, Statistic::P99]);
+        let rest = of(&[Statistic::Slow, Statistic::P99, Statistic::Stalled]);
         let mut places = Vec::new();
         if let Some(figure) = mean.first() {
             places.push(format!("in the mean ({figure})"));
@@ -81,13 +81,14 @@ fn named(statistic: Statistic, figure: &TailFigure, places: usize) -> String {
         Statistic::Mean => shown,
         Statistic::Slow => format!("slow slices {shown}"),
         Statistic::P99 => format!("99th percentile {shown}"),
+        Statistic::Stalled => format!("stalled slices {shown}"),
     }
 }
 
 /// Formats a figure with its interval, or the share of slow slices before and after.
 pub(super) fn figure(statistic: Statistic, of: &TailFigure, places: usize) -> String {
     match statistic {
-        Statistic::Slow => number::shares(of.before, of.after, places),
+        Statistic::Slow | Statistic::Stalled => number::shares(of.before, of.after, places),
         Statistic::Mean | Statistic::P99 => {
             number::interval(of.estimate, of.low.zip(of.high), places)
         }

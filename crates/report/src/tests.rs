@@ -134,6 +134,7 @@ impl Experiment {
                             mean: None,
                             slow: None,
                             p99: None,
+                            stalled: None,
                             lane: None,
                             machine: None,
                         });

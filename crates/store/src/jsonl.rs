@@ -276,7 +276,7 @@ fn faulty_field(error: &serde_json::Error, text: &[u8]) -> Option<String> {
 
 /// The name of an observation's field, and a check of its values.
 type Field = (&'static str, fn(&serde_json::Value) -> bool);
-const FIELDS: [Field; 17] = [
+const FIELDS: [Field; 18] = [
     ("schema", fits::<u32>),
     ("experiment", fits::<String>),
     ("block", fits::<u32>),
@@ -292,6 +292,7 @@ const FIELDS: [Field; 17] = [
     ("mean", fits::<Option<f64>>),
     ("slow", fits::<Option<f64>>),
     ("p99", fits::<Option<f64>>),
+    ("stalled", fits::<Option<f64>>),
     ("lane", fits::<Option<u32>>),
     ("machine", fits::<Option<String>>),
 ];

@@ -482,7 +482,7 @@ impl Store {
         let mut insert = transaction
             .prepare_cached(
                 "INSERT INTO observations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-                     ?11, ?12, ?13, ?14, ?15)",
+                     ?11, ?12, ?13, ?14, ?15, ?16)",
             )
             .map_err(self.failed("write"))?;
         for observation in observations {
@@ -513,6 +513,7 @@ impl Store {
                     checked.p99,
                     checked.lane,
                     checked.machine,
+                    checked.stalled,
                 ])
                 .map_err(|error| match error.sqlite_error_code() {
                     Some(rusqlite::ErrorCode::ConstraintViolation) => Error::internal(format!(

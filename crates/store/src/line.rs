@@ -46,6 +46,7 @@ struct Fields<'a> {
     mean: Option<f64>,
     slow: Option<f64>,
     p99: Option<f64>,
+    stalled: Option<f64>,
     lane: Option<u32>,
     machine: Option<&'a str>,
 }
@@ -70,6 +71,7 @@ impl<'a> Fields<'a> {
             "mean" => once(&mut self.mean, cursor.float()?),
             "slow" => once(&mut self.slow, cursor.float()?),
             "p99" => once(&mut self.p99, cursor.float()?),
+            "stalled" => once(&mut self.stalled, cursor.float()?),
             "lane" => once(&mut self.lane, cursor.small()?),
             "machine" => once(&mut self.machine, cursor.string()?),
             _ => None,
@@ -94,6 +96,7 @@ impl<'a> Fields<'a> {
             mean: self.mean,
             slow: self.slow,
             p99: self.p99,
+            stalled: self.stalled,
             lane: self.lane,
             machine: self.machine.map(Cow::Borrowed),
         })
@@ -208,7 +211,7 @@ impl<'a> Cursor<'a> {
 mod tests {
     use super::*;
 
-    const LINE: &str = r#"{"schema":1,"experiment":"quick-1","block":3,"order":2,"point":"alone:2","layout":18446744073709551615,"workload":"oltp – größer","meter":"l1i_misses","unit":"misses/txn","value":91823.4e-3,"n":400,"direct":true,"mean":92000.5,"slow":0.01,"p99":1e5,"lane":1,"machine":"node-7"}"#;
+    const LINE: &str = r#"{"schema":1,"experiment":"quick-1","block":3,"order":2,"point":"alone:2","layout":18446744073709551615,"workload":"oltp – größer","meter":"l1i_misses","unit":"misses/txn","value":91823.4e-3,"n":400,"direct":true,"mean":92000.5,"slow":0.01,"p99":1e5,"stalled":1e-4,"lane":1,"machine":"node-7"}"#;
 
     fn slow(text: &[u8]) -> Option<ObservationRef<'_>> {
         serde_json::from_slice(text).ok()

@@ -101,7 +101,7 @@ impl Store {
         let mut damaged = Ok(());
         self.rows(
             "SELECT workload, meter, block, point, position, layout, value, n, direct,
-                    mean, slow, p99, lane, machine
+                    mean, slow, p99, lane, machine, stalled
              FROM observations
              WHERE experiment = ?1 ORDER BY workload, meter, direct, block, point",
             params![id.0],
@@ -486,6 +486,7 @@ fn observation(row: &rusqlite::Row<'_>, name: &str) -> rusqlite::Result<Result<O
         p99: row.get(11)?,
         lane: row.get(12)?,
         machine: row.get(13)?,
+        stalled: row.get(14)?,
     }))
 }
 

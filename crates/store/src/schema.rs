@@ -239,6 +239,10 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE moments ADD COLUMN throttled REAL NOT NULL DEFAULT 0;
     ALTER TABLE moments ADD COLUMN standstills INTEGER NOT NULL DEFAULT 0;
 ",
+    "
+    -- The share of slices above twenty times their round's typical time.
+    ALTER TABLE observations ADD COLUMN stalled REAL;
+",
 ];
 
 /// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.

@@ -157,6 +157,7 @@ fn file(name: &str, rows: &[RecordedRow]) -> ObservationFile {
                 mean: None,
                 slow: None,
                 p99: None,
+                stalled: None,
                 lane: None,
                 machine: None,
             });

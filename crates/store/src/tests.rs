@@ -46,6 +46,7 @@ fn observation(block: u32, point: usize) -> Observation {
         mean: None,
         slow: None,
         p99: None,
+        stalled: None,
         lane: None,
         machine: None,
     }

@@ -417,6 +417,9 @@ pub struct TailFigures {
     /// The 99th percentile of the slices, a fraction of speed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99: Option<TailFigure>,
+    /// The share of slices that took more than twenty times as long as is typical in their round, as for `slow`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stalled: Option<TailFigure>,
 }
 
 /// A figure of the mean or the tail: above 0 is better.
@@ -444,7 +447,7 @@ pub struct TailFigure {
     /// Blocks behind the estimate.
     pub blocks: usize,
     /// Whether the release's value is the mean of the release's and its control's (see
-    /// [`Effect::with_control`]); for the share of slow slices, the arithmetic mean.
+    /// [`Effect::with_control`]); for shares of slices, the arithmetic mean.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub with_control: bool,
     /// The interval on the log scale, or of the difference of shares.
@@ -459,6 +462,7 @@ impl TailFigures {
             Statistic::Mean => self.mean.as_ref(),
             Statistic::Slow => self.slow.as_ref(),
             Statistic::P99 => self.p99.as_ref(),
+            Statistic::Stalled => self.stalled.as_ref(),
         }
     }
 
@@ -470,9 +474,13 @@ impl TailFigures {
 
     /// Iterates over the available figures in the order of [`Statistic::ALL`].
     pub(super) fn figures_mut(&mut self) -> impl Iterator<Item = &mut TailFigure> {
-        [&mut self.mean, &mut self.slow, &mut self.p99]
-            .into_iter()
-            .flatten()
+        let all = [
+            &mut self.mean,
+            &mut self.slow,
+            &mut self.p99,
+            &mut self.stalled,
+        ];
+        all.into_iter().flatten()
     }
 }
 

@@ -88,10 +88,14 @@ impl SharedSpreads {
         let none = Units::default();
         for (place, source) in sources.iter().enumerate() {
             let counted = source.blocks.iter().filter(|(meter, _)| is_count(**meter));
-            let slow = source.tails.get(&Statistic::Slow).into_iter().flatten();
+            let shares = Statistic::ALL.into_iter().filter(|of| of.is_share());
+            let shares = shares.flat_map(|of| {
+                let tables = source.tails.get(&of).into_iter().flatten();
+                tables.map(move |(meter, tables)| (Some(of), meter, tables))
+            });
             let tables = counted
                 .map(|(meter, tables)| (None, meter, tables))
-                .chain(slow.map(|(meter, tables)| (Some(Statistic::Slow), meter, tables)));
+                .chain(shares);
             for (statistic, &meter, tables) in tables {
                 let units = source.independent(meter, false).unwrap_or(&none);
                 let of = |table: &BlockTable| {
@@ -596,7 +600,7 @@ impl Effects<'_> {
             let tables = self.tables(source.tails.get(&statistic)?, workload, meter)?;
             let averaged = self.averaged(of.compared, &tables, of_pair);
             let weights = averaged.as_deref().unwrap_or(of_pair);
-            let counts = statistic == Statistic::Slow;
+            let counts = statistic.is_share();
             let sample = ContrastSample {
                 tables: &tables,
                 units: source.independent(meter, false),
@@ -644,6 +648,7 @@ impl Effects<'_> {
             mean: figure(Statistic::Mean),
             slow: figure(Statistic::Slow),
             p99: figure(Statistic::P99),
+            stalled: figure(Statistic::Stalled),
         };
         tail.figures().next()?;
         Some(Box::new(tail))

@@ -114,6 +114,7 @@ impl ObservationSource {
             (Statistic::Mean, observation.mean.map(f64::ln)),
             (Statistic::Slow, observation.slow),
             (Statistic::P99, observation.p99.map(f64::ln)),
+            (Statistic::Stalled, observation.stalled),
         ];
         for (statistic, value) in values {
             if let Some(value) = value {

@@ -61,6 +61,7 @@ pub(crate) fn observation(
         mean: None,
         slow: None,
         p99: None,
+        stalled: None,
         lane: None,
         machine: None,
     }

@@ -40,8 +40,8 @@ pub use sequential::{
     bayes_factor_above_known, blocks_needed, blocks_needed_on_machines, half_width, widening,
 };
 pub use slices::{
-    BlockValue, FEWEST_FOR_P99, FEWEST_SLICES, Histogram, REDUCTION, SLOW, SliceTail, block_values,
-    reduce_block,
+    BlockValue, FEWEST_FOR_P99, FEWEST_SLICES, Histogram, REDUCTION, SLOW, STALLED, SliceTail,
+    block_values, reduce_block,
 };
 pub use table::{BlockTable, CompleteBlocks, Spread};
 pub use units::{UnitInterval, Units};

@@ -38,6 +38,9 @@ pub struct SliceTail {
     /// The share of slices that took more than [`SLOW`] times the typical time of the block's points in the
     /// same round.
     pub slow: f64,
+    /// The share of slices that took more than [`STALLED`] times the typical time of the block's points in the same
+    /// round: the machine's own interruptions are hardly ever so long, so a few show.
+    pub stalled: f64,
     /// The 99th percentile of nanoseconds per transaction; `None` with fewer than [`FEWEST_FOR_P99`] slices.
     pub p99: Option<f64>,
 }
@@ -50,6 +53,9 @@ pub const FEWEST_FOR_P99: usize = 100;
 
 /// The ratio to its round's typical time above which a slice is slow.
 pub const SLOW: f64 = 2.0;
+
+/// The ratio to its round's typical time above which a slice is stalled.
+pub const STALLED: f64 = 20.0;
 
 /// The share of a point's residuals that is trimmed on each side.
 const TRIM: f64 = 0.2;
@@ -160,7 +166,7 @@ impl Logs {
         if self.used < FEWEST_SLICES {
             return None;
         }
-        let (mut time, mut rounds, mut slow) = (0.0, 0.0, 0usize);
+        let (mut time, mut rounds, mut slow, mut stalled) = (0.0, 0.0, 0usize, 0usize);
         for (value, effect) in self.values.iter().zip(effects) {
             if value.is_nan() {
                 continue;
@@ -170,6 +176,7 @@ impl Logs {
             time += typical * ratio;
             rounds += typical;
             slow += usize::from(ratio > SLOW);
+            stalled += usize::from(ratio > STALLED);
         }
         let known = effects.iter().filter(|effect| !effect.is_nan());
         let (all, count) = known.fold((0.0, 0.0), |(sum, n), effect| (sum + effect.exp(), n + 1.0));
@@ -182,6 +189,7 @@ impl Logs {
         Some(SliceTail {
             mean: time / rounds * (all / count) * usual.exp(),
             slow: slow as f64 / self.used as f64,
+            stalled: stalled as f64 / self.used as f64,
             p99: (self.used >= FEWEST_FOR_P99).then(|| quantile(&mut sorted, 0.99).exp()),
         })
     }
@@ -401,6 +409,8 @@ mod tests {
         let (base, stalled) = tails(|round| if round == 500 { 101.0 } else { 1.0 });
         let ratio = stalled.tail.unwrap().mean / base.tail.unwrap().mean;
         assert!((ratio / 1.1 - 1.0).abs() < 5e-3, "{ratio}");
+        assert!((stalled.tail.unwrap().stalled - 1e-3).abs() < 1e-9);
+        assert_eq!(base.tail.unwrap().stalled, 0.0);
     }
 
     #[test]

@@ -552,6 +552,7 @@ mod tests {
                 mean: None,
                 slow: None,
                 p99: None,
+                stalled: None,
                 lane: None,
                 machine: None,
             };

@@ -205,6 +205,7 @@ impl<'a> Recorder<'a> {
                     mean: reduced.tail.map(|tail| tail.mean),
                     slow: reduced.tail.map(|tail| tail.slow),
                     p99: reduced.tail.and_then(|tail| tail.p99),
+                    stalled: reduced.tail.map(|tail| tail.stalled),
                     ..self.observation(block, workload, point, reading)
                 });
             }

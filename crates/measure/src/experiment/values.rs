@@ -64,6 +64,7 @@ pub(super) fn observation(
         mean: None,
         slow: None,
         p99: None,
+        stalled: None,
         lane: None,
         machine: None,
     }

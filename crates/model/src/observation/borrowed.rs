@@ -47,6 +47,9 @@ pub struct ObservationRef<'a> {
     /// The 99th percentile over slices.
     #[serde(default)]
     pub p99: Option<f64>,
+    /// Share of stalled slices.
+    #[serde(default)]
+    pub stalled: Option<f64>,
     /// The lane.
     #[serde(default)]
     pub lane: Option<u32>,
@@ -74,6 +77,7 @@ impl Observation {
             mean: self.mean,
             slow: self.slow,
             p99: self.p99,
+            stalled: self.stalled,
             lane: self.lane,
             machine: self.machine.as_deref().map(Cow::Borrowed),
         }
@@ -98,6 +102,7 @@ impl From<ObservationRef<'_>> for Observation {
             mean: borrowed.mean,
             slow: borrowed.slow,
             p99: borrowed.p99,
+            stalled: borrowed.stalled,
             lane: borrowed.lane,
             machine: borrowed.machine.map(Cow::into_owned),
         }

@@ -107,11 +107,10 @@ impl ExperimentHeader {
                 ));
             }
         }
-        if let Some(share) = observation
-            .slow
-            .filter(|share| !(0.0..=1.0).contains(share))
-        {
-            return Err(format!("`slow` is {share}: a share lies between 0 and 1"));
+        for (name, share) in [("slow", observation.slow), ("stalled", observation.stalled)] {
+            if let Some(share) = share.filter(|share| !(0.0..=1.0).contains(share)) {
+                return Err(format!("`{name}` is {share}: a share lies between 0 and 1"));
+            }
         }
         if observation.n == 0 {
             return Err("`n` is 0: a value stands for at least one transaction".to_owned());

@@ -17,11 +17,23 @@ pub enum Statistic {
     Slow,
     /// [`Observation::p99`].
     P99,
+    /// [`Observation::stalled`].
+    Stalled,
 }
 
 impl Statistic {
     /// All statistics, in the order in which reports show them.
-    pub const ALL: [Statistic; 3] = [Statistic::Mean, Statistic::Slow, Statistic::P99];
+    pub const ALL: [Statistic; 4] = [
+        Statistic::Mean,
+        Statistic::Slow,
+        Statistic::P99,
+        Statistic::Stalled,
+    ];
+
+    /// Whether it is a share of slices, compared by differences instead of ratios.
+    pub fn is_share(self) -> bool {
+        matches!(self, Statistic::Slow | Statistic::Stalled)
+    }
 
     /// The name in a metric: `mean` of `time.mean`.
     pub fn name(self) -> &'static str {
@@ -29,11 +41,13 @@ impl Statistic {
             Statistic::Mean => "mean",
             Statistic::Slow => "slow",
             Statistic::P99 => "p99",
+            Statistic::Stalled => "stalled",
         }
     }
 }
 
-/// A meter, or a statistic of a timed meter's slices: `time`, `time.mean`, `time.slow`, `time.p99`.
+/// A meter, or a statistic of a timed meter's slices: `time`, `time.mean`, `time.slow`, `time.p99`,
+/// `time.stalled`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Metric {
@@ -45,7 +59,7 @@ pub struct Metric {
 
 impl Metric {
     /// Returns the cost of one transaction by this metric, a number above 0 whose ratios are compared; `None` if
-    /// the observation lacks it. The share of slow slices is returned as its exponential, so that the logarithm
+    /// the observation lacks it. A share of slices is returned as its exponential, so that the logarithm
     /// of a ratio is the difference of shares.
     pub fn cost(self, observation: &Observation) -> Option<f64> {
         match self.statistic {
@@ -53,6 +67,7 @@ impl Metric {
             Some(Statistic::Mean) => observation.mean,
             Some(Statistic::P99) => observation.p99,
             Some(Statistic::Slow) => observation.slow.map(f64::exp),
+            Some(Statistic::Stalled) => observation.stalled.map(f64::exp),
         }
     }
 }
@@ -89,7 +104,7 @@ impl FromStr for Metric {
             .filter(|_| meter.is_timed());
         let statistic = statistic.ok_or_else(|| {
             Error::usage(format!(
-                "`{text}` is not known: time and cpu have .mean, .slow and .p99"
+                "`{text}` is not known: time and cpu have .mean, .slow, .p99 and .stalled"
             ))
         })?;
         Ok(Metric {
@@ -119,7 +134,14 @@ mod tests {
 
     #[test]
     fn metrics_are_meters_and_statistics_of_slices() {
-        for text in ["time", "time.mean", "cpu.slow", "time.p99", "instructions"] {
+        for text in [
+            "time",
+            "time.mean",
+            "cpu.slow",
+            "time.p99",
+            "time.stalled",
+            "instructions",
+        ] {
             assert_eq!(text.parse::<Metric>().unwrap().to_string(), text);
         }
         for text in ["instructions.mean", "time.p98", "time.", ".mean", "seconds"] {

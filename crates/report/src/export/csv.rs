@@ -25,7 +25,7 @@ impl Exporter for Csv {
 }
 
 /// The header: the names of the fields of a [`CsvRow`].
-const HEAD: [&str; 36] = [
+const HEAD: [&str; 40] = [
     "experiment",
     "release",
     "kind",
@@ -62,6 +62,10 @@ const HEAD: [&str; 36] = [
     "p99_low",
     "p99_high",
     "p99_verdict",
+    "stalled",
+    "stalled_low",
+    "stalled_high",
+    "stalled_verdict",
 ];
 
 /// A data row.
@@ -91,7 +95,7 @@ struct CsvRow<'a> {
     from: &'a str,
     stale: bool,
     typical: Verdict,
-    tail: [TailCells; 3],
+    tail: [TailCells; 4],
 }
 
 /// Estimate, interval ends and verdict of the mean or a tail figure.

@@ -401,6 +401,7 @@ fn file(name: &str, imported: Imported) -> Result<ObservationFile> {
                 mean: None,
                 slow: None,
                 p99: None,
+                stalled: None,
                 lane: None,
                 machine: None,
             };

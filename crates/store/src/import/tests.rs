@@ -160,6 +160,7 @@ fn what_was_carried_over_is_not_compared_with_the_rest() {
                         mean: None,
                         slow: None,
                         p99: None,
+                        stalled: None,
                         lane: None,
                         machine: None,
                     });
