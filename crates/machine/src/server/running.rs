@@ -281,6 +281,7 @@ impl Running {
         let started = Instant::now();
         let mut pause = Duration::from_millis(2);
         let mut since_ready: Option<Instant> = None;
+        let mut others_port = None;
         loop {
             if let Some(status) = self.ended()? {
                 return Err(self.start_failure(StartFailure::Ended(status)));
@@ -289,6 +290,7 @@ impl Running {
             // The port may belong to another program, which answers while this server fails to get it.
             if is_ready && let Some(port) = self.endpoint.port {
                 is_ready = listener::may_belong_to(port, &self.pids());
+                others_port = (!is_ready).then_some(port);
             }
             if is_ready && self.ended()?.is_none() {
                 self.child.look_at_family();
@@ -303,7 +305,7 @@ impl Running {
             }
             check_interrupted()?;
             if started.elapsed() > timeout {
-                return Err(self.start_failure(StartFailure::NotReady(timeout)));
+                return Err(self.start_failure(StartFailure::NotReady(timeout, others_port)));
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
@@ -510,7 +512,7 @@ impl Running {
     fn start_failure(&self, failure: StartFailure) -> Error {
         match failure {
             StartFailure::Ended(status) => self.end_failure(status, "at start"),
-            StartFailure::NotReady(timeout) => {
+            StartFailure::NotReady(timeout, _) => {
                 let error = self.failure(&failure.to_string());
                 let slower = "a slower machine may need a larger `start_seconds` in [server]";
                 let hint = match error.hint_text() {

@@ -15,17 +15,21 @@ const VALGRIND_SLOWDOWN: f64 = 8.0;
 pub(super) enum StartFailure {
     /// The process ended before it accepted connections.
     Ended(ExitStatus),
-    /// The server did not accept connections within this time.
-    NotReady(Duration),
+    /// The server did not accept connections within this time; on its port, if one is named, another program does.
+    NotReady(Duration, Option<u16>),
 }
 
 impl fmt::Display for StartFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartFailure::Ended(status) => write!(f, "{} at start", describe_exit(*status)),
-            StartFailure::NotReady(timeout) => {
+            StartFailure::NotReady(timeout, others_port) => {
                 let seconds = timeout.as_secs_f64().round();
-                write!(f, "was not ready within {seconds} s")
+                write!(f, "was not ready within {seconds} s")?;
+                match others_port {
+                    Some(port) => write!(f, ": another program listens on its port {port}"),
+                    None => Ok(()),
+                }
             }
         }
     }

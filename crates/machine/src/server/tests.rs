@@ -319,7 +319,8 @@ fn another_program_that_answers_on_the_port_does_not_make_a_server_ready() {
         values: Default::default(),
     };
     let error = Running::begin(plan(&launch), &mut |_| Ok(true)).unwrap_err();
-    assert!(error.message().contains("was not ready"), "{error}");
+    let end = format!("was not ready within 0 s: another program listens on its port {port}");
+    assert!(error.message().ends_with(&end), "{error}");
 }
 
 #[test]
