@@ -502,3 +502,41 @@ fn merged_lines_take_upstreams_line_ends() {
     assert!(run_in(space.root(), "patch", &apply).success());
     assert_eq!(space.read("f"), half(&mine));
 }
+
+#[test]
+fn a_context_that_became_unique_in_another_block_is_for_review() {
+    let block =
+        |name: &str| format!("#ifdef HAVE_{name}\n  init();\n  step();\n  fini();\n#endif\n\n");
+    let blocks = |names: &[&str]| names.iter().map(|name| block(name)).collect::<String>();
+    let old = blocks(&["A", "B", "C"]);
+    let mine = replaced_in(&old, "#ifdef HAVE_B", "  fini();\n", "  fast();\n");
+    let space = space(&[("f", old.clone())], &[("f", blocks(&["A", "C"]))]);
+    patch(&space, "a.patch", "f", &old, &mine);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert!(is_marked(&report["patches"][0]), "{report}");
+}
+
+#[test]
+fn lint_names_a_hunk_that_twins_and_a_stale_line_make_doubtful() {
+    let old = functions(&["alpha", "beta", "gamma"]);
+    let space = space(&[("srv.c", old.clone())], &[("srv.c", old.clone())]);
+    let hunk = "   lock(r);\n-  work(r);\n+  fast(r);\n   unlock(r);\n";
+    let write = |line: usize| {
+        space.write("series", "");
+        space.patch(
+            "a.patch",
+            format!("Subject: a\nFrom: T <t@example.org>\n\n--- a/srv.c\n+++ b/srv.c\n@@ -{line},3 +{line},3 @@\n{hunk}"),
+        );
+        space.ok(&["upstream", "fetch"]);
+        let (_, out, err) = space.run(&["lint"]);
+        out + &err
+    };
+    let said = write(16);
+    assert!(
+        said.contains("hunk 1 applies to line 19 of srv.c"),
+        "{said}"
+    );
+    assert!(said.contains("3 times: at 6, 19, 32"), "{said}");
+    let said = write(19);
+    assert!(!said.contains("times"), "{said}");
+}

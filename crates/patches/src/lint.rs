@@ -5,8 +5,12 @@ mod fix;
 use std::collections::BTreeMap;
 
 use crate::series::rewritten;
-use crate::series::{Patch, Series, SeriesFile, SeriesLocation, SeriesSurvey, survey, write};
+use crate::series::{
+    FileDiff, Patch, Series, SeriesFile, SeriesLocation, SeriesSurvey, survey, write,
+};
 use crate::stack;
+use crate::stack::place::{Placer, places};
+use crate::stack::trial::TrialTree;
 use crate::stack::{Stack, format};
 use crate::upstream;
 use crate::upstream::Objects;
@@ -124,6 +128,9 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<LintReport> {
         let release = upstream::ensure(ws, None, progress)?;
         match stack::apply(ws, &release, &series) {
             Ok(stack) => {
+                for error in twin_places(ws, &series, &stack)? {
+                    find(Severity::Warning, error);
+                }
                 let forms = canonical_forms(ws, &location, &series, &stack)?;
                 for ((patch, step), form) in series.patches().iter().zip(&stack.steps).zip(forms) {
                     let what = if step.fit.fuzz != 0 {
@@ -165,6 +172,58 @@ fn imported(ws: &Workspace) -> Result<bool> {
     Ok(found
         .iter()
         .any(|release| release.current && release.is_available()))
+}
+
+/// Reports hunks that apply at another line than their own although the file has their lines several times.
+fn twin_places(ws: &Workspace, series: &Series, stack: &Stack) -> Result<Vec<Error>> {
+    let store = Objects::open(&ws.object_store())?;
+    let mut found = Vec::new();
+    let mut before = stack.release.tree.as_str();
+    for (patch, step) in series.patches().iter().zip(&stack.steps) {
+        if step.fit.offset != 0 || step.fit.fuzz != 0 {
+            let mut tree = TrialTree::new(&store, before)?;
+            let fuzz = patch.flags.fuzz.unwrap_or(ws.config.series.fuzz);
+            for diff in &patch.files {
+                let mut names = [&diff.old, &diff.new, &diff.index].into_iter().flatten();
+                if let Some(name) = names.next()
+                    && let Some(file) = tree.file(name)?
+                {
+                    found.extend(twins_of(patch, diff, &file.content, fuzz));
+                }
+            }
+        }
+        before = &step.tree;
+    }
+    Ok(found)
+}
+
+fn twins_of(patch: &Patch, diff: &FileDiff, content: &[u8], fuzz: usize) -> Vec<Error> {
+    let mut placer = Placer::new(content).ignore_blanks(patch.flags.ignore_whitespace);
+    let mut found = Vec::new();
+    for (index, hunk) in diff.hunks.iter().enumerate() {
+        let Some(position) = placer.apply(hunk, fuzz) else {
+            break;
+        };
+        let there = places(content, hunk);
+        if position.line == hunk.old_start || there.len() < 2 {
+            continue;
+        }
+        let shown: Vec<String> = there.iter().take(5).map(ToString::to_string).collect();
+        let more = if there.len() > 5 { ", …" } else { "" };
+        let what = format!(
+            "hunk {} applies to line {} of {}, an offset of {} lines, and the file has its lines {} times: at {}{more}",
+            index + 1,
+            position.line,
+            diff.shown_name(),
+            position.line as i64 - hunk.old_start as i64,
+            there.len(),
+            shown.join(", ")
+        );
+        let hint =
+            "check that this is the right place; `perfquilt lint --fix` then writes its line";
+        found.push(Error::series(what).at(&patch.shown, hunk.line).hint(hint));
+    }
+    found
 }
 
 /// Returns the canonical form of each patch; `None` for patches that are canonical or empty.

@@ -43,22 +43,6 @@ pub fn name(line: &str) -> &str {
     }
 }
 
-/// Returns the line that encloses line `at` (from 0) by its indentation, such as the `case` of a statement.
-pub fn head_at<'a>(lines: &[&'a [u8]], at: usize) -> Option<&'a [u8]> {
-    let indent = |line: &[u8]| {
-        let blank = |b: &&u8| matches!(b, b' ' | b'\t');
-        let solid = line.iter().any(|b| b.is_ascii_alphanumeric());
-        solid.then(|| line.iter().take_while(blank).count())
-    };
-    let before = &lines[..lines.len().min(at)];
-    let own = before.iter().rev().find_map(|line| indent(line))?;
-    let head = before
-        .iter()
-        .rev()
-        .find(|line| own == 0 || indent(line).is_some_and(|other| other < own));
-    head.map(|line| line.trim_ascii())
-}
-
 fn is_begin(line: &[u8]) -> bool {
     let line = line.trim_ascii_end();
     let first = line.first();
@@ -85,6 +69,5 @@ mod tests {
         assert_eq!(name("struct x {"), "struct x {");
         assert_eq!(functions_called(&lines, "alpha"), [3]);
         assert_eq!(function_lines(&lines, 6).len(), 5);
-        assert_eq!(head_at(&lines, 7), Some(&b"out:"[..]));
     }
 }

@@ -297,6 +297,9 @@ impl<'a> Mover<'a> {
             report.evidence = format!("as decided in {}", &resolution.commit[..12]);
             return self.compare(step, report);
         }
+        if self.applies_to_unchanged(patch, paths, step, report)? {
+            return Ok(());
+        }
         let mut merges = self.three_way(patch, paths, step)?;
         if is_failed(&merges) && step.old_after != step.whole_after {
             // Lines of held patches are in the way on one of the two old stacks only.
@@ -316,12 +319,10 @@ impl<'a> Mover<'a> {
         if plain.is_some() {
             self.settle(patch, &mut merges)?;
         }
-        if let Some(plain) = &plain
-            && merges.iter().all(FileMerge::is_gits)
-        {
-            return self.settled(patch, merges, plain, step, report);
-        }
-        if plain.is_some() {
+        if let Some(plain) = plain {
+            if merges.iter().all(FileMerge::is_gits) {
+                return self.settled(patch, merges, plain, step, report);
+            }
             self.new.reset(&self.new_tree)?;
         }
         if is_upstream(&merges) {
@@ -374,6 +375,35 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
+    /// Applies a patch of files that are the same on both releases, where nothing needs a merge. Returns false, with
+    /// nothing changed, if it is another patch.
+    fn applies_to_unchanged(
+        &mut self,
+        patch: &Patch,
+        paths: &[Vec<u8>],
+        step: &PatchStep,
+        report: &mut PatchReport,
+    ) -> Result<bool> {
+        self.before.reset(&step.old_before)?;
+        for path in paths {
+            if self.before.blob(path)? != self.new.blob(path)? {
+                return Ok(false);
+            }
+        }
+        let Some(plain) = self.plain(patch)? else {
+            return Ok(false);
+        };
+        self.after.reset(&step.old_after)?;
+        for path in paths {
+            if self.after.blob(path)? != self.new.blob(path)? {
+                self.new.reset(&self.new_tree)?;
+                return Ok(false);
+            }
+        }
+        self.report_plain(patch, plain, report);
+        Ok(true)
+    }
+
     /// Applies the patch by its context alone, if it fits.
     fn plain(&mut self, patch: &Patch) -> Result<Option<PlainResult>> {
         let Some(fit) = fits(self.new.apply(patch, 0))? else {
@@ -416,7 +446,47 @@ impl<'a> Mover<'a> {
         &mut self,
         patch: &Patch,
         merges: Vec<FileMerge>,
-        plain: &PlainResult,
+        plain: PlainResult,
+        step: &mut PatchStep,
+        report: &mut PatchReport,
+    ) -> Result<()> {
+        if !self.has_files(&merges)? {
+            return self.other_than_plain(patch, merges, plain, step, report);
+        }
+        note_places(&merges, report)?;
+        self.report_plain(patch, plain, report);
+        Ok(())
+    }
+
+    /// Returns whether the new tree has every result of the merges.
+    fn has_files(&mut self, merges: &[FileMerge]) -> Result<bool> {
+        for merge in merges {
+            let FileMergeResult::Clean(files) = &merge.result else {
+                return Ok(false);
+            };
+            for (path, file) in files {
+                let there = self.new.file(path)?;
+                let there = there
+                    .as_ref()
+                    .map(|file| (file.mode, file.content.as_slice()));
+                if there
+                    != file
+                        .as_ref()
+                        .map(|(mode, content)| (*mode, content.as_slice()))
+                {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reports a patch whose context alone, which the new tree has followed, gives another tree than the merges.
+    fn other_than_plain(
+        &mut self,
+        patch: &Patch,
+        merges: Vec<FileMerge>,
+        plain: PlainResult,
         step: &mut PatchStep,
         report: &mut PatchReport,
     ) -> Result<()> {
@@ -430,15 +500,20 @@ impl<'a> Mover<'a> {
             return self.report_upstream(report, EvidenceLevel::Merge, evidence.to_owned());
         }
         self.new.change(changed_files(&merges))?;
-        let is_plain = self.new.write()? == plain.tree;
-        if !is_plain {
-            self.new.reset(&self.new_tree)?;
-            report
-                .notes
-                .push("its context alone would put it at another place".to_owned());
-            return self.merged(patch, merges, step, report);
+        if self.new.write()? == plain.tree {
+            note_places(&merges, report)?;
+            self.report_plain(patch, plain, report);
+            return Ok(());
         }
-        self.new_tree.clone_from(&plain.tree);
+        self.new.reset(&self.new_tree)?;
+        report
+            .notes
+            .push("its context alone would put it at another place".to_owned());
+        self.merged(patch, merges, step, report)
+    }
+
+    fn report_plain(&mut self, patch: &Patch, plain: PlainResult, report: &mut PatchReport) {
+        self.new_tree = plain.tree;
         report.offset = plain.fit.offset;
         report.status = if plain.fit.offset == 0 && plain.fit.fuzz == 0 {
             Status::Exact
@@ -446,13 +521,11 @@ impl<'a> Mover<'a> {
             Status::Offset
         };
         report.evidence = plain.fit.to_string();
-        note_places(&merges, report)?;
         if let Some(claim) = evidence::claim(patch, self.to) {
             report.notes.push(format!(
                 "its header says `Applied-Upstream: {claim}`, but the release does not have the change"
             ));
         }
-        Ok(())
     }
 
     /// Determines how many of the patch's changes the new release has.

@@ -3,7 +3,9 @@
 //! A context that occurs once in the old file and once in the new one names a place. Any other one may name another
 //! function with the same lines, which nobody would notice; such a hunk needs a decision.
 
-use super::function::{function_at, head_at};
+use std::collections::HashMap;
+
+use super::function::function_at;
 use super::three_way::MergeTexts;
 use crate::series::{FileDiff, Hunk};
 use crate::stack::histogram::histogram_runs;
@@ -57,6 +59,7 @@ pub fn judge(
     let runs = histogram_runs(&base, &ours)?;
     let mut old = Placer::new(&texts.base);
     let mut new = Placer::new(&texts.ours);
+    let (old_lines, new_lines) = (UniqueLines::new(&base), UniqueLines::new(&ours));
     let mut found = ContextJudgement::default();
     for (index, hunk) in diff.hunks.iter().enumerate() {
         let (was, is) = (old.apply(hunk, fuzz), new.apply(hunk, 0));
@@ -73,12 +76,15 @@ pub fn judge(
             && there.len() == 1
         {
             let (from, to) = (was.line - 1, is.line - 1);
-            let other_head = head_at(&base, from + changed) != head_at(&ours, to + changed);
-            found.is_doubtful |= other_head
-                || (0..hunk.before().count()).any(|line| {
-                    let kept = kept_line(&runs, from + line, ours.len());
-                    kept.is_some_and(|kept| kept != to + line)
-                });
+            let lines = hunk.before().count();
+            let after = lines - hunk.context().1.min(lines);
+            let other_lines = (0..lines).any(|line| {
+                let kept = kept_line(&runs, from + line, ours.len());
+                kept.is_some_and(|kept| kept != to + line)
+            });
+            let other_place = old_lines.around(from + changed, from + after)
+                != new_lines.around(to + changed, to + after);
+            found.is_doubtful |= other_lines || other_place;
             continue;
         }
         let place = |line: &usize| CandidatePlace {
@@ -96,6 +102,35 @@ pub fn judge(
         });
     }
     Ok(found)
+}
+
+/// The lines of a text that occur once, such as the beginnings of functions.
+struct UniqueLines<'a> {
+    lines: &'a [&'a [u8]],
+    counts: HashMap<&'a [u8], usize>,
+}
+
+impl<'a> UniqueLines<'a> {
+    fn new(lines: &'a [&'a [u8]]) -> Self {
+        let mut counts = HashMap::new();
+        for line in lines {
+            *counts.entry(*line).or_default() += 1;
+        }
+        UniqueLines { lines, counts }
+    }
+
+    fn is_unique(&self, line: &[u8]) -> bool {
+        self.counts.get(line) == Some(&1) && line.iter().any(u8::is_ascii_alphanumeric)
+    }
+
+    /// Returns the last one before line `first`, and the first one from line `end` on.
+    fn around(&self, first: usize, end: usize) -> [Option<&'a [u8]>; 2] {
+        let is_unique = |line: &&'a [u8]| self.is_unique(line);
+        [
+            self.lines[..first].iter().copied().rfind(is_unique),
+            self.lines[end..].iter().copied().find(is_unique),
+        ]
+    }
 }
 
 /// Returns our line that a line of the ancestor corresponds to, if upstream kept it.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use git2::ObjectType;
+use git2::{ObjectType, Oid};
 
 use super::change::{PatchFit, apply_patch};
 use super::commit::{self, put};
@@ -164,6 +164,19 @@ impl<'a> TrialTree<'a> {
             }
             _ => Ok(None),
         }
+    }
+
+    /// Returns mode and blob of the file at a path, without reading its content; `None` if there is no file.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
+    pub fn blob(&mut self, path: &[u8]) -> Result<Option<(u32, Oid)>> {
+        let PathState::File { mode } = self.tree.at(path)? else {
+            return Ok(None);
+        };
+        let components: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
+        let blob = self.root.file(self.objects, &components)?;
+        Ok(blob.map(|blob| (mode, blob)))
     }
 
     /// Returns the reason why no file can be created at a path, if there is one.
