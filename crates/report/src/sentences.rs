@@ -117,7 +117,12 @@ impl View<'_> {
             }
         };
         let but = self.on_single_workloads(total).unwrap_or_default();
-        sentence_after(text, &format!("{sentence}{but}"))
+        let sentence = format!("{sentence}{but}");
+        // A name keeps its letters.
+        if servers && text.is_empty() && subject != "server 1" && sentence.starts_with(&subject) {
+            return sentence;
+        }
+        sentence_after(text, &sentence)
     }
 
     /// Returns what single workloads add to a figure over all of them: `, but is slower on 1 of 6 workloads`. `None` if

@@ -339,3 +339,126 @@ fn too_many_observations_go_to_a_file_beside_the_page() {
             .contains("observations are too much for a page")
     );
 }
+
+#[test]
+fn different_workloads_have_different_names_in_every_format() {
+    let mut experiment = Experiment::new(&[(0.02, 0.01)]);
+    let names = [
+        "a b", "a_b", "a/b", "a.b", "A b", "a#2", "a_b#2", "read-10", "point=2", "x\u{1}y",
+        "x\u{2}y", "=1", "'=1", "é", "a|b", "a b/1 c",
+    ];
+    experiment.workloads = names.to_vec();
+    let attribution = experiment.attribution();
+    let file = ObservationFile {
+        header: experiment.header.clone(),
+        supplement: experiment.supplement.clone(),
+        observations: experiment.observations(),
+    };
+    let data = ReportData {
+        file: Some(&file),
+        ..ReportData::new(&attribution)
+    };
+    let export = |name: &str| {
+        let mut formats = EXPORTERS.iter();
+        let format = formats.find(|format| format.name() == name).unwrap();
+        format.export(&data).unwrap()
+    };
+    let unique = |names: &mut dyn Iterator<Item = String>| names.collect::<BTreeSet<_>>().len();
+
+    let go = export("gobench");
+    let lines = go.text.lines().filter(|line| line.starts_with("Benchmark"));
+    let mut found = lines.map(|line| line.split("/point=").next().unwrap().to_owned());
+    assert_eq!(unique(&mut found), names.len());
+    let noted = "`a_b#4` stands for a/b: its name has a number, as another one looks the same";
+    assert!(go.notes.iter().any(|note| note == noted), "{:?}", go.notes);
+
+    let bmf: BTreeMap<String, serde_json::Value> =
+        serde_json::from_str(&export("bmf").text).unwrap();
+    assert_eq!(bmf.len(), names.len() * 3);
+    let entries: Vec<serde_json::Value> =
+        serde_json::from_str(&export("github-action-benchmark").text).unwrap();
+    let mut found = entries.iter().map(|entry| entry["name"].to_string());
+    assert_eq!(unique(&mut found), entries.len());
+
+    let metrics = export("openmetrics").text;
+    let series = || metrics.lines().filter(|line| !line.starts_with('#'));
+    let mut found = series().map(|line| line.rsplit_once(' ').unwrap().0.to_owned());
+    assert_eq!(unique(&mut found), series().count());
+
+    let rows = export("csv").text;
+    let mut reader = ::csv::Reader::from_reader(rows.as_bytes());
+    let mut found = reader
+        .records()
+        .map(|row| row.unwrap()[5].to_owned())
+        .filter(|name| name != "*");
+    assert_eq!(unique(&mut found), names.len());
+
+    let rates = export("rates").text;
+    let rows = rates.lines().filter(|line| line.contains("| 0: "));
+    let mut found = rows.map(|row| row.split(" | 0: ").next().unwrap().to_owned());
+    // `a b/1 c` is an operation of `a b`, which has no row.
+    assert_eq!(unique(&mut found), names.len() - 1);
+}
+
+#[test]
+fn no_format_calls_servers_a_series() {
+    for servers in [1, 3] {
+        let gains = [(0.02, 0.0), (0.0, 0.0), (-0.02, 0.0)];
+        let mut experiment = Experiment::new(&gains[..servers]);
+        experiment.header.base = Some("A".to_owned());
+        experiment.header.release = "r".to_owned();
+        experiment.header.series = ["B", "C", "D"][..servers]
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        experiment.header.titles.clear();
+        experiment.workloads = vec!["w"];
+        let attribution = experiment.attribution();
+        for patch in &attribution.patches {
+            let against = patch.effects.iter().map(|effect| effect.against);
+            assert!(against.clone().all(|point| point == Point::BASE));
+            assert!(against.count() > 0);
+        }
+        let file = ObservationFile {
+            header: experiment.header.clone(),
+            supplement: experiment.supplement.clone(),
+            observations: experiment.observations(),
+        };
+        let data = ReportData {
+            file: Some(&file),
+            ..ReportData::new(&attribution)
+        };
+        for format in [
+            "terminal",
+            "markdown",
+            "html",
+            "rates",
+            "openmetrics",
+            "gobench",
+        ] {
+            let mut formats = EXPORTERS.iter();
+            let exporter = formats.find(|of| of.name() == format).unwrap();
+            let text = exporter.export(&data).unwrap().text.to_lowercase();
+            // Drawings and embedded data are no words for people.
+            let words = text.split("data:application").next().unwrap();
+            for word in ["series", "patch", "bare release"] {
+                let found = words.find(word);
+                let around = found.map(|place| {
+                    words[place.saturating_sub(60)..]
+                        .chars()
+                        .take(150)
+                        .collect::<String>()
+                });
+                assert_eq!(around, None, "{format}, {servers} servers");
+            }
+        }
+        let mut formats = EXPORTERS.iter();
+        let json = formats.find(|of| of.name() == "json").unwrap();
+        let text = json.export(&data).unwrap().text;
+        assert!(
+            text.contains(r#""compared_with": "base""#)
+                || text.contains(r#""compared_with":"base""#),
+            "{text}"
+        );
+    }
+}

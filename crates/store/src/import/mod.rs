@@ -155,7 +155,7 @@ impl Exclusion {
             Exclusion::Unfinished => {
                 "without results (they ended with FATAL, or their output is cut off)"
             }
-            Exclusion::Failed => "that failed or did not end",
+            Exclusion::Failed => "that ended with FAIL, or did not end",
             Exclusion::Unitless => "without ns/op",
         }
     }
@@ -445,7 +445,11 @@ fn survivors(server: &ImportedServer) -> Vec<String> {
     }
     let note = |(why, count): (Exclusion, u64)| {
         let (name, runs) = (&server.name, why.runs());
-        format!("Runs of {name} {runs}: {count}. Its figures are those of the other runs alone.")
+        let what = match why {
+            Exclusion::Unitless => "Runs",
+            _ => "Failed runs",
+        };
+        format!("{what} of {name} {runs}: {count}. Its figures are those of the other runs alone.")
     };
     counts.into_iter().map(note).collect()
 }

@@ -477,8 +477,8 @@ fn failed_go_benchmarks_are_counted() {
         .unwrap();
         let left_out: u64 = file.supplement.left_out.iter().map(|of| of.count).sum();
         assert_eq!(left_out, count, "{end}");
-        let told =
-            attribution(&file).warnings[0].contains("Runs of b that failed or did not end: 1");
+        let told = attribution(&file).warnings[0]
+            .contains("Failed runs of b that ended with FAIL, or did not end: 1");
         assert_eq!(told, count > 0, "{end}");
     }
     let split = format!("{good}BenchmarkB-8   \tsome output\n     100\t  12 ns/op\n");
@@ -670,7 +670,7 @@ fn runs_of_sysbench_that_did_not_end_are_counted() {
         if count > 0 {
             let warning = &attribution(&file).warnings[0];
             assert!(
-                warning.starts_with("Runs of b without results (they ended with FATAL"),
+                warning.starts_with("Failed runs of b without results (they ended with FATAL"),
                 "{warning}"
             );
         }
