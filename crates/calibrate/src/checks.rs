@@ -964,13 +964,14 @@ fn gone(noise: &mut Noise) -> Result<Hits> {
 /// Compares two experiments of `patches`, of which every second one has changed by exactly the margin.
 fn wrongly_the_same(patches: usize, noise: &mut Noise) -> Result<Hits> {
     let margin = Meter::default_margin(Meter::Time).ln_1p();
+    // So wide that a change of the margin is seldom shown to be one.
     let experiment = |name: &str, gain: f64, noise: &mut Noise| {
-        let mut found = timed(patches, 40, noise, &|point, noise| {
+        let mut found = timed(patches, 16, noise, &|point, noise| {
             let gains = match point {
                 Point::Step(k) => gain * k.div_ceil(2) as f64,
                 _ => 0.0,
             };
-            0.5 * SD * noise.normal() - gains
+            0.6 * SD * noise.normal() - gains
         })?;
         found.started = name.to_owned();
         Ok::<_, perfquilt_model::error::Error>(found)
