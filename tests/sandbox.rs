@@ -282,35 +282,219 @@ fn limited(limits: &str, script: &str) -> (TestEnvironment, Finished) {
 
 #[test]
 fn processes_do_not_multiply() {
-    let script = "i=0\nwhile [ $i -lt 2000 ]; do sleep 600 & i=$((i+1)); done\nwait";
-    let started = Instant::now();
+    // Each of them tries again at once, and nobody waits for one.
+    let script = "echo began > findings\nperl -e 'fork while 1'";
     let (environment, finished) = limited("processes = 150", script);
-    assert!(started.elapsed() < Duration::from_secs(120));
-    // The kernel does not count root's processes; for others it refuses new ones.
-    let root = rustix::process::geteuid().is_root();
-    let (code, words) = if root {
-        (5, "the sandbox was ended: more than 150 processes")
-    } else {
-        (4, "fork")
-    };
-    assert_eq!(finished.code, Some(code), "{}", finished.stderr);
+    assert_eq!(finished.code, Some(5), "{}", finished.stderr);
+    let words = "the sandbox was ended: more than 150 processes";
     assert!(finished.stderr.contains(words), "{}", finished.stderr);
     environment.wait_until_no_process_is_left();
+    // What it left does not take the room of the next one.
+    let areas = fs::read_dir(environment.cache().join("sandboxes")).unwrap();
+    assert_eq!(
+        areas
+            .filter(|entry| entry.as_ref().unwrap().path().is_dir())
+            .count(),
+        0
+    );
+}
+
+/// System calls and their errors, for processors whose numbers these are.
+#[cfg(target_arch = "x86_64")]
+const CALLS: [(&str, &str, i32); 20] = [
+    ("clone3", "435, 0, 0", 38),
+    ("io_uring", "425, 1, 0", 38),
+    ("unshare", "272, 0x10000000", 1),
+    ("mount", "165, 0, 0, 0, 0, 0", 1),
+    ("mount in the x32 ABI", "0x40000000 + 165, 0, 0, 0, 0, 0", 1),
+    ("ptrace of others", "101, 1, getppid(), 0, 0", 1),
+    ("ptrace of itself", "101, 0, 0", 0),
+    ("memory of others", "310, getppid(), 0, 0, 0, 0, 0", 1),
+    ("keyctl", "250, 0, 0", 1),
+    ("bpf", "321, 0, 0, 0", 1),
+    ("perf_event_open", "298, 0, 0, 0, 0, 0", 1),
+    ("finit_module", "313, -1, 0, 0", 1),
+    ("kexec_load", "246, 0, 0, 0x7ff, 0", 1),
+    ("clock_settime", "227, 0, 0", 1),
+    ("vsock", "41, 40, 1, 0", 1),
+    ("packet", "41, 17, 3, 0", 1),
+    ("unix", "41, 1, 1, 0", 0),
+    ("inet", "41, 2, 1, 0", 0),
+    ("typing", "16, 1, 0x5412, 0", 1),
+    ("namespace by clone", "56, 0x10000011, 0, 0, 0, 0", 1),
+];
+
+/// What a program says that makes these calls, each in a process of its own.
+#[cfg(target_arch = "x86_64")]
+fn made(calls: &[(&str, &str, i32)]) -> String {
+    let line = |(name, words, _): &(&str, &str, i32)| {
+        format!(
+            "perl -e 'my $done = syscall({words}); print \"{name}: \", $done < 0 ? $!+0 : 0, \"\\n\"'\n"
+        )
+    };
+    let calls: String = calls.iter().map(line).collect();
+    format!("exec > findings 2>&1\n{calls}")
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn system_calls_that_no_server_needs_are_refused() {
+    let environment = workspace(&made(&CALLS));
+    let finished = run(&environment, &["--sandbox"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let expected = |calls: &[(&str, &str, i32)]| -> String {
+        let line = |(name, _, error): &(&str, &str, i32)| format!("{name}: {error}\n");
+        calls.iter().map(line).collect()
+    };
+    assert_eq!(findings(&environment), expected(&CALLS));
+    // Outside, other errors or none come back: the arguments are wrong, but the calls are there.
+    let (calls, _) = CALLS.split_at(CALLS.len() - 1);
+    let environment = workspace(&made(calls));
+    let finished = run(&environment, &[]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let found = findings(&environment);
+    let root = rustix::process::geteuid().is_root();
+    let refused = |name: &str| found.contains(&format!("{name}: 1\n"));
+    for name in [
+        "unshare",
+        "perf_event_open",
+        "memory of others",
+        "vsock",
+        "typing",
+    ] {
+        assert!(!refused(name), "{name}: {found}");
+    }
+    assert!(!root || !refused("mount"), "{found}");
+}
+
+#[test]
+fn the_kernel_cannot_be_configured_from_inside() {
+    // The attempts repeat what the files hold already, so that they change nothing where they succeed.
+    let script = r#"exec > findings 2>&1
+echo began
+for each in /proc/sys/kernel/core_pattern /proc/sys/vm/swappiness /proc/irq/default_smp_affinity /proc/self/oom_score_adj /proc/self/comm; do
+  test -e $each && now=$(cat $each) && sh -c "echo '$now' > $each" && echo "can write $each"
+done
+test -e /proc/sysrq-trigger && sh -c 'echo > /proc/sysrq-trigger' && echo "can write sysrq"
+for each in /proc/kcore /proc/keys /proc/timer_list /proc/kallsyms; do head -c 1 $each | grep -q . && echo "can read $each"; done
+ls -d /dev/mem /dev/kmem /dev/port /dev/[sv]d* /dev/loop* /dev/kvm /sys/kernel /sys/fs
+(echo x > /dev/tty) && echo has a terminal
+unshare -U true && echo has another user namespace
+test -t 1 -o -t 2 && echo is a terminal
+echo user $(id -u) $(id -G)
+grep -e NoNewPrivs -e CapEff -e CapPrm /proc/self/status
+cat /proc/self/oom_score_adj
+echo ended"#;
+    let environment = workspace(script);
+    let finished = run(&environment, &["--sandbox"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let found = findings(&environment);
+    assert!(
+        found.starts_with("began") && found.ends_with("1000\nended\n"),
+        "{found}"
+    );
+    for possible in ["can write", "can read", "has ", "is a terminal"] {
+        assert!(!found.contains(possible), "{found}");
+    }
+    assert!(
+        !found
+            .lines()
+            .any(|line| line.starts_with("/dev/") || line.starts_with("/sys/")),
+        "{found}"
+    );
+    assert!(!found.contains("user 0"), "{found}");
+    assert!(found.contains("NoNewPrivs:\t1"), "{found}");
+    assert_eq!(found.matches(":\t0000000000000000").count(), 2, "{found}");
+    // Outside, the same attempts succeed.
+    let environment = workspace(&script.replace("echo x > /dev/tty", "false"));
+    let finished = run(&environment, &[]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let found = findings(&environment);
+    assert!(found.contains("can write /proc/self/comm"), "{found}");
+    let root = rustix::process::geteuid().is_root();
+    assert!(
+        !root || found.contains("can write /proc/sys/vm/swappiness"),
+        "{found}"
+    );
+}
+
+#[test]
+fn root_needs_a_user_that_is_not_root() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let environment = workspace("echo user $(id -u) > findings");
+    for user in ["root", "0", "nobody-of-this-name"] {
+        let finished = run(&environment, &["--sandbox", "--user", user]);
+        assert_eq!(finished.code, Some(2), "{user}: {}", finished.stderr);
+        assert!(
+            finished.stderr.contains("useradd --system"),
+            "{user}: {}",
+            finished.stderr
+        );
+    }
+    let finished = run(&environment, &["--sandbox", "--user", "61234"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert_eq!(findings(&environment), "user 61234\n");
+}
+
+/// What an ordinary user may do with its sandboxes, also where these tests run as root.
+#[test]
+fn an_ordinary_user_has_a_sandbox_too() {
+    let script = "exec > findings 2>&1
+for each in /proc/sys/kernel/core_pattern /proc/self/oom_score_adj; do sh -c \"echo 1 > $each\" && echo wrote; done
+echo user $(id -u)
+perl -e 'fork while 1'";
+    let environment = workspace(script);
+    let file = environment.workspace().join("bench-config/perfquilt.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(file, format!("{text}\n[sandbox]\nprocesses = 150\n")).unwrap();
+    let mut words = vec!["run", "--point", "1", "--blocks", "2", "--sandbox"];
+    let mut command = environment.command(&words);
+    if rustix::process::geteuid().is_root() {
+        let folder = environment.workspace().parent().unwrap().to_owned();
+        let owned = std::process::Command::new("chown")
+            .args(["-R", "61235:61235"])
+            .arg(&folder)
+            .status();
+        assert!(owned.unwrap().success());
+        let tool = command.get_program().to_owned();
+        let given: Vec<_> = command
+            .get_envs()
+            .map(|(k, v)| (k.to_owned(), v.map(ToOwned::to_owned)))
+            .collect();
+        let mut dropped = std::process::Command::new("setpriv");
+        dropped
+            .args(["--reuid=61235", "--regid=61235", "--clear-groups", "--"])
+            .arg(tool)
+            .args(command.get_args());
+        dropped.current_dir(environment.workspace()).env_clear();
+        for (name, value) in given {
+            value.map(|value| dropped.env(name, value));
+        }
+        command = dropped;
+    }
+    words.clear();
+    let finished: Finished = command.output().unwrap().into();
+    assert_eq!(finished.code, Some(5), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("more than 150 processes"),
+        "{}",
+        finished.stderr
+    );
 }
 
 #[test]
 fn memory_and_files_have_an_end() {
+    let limits = "memory_mib = 400\nfile_mib = 10\nopen_files = 500";
     let script = "exec > findings 2>&1
 cat /proc/self/oom_score_adj
 head -c 20000000 /dev/zero > big; echo file $?
 head -c 400000000 /dev/zero > /dev/shm/big; echo shared $?
 rm -f big /dev/shm/big
-ulimit -n; ulimit -c
-for i in 1 2 3 4; do perl -e '$x = \"a\" x (150 << 20); sleep 600' & done
-wait";
-    let (environment, finished) =
-        limited("memory_mib = 400\nfile_mib = 10\nopen_files = 500", script);
-    assert_eq!(finished.code, Some(5), "{}", finished.stderr);
+ulimit -n; ulimit -c";
+    let (environment, finished) = limited(limits, script);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let found = findings(&environment);
     assert!(found.starts_with("1000\n"), "{found}");
     assert!(
@@ -322,6 +506,9 @@ wait";
         "{found}"
     );
     assert!(found.contains("500\n0\n"), "{found}");
+    let script = "for i in 1 2 3 4; do perl -e '$x = \"a\" x (150 << 20); sleep 600' & done\nwait";
+    let (environment, finished) = limited(limits, script);
+    assert_eq!(finished.code, Some(5), "{}", finished.stderr);
     let words = "the sandbox was ended: more than 400 MiB of memory";
     assert!(finished.stderr.contains(words), "{}", finished.stderr);
     // What ran inside could not say so any more.

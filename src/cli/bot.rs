@@ -34,6 +34,9 @@ pub struct Serve {
     /// Address of GitHub's API (default: GITHUB_API_URL, else https://api.github.com)
     #[arg(long, value_name = "URL")]
     api_url: Option<String>,
+    /// User as whom code of pull requests runs when the bot runs as root (default: `user` of [sandbox])
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
 }
 
 /// Runs `perfquilt bot`.
@@ -43,7 +46,10 @@ pub struct Serve {
 /// workspace; those of [`listen`] and [`serve`].
 pub fn run(context: &Context, command: &Command) -> Result<()> {
     let Command::Serve(arguments) = command;
-    let workspace = context.workspace()?;
+    let mut workspace = context.workspace()?;
+    if let Some(user) = &arguments.user {
+        workspace.config.sandbox.user.clone_from(user);
+    }
     let config = workspace.config.clone();
     if config.bot.repository.is_empty() {
         return Err(Error::usage("no repository is configured for the bot")
@@ -70,7 +76,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
         credentials: Credentials::from_environment(&|name| std::env::var(name).ok())?,
         policy: RetryPolicy::default(),
         tool,
-        sandbox: perfquilt_machine::sandbox::check_support(),
+        sandbox: perfquilt_machine::sandbox::check_support(&config.sandbox),
         state: SharedState::default(),
     };
     let service = Service {

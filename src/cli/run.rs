@@ -1,6 +1,7 @@
 //! `perfquilt run`: builds every point, measures, and reports.
 
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,6 +10,7 @@ use clap::Args;
 use super::Context;
 use super::bench::{MeasuringOptions, with_recipe};
 use super::output::counted;
+use super::plain::plain_lines;
 use super::report;
 use super::report_options::ReportOptions;
 use perfquilt_config::Preset;
@@ -59,6 +61,9 @@ pub struct Arguments {
     /// Build and measure without access to network, home and secrets (needs bubblewrap)
     #[arg(long, conflicts_with_all = ["output", "flame_graph"])]
     sandbox: bool,
+    /// User as whom the sandbox's code runs when perfquilt runs as root (default: `user` of [sandbox])
+    #[arg(long, value_name = "NAME", requires = "sandbox")]
+    user: Option<String>,
     /// The command runs in the sandbox that --sandbox creates
     #[arg(long, hide = true, requires = "sandbox")]
     in_sandbox: bool,
@@ -244,7 +249,10 @@ fn open_workspace(
             .transpose()?
             .unwrap_or_default(),
     };
-    let ws = ws?;
+    let mut ws = ws?;
+    if let Some(user) = &arguments.user {
+        ws.config.sandbox.user.clone_from(user);
+    }
     arguments.report.check(context)?;
     let preset = arguments.measuring.preset(&ws)?;
     let mut preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
@@ -333,10 +341,62 @@ fn run_sandboxed(area: &SandboxArea<'_>, outcome: Option<&Path>) -> Result<ExitC
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
     // The last of two values counts.
     words.push("--in-sandbox".into());
+    without_color(&mut words);
     if let Some(folder) = outcome {
         words.extend(["--outcome".into(), folder.into()]);
     }
-    area.run(&words, outcome).map(ExitCode::from)
+    let mut relays = Vec::new();
+    let code = area.run(&words, outcome, |stdout, stderr| {
+        let stdout = stdout.map(|from| std::thread::spawn(|| relay(from, std::io::stdout())));
+        let stderr = stderr.map(|from| std::thread::spawn(|| relay(from, std::io::stderr())));
+        relays.extend(stdout.into_iter().chain(stderr));
+    });
+    for relay in relays {
+        // It ends with the stream, which ends with the sandbox.
+        let _ = relay.join();
+    }
+    code.map(ExitCode::from)
+}
+
+/// Replaces a request for colours, whose control sequences would not reach the terminal.
+fn without_color(words: &mut [OsString]) {
+    let mut is_value = false;
+    for word in words {
+        if *word == "--color=always" {
+            *word = "--color=never".into();
+        } else if is_value && *word == "always" {
+            *word = "never".into();
+        }
+        is_value = *word == "--color";
+    }
+}
+
+/// Copies what code in a sandbox wrote, line by line and made harmless for a terminal or a log.
+fn relay(from: impl Read, mut to: impl Write) {
+    /// Longer lines are shown in parts.
+    const LONGEST_LINE: u64 = 1 << 20;
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    while matches!(
+        from.by_ref()
+            .take(LONGEST_LINE)
+            .read_until(b'\n', &mut line),
+        Ok(1..)
+    ) {
+        let text = without_commands(&plain_lines(&String::from_utf8_lossy(&line)));
+        // The stream is read to its end even if nobody reads ours any more.
+        let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
+        line.clear();
+    }
+}
+
+/// Breaks what GitHub Actions would read as a command in a log.
+fn without_commands(line: &str) -> String {
+    let line = line.replace("##[", "## [");
+    match line.trim_start().strip_prefix("::") {
+        Some(rest) => format!(": :{rest}"),
+        None => line,
+    }
 }
 
 /// Runs without a sandbox; `target` is the folder of the outcome and the commit to record in it.
@@ -380,4 +440,29 @@ fn run_directly(
         .chain(points.map(|(_, error)| error));
     let done = context.output.errors(errors.collect());
     context.output.combine(done, written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_from_inside_controls_a_terminal_or_a_log() {
+        let from =
+            b"a\x1b]0;title\x07\n::add-mask::x\n  ::error::x\nb ##[group]c\n\xff\r\x1b[2Jend";
+        let mut to = Vec::new();
+        relay(&from[..], &mut to);
+        assert_eq!(
+            String::from_utf8(to).unwrap(),
+            "a\u{fffd}]0;title\u{fffd}\n: :add-mask::x\n: :error::x\nb ## [group]c\n\u{fffd}\u{fffd}\u{fffd}[2Jend"
+        );
+        let mut words: Vec<OsString> = ["--color", "always", "run", "--color=always", "always"]
+            .map(OsString::from)
+            .into();
+        without_color(&mut words);
+        assert_eq!(
+            words,
+            ["--color", "never", "run", "--color=never", "always"]
+        );
+    }
 }

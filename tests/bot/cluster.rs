@@ -33,7 +33,7 @@ fn jobs(world: &World, name: &str) -> BTreeSet<String> {
 #[test]
 fn a_pull_request_is_built_and_measured_on_a_cluster() {
     let (world, head, mut bot) = on_a_queue(5);
-    bot.comment(&world, "alice", "COLLABORATOR", "@perfquilt run");
+    bot.comment(&world, "alice", "MEMBER", "@perfquilt run");
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
     let comment = &world.github.ours(7)[0];
@@ -52,7 +52,7 @@ fn closing_a_pull_request_cancels_its_jobs() {
     let (world, head, mut bot) = on_a_queue(40);
     // No job begins.
     world.environment.write("closed", "");
-    bot.comment(&world, "alice", "COLLABORATOR", "@perfquilt run");
+    bot.comment(&world, "alice", "MEMBER", "@perfquilt run");
     eventually("no job is submitted", || {
         !jobs(&world, "submitted").is_empty()
     });

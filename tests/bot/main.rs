@@ -28,7 +28,7 @@ fn a_comment_is_carried_out() {
     world.github.opens(7, &head);
     let mut bot = world.serve();
     assert_eq!(
-        bot.comment(&world, "alice", "COLLABORATOR", "Nice.\n\n@perfquilt run"),
+        bot.comment(&world, "alice", "MEMBER", "Nice.\n\n@perfquilt run"),
         202
     );
     let status = bot.until_done(1);
@@ -62,13 +62,13 @@ fn a_comment_is_carried_out() {
     );
     assert_eq!(bot.get("/health"), "ok\n");
     // The last result stays when somebody asks something else.
-    bot.comment(&world, "alice", "COLLABORATOR", "@perfquilt help");
+    bot.comment(&world, "alice", "MEMBER", "@perfquilt help");
     eventually("no help", || {
         world.github.ours(7)[0].contains("`@perfquilt run [PRESET|PATCH-NUMBER]`")
     });
     assert!(world.github.ours(7)[0].contains("## ✅ The series is "));
     // And when it is mistyped.
-    bot.comment(&world, "alice", "COLLABORATOR", "@perfquilt run 4");
+    bot.comment(&world, "alice", "MEMBER", "@perfquilt run 4");
     let status = bot.until_done(2);
     assert_eq!(status["past"][0]["state"], "cancelled", "{status:#}");
     let words = "Cancelled: there is no patch 4; the series has 1.";

@@ -295,7 +295,7 @@ pub fn commented(id: u64, author: &str, association: &str, body: &str) -> Value 
         "repository": { "full_name": "acme/series" },
         "issue": {
             "number": 7, "state": "open", "pull_request": {},
-            "user": user("alice"), "author_association": "COLLABORATOR",
+            "user": user("alice"), "author_association": "MEMBER",
         },
         "comment": { "id": id, "body": body, "user": user(author), "author_association": association },
     })
@@ -307,7 +307,7 @@ pub fn pushed(action: &str, head: &str) -> Value {
         "repository": { "full_name": "acme/series" },
         "pull_request": {
             "number": 7, "head": { "sha": head }, "draft": false,
-            "user": user("alice"), "author_association": "COLLABORATOR",
+            "user": user("alice"), "author_association": "MEMBER",
         },
         "sender": user("alice"),
     })

@@ -464,6 +464,50 @@ fn an_interrupted_refresh_is_finished_by_the_next_command() {
 }
 
 #[test]
+fn an_unfinished_change_writes_only_files_of_the_workspace() {
+    let space = space();
+    space.ok(&["edit"]);
+    let outside = space.path("../outside");
+    std::os::unix::fs::symlink("..", space.path("patches/up")).unwrap();
+    std::os::unix::fs::symlink(&outside, space.path("patches/link.patch")).unwrap();
+    let digest = {
+        use sha2::{Digest, Sha256};
+        hex::encode(Sha256::digest(b"hostile"))
+    };
+    for (path, kept) in [
+        (outside.to_str().unwrap(), ".perfquilt/edit/kept/x"),
+        ("../outside", ".perfquilt/edit/kept/x"),
+        ("patches/../../outside", ".perfquilt/edit/kept/x"),
+        ("patches/up/../outside", ".perfquilt/edit/kept/x"),
+        ("patches/up/../../outside", ".perfquilt/edit/kept/x"),
+        (".git/config", ".perfquilt/edit/kept/x"),
+        (".perfquilt/objects.git/config", ".perfquilt/edit/kept/x"),
+        ("patches/new.patch", "/tmp/x"),
+        ("patches/new.patch", ".perfquilt/edit/kept/../../../.."),
+        ("patches/new.patch", ".perfquilt/edit/kept"),
+        ("patches/link.patch", ".perfquilt/edit/kept/x"),
+    ] {
+        let journal = serde_json::json!({
+            "schema": 1,
+            "kept": kept,
+            "changes": [{"path": path, "before": null, "after": digest}],
+            "moves": [],
+        });
+        space.write(".perfquilt/edit/pending/journal.json", journal.to_string());
+        space.write(".perfquilt/edit/pending/0", "hostile");
+        let error = space.fails(2, &["status"]);
+        assert!(error.contains("did not write"), "{path} {kept}: {error}");
+        assert!(!outside.exists() && !space.path("patches/new.patch").exists());
+        std::fs::remove_dir_all(space.path(".perfquilt/edit/pending")).unwrap();
+    }
+    // Nor does git run what somebody left in the object store.
+    let alternates = ".perfquilt/objects.git/objects/info/alternates";
+    space.write(alternates, outside.to_str().unwrap());
+    let error = space.fails(2, &["status"]);
+    assert!(error.contains("objects of another repository"), "{error}");
+}
+
+#[test]
 fn quilt_itself_works_on_the_workspaces_patches() {
     let space = space();
     let out = space.ok(&["edit", "--quilt", "q t"]);

@@ -59,8 +59,10 @@ mod tests {
             ..Commands::default()
         };
         assert_eq!(of(&commands, "alice", "NONE"), Access::Allowed);
-        assert_eq!(of(&commands, "bob", "COLLABORATOR"), Access::Allowed);
+        assert_eq!(of(&commands, "bob", "MEMBER"), Access::Allowed);
         for association in [
+            // GitHub's name for everybody who was invited, also to read only.
+            "COLLABORATOR",
             "NONE",
             "CONTRIBUTOR",
             "FIRST_TIME_CONTRIBUTOR",

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::paths::BotPaths;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::event::Target;
 use perfquilt_forge::{Credentials, Forge, PullRequest, Repository, RetryPolicy, connect};
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_store::queue::{Job, JobState, Queue};
 use perfquilt_system::{locks, process};
 
+/// Time between two attempts to read or write the queue.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// How often the bot's threads poll the queue.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -69,6 +71,34 @@ pub(super) struct BotThread<'a> {
 pub(super) fn catch_panics<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(Error::internal("reading the job's results panicked")))
+}
+
+/// Repeats `work`, which reads or writes the queue, until it succeeds or a signal asks to stop: a full disk may have room
+/// again later, and the bot must not end meanwhile. Reports the first failure.
+///
+/// # Errors
+/// [`Kind::Interrupted`]; errors of other kinds than [`Kind::Internal`].
+pub(super) fn persistently<T>(
+    progress: &dyn Progress,
+    mut work: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    let mut is_reported = false;
+    loop {
+        match work() {
+            Err(error) if error.kind() == Kind::Internal => {
+                if !is_reported {
+                    is_reported = true;
+                    progress.warn(&format!("{error}; the bot retries until it succeeds"));
+                }
+                let until = Instant::now() + RETRY_INTERVAL;
+                while Instant::now() < until {
+                    process::check_interrupted()?;
+                    std::thread::sleep(POLL_INTERVAL);
+                }
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Returns a function that stores the last line a job wrote in `target`, after `prefix`.

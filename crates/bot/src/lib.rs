@@ -29,6 +29,7 @@ mod commits;
 mod connections;
 mod fetch;
 mod job;
+mod job_dirs;
 mod job_workspace;
 mod limited_git;
 mod metrics;
@@ -38,7 +39,6 @@ mod prebuild;
 mod prepare;
 mod replies;
 mod serve;
-mod untrusted;
 mod webhook;
 mod worker;
 

@@ -26,10 +26,6 @@ impl BotPaths {
         }
     }
 
-    pub(super) fn root(&self) -> &PathBuf {
-        &self.root
-    }
-
     /// The lock file of the bot that serves this workspace.
     pub(super) fn lock(&self) -> PathBuf {
         self.root.join("lock")
@@ -61,9 +57,14 @@ impl BotPaths {
         self.root.join("jobs")
     }
 
-    /// The directory with the state and caches of untrusted pull requests, one folder each.
-    pub(super) fn untrusted_root(&self) -> PathBuf {
+    /// The directory with the state and caches of sandboxed pull requests, one folder each.
+    pub(super) fn areas(&self) -> PathBuf {
         self.root.join("areas")
+    }
+
+    /// The directory with the state and caches of pull request `number`.
+    pub(super) fn area(&self, number: u64) -> PathBuf {
+        self.areas().join(number.to_string())
     }
 
     /// The lock file of the releases that pull requests to a server are based on.

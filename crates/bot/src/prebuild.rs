@@ -8,13 +8,13 @@
 
 use std::collections::BTreeSet;
 
-use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, progress_writer};
+use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, persistently, progress_writer};
 use super::command::Command;
 use super::job::{self, Isolation};
+use super::job_dirs;
 use super::paths::BotPaths;
 use super::prepare::Preparation;
 use super::serve::now;
-use super::untrusted;
 use perfquilt_machine::workload::allowed_cpus;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
@@ -23,8 +23,8 @@ use perfquilt_system::process;
 use perfquilt_system::remove::remove_tree;
 
 /// The number of jobs at the front of the queue that are built ahead. Beside the running job's, the state of more
-/// untrusted pull requests is not kept.
-const MOST_AHEAD: usize = untrusted::MAX_KEPT - 1;
+/// pull requests is not kept.
+const MOST_AHEAD: usize = job_dirs::MAX_KEPT - 1;
 
 /// Returns the processors that are reserved for prebuilding, if any.
 fn reserved_cpus(bot: &perfquilt_config::Bot) -> Option<&[usize]> {
@@ -70,7 +70,10 @@ impl Bot {
         // Jobs that are built already or cannot be built.
         let mut seen: BTreeSet<i64> = BTreeSet::new();
         while !process::interrupted() {
-            let (open, _) = thread.queue.list(0, now())?;
+            let (open, _) = match persistently(progress, || thread.queue.list(0, now())) {
+                Err(error) if error.kind() == Kind::Interrupted => break,
+                listed => listed?,
+            };
             let busy = open.iter().any(|job| job.state == JobState::Running);
             // A held job returns to the queue once it is approved.
             let held = open.iter().filter(|job| job.state == JobState::Held);

@@ -2,9 +2,9 @@
 
 use super::bot::{Bot, BotThread};
 use super::job::{Isolation, JobEnvironment};
+use super::job_dirs::JobDirs;
 use super::paths::BotPaths;
 use super::serve::now;
-use super::untrusted::UntrustedDirs;
 use super::{fetch, job_workspace};
 use perfquilt_config::ApprovalPolicy;
 use perfquilt_forge::PullRequest;
@@ -112,20 +112,20 @@ impl BotThread<'_> {
         let release = upstream::ensure(&theirs, None, self.progress)?;
         job_workspace::save_lock_file(&paths, &theirs)?;
         let dirs = match isolation {
-            Isolation::PrivateSandbox => {
+            Isolation::Sandbox => {
                 let (open, _) = self.queue.list(0, now())?;
                 let running = open.iter().filter(|job| job.state == JobState::Running);
                 let running = running.map(|job| job.job.number).collect();
                 let about = (repository, number);
-                let dirs = UntrustedDirs::open(&paths, ws, about, &release, &running)?;
+                let dirs = JobDirs::open(&paths, ws, about, &release, &running)?;
                 Some(dirs)
             }
-            Isolation::None | Isolation::SharedSandbox => None,
+            Isolation::None => None,
         };
         if let Some(dirs) = &dirs {
             job_workspace::link_state(&folder, &dirs.state)?;
         }
-        let environment = JobEnvironment::new(ws, &paths, &folder, isolation, dirs.as_ref())?;
+        let environment = JobEnvironment::new(ws, &folder, dirs.as_ref(), job.job.trusted)?;
         Ok(Preparation::Ready(PreparedJob {
             head,
             environment,

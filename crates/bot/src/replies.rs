@@ -1,13 +1,13 @@
 //! Replies on pull requests: reactions, the state of jobs, and reasons for failures.
 
-use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, current_text};
+use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, current_text, persistently};
 use super::paths::BotPaths;
 use super::serve::{RECENT_JOBS, now};
 use perfquilt_forge::{Credentials, Draft, Posting, PullRequest};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_judge::bisect;
 use perfquilt_model::comment::PullRequestRef;
-use perfquilt_model::error::{Kind, Result};
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_report::comment;
 use perfquilt_report::{Notice, PendingApproval};
@@ -33,28 +33,37 @@ impl Bot {
     pub fn answer(&self, progress: &dyn Progress) -> Result<()> {
         let thread = self.thread(progress)?;
         let queue = &thread.queue;
+        let done = |write: &dyn Fn() -> Result<()>| match persistently(progress, write) {
+            Err(error) if error.kind() == Kind::Interrupted => Ok(()),
+            done => done,
+        };
         while !process::interrupted() {
-            if let Some(job) = queue.next_without_commit(now())? {
-                match thread.pin(&job) {
-                    Err(error) if error.kind() == Kind::Interrupted => break,
-                    done => done?,
+            let next = persistently(progress, || {
+                if let Some(job) = queue.next_without_commit(now())? {
+                    return thread.pin(&job).map(|()| None);
                 }
-                continue;
-            }
-            let Some(reply) = queue.next_reply(now())? else {
-                std::thread::sleep(POLL_INTERVAL);
-                continue;
+                let reply = queue.next_reply(now())?;
+                if reply.is_none() {
+                    std::thread::sleep(POLL_INTERVAL);
+                }
+                Ok(reply)
+            });
+            let reply = match next {
+                Ok(Some(reply)) => reply,
+                Ok(None) => continue,
+                Err(error) if error.kind() == Kind::Interrupted => break,
+                Err(error) => return Err(error),
             };
             match thread.send_reply(&reply) {
-                Ok(()) => queue.answered(reply.id)?,
+                Ok(()) => done(&|| queue.answered(reply.id))?,
                 Err(error) if error.kind() == Kind::Interrupted => break,
                 Err(error) if reply.attempts + 1 >= MAX_ATTEMPTS => {
                     progress.warn(&format!("giving up on an answer: {error}"));
-                    queue.answered(reply.id)?;
+                    done(&|| queue.answered(reply.id))?;
                 }
                 Err(error) => {
                     progress.warn(&error.to_string());
-                    queue.later(reply.id, now() + (10 << reply.attempts.min(8)))?;
+                    done(&|| queue.later(reply.id, now() + (10 << reply.attempts.min(8))))?;
                 }
             }
         }
@@ -153,12 +162,25 @@ impl Bot {
     pub(super) fn stored_results(&self, number: u64) -> Result<StoredResults> {
         let folder = BotPaths::new(&self.workspace).outcome(&self.repository, number);
         let margin = |meter| self.workspace.config.margin(meter);
-        let (outcome, attribution) = if folder.is_dir() {
-            outcome::read(&folder, &margin)?
-        } else {
-            (RunOutcome::new("", Vec::new()), None)
+        let nothing = || (RunOutcome::new("", Vec::new()), None);
+        let unreadable = |error: Error| match error.kind() {
+            Kind::Interrupted => Err(error),
+            // No later job could post either.
+            _ => {
+                tracing::warn!("{error}");
+                Ok(())
+            }
         };
-        let session = outcome::bisection(&folder)?;
+        let read = if folder.is_dir() {
+            outcome::read(&folder, &margin)
+                .map(Some)
+                .or_else(|error| unreadable(error).map(|()| None))?
+        } else {
+            None
+        };
+        let (outcome, attribution) = read.unwrap_or_else(nothing);
+        let session = outcome::bisection(&folder);
+        let session = session.or_else(|error| unreadable(error).map(|()| None))?;
         Ok(StoredResults {
             outcome,
             attribution,

@@ -2,7 +2,7 @@
 
 use super::access::Access;
 use super::command::{self, Command, Parsed};
-use perfquilt_config::{Config, UntrustedPolicy};
+use perfquilt_config::{ApprovalPolicy, Config, UntrustedPolicy};
 use perfquilt_forge::Repository;
 use perfquilt_forge::webhook::{self, CommentDelivery, Delivery, PullRequestDelivery, Rejection};
 use perfquilt_store::queue::{NewJob, NewReply, Push, QueueChange};
@@ -165,6 +165,13 @@ fn comment_changes(
         )];
     }
     if let Command::Approve { commit } = command {
+        let author = issue.author().login;
+        if config.bot.approval == ApprovalPolicy::Everybody
+            && author.is_none_or(|author| author.eq_ignore_ascii_case(login))
+        {
+            let answer = "Nothing done: somebody else than the author approves the changes.";
+            return vec![reply("-1", answer.to_owned())];
+        }
         return vec![QueueChange::Approve {
             repository: repository.to_string(),
             number: issue.number,

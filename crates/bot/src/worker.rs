@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, progress_writer};
+use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, persistently, progress_writer};
 use super::command::Command;
 use super::job::{self, Isolation, JobEnd};
 use super::paths::BotPaths;
@@ -73,7 +73,8 @@ impl Bot {
             ));
         }
         while !process::interrupted() {
-            let Some(job) = queue.next(now())? else {
+            let next = persistently(progress, || queue.next(now()));
+            let Some(job) = unless_interrupted(next)?.flatten() else {
                 std::thread::sleep(POLL_INTERVAL);
                 continue;
             };
@@ -83,7 +84,10 @@ impl Bot {
                 Ok(done) => done,
                 // The measurements are stored, and the next start of the bot resumes the job.
                 Err(error) if error.kind() == Kind::Interrupted => {
-                    queue.put_back(job.id)?;
+                    // If the disk is full, the next start finds it running, which is as good.
+                    if let Err(error) = queue.put_back(job.id) {
+                        progress.warn(&error.to_string());
+                    }
                     break;
                 }
                 Err(error) => {
@@ -93,7 +97,9 @@ impl Bot {
                         progress.note(&format!("job {}: {line}", job.id));
                     }
                     let result = error.to_string();
-                    let later = error.is_transient() && queue.postpone(&job, &result, now())?;
+                    let postpone = || queue.postpone(&job, &result, now());
+                    let later = error.is_transient()
+                        && unless_interrupted(persistently(progress, postpone))?.unwrap_or(true);
                     let state = if later {
                         JobState::Waiting
                     } else {
@@ -104,7 +110,10 @@ impl Bot {
             };
             progress.note(&format!("job {}: {}: {result}", job.id, state.name()));
             if ![JobState::Held, JobState::Waiting].contains(&state) {
-                queue.end(job.id, state, &result, now())?;
+                let end = || queue.end(job.id, state, &result, now());
+                if unless_interrupted(persistently(progress, end))?.is_none() {
+                    break;
+                }
             }
             if [JobState::Cancelled, JobState::Failed].contains(&state) {
                 thread.post_failure(job.job.number);
@@ -115,6 +124,14 @@ impl Bot {
             self.set_progress("");
         }
         Ok(())
+    }
+}
+
+/// Returns `None` for an error that says that a signal asks to stop.
+fn unless_interrupted<T>(done: Result<T>) -> Result<Option<T>> {
+    match done {
+        Err(error) if error.kind() == Kind::Interrupted => Ok(None),
+        done => done.map(Some),
     }
 }
 
@@ -220,6 +237,8 @@ impl BotThread<'_> {
         match ended {
             JobEnd::Cancelled => cancelled_job(),
             JobEnd::LimitExceeded(what) => {
+                // The next job starts with room again.
+                remove_tree(&BotPaths::new(&bot.workspace).area(number))?;
                 let error = Error::bench(format!("the job was stopped: {what}"))
                     .hint("[sandbox] of the bot's configuration sets its limits");
                 let made = match command {
@@ -241,16 +260,31 @@ impl BotThread<'_> {
     ) -> Result<JobResult> {
         let bot = self.bot;
         let from = job_workspace::outcome_dir(&prepared.environment.folder);
-        if !from.join(outcome::OUTCOME_FILE).exists() {
-            return Err(
-                Error::internal("the job ended without a result").details([bot.progress_text()])
-            );
-        }
         let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.job.number);
         let margin = |meter| bot.workspace.config.margin(meter);
         let bisected = matches!(command, Command::Bisect { .. });
-        outcome::take(&from, &stored, &prepared.head, bisected, &margin)?;
-        self.post_stored(job)
+        let Err(error) = outcome::take(&from, &stored, &prepared.head, bisected, &margin) else {
+            return self.post_stored(job);
+        };
+        if error.kind() == Kind::Interrupted {
+            return Err(error);
+        }
+        // The reason, which names files of this machine, is for the log.
+        self.progress.note(&format!("job {}: {error}", job.id));
+        let told = Error::internal("the job ended without a readable result")
+            .hint("the bot's log has the reason");
+        let part = if bisected {
+            OutcomePart::Bisection(None)
+        } else {
+            OutcomePart::Run(None)
+        };
+        outcome::put(
+            &stored,
+            &prepared.head,
+            vec![Failure::new(&told, None)],
+            part,
+        )?;
+        Ok((JobState::Failed, told.to_string()))
     }
 
     /// Posts the error of a job without results.

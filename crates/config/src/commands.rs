@@ -13,8 +13,8 @@ pub struct Commands {
     pub name: String,
     /// Logins of authorised users.
     pub users: Vec<String>,
-    /// Associations with the repository that also authorise a user. Everybody who once had a pull request merged is a
-    /// contributor.
+    /// Associations with the repository that also authorise a user. A collaborator may have been invited to read only,
+    /// and everybody who once had a pull request merged is a contributor.
     pub associations: Vec<Association>,
 }
 
@@ -23,11 +23,7 @@ impl Default for Commands {
         Commands {
             name: "perfquilt".into(),
             users: Vec::new(),
-            associations: vec![
-                Association::Owner,
-                Association::Member,
-                Association::Collaborator,
-            ],
+            associations: vec![Association::Owner, Association::Member],
         }
     }
 }
@@ -52,7 +48,7 @@ pub enum Association {
     Owner,
     /// A member of the organisation that owns the repository.
     Member,
-    /// A user invited to collaborate.
+    /// A user invited to collaborate, perhaps to read only.
     Collaborator,
     /// A user with a merged contribution.
     Contributor,

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SandboxLimits {
+    /// The user (name or number) as whom sandboxed code runs if perfquilt runs as root. An ordinary user's sandbox runs
+    /// as that user.
+    pub user: String,
     /// Files and folders readable in the sandbox besides the system's, for example a compiler below `/opt`.
     pub read: Vec<PathBuf>,
     /// Memory of all processes together, in MiB; 0 is half of the machine's memory. RAM disks may take three quarters
@@ -19,7 +22,7 @@ pub struct SandboxLimits {
     pub file_mib: u64,
     /// Maximum number of open files per process.
     pub open_files: u64,
-    /// MiB that must stay free on the disks the sandbox writes to.
+    /// MiB that must stay free on the disks the sandbox writes to, with one inode for every 64 KiB of it.
     pub free_mib: u64,
     /// Maximum hours of wall-clock time of the sandbox, and of processor time of each process. The former also limits
     /// a job of the bot without a sandbox.
@@ -29,6 +32,7 @@ pub struct SandboxLimits {
 impl Default for SandboxLimits {
     fn default() -> Self {
         SandboxLimits {
+            user: "nobody".into(),
             read: Vec::new(),
             memory_mib: 0,
             processes: 4096,

@@ -76,7 +76,8 @@ impl Machine {
             disk_free: cache.ancestors().find_map(free).unwrap_or(0),
             ram_disk_free: free(Path::new("/dev/shm")).unwrap_or(0),
             counters: counters(),
-            no_sandbox: crate::sandbox::check_support().err(),
+            no_sandbox: crate::sandbox::check_support(&perfquilt_config::SandboxLimits::default())
+                .err(),
         }
     }
 }

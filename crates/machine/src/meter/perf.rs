@@ -88,6 +88,7 @@ pub(super) fn supported() -> Result<Vec<&'static EventSource>> {
 /// them.
 fn stat(events: &str) -> Result<Option<String>> {
     let output = Command::new("perf")
+        .unrestricted()
         .args(["stat", "-x,", "-e", events, "--", "true"])
         .run_within(TIMEOUT)?;
     Ok(output.success().then(|| output.stderr_text()))
@@ -183,6 +184,7 @@ impl Session {
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
         let pids = pids.join(",");
         let child = Command::new("perf")
+            .unrestricted()
             .args(words)
             .args(["--delay=-1", "-p"])
             .arg(pids)

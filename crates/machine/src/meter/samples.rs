@@ -103,6 +103,7 @@ pub fn sample(
     let n = run_checked(running, transactions, run)?;
     let file = session.finish()?;
     let output = Command::new("perf")
+        .unrestricted()
         .args([
             "script",
             "--show-mmap-events",

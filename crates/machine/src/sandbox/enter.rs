@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use super::{LIMITS, REAL_TIME, SHARED_CACHE, limits};
+use super::{LIMITS, REAL_TIME, SHARED_CACHE, limits, seccomp};
 use perfquilt_config::SandboxLimits;
 use perfquilt_config::workspace::cache_dir;
 use perfquilt_model::error::{Error, Result};
@@ -26,6 +26,7 @@ pub fn enter() -> Result<()> {
         Error::internal(format!("{LIMITS} is not a valid set of limits: {error}"))
     })?;
     limits::apply(&given, std::env::var_os(REAL_TIME).is_some());
+    seccomp::restrict()?;
     match std::env::var_os(SHARED_CACHE) {
         Some(shared) => link_shared(&cache_dir()?, Path::new(&shared)),
         None => Ok(()),
@@ -46,7 +47,8 @@ fn link_shared(own: &Path, shared: &Path) -> Result<()> {
         }
         for entry in std::fs::read_dir(&from).into_iter().flatten().flatten() {
             let finished = entry.file_type().is_ok_and(|kind| kind.is_dir())
-                && !is_unfinished(&entry.file_name());
+                && !is_unfinished(&entry.file_name())
+                && is_readable(&entry.path());
             let link = to.join(entry.file_name());
             // An existing entry is this sandbox's own or already a link.
             if finished && std::fs::symlink_metadata(&link).is_err() {
@@ -55,6 +57,19 @@ fn link_shared(own: &Path, shared: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns whether this user can read everything in the folder `path`: a server's data may be for its owner only.
+fn is_readable(path: &Path) -> bool {
+    use rustix::fs::{Access, access};
+    let Ok(entries) = std::fs::read_dir(path) else {
+        return false;
+    };
+    entries.flatten().all(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => is_readable(&entry.path()),
+        Ok(kind) if kind.is_file() => access(entry.path(), Access::READ_OK).is_ok(),
+        kind => kind.is_ok(),
+    })
 }
 
 #[cfg(test)]

@@ -22,8 +22,6 @@ pub(super) fn resolve(limits: &SandboxLimits) -> SandboxLimits {
 const RESERVED_MIB: u64 = 4 << 10;
 /// The real-time priority of servers and clients during measurements.
 const PRIORITY: u64 = 1;
-/// OOM score that makes the kernel kill these processes first when memory runs out.
-const OOM_SCORE: &str = "1000";
 
 /// Allows child programs to request real-time scheduling without further privileges; without effect if this program
 /// lacks the privilege itself.
@@ -42,8 +40,8 @@ pub(super) fn allow_real_time() {
 
 /// Applies the limits that the kernel enforces to this process and its children. Lower existing limits stay.
 ///
-/// The kernel limits neither the number of root's processes nor the total memory of several processes;
-/// [`super::SandboxProcess`] does.
+/// The kernel limits the number of processes of a user, and never root's; the total memory of several processes is
+/// limited by a control group where there is one, and by [`super::SandboxProcess`].
 pub(super) fn apply(limits: &SandboxLimits, real_time: bool) {
     let mib = |count: u64| count.saturating_mul(1 << 20);
     for (resource, most) in [
@@ -64,5 +62,4 @@ pub(super) fn apply(limits: &SandboxLimits, real_time: bool) {
         // A kernel without this limit does not enforce it; the others still apply.
         let _ = setrlimit(resource, new);
     }
-    let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
 }

@@ -1,20 +1,27 @@
 //! A bubblewrap sandbox for untrusted code: only a private loopback network, a read-only system, private home and
 //! temporary folders, an environment without secrets, processes that end with the sandbox, and resource limits.
-//! Only listed paths are visible inside.
+//! Only listed paths are visible inside, `/proc` is read-only, and system calls that no server needs are refused. Started
+//! as root, its code runs as an unprivileged user.
 
+mod cgroup;
 mod enter;
 mod limits;
 mod process;
+mod seccomp;
+mod user;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cgroup::Cgroup;
 pub use enter::enter;
 pub use process::{LimitedProcess, ProcessEnd, SandboxProcess, supervise, time_exceeded};
+use user::OtherUser;
 
 use perfquilt_config::SandboxLimits;
 use perfquilt_model::error::{Error, Result};
@@ -51,6 +58,27 @@ const CONFIGURATION: [&str; 14] = [
 ];
 /// Home folder inside.
 const HOME: &str = "/tmp/home";
+/// What the kernel tells in `/proc` about itself and about other programs, beside what all may read.
+const MASKED: [&str; 16] = [
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/key-users",
+    "/proc/kmsg",
+    "/proc/kpagecgroup",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/slabinfo",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/kallsyms",
+    "/proc/vmallocinfo",
+    "/proc/pagetypeinfo",
+    "/proc/config.gz",
+];
+/// OOM score that makes the kernel kill processes of a sandbox first when memory runs out.
+const OOM_SCORE: &[u8] = b"1000";
 
 /// How a path appears inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -180,45 +208,56 @@ impl Sandbox {
         (stdout, stderr): (Sink, Sink),
     ) -> Result<SandboxProcess> {
         let limits = limits::resolve(&self.limits);
+        let user = OtherUser::needed(&limits.user)?;
         let status = tempfile::tempfile()
             .map_err(|error| Error::internal(format!("cannot create a temporary file: {error}")))?;
         let status = Arc::new(status);
         if self.real_time {
             limits::allow_real_time();
         }
+        let written = self.mounts.iter().filter_map(|mount| match mount {
+            Mount::Write(path) => Some(path.clone()),
+            _ => None,
+        });
+        let written: Vec<PathBuf> = written.collect();
+        if let Some(user) = user {
+            written.iter().try_for_each(|path| user.give(path))?;
+        }
         let json = serde_json::to_string(&limits)
             .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+        let filters = seccomp::files()?;
         let command = Command::new("bwrap")
             .args(["--json-status-fd", &status.as_raw_fd().to_string()])
-            .args(isolation())
+            .args(isolation(user))
+            .args(filter_arguments(&filters))
             .args(system(&limits))
-            .args(["--ro-bind".as_ref(), tool.as_os_str(), tool.as_os_str()])
+            .args(mount_arguments(&Mount::Read(tool.to_owned())))
             .args(self.mounts.iter().flat_map(mount_arguments))
-            .args(self.variables(&json))
-            .args(["--dir".as_ref(), directory.as_os_str()])
+            .args(self.variables(&json, &limits.user, user.is_some()))
+            .args(folders_above(&directory.join("inside")))
             .args(self.read_only_remounts())
             .args(["--chdir".as_ref(), directory.as_os_str()])
             .arg("--")
+            .args(user.iter().flat_map(|user| user.command()))
             .arg(tool)
             .args(arguments)
             .stdout(stdout)
             .stderr(stderr)
             .death_signal(DeathSignal::Kill)
-            .holding(&status);
+            .holding(&status)
+            // Only a privileged process can lower the score again, and nobody inside can write to `/proc`.
+            .writing(Path::new("/proc/self/oom_score_adj"), OOM_SCORE)?;
+        let command = filters.iter().fold(command, Command::holding);
+        let group = Cgroup::create(&limits);
+        let entrances: Vec<PathBuf> = group.iter().flat_map(Cgroup::entrances).collect();
+        let mut entrances = entrances.iter();
+        let command = entrances.try_fold(command, |command, path| command.writing(path, b"0"))?;
         let command = match self.cpus.as_slice() {
             [] => command,
             cpus => command.cpus(cpus),
         };
-        let disks = self.mounts.iter().filter_map(|mount| match mount {
-            Mount::Write(path) => Some(path.clone()),
-            _ => None,
-        });
-        Ok(SandboxProcess::new(
-            command.spawn()?,
-            status,
-            limits,
-            disks.collect(),
-        ))
+        let child = command.spawn()?;
+        Ok(SandboxProcess::new(child, status, limits, written, group))
     }
 
     /// Returns the options that remount in-memory folders without a size limit read-only, since their content would
@@ -232,11 +271,15 @@ impl Sandbox {
                 words.extend(["--remount-ro".into(), path.into()]);
             }
         }
-        words.extend(["--remount-ro", "/dev", "--remount-ro", "/"].map(OsString::from));
+        let rest = ["/proc", "/dev", "/"];
+        words.extend(
+            rest.iter()
+                .flat_map(|path| ["--remount-ro".into(), path.into()]),
+        );
         words
     }
 
-    fn variables(&self, limits: &str) -> Vec<OsString> {
+    fn variables(&self, limits: &str, user: &str, is_other_user: bool) -> Vec<OsString> {
         let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
         let mut set = |name: &str, value: &OsStr| {
             variables.insert(name.into(), value.to_owned());
@@ -245,6 +288,10 @@ impl Sandbox {
             if let Some(value) = std::env::var_os(name) {
                 set(name, &value);
             }
+        }
+        if is_other_user {
+            set("USER", user.as_ref());
+            set("LOGNAME", user.as_ref());
         }
         set("HOME", HOME.as_ref());
         set("TMPDIR", "/tmp".as_ref());
@@ -262,24 +309,47 @@ impl Sandbox {
     }
 }
 
-/// Returns bubblewrap's options for namespaces, capabilities and the end of the sandbox.
-fn isolation() -> Vec<OsString> {
-    [
+/// Returns bubblewrap's options for namespaces, capabilities and the end of the sandbox, whose code runs as `user` if
+/// this program is root.
+fn isolation(user: Option<OtherUser>) -> Vec<OsString> {
+    let ordinary = [
         "--unshare-user",
+        // User namespaces expose more of the kernel to attacks.
+        "--disable-userns",
+        "--cap-drop",
+        "ALL",
+    ];
+    // `setpriv` needs these, and has given them up when it starts the next program.
+    let root = [
+        "--cap-drop",
+        "ALL",
+        "--cap-add",
+        "CAP_SETUID",
+        "--cap-add",
+        "CAP_SETGID",
+    ];
+    let rights: &[&str] = if user.is_some() { &root } else { &ordinary };
+    let both = [
         "--unshare-ipc",
         "--unshare-pid",
         "--unshare-net",
         "--unshare-uts",
         "--unshare-cgroup-try",
-        // User namespaces expose more of the kernel to attacks.
-        "--disable-userns",
-        "--cap-drop",
-        "ALL",
         "--new-session",
         "--die-with-parent",
-    ]
-    .map(OsString::from)
-    .to_vec()
+    ];
+    rights.iter().chain(&both).map(OsString::from).collect()
+}
+
+/// Returns bubblewrap's options that load the programs in `filters`.
+fn filter_arguments(filters: &[Arc<File>]) -> Vec<OsString> {
+    let words = |file: &Arc<File>| {
+        [
+            "--add-seccomp-fd".into(),
+            file.as_raw_fd().to_string().into(),
+        ]
+    };
+    filters.iter().flat_map(words).collect()
 }
 
 fn system(limits: &SandboxLimits) -> Vec<OsString> {
@@ -291,44 +361,77 @@ fn system(limits: &SandboxLimits) -> Vec<OsString> {
             Err(_) => add(&["--ro-bind-try".as_ref(), folder.as_ref(), folder.as_ref()]),
         }
     }
-    for path in CONFIGURATION {
-        add(&["--ro-bind-try".as_ref(), path.as_ref(), path.as_ref()]);
-    }
+    let configuration = CONFIGURATION.map(|path| Mount::Read(path.into()));
+    words.extend(configuration.iter().flat_map(mount_arguments));
+    let mut add = |parts: &[&OsStr]| words.extend(parts.iter().map(|part| (*part).to_owned()));
     add(&["--proc", "/proc", "--dev", "/dev"].map(OsStr::new));
     let bytes = |mib: u64| (mib << 20).to_string();
     let (shared, temporary) = (bytes(limits.memory_mib / 2), bytes(limits.memory_mib / 4));
-    add(&["--size", &shared, "--tmpfs", "/dev/shm"].map(OsStr::new));
-    add(&["--size", &temporary, "--tmpfs", "/tmp"].map(OsStr::new));
-    add(&["--dir", HOME].map(OsStr::new));
+    for path in MASKED.iter().filter(|path| Path::new(path).exists()) {
+        add(&["--ro-bind", "/dev/null", path].map(OsStr::new));
+    }
+    // As root, bubblewrap creates them for another user.
+    for (size, path) in [(&shared, "/dev/shm"), (&temporary, "/tmp")] {
+        add(&["--perms", "1777", "--size", size, "--tmpfs", path].map(OsStr::new));
+    }
+    add(&["--perms", "1777", "--dir", HOME].map(OsStr::new));
     words
 }
 
 fn mount_arguments(mount: &Mount) -> Vec<OsString> {
-    let bind = |how: &str, path: &Path| vec![how.into(), path.into(), path.into()];
-    match mount {
+    let bind = |how: &str, path: &Path| [how.into(), path.into(), path.into()].to_vec();
+    let words: Vec<OsString> = match mount {
         Mount::Read(path) => bind("--ro-bind-try", path),
         Mount::Write(path) => bind("--bind", path),
         Mount::Hide(path) => vec!["--tmpfs".into(), path.into()],
         Mount::Link { path, target } => vec!["--symlink".into(), target.into(), path.into()],
-    }
+    };
+    folders_above(mount.path()).chain(words).collect()
 }
 
-/// Checks whether sandboxes can be created on this machine.
+/// Returns bubblewrap's options that make the folders above `path` where they are missing. Those that it makes by itself
+/// are for its own user only.
+fn folders_above(path: &Path) -> impl Iterator<Item = OsString> {
+    let mut folders: Vec<&Path> = path.ancestors().skip(1).collect();
+    // Not the root, which is there.
+    folders.pop();
+    let words = |folder: &Path| {
+        [
+            "--perms".into(),
+            "0755".into(),
+            "--dir".into(),
+            folder.into(),
+        ]
+    };
+    let words: Vec<OsString> = folders.into_iter().rev().flat_map(words).collect();
+    words.into_iter()
+}
+
+/// Checks whether sandboxes with these limits can be created on this machine.
 ///
 /// # Errors
 /// The reason why not, in words.
-pub fn check_support() -> std::result::Result<(), String> {
+pub fn check_support(limits: &SandboxLimits) -> std::result::Result<(), String> {
     const TIMEOUT: Duration = Duration::from_secs(10);
     if find_program("bwrap").is_none() {
         return Err("bubblewrap is not installed".to_owned());
     }
-    let output = Command::new("bwrap")
-        .args(isolation())
-        .args(system(&limits::resolve(&SandboxLimits::default())))
+    let words = |error: Error| match error.hint_text() {
+        Some(hint) => format!("{error}: {hint}"),
+        None => error.to_string(),
+    };
+    let user = OtherUser::needed(&limits.user).map_err(words)?;
+    let filters = seccomp::files().map_err(words)?;
+    let command = Command::new("bwrap")
+        .args(isolation(user))
+        .args(filter_arguments(&filters))
+        .args(system(&limits::resolve(limits)))
         .args(Sandbox::default().read_only_remounts())
-        .args(["--", "/bin/sh", "-c", "exit 0"])
-        .run_within(TIMEOUT)
-        .map_err(|error| error.to_string())?;
+        .arg("--")
+        .args(user.iter().flat_map(|user| user.command()))
+        .args(["/bin/sh", "-c", "exit 0"]);
+    let command = filters.iter().fold(command, Command::holding);
+    let output = command.run_within(TIMEOUT).map_err(words)?;
     if output.success() {
         Ok(())
     } else {
@@ -357,6 +460,8 @@ mod tests {
             [
                 "--remount-ro",
                 "/a/hidden",
+                "--remount-ro",
+                "/proc",
                 "--remount-ro",
                 "/dev",
                 "--remount-ro",

@@ -3,12 +3,14 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStderr, ExitStatus};
+use std::process::{ChildStderr, ChildStdout, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::fs::StatVfs;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::cgroup::Cgroup;
 use crate::server::memory_available;
 use perfquilt_config::SandboxLimits;
 use perfquilt_model::error::{Kind, Result};
@@ -27,9 +29,11 @@ const FIRST_PID: &str = "2";
 const MIN_AVAILABLE_MIB: u64 = 128;
 
 /// Interval at which a supervised process is polled.
-const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Time for a process to end after it was asked to.
-const GRACE: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Time for a process to end after it was asked to. Every finished block is stored already.
+const GRACE: Duration = Duration::from_secs(1);
+/// KiB of free space to which one free inode belongs.
+const KIB_PER_INODE: u64 = 64;
 
 /// A process with limits, with or without a sandbox.
 pub trait LimitedProcess {
@@ -45,6 +49,11 @@ pub trait LimitedProcess {
     /// # Errors
     /// [`Kind::Internal`] when it cannot be killed.
     fn enforce_limits(&mut self) -> Result<Option<String>>;
+
+    /// Returns the limit that it had reached when it ended, in words: what it tells of itself then is not the cause.
+    fn reached_limit(&self) -> Option<String> {
+        None
+    }
 
     /// Asks it to end as Ctrl-C would, and kills it after `grace`.
     ///
@@ -76,7 +85,10 @@ pub fn supervise(
 ) -> Result<ProcessEnd> {
     loop {
         match process.wait_within(POLL_INTERVAL) {
-            Ok(Some(status)) => return Ok(ProcessEnd::Exited(status)),
+            Ok(Some(status)) => {
+                let reached = process.reached_limit();
+                return Ok(reached.map_or(ProcessEnd::Exited(status), ProcessEnd::LimitExceeded));
+            }
             Ok(None) if cancelled() => {
                 return process.stop(GRACE).map(|_| ProcessEnd::Cancelled);
             }
@@ -110,6 +122,8 @@ pub struct SandboxProcess {
     empty_counts: u32,
     /// Processes and threads of the whole machine when the sandbox was started.
     initial_tasks: u64,
+    /// The kernel's own account of it, where there is one.
+    group: Option<Cgroup>,
 }
 
 /// Resources used inside.
@@ -125,6 +139,7 @@ impl SandboxProcess {
         status: Arc<File>,
         limits: SandboxLimits,
         disks: Vec<PathBuf>,
+        group: Option<Cgroup>,
     ) -> Self {
         SandboxProcess {
             child,
@@ -135,7 +150,13 @@ impl SandboxProcess {
             last_count: Instant::now(),
             empty_counts: 0,
             initial_tasks: u64::from(rustix::system::sysinfo().procs),
+            group,
         }
+    }
+
+    /// Takes the reading end of standard output if it is piped.
+    pub fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.child.take_stdout()
     }
 
     /// Takes the reading end of standard error if it is piped.
@@ -143,20 +164,24 @@ impl SandboxProcess {
         self.child.take_stderr()
     }
 
-    /// Returns the exceeded limit, in words.
+    /// Returns the exceeded limit of processes or memory, in words.
     fn exceeded(&self, usage: Usage) -> Option<String> {
         let SandboxLimits {
             memory_mib,
             processes,
-            free_mib,
-            hours,
             ..
         } = self.limits;
-        if usage.processes > processes {
+        // The kernel may refuse the process that would be one too many, and then none exceeds the limit.
+        if usage.processes >= processes {
             return Some(format!("more than {processes} processes"));
         }
-        if usage.bytes >> 20 > memory_mib {
-            return Some(format!("more than {memory_mib} MiB of memory"));
+        (usage.bytes >> 20 > memory_mib).then(|| format!("more than {memory_mib} MiB of memory"))
+    }
+
+    /// Returns the exceeded limit among those that take a few system calls to check, in words.
+    fn exceeded_at_once(&self) -> Option<String> {
+        if let Some(exceeded) = self.group.as_ref().and_then(Cgroup::exceeded) {
+            return Some(exceeded);
         }
         // 0 means that the kernel does not say.
         if (1..MIN_AVAILABLE_MIB << 20).contains(&memory_available()) {
@@ -164,15 +189,11 @@ impl SandboxProcess {
                 "less than {MIN_AVAILABLE_MIB} MiB of the machine's memory were left"
             ));
         }
-        if let Some(exceeded) = time_exceeded(self.started, hours) {
+        if let Some(exceeded) = time_exceeded(self.started, self.limits.hours) {
             return Some(exceeded);
         }
-        let short = |path: &PathBuf| {
-            rustix::fs::statvfs(path)
-                .is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >> 20 < free_mib)
-        };
-        let short = self.disks.iter().any(short);
-        short.then(|| format!("less than {free_mib} MiB were left on the disk"))
+        let mut disks = self.disks.iter();
+        disks.find_map(|path| short_of(&rustix::fs::statvfs(path).ok()?, self.limits.free_mib))
     }
 
     /// Returns the process namespace of the sandbox.
@@ -211,6 +232,14 @@ impl SandboxProcess {
         (usage.processes > 0).then_some(usage)
     }
 
+    /// Kills everything inside.
+    fn kill(&mut self) -> Result<ExitStatus> {
+        if let Some(group) = &self.group {
+            group.kill();
+        }
+        self.child.kill()
+    }
+
     /// Returns the first process inside.
     fn first(&self) -> Option<Pid> {
         let mut first = None;
@@ -233,9 +262,13 @@ impl LimitedProcess for SandboxProcess {
     }
 
     fn enforce_limits(&mut self) -> Result<Option<String>> {
+        if let Some(exceeded) = self.exceeded_at_once() {
+            self.kill()?;
+            return Ok(Some(exceeded));
+        }
         // Count at once if the machine has many new processes, because a fork bomb grows quickly.
         let now = u64::from(rustix::system::sysinfo().procs);
-        let many = now > self.initial_tasks.saturating_add(self.limits.processes);
+        let many = now > self.initial_tasks.saturating_add(self.limits.processes / 2);
         if !many && self.last_count.elapsed() < COUNT_INTERVAL {
             return Ok(None);
         }
@@ -251,9 +284,13 @@ impl LimitedProcess for SandboxProcess {
             _ => self.exceeded(usage.unwrap_or_default()),
         };
         if exceeded.is_some() {
-            self.child.kill()?;
+            self.kill()?;
         }
         Ok(exceeded)
+    }
+
+    fn reached_limit(&self) -> Option<String> {
+        self.group.as_ref().and_then(Cgroup::exceeded)
     }
 
     fn stop(&mut self, grace: Duration) -> Result<ExitStatus> {
@@ -273,8 +310,19 @@ impl LimitedProcess for SandboxProcess {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
-        self.child.kill()
+        self.kill()
     }
+}
+
+/// Returns what is missing on a disk of which `free_mib` must stay free, in words.
+fn short_of(disk: &StatVfs, free_mib: u64) -> Option<String> {
+    if disk.f_bavail.saturating_mul(disk.f_frsize) >> 20 < free_mib {
+        return Some(format!("less than {free_mib} MiB were left on the disk"));
+    }
+    // Some file systems have no fixed number of inodes.
+    let needed = free_mib.saturating_mul(1024) / KIB_PER_INODE;
+    let few = disk.f_files > 0 && disk.f_favail < needed.min(disk.f_files / 4);
+    few.then(|| format!("less than {needed} files could still be made on the disk"))
 }
 
 #[cfg(test)]
@@ -283,15 +331,31 @@ mod tests {
     use perfquilt_system::process::Command;
 
     #[test]
+    fn space_and_files_are_left_for_others() {
+        let mut disk = rustix::fs::statvfs("/").unwrap();
+        (disk.f_frsize, disk.f_bavail) = (4096, 600 << 8);
+        (disk.f_files, disk.f_favail) = (1_000_000, 9600);
+        assert_eq!(short_of(&disk, 600), None);
+        assert!(short_of(&disk, 601).unwrap().contains("601 MiB"));
+        disk.f_favail = 9599;
+        assert!(short_of(&disk, 600).unwrap().contains("9600 files"));
+        disk.f_files = 0;
+        assert_eq!(short_of(&disk, 600), None);
+        // A small disk has few files.
+        (disk.f_files, disk.f_favail) = (4000, 1000);
+        assert_eq!(short_of(&disk, 600), None);
+    }
+
+    #[test]
     fn a_sandbox_that_cannot_be_counted_is_killed() {
         let child = Command::new("sleep").arg("600").spawn().unwrap();
         // An empty status file: bubblewrap reports no process.
         let status = Arc::new(tempfile::tempfile().unwrap());
         let limits = SandboxLimits {
-            processes: 0,
+            processes: 1,
             ..SandboxLimits::default()
         };
-        let mut sandbox = SandboxProcess::new(child, status, limits, Vec::new());
+        let mut sandbox = SandboxProcess::new(child, status, limits, Vec::new(), None);
         // Makes every call count.
         sandbox.initial_tasks = 0;
         for _ in 1..MAX_EMPTY_COUNTS {

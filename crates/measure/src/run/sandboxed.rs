@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::{ChildStderr, ChildStdout};
 
 use perfquilt_config::workspace::Workspace;
 use perfquilt_machine::sandbox::{self, ProcessEnd, Sandbox};
@@ -46,7 +47,7 @@ impl<'a> SandboxArea<'a> {
         release: Option<&'a str>,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        sandbox::check_support().map_err(|why| {
+        sandbox::check_support(&ws.config.sandbox).map_err(|why| {
             Error::usage(format!("there is no sandbox: {why}"))
                 .hint("`perfquilt doctor` lists what is missing")
         })?;
@@ -90,13 +91,19 @@ impl<'a> SandboxArea<'a> {
     }
 
     /// Runs this program with the arguments `words` in a sandbox without network, in which the area and the folder
-    /// `outcome` can be written. Returns its exit code.
+    /// `outcome` can be written. Returns its exit code. `relay` gets its two streams, which are pipes: code inside can
+    /// write to them, and must not reach a terminal.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the series leads out of the workspace;
     /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when a limit ended the sandbox;
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the program in it was killed.
-    pub fn run(&self, words: &[OsString], outcome: Option<&Path>) -> Result<u8> {
+    pub fn run(
+        &self,
+        words: &[OsString],
+        outcome: Option<&Path>,
+        relay: impl FnOnce(Option<ChildStdout>, Option<ChildStderr>),
+    ) -> Result<u8> {
         let ws = self.ws;
         let state = self.folder.join(STATE);
         let sandbox = allow_series(Sandbox::new(&ws.config.sandbox), ws, self.release)?
@@ -110,10 +117,17 @@ impl<'a> SandboxArea<'a> {
         let here = std::env::current_dir().map_err(|e| Error::io("find", Path::new("."), &e))?;
         let tool = std::env::current_exe()
             .map_err(|error| Error::internal(format!("cannot find this program: {error}")))?;
-        let mut inside = sandbox.start(&tool, words, &here, (Sink::Inherit, Sink::Inherit))?;
+        let mut inside = sandbox.start(&tool, words, &here, (Sink::Pipe, Sink::Pipe))?;
+        relay(inside.take_stdout(), inside.take_stderr());
         let status = match sandbox::supervise(&mut inside, &|| false)? {
             ProcessEnd::Exited(status) | ProcessEnd::Interrupted(status) => status,
             ProcessEnd::LimitExceeded(what) => {
+                drop(inside);
+                // The next run starts with room again.
+                for left in [state, self.folder.join(CACHE)] {
+                    remove_tree(&left)?;
+                }
+                remove_tree(&self.folder)?;
                 return Err(Error::bench(format!("the sandbox was ended: {what}"))
                     .hint("[sandbox] of the configuration sets its limits"));
             }

@@ -6,12 +6,13 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::folder;
+use crate::series::SeriesLocation;
 use crate::stack::history;
 use crate::upstream::Objects;
 use perfquilt_config::workspace::Workspace;
@@ -105,6 +106,13 @@ pub(super) fn recover_locked(ws: &Workspace, _lock: &Lock) -> Result<bool> {
             pending.display()
         ))
     })?;
+    check_paths(ws, &journal).map_err(|error| {
+        error.hint(format!(
+            "perfquilt did not write {}: look at it, then remove {}",
+            path.display(),
+            pending.display()
+        ))
+    })?;
     journal.each_path(|path| ws.root().join(path));
     for entry in &journal.changes {
         let now = digest_of(&entry.path)?;
@@ -121,6 +129,56 @@ pub(super) fn recover_locked(ws: &Workspace, _lock: &Lock) -> Result<bool> {
     }
     carry_out(ws, &pending, &journal)?;
     Ok(true)
+}
+
+/// Refuses a journal that would write anything but files of the workspace or of its series, or keep old ones anywhere
+/// but in the folder for them.
+fn check_paths(ws: &Workspace, journal: &Journal) -> Result<()> {
+    let refused = |path: &Path, why: &str| {
+        Error::usage(format!(
+            "an unfinished change names {}, which is {why}",
+            path.display()
+        ))
+    };
+    let plain = |path: &Path| {
+        let mut parts = path.components();
+        parts.all(|part| matches!(part, Component::Normal(_)))
+    };
+    let kept = ws.written(&folder(ws).join("kept"));
+    let below = journal.kept.strip_prefix(&kept);
+    if !below.is_ok_and(|below| plain(below) && below.components().count() == 1) {
+        return Err(refused(&journal.kept, "no folder for old files"));
+    }
+    let series = SeriesLocation::of(ws, None).ok();
+    let own = series
+        .iter()
+        .flat_map(|series| [&series.file, &series.folder]);
+    let own: Vec<PathBuf> = own.filter_map(|path| path.canonicalize().ok()).collect();
+    let root = ws.root().canonicalize();
+    let root = root.map_err(|e| Error::io("find", ws.root(), &e))?;
+    for entry in &journal.changes {
+        let path = &entry.path;
+        let parts = path.strip_prefix("/").unwrap_or(path);
+        let private = parts.components().any(|part| {
+            let name = part.as_os_str();
+            name == ".git" || name == ".perfquilt"
+        });
+        if private || !plain(parts) {
+            return Err(refused(path, "no file of a workspace"));
+        }
+        // A folder on the way may be a link.
+        let full = ws.root().join(path);
+        let mut above = full.ancestors().skip(1);
+        let real = above.find_map(|folder| folder.canonicalize().ok());
+        let real = real.unwrap_or_default();
+        let inside =
+            real.starts_with(&root) || own.iter().any(|own| full == *own || real.starts_with(own));
+        if !inside || full.is_symlink() || real.components().any(|part| part.as_os_str() == ".git")
+        {
+            return Err(refused(path, "outside the workspace"));
+        }
+    }
+    Ok(())
 }
 
 /// Writes and removes files and moves references, all or nothing. Returns the folder that keeps the old files, if

@@ -9,6 +9,7 @@ use crate::upstream::{self, Release};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::Result;
 use perfquilt_model::progress::Progress;
+use perfquilt_system::git::own_git;
 use perfquilt_system::process::{Command, check_interrupted};
 
 /// Upstream's commits between two releases; empty if there is no history.
@@ -132,7 +133,7 @@ impl History {
 
 impl Range {
     fn git(&self) -> Command {
-        Command::new("git").arg("--git-dir").arg(&self.store)
+        own_git(&self.store)
     }
 
     /// Returns git's stable patch ids of the diffs in a text, each with its commit.

@@ -8,7 +8,7 @@ use crate::upstream::store_error;
 use perfquilt_config::GitSource;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
-use perfquilt_system::git::with_user_config;
+use perfquilt_system::git::own_git;
 use perfquilt_system::process::Command;
 
 /// The commit and tree of a fetched tag.
@@ -93,19 +93,9 @@ pub fn fetch(
 }
 
 pub(crate) fn git(store: &Objects, directory: &std::path::Path) -> Command {
-    let git = Command::new("git")
-        .arg("--git-dir")
-        .arg(store.path())
+    own_git(store.path())
         .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
-        .args([
-            "-c",
-            "core.hooksPath=/dev/null",
-            "-c",
-            "protocol.ext.allow=never",
-        ])
         .directory(directory)
-        .env("GIT_TERMINAL_PROMPT", "0");
-    with_user_config(git)
 }
 
 fn similar_tags(store: &Objects, source: &GitSource, directory: &std::path::Path) -> String {

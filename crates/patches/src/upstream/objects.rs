@@ -75,6 +75,15 @@ impl Objects {
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when there is none.
     pub fn open(path: &Path) -> Result<Self> {
         let repository = Repository::open_bare(path).map_err(|e| open_error(path, &e))?;
+        // perfquilt makes none. Git runs a command of the store's configuration for each.
+        let alternates = path.join("objects/info/alternates");
+        if std::fs::symlink_metadata(&alternates).is_ok_and(|found| found.len() > 0) {
+            return Err(Error::usage(
+                "it makes the object store use objects of another repository",
+            )
+            .at(&alternates, None)
+            .hint("move the object store away, unless you know who wrote that file"));
+        }
         Ok(Objects {
             repository,
             path: path.to_owned(),

@@ -460,6 +460,11 @@ fn cancel(
         ),
         params![repository, signed(number), newer, by_trusted, now, why],
     )?;
+    // Somebody has read the approved commit, and an earlier one may come back later.
+    transaction.execute(
+        "DELETE FROM approvals WHERE repository = ?1 AND number = ?2 AND head <> ?3",
+        params![repository, signed(number), newer],
+    )?;
     if waited > 0 {
         replies::bring_up_to_date(transaction, repository, number)?;
     }

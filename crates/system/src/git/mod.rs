@@ -42,6 +42,27 @@ pub fn with_user_config(git: Command) -> Command {
     git
 }
 
+/// Settings of a repository that name programs, with values that start none, for perfquilt's own repositories: nothing
+/// in them is the user's, whose worktrees keep their settings.
+const NO_PROGRAMS: [&str; 5] = [
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.alternateRefsCommand=true",
+    "protocol.ext.allow=never",
+    "safe.bareRepository=explicit",
+];
+
+/// Returns git for one of perfquilt's own bare repositories, with the user's configuration but without anything that the
+/// repository itself would have git run.
+pub fn own_git(repository: &Path) -> Command {
+    let settings = NO_PROGRAMS.iter().flat_map(|setting| ["-c", setting]);
+    let git = Command::new("git")
+        .arg("--git-dir")
+        .arg(repository)
+        .args(settings);
+    with_user_config(git).env("GIT_TERMINAL_PROMPT", "0")
+}
+
 /// Git commands in one folder: a worktree, the bare object store, or the user's repository.
 #[derive(Debug, Clone)]
 pub struct Git {
@@ -79,9 +100,12 @@ impl Git {
 
     /// Returns the command `git args`, in the folder and with the index.
     pub fn command(&self, args: &[&str]) -> Command {
-        let git_dir = self.bare.then_some("--git-dir=.");
-        let words = git_dir.iter().chain(args);
-        let command = with_user_config(Command::new("git").args(words).directory(&self.folder));
+        let command = if self.bare {
+            own_git(Path::new("."))
+        } else {
+            with_user_config(Command::new("git"))
+        };
+        let command = command.args(args).directory(&self.folder);
         match &self.index {
             Some(index) => command.env("GIT_INDEX_FILE", index),
             None => command,

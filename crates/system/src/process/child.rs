@@ -286,8 +286,10 @@ impl Child {
     ) -> Result<Output> {
         let stdout = self.take_stdout();
         let stdout = stdout.map(|stream| StreamReader::of(stream, output_limit));
+        let stdout = stdout.transpose()?;
         let stderr = self.take_stderr();
         let stderr = stderr.map(|stream| StreamReader::of(stream, output_limit));
+        let stderr = stderr.transpose()?;
         let waited = self.wait_cancellable(limit, cancelled);
         if !matches!(waited, Ok(Some(_))) {
             // Gives the process time to remove its lock files; its exit status no longer matters.
@@ -336,11 +338,14 @@ struct StreamReader {
 
 impl StreamReader {
     /// Reads `stream`, and closes it once it has given more than `limit` bytes, which ends the process that writes it.
-    fn of(mut stream: impl Read + Send + 'static, limit: usize) -> Self {
+    ///
+    /// # Errors
+    /// [`Kind::Bench`] when the machine has no free processes.
+    fn of(mut stream: impl Read + Send + 'static, limit: usize) -> Result<Self> {
         let bytes: Arc<Mutex<Vec<u8>>> = Arc::default();
         let (sender, end) = mpsc::channel();
         let wanted = Arc::downgrade(&bytes);
-        std::thread::spawn(move || {
+        let read = std::thread::Builder::new().spawn(move || {
             let _until_here: mpsc::Sender<()> = sender;
             let mut part = vec![0; READ_SIZE];
             loop {
@@ -362,7 +367,8 @@ impl StreamReader {
                 }
             }
         });
-        StreamReader { bytes, end }
+        read.map_err(|error| super::no_thread(&error))?;
+        Ok(StreamReader { bytes, end })
     }
 
     /// Returns the bytes read until the stream's end, or until `then`.

@@ -17,14 +17,14 @@ mod tests;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 pub use child::Child;
@@ -97,12 +97,23 @@ pub struct Command {
     death_signal: DeathSignal,
     cpus: Option<Vec<usize>>,
     real_time: bool,
-    open_file: Option<Arc<File>>,
+    open_files: Vec<Arc<File>>,
+    writes: Vec<(CString, &'static [u8])>,
+    unfiltered: bool,
     uninterruptible: bool,
     ordinary_user: bool,
     foreground: bool,
     output_limit: usize,
     mark: Option<String>,
+}
+
+/// What [`restrict_children`] was given.
+static RESTRICTION: OnceLock<fn() -> std::io::Result<()>> = OnceLock::new();
+
+/// Has every process that this program starts from now on call `restrict` before it starts its program, except for
+/// those that are [`Command::unrestricted`]. `restrict` must make only async-signal-safe calls. The first call counts.
+pub fn restrict_children(restrict: fn() -> std::io::Result<()>) {
+    let _ = RESTRICTION.set(restrict);
 }
 
 /// The user `nobody`, as which [`Command::ordinary_user`] runs: `getpwuid` knows it on nearly every system.
@@ -259,7 +270,9 @@ impl Command {
             death_signal: DeathSignal::Kill,
             cpus: None,
             real_time: false,
-            open_file: None,
+            open_files: Vec::new(),
+            writes: Vec::new(),
+            unfiltered: false,
             uninterruptible: false,
             ordinary_user: false,
             foreground: false,
@@ -363,7 +376,26 @@ impl Command {
     /// has ended, even when this program dies first.
     #[must_use]
     pub fn holding(mut self, file: &Arc<File>) -> Self {
-        self.open_file = Some(Arc::clone(file));
+        self.open_files.push(Arc::clone(file));
+        self
+    }
+
+    /// Has the new process write `text` to the file `path` before it starts its program, to join a control group or to
+    /// change its OOM score (ignored when the kernel refuses).
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the path contains a NUL.
+    pub fn writing(mut self, path: &Path, text: &'static [u8]) -> Result<Self> {
+        let path = CString::new(path.as_os_str().as_encoded_bytes())
+            .map_err(|_| Error::internal("a path with a NUL"))?;
+        self.writes.push((path, text));
+        Ok(self)
+    }
+
+    /// Exempts the process from [`restrict_children`]: for `perf` and `vgdb`, which observe servers.
+    #[must_use]
+    pub fn unrestricted(mut self) -> Self {
+        self.unfiltered = true;
         self
     }
 
@@ -473,7 +505,11 @@ impl Command {
         }
         if let (Some(bytes), Some(mut pipe)) = (self.stdin.clone(), child.stdin.take()) {
             // A child may close the pipe without reading all of its input.
-            std::thread::spawn(move || drop(pipe.write_all(&bytes)));
+            let write = std::thread::Builder::new().spawn(move || drop(pipe.write_all(&bytes)));
+            if let Err(error) = write {
+                let _ = child.kill().and_then(|()| child.wait());
+                return Err(no_thread(&error));
+            }
         }
         let quits = self.death_signal == DeathSignal::Quit;
         let mut child = Child::new(child, self.shown(), self.uninterruptible, quits);
@@ -518,7 +554,9 @@ impl Command {
         };
         let parent = rustix::process::getpid();
         let cpus = self.cpus.as_deref().map(scheduling::cpu_set);
-        let open_file = self.open_file.clone();
+        let open_files = self.open_files.clone();
+        let writes = self.writes.clone();
+        let restriction = RESTRICTION.get().filter(|_| !self.unfiltered).copied();
         let real_time = self.real_time;
         let foreground = self.foreground;
         let maps = self.ordinary_user.then(|| {
@@ -527,7 +565,7 @@ impl Command {
             (user, map(rustix::process::getegid().as_raw()))
         });
         // SAFETY: between fork and exec only async-signal-safe system calls are made (unshare, open, write,
-        // prctl, getppid, sched_setaffinity, sched_setscheduler, signal, ioctl, fcntl); nothing allocates or locks.
+        // prctl, getppid, sched_setaffinity, sched_setscheduler, signal, ioctl, fcntl, seccomp); nothing allocates or locks.
         unsafe {
             command.pre_exec(move || {
                 if let Some((user, group)) = &maps {
@@ -548,10 +586,14 @@ impl Command {
                 if foreground {
                     terminal::give_to(rustix::process::getpid());
                 }
-                if let Some(file) = &open_file {
+                for file in &open_files {
                     rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty())?;
                 }
-                Ok(())
+                for (path, text) in &writes {
+                    let _ = namespace::write(path, text);
+                }
+                // Last, because it may forbid the calls above.
+                restriction.map_or(Ok(()), |restrict| restrict())
             });
         }
     }
@@ -621,6 +663,12 @@ impl Command {
                 .hint(format!("the command was: {}", self.shown())),
         )
     }
+}
+
+/// Returns the error for a machine, or a user, without free processes.
+fn no_thread(error: &std::io::Error) -> Error {
+    Error::bench(format!("cannot start a thread: {error}"))
+        .hint("raise the limit of processes (`ulimit -u`, `processes` in [sandbox]), or end some")
 }
 
 fn merged_pipe() -> Result<(PipeReader, PipeWriter)> {

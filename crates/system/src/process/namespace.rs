@@ -21,7 +21,8 @@ pub(super) fn enter_user_namespace(user: &[u8], group: &[u8]) -> std::io::Result
     write(c"/proc/self/gid_map", group)
 }
 
-fn write(path: &std::ffi::CStr, text: &[u8]) -> std::io::Result<()> {
+/// Writes `text` to the file `path` in one piece; async-signal-safe.
+pub(super) fn write(path: &std::ffi::CStr, text: &[u8]) -> std::io::Result<()> {
     let file = openat(CWD, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     let written = rustix::io::write(&file, text)?;
     // The kernel takes a map in one piece or not at all.

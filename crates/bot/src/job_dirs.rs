@@ -1,5 +1,5 @@
-//! State and caches of untrusted pull requests. Each pull request has its own, so that a stranger's code cannot
-//! influence anybody else's results.
+//! State and caches of sandboxed pull requests. Each pull request has its own, whoever its author is: no trusted process
+//! and no other job uses what the code of one could write.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -20,16 +20,16 @@ pub(super) const MAX_KEPT: usize = 3;
 /// The file that records the repository and release a state directory belongs to.
 const STAMP_FILE: &str = "stamp";
 
-/// The state directory and cache directory of one untrusted pull request.
+/// The state directory and cache directory of one pull request.
 #[derive(Debug, Clone)]
-pub(super) struct UntrustedDirs {
+pub(super) struct JobDirs {
     /// The directory that its `.perfquilt` links to.
     pub state: PathBuf,
     /// The directory that serves as `$XDG_CACHE_HOME/perfquilt`.
     pub cache: PathBuf,
 }
 
-impl UntrustedDirs {
+impl JobDirs {
     /// Opens the directories of pull request `number` of `repository`. New ones start with the sources of
     /// `release` and the results of `ws`, and evict the least recently used ones, except those of the pull requests
     /// `running`.
@@ -43,8 +43,8 @@ impl UntrustedDirs {
         release: &Release,
         running: &BTreeSet<u64>,
     ) -> Result<Self> {
-        let folder = paths.untrusted_root().join(number.to_string());
-        let dirs = UntrustedDirs {
+        let folder = paths.area(number);
+        let dirs = JobDirs {
             state: folder.join("state"),
             cache: folder.join("cache/perfquilt"),
         };
@@ -70,7 +70,7 @@ impl UntrustedDirs {
 /// Removes the least recently used directories, other than those of pull request `number` and of the `running` ones,
 /// above the maximum. Failures are logged.
 fn evict(paths: &BotPaths, number: u64, running: &BTreeSet<u64>) {
-    let folder = paths.untrusted_root();
+    let folder = paths.areas();
     let mut kept = running.clone();
     kept.insert(number);
     let is_kept = |name: &str| name.parse().is_ok_and(|number| kept.contains(&number));
@@ -104,7 +104,7 @@ mod tests {
     fn the_least_recently_used_directories_go_but_never_those_in_use() {
         let root = tempfile::tempdir().unwrap();
         let paths = BotPaths::at(root.path());
-        let folder = paths.untrusted_root();
+        let folder = paths.areas();
         for (age, number) in [50, 40, 30, 20, 10].into_iter().zip(1..) {
             let stamp = folder.join(format!("{number}/{STAMP_FILE}"));
             std::fs::create_dir_all(stamp.parent().unwrap()).unwrap();

@@ -1,0 +1,294 @@
+//! A control group for one sandbox: the kernel counts its processes and its memory, and refuses more.
+//!
+//! Version 2 where this program may make groups below its own (root, or a service with `Delegate=yes`), version 1 where
+//! the controllers are there. Without either, the limits per user and [`super::SandboxProcess`] have to do.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use perfquilt_config::SandboxLimits;
+
+/// Time for the kernel to remove the last processes of a group after they were killed.
+const REMOVAL: Duration = Duration::from_secs(2);
+/// The group that this program moves itself to, because a group of version 2 has either processes or limited children.
+const OWN: &str = "perfquilt-service";
+
+/// A group with limits. Dropping it removes it.
+#[derive(Debug)]
+pub(super) struct Cgroup {
+    /// One folder of version 2, or one per controller of version 1.
+    folders: Vec<PathBuf>,
+    limits: SandboxLimits,
+}
+
+impl Cgroup {
+    /// Makes a group with `limits`; `None` where this program may not.
+    pub(super) fn create(limits: &SandboxLimits) -> Option<Self> {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("perfquilt-{}-{number}", std::process::id());
+        let second = own_folder(&groups, &mounts, "").and_then(|own| {
+            let parent = delegated(&own)?;
+            make(vec![parent.join(&name)], limits)
+        });
+        second.or_else(|| {
+            let folders: Option<Vec<PathBuf>> = ["pids", "memory"]
+                .iter()
+                .map(|controller| Some(own_folder(&groups, &mounts, controller)?.join(&name)))
+                .collect();
+            make(folders?, limits)
+        })
+    }
+
+    /// Returns the files that a process writes `0` to in order to join.
+    pub(super) fn entrances(&self) -> impl Iterator<Item = PathBuf> {
+        self.folders
+            .iter()
+            .map(|folder| folder.join("cgroup.procs"))
+    }
+
+    /// Returns the limit that the group has reached, in words.
+    pub(super) fn exceeded(&self) -> Option<String> {
+        let count = |file: &str, key: &str| -> u64 {
+            let texts = self.folders.iter().map(|folder| folder.join(file));
+            texts
+                .filter_map(|path| std::fs::read_to_string(path).ok())
+                .filter_map(|text| value(&text, key))
+                .sum()
+        };
+        if count("pids.events", "max") > 0 {
+            return Some(format!("more than {} processes", self.limits.processes));
+        }
+        let killed = count("memory.events", "oom_kill") + count("memory.oom_control", "oom_kill");
+        (killed > 0).then(|| format!("more than {} MiB of memory", self.limits.memory_mib))
+    }
+
+    /// Kills every process of the group at once, where the kernel can.
+    pub(super) fn kill(&self) {
+        for folder in &self.folders {
+            let _ = std::fs::write(folder.join("cgroup.kill"), "1");
+        }
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let pause = Duration::from_millis(10);
+        for folder in &self.folders {
+            let mut left = REMOVAL;
+            while let Err(error) = std::fs::remove_dir(folder)
+                && error.kind() == std::io::ErrorKind::ResourceBusy
+                && !left.is_zero()
+            {
+                std::thread::sleep(pause);
+                left = left.saturating_sub(pause);
+            }
+        }
+    }
+}
+
+/// Creates the folders and sets the limits; undoes everything if the kernel refuses one of them.
+fn make(folders: Vec<PathBuf>, limits: &SandboxLimits) -> Option<Cgroup> {
+    let mut group = Cgroup {
+        folders: Vec::new(),
+        limits: limits.clone(),
+    };
+    for folder in folders {
+        std::fs::create_dir(&folder).ok()?;
+        group.folders.push(folder);
+    }
+    let set = |file: &str, text: &str| -> bool {
+        let mut paths = group.folders.iter().map(|folder| folder.join(file));
+        paths.any(|path| path.exists() && std::fs::write(path, text).is_ok())
+    };
+    // RAM disks count as memory of the group.
+    let bytes = (limits.memory_mib.saturating_mul(7) / 4).saturating_mul(1 << 20);
+    let (bytes, processes) = (bytes.to_string(), limits.processes.to_string());
+    let holds = set("pids.max", &processes)
+        && (set("memory.max", &bytes) || set("memory.limit_in_bytes", &bytes));
+    // Where there is no swap, these do not exist.
+    for (file, text) in [
+        ("memory.swap.max", "0"),
+        ("memory.memsw.limit_in_bytes", &*bytes),
+        ("memory.oom.group", "1"),
+    ] {
+        set(file, text);
+    }
+    holds.then_some(group)
+}
+
+/// Returns a folder of version 2 below which groups have limits of processes and memory; `None` where there is none.
+fn delegated(own: &Path) -> Option<PathBuf> {
+    let enable = || std::fs::write(own.join("cgroup.subtree_control"), "+pids +memory").is_ok();
+    let words = std::fs::read_to_string(own.join("cgroup.controllers")).ok()?;
+    let has = |name: &str| words.split_whitespace().any(|word| word == name);
+    if !has("pids") || !has("memory") {
+        return None;
+    }
+    if enable() {
+        return Some(own.to_owned());
+    }
+    // Only if the group has no other processes, which would be somebody else's.
+    let here = std::fs::read_to_string(own.join("cgroup.procs")).ok()?;
+    let id = std::process::id().to_string();
+    if here.lines().any(|line| line != id) {
+        return None;
+    }
+    let inner = own.join(OWN);
+    let _ = std::fs::create_dir(&inner);
+    std::fs::write(inner.join("cgroup.procs"), "0").ok()?;
+    enable().then(|| own.to_owned())
+}
+
+/// Returns the folder of this program's group of `controller`, empty for version 2.
+///
+/// `groups` is the text of `/proc/self/cgroup`, `mounts` that of `/proc/self/mountinfo`.
+fn own_folder(groups: &str, mounts: &str, controller: &str) -> Option<PathBuf> {
+    let group = groups.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (names, path) = (parts.next()?, parts.next()?);
+        names
+            .split(',')
+            .any(|name| name == controller)
+            .then_some(path)
+    })?;
+    mounts.lines().find_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let mut place = place.split(' ').skip(3);
+        let (root, point) = (place.next()?, place.next()?);
+        let mut kind = kind.split(' ');
+        let options = match kind.next()? {
+            "cgroup2" if controller.is_empty() => return Some(inside(group, root, point)),
+            "cgroup" if !controller.is_empty() => kind.nth(1)?,
+            _ => return None,
+        };
+        let found = options.split(',').any(|option| option == controller);
+        found.then(|| inside(group, root, point))
+    })
+}
+
+/// Returns where `group` is below the mount of `root` at `point`.
+fn inside(group: &str, root: &str, point: &str) -> PathBuf {
+    let below = Path::new(group);
+    let below = below
+        .strip_prefix(root)
+        .or_else(|_| below.strip_prefix("/"));
+    Path::new(point).join(below.unwrap_or(Path::new("")))
+}
+
+/// Returns the number after `key` on a line of its own.
+fn value(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let (name, number) = line.split_once(' ')?;
+        (name == key).then(|| number.trim().parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: &str = "9:name=systemd:/\n8:pids:/\n4:memory:/a/b\n3:cpu,cpuacct:/\n0::/\n";
+    const FIRST_MOUNTS: &str = "\
+30 24 0:26 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
+31 24 0:27 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory
+32 24 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    #[test]
+    fn the_own_group_is_found_in_both_versions() {
+        let of = |controller| own_folder(FIRST, FIRST_MOUNTS, controller);
+        assert_eq!(of("memory"), Some("/sys/fs/cgroup/memory/a/b".into()));
+        assert_eq!(of(""), Some("/sys/fs/cgroup/unified".into()));
+        assert_eq!(of("pids"), None);
+        // In a container, the mount shows a part only.
+        let mounts = "32 24 0:28 /x /sys/fs/cgroup rw - cgroup2 cgroup rw";
+        let found = own_folder("0::/x/y\n", mounts, "");
+        assert_eq!(found, Some("/sys/fs/cgroup/y".into()));
+    }
+
+    /// A folder that looks like a group of version 2 whose controllers can be enabled.
+    fn group_of_version_2(controllers: &str, processes: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (file, text) in [
+            ("cgroup.controllers", controllers),
+            ("cgroup.procs", processes),
+        ] {
+            std::fs::write(folder.path().join(file), text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn groups_are_made_only_where_both_controllers_are_delegated() {
+        let folder = group_of_version_2("cpu memory pids\n", "1\n");
+        assert_eq!(delegated(folder.path()).as_deref(), Some(folder.path()));
+        let enabled = std::fs::read_to_string(folder.path().join("cgroup.subtree_control"));
+        assert_eq!(enabled.unwrap(), "+pids +memory");
+        let folder = group_of_version_2("cpu memory\n", "1\n");
+        assert_eq!(delegated(folder.path()), None);
+        // The kernel refuses, and another process is here.
+        let folder = group_of_version_2("memory pids\n", "1\n");
+        std::fs::create_dir(folder.path().join("cgroup.subtree_control")).unwrap();
+        assert_eq!(delegated(folder.path()), None);
+        assert!(!folder.path().join(OWN).exists());
+    }
+
+    #[test]
+    fn what_the_group_has_reached_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = Cgroup {
+            folders: vec![folder.path().join("group")],
+            limits: SandboxLimits {
+                processes: 150,
+                memory_mib: 400,
+                ..SandboxLimits::default()
+            },
+        };
+        let write = |file: &str, text: &str| {
+            std::fs::create_dir_all(&group.folders[0]).unwrap();
+            std::fs::write(group.folders[0].join(file), text).unwrap();
+        };
+        write("pids.events", "max 0\n");
+        write("memory.events", "low 0\noom 0\noom_kill 0\n");
+        assert_eq!(group.exceeded(), None);
+        write("memory.events", "low 0\noom 1\noom_kill 3\n");
+        assert_eq!(group.exceeded().unwrap(), "more than 400 MiB of memory");
+        write("pids.events", "max 2\n");
+        assert_eq!(group.exceeded().unwrap(), "more than 150 processes");
+        std::mem::forget(group);
+    }
+
+    /// Where this machine allows it: the kernel refuses the process that is one too many.
+    #[test]
+    fn the_kernel_refuses_one_process_too_many() {
+        let limits = SandboxLimits {
+            processes: 3,
+            memory_mib: 64,
+            ..SandboxLimits::default()
+        };
+        let Some(group) = Cgroup::create(&limits) else {
+            assert!(
+                !rustix::process::geteuid().is_root() || !Path::new("/sys/fs/cgroup/pids").exists()
+            );
+            return;
+        };
+        let mut command = perfquilt_system::process::Command::new("sh")
+            .args(["-c", "sleep 5 & sleep 5 & sleep 5 & wait"]);
+        for path in group.entrances() {
+            command = command.writing(&path, b"0").unwrap();
+        }
+        let mut child = command.spawn().unwrap();
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while group.exceeded().is_none() {
+            assert!(std::time::Instant::now() < until, "it is not refused");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        child.kill().unwrap();
+        let folders = group.folders.clone();
+        drop(group);
+        assert!(folders.iter().all(|folder| !folder.exists()));
+    }
+}
