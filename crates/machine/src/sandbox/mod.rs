@@ -223,7 +223,13 @@ impl Sandbox {
         if let Some(user) = user {
             written.iter().try_for_each(|path| user.give(path))?;
         }
-        let json = serde_json::to_string(&limits)
+        let group = Cgroup::create(&limits);
+        let mut inner = limits.clone();
+        if group.is_some() {
+            // The group refuses first, and tells it.
+            inner.processes = inner.processes.saturating_mul(2);
+        }
+        let json = serde_json::to_string(&inner)
             .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
         let filters = seccomp::files()?;
         let command = Command::new("bwrap")
@@ -248,7 +254,6 @@ impl Sandbox {
             // Only a privileged process can lower the score again, and nobody inside can write to `/proc`.
             .writing(Path::new("/proc/self/oom_score_adj"), OOM_SCORE)?;
         let command = filters.iter().fold(command, Command::holding);
-        let group = Cgroup::create(&limits);
         let entrances: Vec<PathBuf> = group.iter().flat_map(Cgroup::entrances).collect();
         let mut entrances = entrances.iter();
         let command = entrances.try_fold(command, |command, path| command.writing(path, b"0"))?;
