@@ -189,7 +189,7 @@ enum JobProcess {
         started: Instant,
         hours: u64,
     },
-    Sandboxed(SandboxProcess),
+    Sandboxed(Box<SandboxProcess>),
 }
 
 impl JobProcess {
@@ -261,12 +261,12 @@ pub(super) fn run(
     let mut running = match &job.sandbox {
         Some(sandbox) => {
             let sandbox = sandbox.clone().cpus(cpus.unwrap_or_default());
-            JobProcess::Sandboxed(sandbox.start(
+            JobProcess::Sandboxed(Box::new(sandbox.start(
                 tool,
                 &words,
                 &job.folder,
                 (Sink::Null, Sink::Pipe),
-            )?)
+            )?))
         }
         None => {
             let command = process::Command::new(tool).args(words);
