@@ -64,7 +64,7 @@ fn servers_built_elsewhere_are_measured() {
     assert!(report.stdout.contains("elsewhere"), "{}", report.stdout);
     // Somebody's servers are no series, nor a moment in its history.
     assert!(
-        report.stdout.contains("\n1 server compared with "),
+        report.stdout.contains("\n1 server compared with"),
         "{}",
         report.stdout
     );
@@ -234,10 +234,11 @@ fn every_block_runs_the_servers_in_other_layouts() {
     let bench = environment.run(&["bench", "--blocks", "16", "--json"]);
     assert_eq!(bench.code, Some(0), "{}", bench.stderr);
     let bench: Value = serde_json::from_str(&bench.stdout).unwrap();
-    // Two blocks have the same layouts.
+    // Two blocks have the same layouts, and units whose values go up and down together count for fewer.
     assert_eq!(bench["noise"]["layouts"], 8, "{:#}", bench["noise"]);
     let effect = &bench["patches"][0]["effects"][0];
-    assert_eq!(effect["units"], 8, "{effect:#}");
+    let units = effect["units"].as_u64().unwrap();
+    assert!((2..=8).contains(&units), "{effect:#}");
     assert_eq!(effect["blocks"], 16, "{effect:#}");
     assert!(effect["low"].is_number(), "{effect:#}");
     let spread = &bench["noise"]["spread"][0];

@@ -54,7 +54,7 @@ fn is_begin(line: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stack::merge::lines;
+    use crate::stack::line_runs::lines;
 
     #[test]
     fn lines_belong_to_the_function_before_them() {

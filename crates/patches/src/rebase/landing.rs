@@ -5,7 +5,7 @@ use super::loose_merge::{count, distinctive, squeezed};
 use super::three_way::{FileMerge, FileMergeResult, MergeTexts};
 use crate::series::path::shown;
 use crate::stack::histogram::histogram_runs;
-use crate::stack::merge::{LineRun, lines};
+use crate::stack::line_runs::{LineRun, lines};
 use perfquilt_model::error::Result;
 use perfquilt_model::rebase::LandingPlace;
 

@@ -9,7 +9,8 @@ use super::function::{function_at, function_lines, functions_called, name};
 use super::loose_merge::{count, distinctive, squeezed};
 use crate::series::Patch;
 use crate::stack::histogram::histogram_runs;
-use crate::stack::merge::{LineRun, lines as split, side};
+use crate::stack::line_runs::{LineRun, lines as split};
+use crate::stack::merge::side;
 use perfquilt_model::error::Result;
 
 /// Minimum number of letters and digits of the added lines that prove a change.

@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::stack::histogram::histogram_runs;
-use crate::stack::merge::{Cluster, LineRun, clusters, line_runs, lines as split, side};
+use crate::stack::line_runs::{LineRun, line_runs, lines as split};
+use crate::stack::merge::{Cluster, clusters, side};
 use perfquilt_model::error::Result;
 
 /// A rule that resolved a conflict.

@@ -6,35 +6,17 @@
 use std::collections::HashMap;
 
 use super::function::function_at;
-use super::three_way::MergeTexts;
+use super::three_way::{AmbiguousHunk, MergeTexts};
 use crate::series::{FileDiff, Hunk};
 use crate::stack::histogram::histogram_runs;
-use crate::stack::merge::{LineRun, lines, side};
+use crate::stack::line_runs::{LineRun, lines};
+use crate::stack::merge::side;
 use crate::stack::place::{HunkPosition, Placer, places};
 use perfquilt_model::error::Result;
 use perfquilt_model::rebase::CandidatePlace;
 
 /// Maximum number of places listed for a hunk.
 const MAX_PLACES: usize = 20;
-
-/// A hunk whose context does not say where it belongs.
-#[derive(Debug, Clone)]
-pub struct AmbiguousHunk {
-    /// The file on the new release.
-    pub file: Vec<u8>,
-    /// The hunk's number in the file's diff, from 1.
-    pub number: usize,
-    /// Number of hunks in the diff.
-    pub of: usize,
-    /// Number of places in the old file that have its lines.
-    pub old_count: usize,
-    /// Number of places in the new file that have its lines.
-    pub count: usize,
-    /// The first of these places.
-    pub places: Vec<CandidatePlace>,
-    /// The function that it was made for.
-    pub function: Option<String>,
-}
 
 /// What the contexts of a diff's hunks say about their places.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use crate::stack::format::diff;
-use crate::stack::merge::{LineRun, line_runs};
+use crate::stack::line_runs::{LineRun, line_runs};
 use crate::upstream::Objects;
 use perfquilt_model::error::Result;
 

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::loose_merge::{ConflictRegion, Rule, is_crlf, merge_loosely, squeezed, with_ends};
-use super::placement::AmbiguousHunk;
 use crate::series::FileDiff;
 use crate::stack::merge::merge;
 use crate::stack::trial::{TreeFile, TrialTree};
 use perfquilt_model::error::Result;
+use perfquilt_model::rebase::CandidatePlace;
 
 /// The merge of one file.
 #[derive(Debug, Clone)]
@@ -64,6 +64,25 @@ impl FileMerge {
     pub fn is_failed(&self) -> bool {
         matches!(self.result, FileMergeResult::Failed(_))
     }
+}
+
+/// A hunk whose context does not say where it belongs.
+#[derive(Debug, Clone)]
+pub struct AmbiguousHunk {
+    /// The file on the new release.
+    pub file: Vec<u8>,
+    /// The hunk's number in the file's diff, from 1.
+    pub number: usize,
+    /// Number of hunks in the diff.
+    pub of: usize,
+    /// Number of places in the old file that have its lines.
+    pub old_count: usize,
+    /// Number of places in the new file that have its lines.
+    pub count: usize,
+    /// The first of these places.
+    pub places: Vec<CandidatePlace>,
+    /// The function that it was made for.
+    pub function: Option<String>,
 }
 
 /// The texts of a merge in which both sides changed a file.

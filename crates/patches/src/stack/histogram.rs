@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::merge::{LineRun, line_runs};
+use super::line_runs::{LineRun, line_runs};
 use perfquilt_model::error::Result;
 
 /// Number of occurrences from which a line separates nothing. A region with only such lines is left to Myers.
@@ -391,7 +391,7 @@ fn runs(removed: &Marks, added: &Marks) -> Vec<LineRun> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stack::merge::lines;
+    use crate::stack::line_runs::lines;
 
     fn runs_of(old: &str, new: &str) -> Vec<(usize, usize, usize, usize)> {
         let text = |words: &str| words.replace(' ', "\n") + "\n";

@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use super::histogram::histogram_runs;
-use crate::upstream::store_error;
-use git2::{DiffOptions, Patch};
+use super::line_runs::{LineRun, line_runs, lines};
 
 use perfquilt_model::error::Result;
 
@@ -61,11 +60,6 @@ fn merge_runs(
     }
     content.extend_from_slice(&base[at..].concat());
     Some(content)
-}
-
-/// Splits a text into lines with their ends.
-pub fn lines(text: &[u8]) -> Vec<&[u8]> {
-    text.split_inclusive(|&b| b == b'\n').collect()
 }
 
 /// A run of changes of either side that overlap or touch each other.
@@ -136,43 +130,6 @@ pub fn side(runs: &[LineRun], from: usize, end: usize, count: usize) -> Range<us
         runs.partition_point(|run| run.old_start + run.old <= end),
     );
     start..stop.max(start)
-}
-
-/// A run of differing lines: `old` lines from `old_start` became `new` lines from `new_start` (both counted from 0).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LineRun {
-    /// First old line, from 0.
-    pub old_start: usize,
-    /// Number of old lines.
-    pub old: usize,
-    /// First new line, from 0.
-    pub new_start: usize,
-    /// Number of new lines.
-    pub new: usize,
-}
-
-/// Returns the runs of lines in which two texts differ.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
-pub fn line_runs(old: &[u8], new: &[u8]) -> Result<Vec<LineRun>> {
-    let mut options = DiffOptions::new();
-    options.context_lines(0).interhunk_lines(0).force_text(true);
-    let patch =
-        Patch::from_buffers(old, None, new, None, Some(&mut options)).map_err(store_error)?;
-    let mut found = Vec::new();
-    for index in 0..patch.num_hunks() {
-        let (hunk, _) = patch.hunk(index).map_err(store_error)?;
-        // For a side without lines, git gives the line before.
-        let start = |start: u32, lines: u32| (start as usize + usize::from(lines == 0)).max(1) - 1;
-        found.push(LineRun {
-            old_start: start(hunk.old_start(), hunk.old_lines()),
-            old: hunk.old_lines() as usize,
-            new_start: start(hunk.new_start(), hunk.new_lines()),
-            new: hunk.new_lines() as usize,
-        });
-    }
-    Ok(found)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod conflict;
 pub mod format;
 pub(crate) mod histogram;
 pub mod history;
+pub mod line_runs;
 mod lines;
 pub mod memory;
 pub mod merge;
