@@ -181,6 +181,8 @@ impl World {
         self.environment.write("base.log", &log);
         let log = sysbench::log([0.9, 0.91, 0.89]);
         self.environment.write("patched.log", &log);
+        let log = sysbench::log([1.1, 1.11, 1.09]);
+        self.environment.write("other.log", &log);
     }
 
     /// A script in `folder`, with the tool on `PATH`.

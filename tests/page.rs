@@ -134,14 +134,8 @@ fn figures_in_the_browser_are_the_stored_ones() {
             assert_eq!(*low, effect["low"].as_f64(), "{workload}");
             assert_eq!(*high, effect["high"].as_f64(), "{workload}");
             // What people read is that number rounded.
-            let places = text
-                .split_once(" %")
-                .unwrap()
-                .0
-                .split_once('.')
-                .unwrap()
-                .1
-                .len();
+            let (number, _) = text.split_once(" %").unwrap();
+            let places = number.split_once('.').map_or(0, |(_, digits)| digits.len());
             let rounded = format!("{:.places$}", (100.0 * estimate).abs());
             assert!(text.contains(&rounded), "{text} for {estimate}");
             compared += 1;
