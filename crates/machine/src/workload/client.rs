@@ -184,7 +184,8 @@ pub struct BlockSlices {
     /// Processor time of the server's process in the same slices; empty if the kernel does not report
     /// it.
     pub cpu: Vec<Slices>,
-    /// Wall-clock time of the operations that the client times separately, by operation; 0 in slices without it.
+    /// Wall-clock time of the operations that the client times separately, by operation; without the servers that have
+    /// none of it.
     pub operations: BTreeMap<String, Vec<Slices>>,
     /// Meters that are read once a block ([`Meter::is_usage`]): a single slice with all of the block's transactions for
     /// each server. The caller of the client fills them in.

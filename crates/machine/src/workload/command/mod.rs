@@ -4,7 +4,7 @@ mod patterns;
 mod reading;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -302,7 +302,48 @@ pub(super) fn interleave(
     let warm_up = settings.warm_up;
     let rounds = rounds(servers.len(), item, warm_up, &mut random, &mut slice)?;
     let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
+    check_operations(&points, &rounds).map_err(|(point, fault)| {
+        let error = Error::bench(format!("workload {workload}: {fault}"))
+            .hint("check `operations` against the client's output: it must fit each of its lines about an operation");
+        let error = item.workload.settings.locate(&["operations"], error);
+        ClientFailure {
+            point: Some(point),
+            error,
+        }
+    })?;
     Ok(block_slices(&points, &rounds, settings.transactions.max(1)))
+}
+
+/// Checks that all slices of a point have the same operations; otherwise returns the point and the fault.
+///
+/// The value of an operation would be that of the slices that happen to have it.
+fn check_operations(points: &[Point], rounds: &[Vec<Slice>]) -> Result<(), (Point, String)> {
+    let slices = || {
+        rounds
+            .iter()
+            .flat_map(|round| points.iter().copied().zip(round))
+    };
+    let mut names: BTreeMap<Point, BTreeSet<&str>> = BTreeMap::new();
+    for (point, slice) in slices() {
+        let of_point = names.entry(point).or_default();
+        of_point.extend(slice.operations.keys().map(String::as_str));
+    }
+    for (point, names) in names {
+        let all = slices().filter(|(of, _)| *of == point).count();
+        for name in names {
+            let has =
+                |(of, slice): &(Point, &Slice)| *of == point && slice.operations.contains_key(name);
+            let missing = all - slices().filter(has).count();
+            if missing > 0 {
+                let fault = format!(
+                    "operation `{}` is missing from the client's output in {missing} of {all} slices",
+                    name.escape_debug()
+                );
+                return Err((point, fault));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns the slices of all rounds, one row per round, by point.
@@ -321,12 +362,15 @@ fn block_slices(points: &[Point], rounds: &[Vec<Slice>], transactions: u64) -> B
         .collect();
     let of_operation = |(name, commands): (String, u64)| {
         let value = |slice: &Slice| {
-            let operation = slice.operations.get(&name).copied().unwrap_or_default();
+            let Some(operation) = slice.operations.get(&name) else {
+                return f32::NAN;
+            };
             // Scale a run with more or fewer commands to the number of commands of the other runs.
             let each = operation.seconds / operation.commands.max(1) as f64;
             (each * commands as f64 * 1e9) as f32
         };
-        let rows = rows(commands, &value);
+        let mut rows = rows(commands, &value);
+        rows.retain(|row| row.nanoseconds.iter().all(|time| !time.is_nan()));
         (name, rows)
     };
     BlockSlices {
@@ -339,5 +383,87 @@ fn block_slices(points: &[Point], rounds: &[Vec<Slice>], transactions: u64) -> B
         operations: commands.into_iter().map(of_operation).collect(),
         rounds: rounds.len() as u64,
         ..BlockSlices::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POINTS: [Point; 2] = [Point::BASE, Point::Step(1)];
+
+    /// A slice of 3 s, with the seconds of operations of two commands each.
+    fn slice(operations: &[(&str, f64)]) -> Slice {
+        let time = |&(name, seconds): &(&str, f64)| {
+            let commands = 2;
+            (name.to_owned(), OperationTime { commands, seconds })
+        };
+        Slice {
+            time: 3e9,
+            cpu: None,
+            operations: operations.iter().map(time).collect(),
+        }
+    }
+
+    #[test]
+    fn an_operation_missing_from_some_slices_of_a_server_is_an_error() {
+        let both = slice(&[("a", 1.0), ("b", 2.0)]);
+        let one = slice(&[("a", 1.0)]);
+        let none = slice(&[]);
+        let check = |rounds: &[[&Slice; 2]]| {
+            let rounds: Vec<Vec<Slice>> = rounds
+                .iter()
+                .map(|round| round.map(Clone::clone).to_vec())
+                .collect();
+            check_operations(&POINTS, &rounds)
+        };
+        assert_eq!(check(&[[&both, &both], [&both, &both]]), Ok(()));
+        // A server that never has it has no value of it.
+        assert_eq!(check(&[[&both, &one], [&both, &one]]), Ok(()));
+        assert_eq!(check(&[[&both, &none], [&both, &none]]), Ok(()));
+        let fault = |name: &str, missing: usize, all: usize| {
+            format!(
+                "operation `{name}` is missing from the client's output in {missing} of {all} slices"
+            )
+        };
+        assert_eq!(
+            check(&[[&both, &both], [&both, &one]]),
+            Err((Point::Step(1), fault("b", 1, 2)))
+        );
+        assert_eq!(
+            check(&[[&one, &both], [&both, &both], [&one, &both]]),
+            Err((Point::BASE, fault("b", 2, 3)))
+        );
+        assert_eq!(
+            check(&[[&both, &none], [&both, &both]]),
+            Err((Point::Step(1), fault("a", 1, 2)))
+        );
+        // Two servers of one point are measured alike.
+        let copies = [Point::Step(1), Point::Step(1)];
+        assert_eq!(
+            check_operations(&copies, &[vec![both, one]]),
+            Err((Point::Step(1), fault("b", 1, 2)))
+        );
+    }
+
+    #[test]
+    fn an_operation_that_a_server_never_has_is_missing_and_not_zero() {
+        let rounds = vec![
+            vec![slice(&[("a", 1.0), ("b", 2.0)]), slice(&[("a", 0.5)])],
+            vec![slice(&[("a", 1.5), ("b", 0.0)]), slice(&[("a", 0.5)])],
+        ];
+        let measured = block_slices(&POINTS, &rounds, 1);
+        let of = |name: &str| -> Vec<(Point, Vec<f32>)> {
+            let rows = measured.operations[name].iter();
+            rows.map(|row| (row.point, row.nanoseconds.clone()))
+                .collect()
+        };
+        let a = [
+            (Point::BASE, vec![1e9, 1.5e9]),
+            (Point::Step(1), vec![5e8, 5e8]),
+        ];
+        assert_eq!(of("a"), a);
+        // A time of 0 that the client printed is one.
+        assert_eq!(of("b"), [(Point::BASE, vec![2e9, 0.0])]);
     }
 }
