@@ -64,6 +64,52 @@ fn the_table_survives_a_detour_through_observations() {
     assert_eq!(parse(&direct), parse(&again));
 }
 
+/// A table of an operation that takes 100 s on the base: two of `old`, two of `new`.
+fn table_of_servers(folder: &Path) -> PathBuf {
+    let file = folder.join("servers.tsv");
+    let text = "level\tname\tcommands\tbase_seconds\told\tnew\told\tnew\n\
+        test\tselect\t\t100.00\t0.800\t0.900\t0.800\t0.900\n\
+        operation\tcount\t100\t100.00\t0.800\t0.900\t0.800\t0.900\n\
+        total\tTOTALS\t\t100.00\t0.800\t0.900\t0.800\t0.900\n";
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+#[test]
+fn every_server_of_a_table_is_judged_against_its_first_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = table_of_servers(folder.path());
+    let (code, json, err) = analyse(&file, &["--json"]);
+    assert_eq!(code, 0, "{err}");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["compared_with"], "base");
+    assert_eq!(json["base"], "the base");
+    let servers = json["patches"].as_array().unwrap();
+    // `new` against `old` would be slower: 0.8 / 0.9.
+    for (server, (name, relative)) in servers.iter().zip([("old", 0.8), ("new", 0.9)]) {
+        assert_eq!(server["name"], name);
+        let effects = server["effects"].as_array().unwrap();
+        assert!(!effects.is_empty(), "{server}");
+        for effect in effects {
+            let estimate = effect["estimate"].as_f64().unwrap();
+            assert!((estimate - (1.0 / relative - 1.0)).abs() < 1e-3, "{effect}");
+        }
+    }
+    assert_eq!(servers.len(), 2);
+    for format in ["terminal", "markdown", "html", "sql-bench"] {
+        let (code, out, err) = analyse(&file, &["--format", format]);
+        assert_eq!(code, 0, "{format}: {err}");
+        assert!(out.contains("the base"), "{format}: {out}");
+        let (_, body) = out.split_once("</style>").unwrap_or(("", &out));
+        for word in ["series", "patch"] {
+            assert!(!body.contains(word), "{format} speaks of {word}: {out}");
+        }
+        if format == "sql-bench" {
+            insta::assert_snapshot!("servers", out);
+        }
+    }
+}
+
 /// Observations of one program with two operations over six blocks: `join`, a tenth faster with the
 /// patch, and `noise`, which varies by half.
 fn observations() -> String {

@@ -72,8 +72,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         }
         (import::read(foreign, inputs)?, None)
     } else if sql_bench::is_table(&head) {
-        let table = sql_bench::read(input, &arguments.file)?;
-        (table.file, Some(table.rows))
+        let imported = sql_bench::read(input, &arguments.file)?;
+        (imported.file, Some(imported.table))
     } else if !arguments.further.is_empty() {
         let mut files = vec![(
             arguments.file.as_path(),

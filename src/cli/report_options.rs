@@ -10,7 +10,7 @@ use super::output_file::{deliver, identity, writable};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Verdict};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::observation::{Meter, ObservationFile, RecordedRow};
+use perfquilt_model::observation::{Meter, ObservationFile, RecordedTable};
 use perfquilt_report::{Distribution, EXPORTERS, JSON, ReportData, TERMINAL};
 use perfquilt_system::files::write_file;
 
@@ -208,7 +208,7 @@ pub struct ReportInput {
     /// The header, supplement and observations.
     pub file: ObservationFile,
     /// The table of sql-bench results that the observations were imported from, if any.
-    pub recorded: Option<Vec<RecordedRow>>,
+    pub recorded: Option<RecordedTable>,
     /// The distributions of its slices, for formats that require them.
     pub distributions: Vec<Distribution>,
     /// Whether the experiment is in the workspace's store, so that further commands can use it.
@@ -235,7 +235,7 @@ pub fn show(
     let data = ReportData {
         file: Some(&input.file),
         distributions: &input.distributions,
-        recorded: input.recorded.as_deref(),
+        recorded: input.recorded.as_ref(),
         stored: input.stored,
         ..ReportData::new(&attribution)
     };

@@ -27,7 +27,7 @@ pub use machine_name::MachineName;
 pub use meter::Meter;
 pub use metric::{Metric, Statistic};
 pub use origin::ReusedFrom;
-pub use recorded::{RecordedRow, RowLevel};
+pub use recorded::{RecordedRow, RecordedTable, RowLevel};
 pub use row_name::RowName;
 pub use slices::Slices;
 pub use supplement::{

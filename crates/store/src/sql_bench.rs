@@ -1,8 +1,9 @@
 //! Tables of sql-bench results as tab-separated text, the format of results published before this program
 //! existed.
 //!
-//! Columns `level` (`test`, `operation`, `total`), `name`, `commands`, `base_seconds`, then one column per
-//! run of the changed server, relative to the base.
+//! Columns `level` (`test`, `operation`, `total`), `name`, `commands`, `base_seconds`, then one column per run of
+//! another server, relative to the base. A column has its server's name; `relative_1`, `relative_2`… are runs of one
+//! server without a name.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -10,22 +11,77 @@ use std::path::Path;
 use super::file_error::unreadable;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
-    ExcludedReadings, ExperimentHeader, Meter, Observation, ObservationFile, RecordedRow, RowLevel,
-    SCHEMA, Supplement,
+    ExcludedReadings, ExperimentHeader, Meter, Observation, ObservationFile, RecordedRow,
+    RecordedTable, RowLevel, SCHEMA, Supplement,
 };
 use perfquilt_model::point::Point;
 
 /// The first columns of the first line.
 const HEAD: [&str; 4] = ["level", "name", "commands", "base_seconds"];
 
+/// The name of the first server.
+const BASE: &str = "the base";
+
+/// The name of the server of columns that are only numbered.
+const CHANGED: &str = "the changed server";
+
 /// A table and its observations.
 #[derive(Debug, Clone)]
-pub struct RecordedTable {
-    /// The rows in the file's order.
-    pub rows: Vec<RecordedRow>,
-    /// The observations: the base as block 0, and each run of the changed server as a block of its own,
+pub struct ImportedTable {
+    /// The table.
+    pub table: RecordedTable,
+    /// The observations: the base as block 0, and each run of another server as a block of its own,
     /// because no two of them ran at the same time.
     pub file: ObservationFile,
+}
+
+/// The columns of runs.
+#[derive(Debug, Default)]
+struct Columns {
+    /// The servers after the base, in the order of their first runs.
+    servers: Vec<String>,
+    /// The place of each column's server in `servers`.
+    runs: Vec<usize>,
+}
+
+impl Columns {
+    /// Reads the first line; `None` if it is none of such a table.
+    fn read(line: &str) -> Option<Self> {
+        let names = line.strip_prefix(&HEAD.join("\t"))?.strip_prefix('\t')?;
+        let mut columns = Columns::default();
+        for name in names.split('\t') {
+            let name = server(name.trim())?;
+            let known = columns.servers.iter().position(|server| server == name);
+            columns.runs.push(known.unwrap_or(columns.servers.len()));
+            if known.is_none() {
+                columns.servers.push(name.to_owned());
+            }
+        }
+        Some(columns)
+    }
+
+    fn headings(&self) -> Vec<String> {
+        let mut headings = Vec::with_capacity(self.runs.len());
+        for (place, server) in self.runs.iter().enumerate() {
+            let same = |runs: &[usize]| runs.iter().filter(|other| *other == server).count();
+            let name = &self.servers[*server];
+            headings.push(match same(&self.runs) {
+                1 => name.clone(),
+                _ => format!("{name}, run {}", same(&self.runs[..=place])),
+            });
+        }
+        headings
+    }
+}
+
+/// Returns the server of a column; `None` if it has no name, or the base's.
+fn server(column: &str) -> Option<&str> {
+    let Some(name) = column.strip_prefix("relative") else {
+        return Some(column).filter(|name| !name.is_empty() && *name != BASE);
+    };
+    let number = name.trim_start_matches('_');
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+    Some(if is_number { CHANGED } else { column })
 }
 
 /// Returns whether a file that begins with `line` is such a table.
@@ -38,23 +94,22 @@ pub fn is_table(line: &[u8]) -> bool {
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, when it is not such a table;
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
-pub fn read(input: impl BufRead, shown: &Path) -> Result<RecordedTable> {
+pub fn read(input: impl BufRead, shown: &Path) -> Result<ImportedTable> {
     let mut rows: Vec<RecordedRow> = Vec::new();
-    let mut runs = 0;
+    let mut columns = Columns::default();
     for (number, line) in input.lines().enumerate() {
         let line = line.map_err(|error| unreadable(shown, &error))?;
         let line = line.trim_end_matches('\r');
         let at = |fault: String| Error::usage(fault).at(shown, Some(number + 1));
         if number == 0 {
-            runs = line.split('\t').count().saturating_sub(HEAD.len());
-            if !is_table(line.as_bytes()) || runs == 0 {
-                return Err(at(format!(
-                    "the columns {} and one per run are needed",
-                    HEAD.join(", ")
-                )));
-            }
+            columns = Columns::read(line).ok_or_else(|| {
+                let head = HEAD.join(", ");
+                at(format!(
+                    "the columns {head} and one per run, with its server's name, are needed"
+                ))
+            })?;
         } else if !line.is_empty() {
-            let row = row(line, runs).map_err(at)?;
+            let row = row(line, columns.runs.len()).map_err(at)?;
             let same = |other: &RecordedRow| other.level == row.level && other.name == row.name;
             if rows.iter().any(same) {
                 return Err(at(format!("`{}` is there twice", row.name)));
@@ -66,8 +121,15 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<RecordedTable> {
         return Err(Error::usage("the row `total` is missing").at(shown, None));
     }
     let name = shown.file_stem().unwrap_or_default().to_string_lossy();
-    let file = file(&name, &rows);
-    Ok(RecordedTable { rows, file })
+    let file = file(&name, &rows, columns.servers.clone(), &columns.runs);
+    file.header
+        .check()
+        .map_err(|fault| Error::usage(fault).at(shown, Some(1)))?;
+    let columns = columns.headings();
+    Ok(ImportedTable {
+        table: RecordedTable { columns, rows },
+        file,
+    })
 }
 
 fn row(line: &str, runs: usize) -> Result<RecordedRow, String> {
@@ -116,9 +178,11 @@ fn row(line: &str, runs: usize) -> Result<RecordedRow, String> {
     })
 }
 
-fn file(name: &str, rows: &[RecordedRow]) -> ObservationFile {
-    let header = ExperimentHeader {
-        series: vec!["the changed server".to_owned()],
+/// Returns the observations of `rows`; `runs` has the place in `servers` of each column's server.
+fn file(name: &str, rows: &[RecordedRow], servers: Vec<String>, runs: &[usize]) -> ObservationFile {
+    let mut header = ExperimentHeader {
+        series: servers,
+        base: Some(BASE.to_owned()),
         experiment: name.to_owned(),
         started: String::new(),
         ..ExperimentHeader::new(name, "")
@@ -130,7 +194,8 @@ fn file(name: &str, rows: &[RecordedRow]) -> ObservationFile {
     let mut observations = Vec::new();
     for row in rows {
         let of_run = |(run, relative): (usize, &Option<f64>)| {
-            Some((run + 1, Point::Step(1), relative.as_ref()? * row.seconds))
+            let point = Point::Step(runs[run] + 1);
+            Some((run + 1, point, relative.as_ref()? * row.seconds))
         };
         let base = (0, Point::BASE, row.seconds);
         let all = row.relative.iter().enumerate().filter_map(of_run);
@@ -171,6 +236,12 @@ fn file(name: &str, rows: &[RecordedRow]) -> ObservationFile {
             });
         }
     }
+    for point in (1..=header.series.len()).map(Point::Step) {
+        if !observations.iter().any(|of| of.point == point) {
+            let why = "its columns have no time above 0".to_owned();
+            header.failed.insert(point, why);
+        }
+    }
     ObservationFile {
         header,
         supplement,
@@ -188,14 +259,14 @@ mod tests {
         operation\tcount\t100\t3.00\t0.667\t\n\
         total\tTOTALS\t\t3619.00\t0.978\t0.975\n";
 
-    fn table(text: &str) -> Result<RecordedTable> {
+    fn table(text: &str) -> Result<ImportedTable> {
         read(text.as_bytes(), Path::new("seed.tsv"))
     }
 
     #[test]
     fn runs_are_blocks_of_their_own() {
         let table = table(TABLE).unwrap();
-        assert_eq!(table.rows.len(), 4);
+        assert_eq!(table.table.rows.len(), 4);
         let of = |name: &str| -> Vec<(u32, f64, u64)> {
             let of_row = table
                 .file
@@ -213,6 +284,62 @@ mod tests {
         assert_eq!(table.file.supplement.left_out[0].count, 3);
         assert_eq!(table.file.supplement.clock[&Meter::Time], 1e9);
         assert_eq!(table.file.header.experiment, "seed");
+    }
+
+    #[test]
+    fn columns_are_servers_by_their_names() {
+        let with = |first: &str, second: &str| {
+            let text = TABLE.replacen("relative_1", first, 1);
+            table(&text.replacen("relative_2", second, 1))
+        };
+        for (first, second, servers, headings) in [
+            (
+                "relative_1",
+                "relative_2",
+                &[CHANGED][..],
+                ["the changed server, run 1", "the changed server, run 2"],
+            ),
+            ("new", "new", &["new"], ["new, run 1", "new, run 2"]),
+            // The numbers may be versions.
+            ("db_5", "db_6", &["db_5", "db_6"], ["db_5", "db_6"]),
+            ("relative", "b", &[CHANGED, "b"], [CHANGED, "b"]),
+            (
+                "relative_a",
+                "relative_1",
+                &["relative_a", CHANGED],
+                ["relative_a", CHANGED],
+            ),
+        ] {
+            let read = with(first, second).unwrap();
+            assert_eq!(read.file.header.base.as_deref(), Some(BASE));
+            assert_eq!(read.file.header.series, servers, "{first}");
+            assert_eq!(read.table.columns, headings, "{first}");
+            let total = read.file.observations.iter();
+            let points: Vec<(u32, Point)> = total
+                .filter(|of| of.workload == "TOTALS")
+                .map(|of| (of.block, of.point))
+                .collect();
+            let last = Point::Step(servers.len());
+            let expected = [(0, Point::BASE), (1, Point::Step(1)), (2, last)];
+            assert_eq!(points, expected, "{first}");
+        }
+        let error = with("new", "").unwrap_err().to_string();
+        assert!(error.contains("seed.tsv:1"), "{error}");
+    }
+
+    #[test]
+    fn a_server_without_any_time_is_named_as_failed() {
+        let text = TABLE.replace("relative_2", "other");
+        let text: String = text
+            .lines()
+            .map(|line| match line.rsplit_once('\t') {
+                Some((row, "other")) => format!("{row}\tother\n"),
+                Some((row, _)) => format!("{row}\t\n"),
+                None => unreachable!(),
+            })
+            .collect();
+        let failed = table(&text).unwrap().file.header.failed;
+        assert_eq!(failed.keys().collect::<Vec<_>>(), [&Point::Step(2)]);
     }
 
     #[test]

@@ -14,6 +14,15 @@ pub enum RowLevel {
     Total,
 }
 
+/// A table of results.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordedTable {
+    /// The headings of the columns after the first: servers, with the number of the run if there are several.
+    pub columns: Vec<String>,
+    /// The rows in the file's order.
+    pub rows: Vec<RecordedRow>,
+}
+
 /// A row of a table whose first column is in seconds and whose others are relative to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedRow {

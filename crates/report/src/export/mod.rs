@@ -20,7 +20,7 @@ use super::text::is_deceptive;
 use perfquilt_judge::attribution::{Attribution, Effect, PatchEffects, TransactionCost};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::names::{distinct, numbered};
-use perfquilt_model::observation::{ObservationFile, RecordedRow};
+use perfquilt_model::observation::{ObservationFile, RecordedTable};
 use perfquilt_model::point::Point;
 
 /// The text for terminals, which is the default format.
@@ -98,7 +98,7 @@ pub struct ReportData<'a> {
     /// The distributions of the experiment's slices, if any are stored.
     pub distributions: &'a [Distribution],
     /// The table of sql-bench results that the observations were imported from, if any.
-    pub recorded: Option<&'a [RecordedRow]>,
+    pub recorded: Option<&'a RecordedTable>,
     /// The flame graph to include (SVG), if any.
     pub flame_graph: Option<&'a [u8]>,
     /// Whether the experiment is in a workspace's store, so that further commands can use it.

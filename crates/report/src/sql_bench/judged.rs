@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{costs, format_seconds, head, label, operations, program, seconds};
 use crate::legend::level;
+use crate::nouns::Nouns;
 use crate::page::{BOLD, DIM, TextPage};
 use crate::text::{clean, fit, width};
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, TransactionCost, Verdict};
@@ -149,7 +150,8 @@ impl TextPage {
             self.line(&line, row.judgement.style());
         }
         self.rule();
-        self.paragraph(&tally(&rows), "");
+        let noun = Nouns::of(attribution).one;
+        self.paragraph(&tally(&rows, noun), "");
     }
 }
 
@@ -176,7 +178,7 @@ fn judged_rows<'a>(
         .map(|cost| (cost.workload.as_str(), cost))
         .collect();
     let too_short: Vec<&str> = costs(attribution)
-        .filter(|cost| cost.too_short)
+        .filter(|cost| cost.too_short && [Point::BASE, point].contains(&cost.point))
         .map(|cost| cost.workload.as_str())
         .collect();
     let ran = |wanted: Point| -> BTreeSet<&str> {
@@ -233,8 +235,8 @@ fn judged_rows<'a>(
     programs.chain(operations).collect()
 }
 
-/// Summarises the judgements of the operations.
-fn tally(rows: &[JudgedRow<'_>]) -> String {
+/// Summarises the judgements of the operations; `noun` is what the rows are about.
+fn tally(rows: &[JudgedRow<'_>], noun: &str) -> String {
     let rows: Vec<&JudgedRow<'_>> = rows
         .iter()
         .filter(|row| row.level == RowLevel::Operation)
@@ -253,7 +255,7 @@ fn tally(rows: &[JudgedRow<'_>]) -> String {
     let evident = rows.iter().filter(|row| evident.contains(&row.judgement));
     format!(
         "{} of {} operations show an effect: {}. Too short: a run takes fewer than four steps of its clock, or \
-         none. Too noisy: an effect of {:.0} % would not have been seen. Neither says anything of the patch.",
+         none. Too noisy: an effect of {:.0} % would not have been seen. Neither says anything of the {noun}.",
         evident.count(),
         rows.len(),
         counted.join(", "),

@@ -8,7 +8,7 @@ use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, long};
 use perfquilt_judge::attribution::{Attribution, Operation, TransactionCost};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::{CLIENT_OPERATION, Meter, RecordedRow};
+use perfquilt_model::observation::{CLIENT_OPERATION, Meter, RecordedTable};
 use perfquilt_model::point::Point;
 use relative::RelativeTable;
 
@@ -25,7 +25,7 @@ const NARROWEST: usize = 72;
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when no client timed operations in this experiment.
 pub(super) fn sql_bench(
     attribution: &Attribution,
-    recorded: Option<&[RecordedRow]>,
+    recorded: Option<&RecordedTable>,
     columns: usize,
     color: bool,
 ) -> Result<String> {
@@ -37,19 +37,30 @@ pub(super) fn sql_bench(
     }
     let mut page = TextPage::new(columns.max(NARROWEST), color);
     let table = match recorded {
-        Some(rows) => RelativeTable::recorded(attribution, rows),
+        Some(table) => RelativeTable::recorded(table),
         None => RelativeTable::measured(attribution),
     };
-    page.line(&clean(attribution.base()), BOLD);
+    page.line(&title(attribution), BOLD);
     page.relative(&table);
+    let rows = recorded.map(|table| &*table.rows);
     for point in 1..=attribution.patches.len() {
-        page.judged(attribution, Point::Step(point), recorded);
+        page.judged(attribution, Point::Step(point), rows);
     }
     for warning in &attribution.warnings {
         page.blank();
         page.paragraph(&format!("Note: {}", long(warning)), "");
     }
     Ok(page.text)
+}
+
+/// Returns the release, or the experiment and what its servers are compared with.
+fn title(attribution: &Attribution) -> String {
+    let base = clean(attribution.base());
+    if attribution.is_of_servers() {
+        format!("{}, compared with {base}", clean(&attribution.experiment))
+    } else {
+        base
+    }
 }
 
 /// Returns the heading of a point, with the name of its last patch.
@@ -59,6 +70,7 @@ fn head(attribution: &Attribution, point: Point) -> String {
     };
     let name = attribution.patches.get(k - 1).map_or("", |p| &p.name);
     match k {
+        _ if attribution.is_of_servers() => clean(name),
         1 => clean(name),
         k => format!("patches 1 to {k}, {} last", clean(name)),
     }

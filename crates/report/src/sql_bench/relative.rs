@@ -7,7 +7,7 @@ use super::{costs, format_seconds, head, label, program, seconds};
 use crate::page::{BOLD, TextPage};
 use crate::text::{clean, fit, width};
 use perfquilt_judge::attribution::Attribution;
-use perfquilt_model::observation::{CLIENT_OPERATION, RecordedRow, RowLevel};
+use perfquilt_model::observation::{CLIENT_OPERATION, RecordedRow, RecordedTable, RowLevel};
 use perfquilt_model::point::Point;
 
 /// Seconds by point and workload or operation, and the number of commands.
@@ -21,14 +21,10 @@ pub(super) struct RelativeTable {
 }
 
 impl RelativeTable {
-    pub(super) fn recorded(attribution: &Attribution, rows: &[RecordedRow]) -> Self {
-        let runs = rows.iter().map(|row| row.relative.len()).max().unwrap_or(0);
-        let name = attribution.patches.first().map_or("", |patch| &patch.name);
+    pub(super) fn recorded(table: &RecordedTable) -> Self {
         RelativeTable {
-            heads: (1..=runs)
-                .map(|run| format!("{}, run {run}", clean(name)))
-                .collect(),
-            rows: rows.to_vec(),
+            heads: table.columns.iter().map(|column| clean(column)).collect(),
+            rows: table.rows.clone(),
         }
     }
 
