@@ -48,8 +48,8 @@ pub fn supplement(store: &Store, id: ExperimentId) -> Result<Supplement> {
     })
 }
 
-/// Makes the attribution of an observation file of at most `most` bytes unpacked, which need not fit into
-/// memory.
+/// Makes the attribution of an untrusted observation file of at most `most` bytes unpacked, which need not fit into
+/// memory, and whose workloads, effects and values are limited ([`Collector::check_extent`]).
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, when the file is invalid or
@@ -81,7 +81,8 @@ fn limited(
     margin: &dyn Fn(Meter) -> f64,
 ) -> Result<Attribution> {
     let mut input = input.take(most.saturating_add(1));
-    let read = collect(&mut input, shown, again, margin);
+    let check = |collector: &Collector<'_>| collector.check_extent();
+    let read = collect(&mut input, shown, again, &check, margin);
     match input.limit() {
         0 => Err(Error::usage(format!("it is larger than {most} bytes")).at(shown, None)),
         _ => read,
@@ -97,21 +98,30 @@ pub fn read(
     path: &Path,
     margin: &dyn Fn(Meter) -> f64,
 ) -> Result<Attribution> {
-    collect(input, path, &|| reopened(path), margin)
+    collect(input, path, &|| reopened(path), &|_| Ok(()), margin)
 }
 
 /// Reopens the input from its beginning; `None` if it cannot be read again.
 type ReopenInput<'a> = dyn Fn() -> Option<Box<dyn BufRead>> + 'a;
 
+/// Refuses what is too large to be judged; called again after some lines.
+type CheckExtent = dyn Fn(&Collector<'_>) -> std::result::Result<(), String>;
+
 fn collect(
     input: impl BufRead,
     path: &Path,
     again: &ReopenInput<'_>,
+    check: &CheckExtent,
     margin: &dyn Fn(Meter) -> f64,
 ) -> Result<Attribution> {
     let mut reader = jsonl::Reader::new(input, path)?;
     let (header, supplement) = (reader.header.clone(), reader.supplement.clone());
     let mut collector = Collector::new(&header, &supplement)?;
+    let within_limits = |collector: &Collector<'_>| {
+        check(collector).map_err(|message| Error::usage(message).at(path, None))
+    };
+    // Planned workloads count, too.
+    within_limits(&collector)?;
     let mut batch = jsonl::Batch::default();
     while reader.read_ahead(&mut batch)? {
         for (line, observation) in batch.parse() {
@@ -127,6 +137,7 @@ fn collect(
                 return Err(batch.at(line, Error::usage(message)));
             }
         }
+        within_limits(&collector)?;
     }
     Ok(collector.finish(margin))
 }

@@ -365,6 +365,67 @@ mod tests {
         assert_eq!(read(&from, &|_| 0.005).unwrap_err().kind(), Kind::Usage);
     }
 
+    /// Writes an outcome of one block with a time of every point of `patches` patches on every one of `workloads`, and
+    /// returns what reading it says.
+    fn said_of(patches: usize, workloads: usize, planned: usize) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let series: Vec<String> = (1..=patches).map(|k| format!("{k}.patch")).collect();
+        let plan =
+            |k| serde_json::json!({"workload": format!("w{k}"), "meter": "time", "blocks": 1});
+        let header = serde_json::json!({
+            "schema": 1, "experiment": "x", "series": series, "release": "r", "machine": {}, "harness": "h",
+            "planned": (0..planned).map(plan).collect::<Vec<_>>(),
+        });
+        let mut text = format!("{header}\n");
+        for workload in 0..workloads {
+            for point in 0..=patches.min(1) {
+                let line = serde_json::json!({
+                    "schema": 1, "experiment": "x", "block": 0, "order": point, "point": point.to_string(),
+                    "layout": 0, "workload": format!("w{workload}"), "meter": "time", "unit": "ns/txn",
+                    "value": 100 + point, "n": 1,
+                });
+                text += &format!("{line}\n");
+            }
+        }
+        let path = dir.path().join(OBSERVATIONS_FILE);
+        std::fs::write(&path, text).unwrap();
+        RunOutcome::new("", Vec::new()).write(dir.path()).unwrap();
+        match read(dir.path(), &|_| 0.005) {
+            Ok((_, attribution)) => format!("{} workloads", attribution.unwrap().workloads.len()),
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Usage);
+                error.to_string()
+            }
+        }
+    }
+
+    #[test]
+    fn what_would_take_too_long_to_judge_is_refused() {
+        use perfquilt_judge::attribution::{MOST_EFFECTS, MOST_WORKLOADS};
+        use perfquilt_model::observation::MOST_PATCHES;
+        let refused = |said: String, why: String| assert!(said.ends_with(&why), "{said}");
+        let more = MOST_WORKLOADS + 1;
+        assert_eq!(said_of(1, MOST_WORKLOADS, 0), "2000 workloads");
+        let workloads =
+            format!("{more} workloads of one meter; at most {MOST_WORKLOADS} are judged");
+        refused(said_of(1, more, 0), workloads.clone());
+        refused(said_of(1, 0, more), workloads);
+        let patches = format!(
+            "{} patches; at most {MOST_PATCHES} are supported",
+            MOST_PATCHES + 1
+        );
+        refused(said_of(MOST_PATCHES + 1, 1, 0), patches);
+        // One row a patch over all workloads.
+        let workloads = MOST_EFFECTS / MOST_PATCHES;
+        let effects = (workloads + 1) * MOST_PATCHES;
+        refused(
+            said_of(MOST_PATCHES, workloads, 0),
+            format!(
+                "{effects} effects (patches times workloads); at most {MOST_EFFECTS} are judged"
+            ),
+        );
+    }
+
     /// Figures and bisection of one commit are kept together, whichever is written last.
     #[test]
     fn what_is_there_of_the_same_commit_stays() {

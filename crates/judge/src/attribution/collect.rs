@@ -26,6 +26,8 @@ use perfquilt_model::point::Point;
 pub struct Collector<'a> {
     header: Cow<'a, ExperimentHeader>,
     supplement: Cow<'a, Supplement>,
+    /// The index of the plan of each meter and workload.
+    plans: BTreeMap<Meter, BTreeMap<String, usize>>,
     unexecuted: Unexecuted,
     /// This experiment, then those it reuses values of, in the header's order.
     sources: Vec<ObservationSource>,
@@ -82,6 +84,7 @@ impl<'a> Collector<'a> {
             by_workload.entry(plan.workload.clone()).or_default();
         }
         Ok(Collector {
+            plans: plans(&supplement.planned),
             unexecuted: Unexecuted::of(&header, &supplement.unexecuted),
             header,
             supplement,
@@ -111,6 +114,15 @@ impl<'a> Collector<'a> {
             observation.block, observation.workload, observation.meter, observation.point
         );
         Err(fault(message, true))
+    }
+
+    /// This experiment, then those it reuses values of.
+    pub(super) fn sources(&self) -> &[ObservationSource] {
+        &self.sources
+    }
+
+    pub(super) fn patches_in_series(&self) -> usize {
+        self.header.series.len()
     }
 
     /// Returns whether the effects of groups are estimated from an observation of this experiment.
@@ -148,6 +160,7 @@ impl<'a> Collector<'a> {
         Collector {
             header: Cow::Borrowed(&self.header),
             supplement: Cow::Borrowed(&self.supplement),
+            plans: self.plans.clone(),
             unexecuted: self.unexecuted.clone(),
             sources,
             first_look: self.first_look.clone(),
@@ -400,8 +413,8 @@ impl<'a> Collector<'a> {
     }
 
     fn plan(&self, workload: &str, meter: Meter) -> Option<&PlannedBlocks> {
-        let mut plans = self.supplement.planned.iter();
-        plans.find(|plan| plan.meter == meter && plan.workload == workload)
+        let place = *self.plans.get(&meter)?.get(workload)?;
+        self.supplement.planned.get(place)
     }
 
     /// Returns the stopping rule of each meter whose number of blocks was not fixed beforehand.
@@ -502,6 +515,11 @@ impl<'a> Collector<'a> {
     }
 
     fn spread(&self, source: &ObservationSource, workloads: &NamesByMeter) -> Vec<NoiseSpread> {
+        let mut within = BTreeMap::new();
+        for of in &self.supplement.within {
+            let row = (of.meter, of.workload.as_str());
+            within.entry(row).or_insert(of.sd);
+        }
         source
             .each()
             .filter(|(meter, workload, _)| is_whole(workloads, *meter, workload))
@@ -513,12 +531,7 @@ impl<'a> Collector<'a> {
                     Some(components) => Some(components.total),
                     None => window.spread().map(|spread| spread.sd),
                 };
-                let within_sd = self
-                    .supplement
-                    .within
-                    .iter()
-                    .find(|within| within.meter == meter && within.workload == *workload)
-                    .map(|within| within.sd);
+                let within_sd = within.get(&(meter, workload.as_str())).copied();
                 NoiseSpread {
                     workload: workload.clone(),
                     meter,
@@ -537,6 +550,16 @@ impl<'a> Collector<'a> {
             })
             .collect()
     }
+}
+
+/// Maps meter and workload to the index of their first plan.
+fn plans(planned: &[PlannedBlocks]) -> BTreeMap<Meter, BTreeMap<String, usize>> {
+    let mut places: BTreeMap<Meter, BTreeMap<String, usize>> = BTreeMap::new();
+    for (place, plan) in planned.iter().enumerate() {
+        let of_meter = places.entry(plan.meter).or_default();
+        of_meter.entry(plan.workload.clone()).or_insert(place);
+    }
+    places
 }
 
 /// Returns whether `name` is a whole workload of `meter`, not an operation of one.

@@ -47,15 +47,11 @@ impl Effects<'_> {
     /// whose name may contain a slash.
     fn whole_of(&self, name: &str, meter: Meter) -> Option<&str> {
         let names = self.workloads.get(&meter)?;
-        let is_whole = |whole: &&String| {
-            name.strip_prefix(whole.as_str())
-                .is_some_and(|rest| rest.starts_with('/'))
-        };
         if names.contains(name) {
-            None
-        } else {
-            names.iter().find(is_whole).map(String::as_str)
+            return None;
         }
+        let mut slashes = name.match_indices('/');
+        slashes.find_map(|(at, _)| names.get(&name[..at]).map(String::as_str))
     }
 
     fn cost(

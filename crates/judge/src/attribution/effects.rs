@@ -222,7 +222,9 @@ impl Effects<'_> {
                 .iter()
                 .filter(|effect| effect.kind == EffectKind::InOrder)
         };
-        let has = |name: &str| in_order().any(|e| e.meter == meter && e.workload == name);
+        let of_meter = in_order().filter(|effect| effect.meter == meter);
+        let with_effect: BTreeSet<&str> = of_meter.map(|e| e.workload.as_str()).collect();
+        let has = |name: &str| with_effect.contains(name);
         let all = names.len();
         let missing = names.iter().filter(|name| !has(name)).count();
         let name = names.first().map_or(SUITE, String::as_str);
@@ -310,16 +312,15 @@ impl Effects<'_> {
     /// Adds to each patch the cumulative effect of it and all earlier patches; these are a family of tests of their own.
     /// The effects of the first and the last patch come from the in-order effects and `total`.
     pub(super) fn add_cumulative(&self, patches: &mut [PatchEffects], total: &[Effect]) {
+        let of_total = against_base(total.iter());
         for patch in patches {
             let point = Point::Step(patch.index);
+            let in_order = patch.effects.iter();
+            let in_order =
+                against_base(in_order.filter(|effect| effect.kind == EffectKind::InOrder));
             let known = |workload: &str, meter: Meter| {
-                let in_order = patch.effects.iter();
-                let mut in_order = in_order.filter(|effect| effect.kind == EffectKind::InOrder);
-                let same = |effect: &&Effect| {
-                    (effect.point, effect.against) == (point, Point::BASE)
-                        && (effect.workload.as_str(), effect.meter) == (workload, meter)
-                };
-                in_order.find(same).or_else(|| total.iter().find(same))
+                let row = (point, meter, workload);
+                in_order.get(&row).or_else(|| of_total.get(&row)).copied()
             };
             let effects = self.by_workload(|workload, meter| match known(workload, meter) {
                 Some(effect) => Some(Effect {
@@ -843,6 +844,18 @@ impl Effects<'_> {
     }
 }
 
+/// Maps point, meter and workload to the effect against the release, the first if there are several.
+fn against_base<'e>(
+    effects: impl Iterator<Item = &'e Effect>,
+) -> BTreeMap<(Point, Meter, &'e str), &'e Effect> {
+    let mut by_row = BTreeMap::new();
+    for effect in effects.filter(|effect| effect.against == Point::BASE) {
+        let row = (effect.point, effect.meter, effect.workload.as_str());
+        by_row.entry(row).or_insert(effect);
+    }
+    by_row
+}
+
 /// Returns the number of meter steps in one value of `point` over all its transactions; infinite without
 /// values.
 pub(super) fn steps(table: &BlockTable, point: Point, step: f64) -> f64 {
@@ -958,6 +971,9 @@ pub(super) fn means(units: Option<&Units>, by_block: &[(u32, f64)]) -> Vec<f64> 
 /// Returns the mean over tables of the contrast of log costs, for every block in which all tables have the
 /// points, sorted by block. For two points it is the log of the geometric mean of the ratios.
 pub(super) fn mean_contrast(tables: &[&BlockTable], weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
+    if !tables.iter().all(|table| table.shares_block(weights)) {
+        return Vec::new();
+    }
     let mut tables_left = tables.iter();
     let Some(first) = tables_left.next() else {
         return Vec::new();

@@ -9,6 +9,19 @@ use crate::stats::BlockTable;
 use perfquilt_model::observation::{ExcludedReadings, Meter};
 use perfquilt_model::point::Point;
 
+/// For each point, the sets of points compared together that it is in.
+type SetsByPoint<'s> = BTreeMap<Point, Vec<&'s BTreeSet<Point>>>;
+
+fn by_point(sets: &BTreeSet<BTreeSet<Point>>) -> SetsByPoint<'_> {
+    let mut found = SetsByPoint::new();
+    for set in sets {
+        for &point in set {
+            found.entry(point).or_default().push(set);
+        }
+    }
+    found
+}
+
 impl Effects<'_> {
     /// Returns the observations of this experiment that none of `effects` uses.
     pub(super) fn left_out<'e>(
@@ -18,22 +31,27 @@ impl Effects<'_> {
         let Some(own) = self.sources.first() else {
             return Vec::new();
         };
+        let mut rows: BTreeMap<(Meter, &str), Vec<&Effect>> = BTreeMap::new();
+        let mut direct = BTreeSet::new();
+        for effect in effects {
+            let row = (effect.meter, effect.workload.as_str());
+            rows.entry(row).or_default().push(effect);
+            if effect.kind == EffectKind::Total {
+                direct.extend(self.points_of(effect, ""));
+            }
+        }
+        let direct = by_point(&direct);
         let mut left_out = Vec::new();
         for (meter, workload, table) in each(&own.blocks) {
-            let sets: BTreeSet<BTreeSet<Point>> = effects
-                .clone()
-                .filter(|e| e.meter == meter && (e.workload == *workload || e.workload == SUITE))
+            let of = |name| rows.get(&(meter, name)).into_iter().flatten();
+            let sets: BTreeSet<BTreeSet<Point>> = of(workload)
+                .chain(of(SUITE))
                 .flat_map(|effect| self.points_of(effect, workload))
                 .collect();
-            left_out.extend(self.unused(meter, workload, table, &sets));
+            left_out.extend(self.unused(meter, workload, table, &by_point(&sets)));
         }
         for (meter, workload, table) in each(&own.direct) {
-            let sets: BTreeSet<BTreeSet<Point>> = effects
-                .clone()
-                .filter(|effect| effect.kind == EffectKind::Total)
-                .flat_map(|effect| self.points_of(effect, ""))
-                .collect();
-            left_out.extend(self.unused(meter, workload, table, &sets));
+            left_out.extend(self.unused(meter, workload, table, &direct));
         }
         left_out
     }
@@ -67,13 +85,13 @@ impl Effects<'_> {
         meter: Meter,
         workload: &str,
         table: &BlockTable,
-        sets: &BTreeSet<BTreeSet<Point>>,
+        sets: &SetsByPoint<'_>,
     ) -> Vec<ExcludedReadings> {
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
         for (points, blocks) in table.point_sets() {
             let all: BTreeSet<Point> = points.iter().copied().collect();
             let used = |point: &Point| {
-                let mut of_point = sets.iter().filter(|set| set.contains(point));
+                let mut of_point = sets.get(point).into_iter().flatten();
                 of_point.any(|set| set.is_subset(&all))
             };
             for &point in points.iter().filter(|point| !used(point)) {

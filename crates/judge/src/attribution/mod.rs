@@ -9,6 +9,7 @@ mod correlation;
 mod costs;
 mod document;
 mod effects;
+mod extent;
 mod functions;
 mod groups;
 mod left_out;
@@ -42,6 +43,7 @@ pub use document::{
     PlaceFigures, PointDependence, Progress, Provenance, SUITE, Stopping, TailFigure, TailFigures,
     TransactionCost, Verdict,
 };
+pub use extent::{MOST_EFFECTS, MOST_WORKLOADS};
 pub use functions::{compared, function_changes};
 pub use machines::FEWEST_MACHINES_AS_UNITS;
 pub use unexecuted::Unexecuted;

@@ -8,6 +8,7 @@ use super::document::{
 };
 use crate::stats::{benjamini_hochberg_weighted, holm_weighted, speed};
 use perfquilt_model::observation::Meter;
+use perfquilt_model::point::Point;
 
 /// The share of a row's error probability for its typical time; the mean and the tail share the rest.
 const TYPICAL: f64 = 0.8;
@@ -182,21 +183,22 @@ impl<'a> FamilyRow<'a> {
 ///
 /// Counts come from blocks of their own, so nothing here depends on a time.
 fn changed_instructions(effects: &[Effect]) -> Vec<Option<bool>> {
-    let counts: Vec<&Effect> = effects
+    fn row(of: &Effect) -> (EffectKind, Point, Point, &str) {
+        (of.kind, of.point, of.against, of.workload.as_str())
+    }
+    let counted = effects
         .iter()
         .filter(|effect| effect.meter == Meter::Instructions && !effect.is_stale())
-        .filter(|effect| effect.low.is_some())
-        .collect();
+        .filter(|effect| effect.low.is_some());
+    let mut counts = BTreeMap::new();
+    for effect in counted {
+        counts.entry(row(effect)).or_insert(effect);
+    }
     let of = |effect: &Effect| {
         if !effect.meter.is_timed() {
             return None;
         }
-        let same = |counted: &&&Effect| {
-            counted.kind == effect.kind
-                && (counted.point, counted.against) == (effect.point, effect.against)
-                && counted.workload == effect.workload
-        };
-        let counted = counts.iter().find(same)?;
+        let counted = counts.get(&row(effect))?;
         Some(counted.leaves_out_zero() && counted.estimate.abs() >= CHANGED)
     };
     effects.iter().map(of).collect()
@@ -304,9 +306,11 @@ fn judge_cells(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, share: f64) 
     let selected = benjamini_hochberg_weighted(&simes, &weights);
     let inside = inside(&family, margin, benjamini_hochberg_weighted);
     let all = family.len() as f64;
+    let mut ascending = selected.clone();
+    ascending.sort_by(f64::total_cmp);
     for (place, (row, inside)) in family.iter_mut().zip(inside).enumerate() {
         let error = share * (1.0 - row.effect.level);
-        let count = selected.iter().filter(|p| **p <= error).count().max(1) as f64;
+        let count = ascending.partition_point(|p| *p <= error).max(1) as f64;
         let own = within[place].iter().zip(&figures[place].shares);
         let own = own.map(|(p, of)| {
             let level = weights[place] * count / all;

@@ -342,8 +342,12 @@ pub(super) fn warnings(
     let unpaired = attribution.is_unpaired();
     warnings.extend(unpaired.then_some(Warning::Unpaired { all }));
     warnings.extend(lacking(attribution, source, unexecuted));
+    let measured = attribution.effects().filter(|effect| effect.is_measured());
+    let rows: BTreeSet<(Meter, &str, bool)> = measured
+        .map(|effect| (effect.meter, effect.workload.as_str(), effect.unpaired))
+        .collect();
     for (meter, workload, table) in source.each() {
-        if !attribution.workloads.contains(workload) {
+        if attribution.workloads.binary_search(workload).is_err() {
             continue;
         }
         let row = WarningRow { workload, meter };
@@ -352,12 +356,9 @@ pub(super) fn warnings(
         } else {
             table.incomplete_blocks()
         };
-        let of_row = || {
-            let here = |e: &&Effect| e.meter == meter && e.workload == *workload && e.is_measured();
-            attribution.effects().filter(here)
-        };
-        let across = of_row().any(|effect| effect.unpaired);
-        if blocks > 0 && (!across || of_row().any(|effect| !effect.unpaired)) {
+        let of_row = |unpaired| rows.contains(&(meter, workload.as_str(), unpaired));
+        let across = of_row(true);
+        if blocks > 0 && (!across || of_row(false)) {
             let rule = attribution.stopping.as_ref();
             warnings.push(Warning::Incomplete {
                 row,
@@ -398,7 +399,7 @@ fn lacking<'a>(
     for (&meter, tables) in &source.blocks {
         // The progress section reports workloads that have not begun.
         let begun = |name: &String, table: &BlockTable| {
-            table.blocks() > 0 && attribution.workloads.contains(name)
+            table.blocks() > 0 && attribution.workloads.binary_search(name).is_ok()
         };
         let tables = tables.iter().filter(|(name, table)| begun(name, table));
         let tables: Vec<(&String, &BlockTable)> = tables.collect();

@@ -24,6 +24,8 @@ pub struct BlockTable {
     points: Vec<Point>,
     /// The logarithms by point and row. A missing value is NaN; trailing ones are omitted.
     columns: Vec<Vec<f64>>,
+    /// One bit for each row by point: whether it has a value. Trailing zeros are omitted.
+    present: Vec<Vec<u64>>,
     values: u64,
     transactions: u64,
 }
@@ -120,20 +122,26 @@ impl BlockTable {
         transactions: u64,
     ) -> bool {
         let row = self.row(block);
-        let column = match self.points.binary_search(&point) {
-            Ok(place) => &mut self.columns[place],
-            Err(place) => {
-                self.points.insert(place, point);
-                self.columns.insert(place, Vec::new());
-                &mut self.columns[place]
-            }
-        };
+        let found = self.points.binary_search(&point);
+        let place = found.unwrap_or_else(|place| place);
+        if found.is_err() {
+            self.points.insert(place, point);
+            self.columns.insert(place, Vec::new());
+            self.present.insert(place, Vec::new());
+        }
+        let column = &mut self.columns[place];
         if column.len() <= row {
             column.resize(row + 1, f64::NAN);
         } else if !column[row].is_nan() {
             return false;
         }
         column[row] = value;
+        let blocks = &mut self.present[place];
+        let word = row / u64::BITS as usize;
+        if blocks.len() <= word {
+            blocks.resize(word + 1, 0);
+        }
+        blocks[word] |= 1 << (row % u64::BITS as usize);
         self.values += 1;
         self.transactions = self.transactions.saturating_add(transactions);
         true
@@ -206,6 +214,29 @@ impl BlockTable {
         self.values == self.rows.len() as u64 * self.points.len() as u64
     }
 
+    /// Returns the number of values that memory is taken for: those of the points, up to the last block of each.
+    pub fn places(&self) -> usize {
+        self.columns.iter().map(Vec::len).sum()
+    }
+
+    /// Returns whether any block has all points of the weights. Of a long series, most pairs of points are only asked this.
+    pub fn shares_block(&self, weights: &[(Point, f64)]) -> bool {
+        let places = weights
+            .iter()
+            .map(|(point, _)| self.points.binary_search(point));
+        let Ok(places) = places.collect::<Result<Vec<usize>, _>>() else {
+            return false;
+        };
+        let Some((first, others)) = places.split_first() else {
+            return !self.rows.is_empty();
+        };
+        let in_all = |(word, bits): (usize, &u64)| {
+            let of = |place: &usize| self.present[*place].get(word).copied().unwrap_or(0);
+            others.iter().fold(*bits, |bits, place| bits & of(place)) != 0
+        };
+        self.present[*first].iter().enumerate().any(in_all)
+    }
+
     /// Returns `Σ weight · ln(cost)` for every block that has all points of the weights, sorted by block.
     pub fn contrast(&self, weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
         let columns: Option<Vec<(&[f64], f64)>> = weights
@@ -218,6 +249,9 @@ impl BlockTable {
         let Some(columns) = columns else {
             return Vec::new();
         };
+        if !self.shares_block(weights) {
+            return Vec::new();
+        }
         // A missing value makes the sum NaN.
         let sum = |row: usize| -> f64 {
             let of = |(column, weight): &(&[f64], f64)| match column.get(row) {
@@ -273,6 +307,7 @@ impl BlockTable {
         // All points stay known, even those that no block has left.
         kept.points.clone_from(&self.points);
         kept.columns.resize_with(self.points.len(), Vec::new);
+        kept.present.resize_with(self.points.len(), Vec::new);
         let transactions = self.transactions_a_value().unwrap_or(0.0);
         for (row, &block) in self
             .rows
@@ -445,6 +480,30 @@ mod tests {
         let steps = [0, 1, 2].map(Point::Step);
         assert_eq!((window.points(), window.complete().len()), (&steps[..], 11));
         assert_eq!(window.largest_window().blocks(), 11);
+    }
+
+    #[test]
+    fn points_share_a_block_or_none() {
+        let mut table = BlockTable::default();
+        // More blocks than a word has bits; points 1 and 2 share the last one, points 0 and 2 none.
+        for block in 0..130u32 {
+            let point = if block % 2 == 0 { 0 } else { 1 };
+            assert!(table.insert(block, Point::Step(point), 1.0, 1));
+        }
+        assert!(table.insert(129, Point::Step(2), 2.0, 1));
+        let shares = |points: &[usize]| {
+            let weights: Vec<(Point, f64)> = points
+                .iter()
+                .map(|&point| (Point::Step(point), 1.0))
+                .collect();
+            let shares = table.shares_block(&weights);
+            assert_eq!(shares, !table.contrast(&weights).is_empty());
+            shares
+        };
+        assert!(shares(&[1, 2]) && shares(&[0]) && shares(&[]));
+        assert!(!shares(&[0, 2]) && !shares(&[0, 1]) && !shares(&[0, 3]));
+        let kept = table.filtered(&|block| block != 129);
+        assert!(!kept.shares_block(&[(Point::Step(2), 1.0)]));
     }
 
     #[test]

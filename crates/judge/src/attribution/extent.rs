@@ -1,0 +1,44 @@
+//! The extent of an experiment: the time and memory that judging it takes follow from it.
+
+use super::collect::Collector;
+use super::tables::{ObservationSource, TablesByMeter};
+use crate::stats::BlockTable;
+
+/// The largest number of workloads, operations included, of one meter of an untrusted experiment.
+pub const MOST_WORKLOADS: usize = 2000;
+/// The largest number of effects of an untrusted experiment: patches times workloads, over all meters.
+pub const MOST_EFFECTS: usize = 200_000;
+/// The largest number of values of an untrusted experiment: blocks times points, over all workloads and meters, and over
+/// means and tails, whether the blocks have the points or lack them.
+const MOST_VALUES: usize = 100_000_000;
+
+impl Collector<'_> {
+    /// Checks that the observations so far are not more than a stranger's may be; the number of points is limited by
+    /// [`MOST_PATCHES`](perfquilt_model::observation::MOST_PATCHES).
+    ///
+    /// # Errors
+    /// A lower-case fragment with the number and the limit.
+    pub fn check_extent(&self) -> Result<(), String> {
+        let tables = || self.sources().iter().flat_map(all_tables);
+        let by_meter = || tables().flat_map(|tables| tables.values());
+        let over = |found: usize, most: usize, what: &str| {
+            let message = format!("{found} {what}; at most {most} are judged");
+            if found > most { Err(message) } else { Ok(()) }
+        };
+        let workloads = by_meter().map(|of| of.len()).max().unwrap_or(0);
+        over(workloads, MOST_WORKLOADS, "workloads of one meter")?;
+        let effects = self.sources().iter().flat_map(|of| of.blocks.values());
+        let effects: usize = effects.map(|of| of.len() + 1).sum();
+        let effects = effects.saturating_mul(self.patches_in_series());
+        over(effects, MOST_EFFECTS, "effects (patches times workloads)")?;
+        let values = by_meter().flat_map(|of| of.values());
+        let values = values.map(BlockTable::places).sum();
+        over(values, MOST_VALUES, "values (blocks times points)")
+    }
+}
+
+fn all_tables(source: &ObservationSource) -> impl Iterator<Item = &TablesByMeter> {
+    [&source.blocks, &source.direct]
+        .into_iter()
+        .chain(source.tails.values())
+}
