@@ -277,10 +277,11 @@ impl Picker<'_> {
             )));
         };
         let before = self.store.tree_of(parent)?.to_string();
+        // First, because it has a limit: a tree that lists itself many times takes all memory otherwise.
+        let paths = changed_paths_within(self.store, &before, &tree, self.budget.as_mut())?;
         refuse_submodule(self.store, &before, &tree, &|| {
             format!("commit {} ({})", short(step.id), title(&commit))
         })?;
-        let paths = changed_paths_within(self.store, &before, &tree, self.budget.as_mut())?;
         let mut change = Change {
             id: step.id,
             place,
