@@ -670,10 +670,8 @@ mod tests {
         let ours = format!("{other}extra\n{function}");
         let (text, rules) = loosely(&base, &ours, &format!("{changed}{other}")).unwrap();
         assert_eq!(text, format!("{other}extra\n{changed}"));
-        assert!(
-            rules.contains(&Rule::Moved) || rules.is_empty(),
-            "{rules:?}"
-        );
+        // A conflict for git; the comparison without white space pairs the other function. To be reviewed, as all rules.
+        assert_eq!(rules, [Rule::Blanks]);
         // Two places are none.
         let twice = format!("{other}extra\n{function}extra\n{function}");
         assert!(

@@ -403,10 +403,10 @@ mod tests {
 
     #[test]
     fn rare_lines_are_paired_first() {
-        // Myers keeps the longer sequence of braces.
+        // As `git diff --histogram` has it.
         assert_eq!(
             runs_of("a { x } b { y }", "b { y } a { x }"),
-            [(0, 0, 0, 4), (4, 4, 8, 0)]
+            [(0, 4, 0, 0), (8, 0, 4, 4)]
         );
         assert_eq!(runs_of("a b c", "a b c"), []);
         assert_eq!(runs_of("a b c", "a X c"), [(1, 1, 1, 1)]);
