@@ -71,7 +71,7 @@ impl<'a> Recorder<'a> {
     /// Looks up the stored blocks of experiment `id`.
     ///
     /// # Errors
-    /// [`Kind::Internal`] when the store cannot be read.
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
     pub fn new(store: &'a Store, id: ExperimentId, readings: Readings<'a>) -> Result<Self> {
         let mut done = BTreeMap::new();
         for workload in &readings.workloads {
@@ -130,7 +130,8 @@ impl<'a> Recorder<'a> {
     /// Stores an event of `block`, which was measured at `place`.
     ///
     /// # Errors
-    /// [`Kind::Bench`] when a workload has no usable slices; [`Kind::Internal`] when the store cannot be
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when a workload has no usable slices;
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be
     /// written.
     pub fn record(&mut self, block: &Block, place: &Place, event: Event) -> Result<Recorded> {
         match event {

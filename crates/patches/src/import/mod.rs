@@ -122,8 +122,8 @@ impl Source {
 /// Imports the patches of a source; of a folder with a folder for each release, those of every configured release.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a source that cannot be read, or when the release has a
-/// series already; [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch is cut off, when the patches do
+/// [`Kind::Usage`] for a source that cannot be read, or when the release has a
+/// series already; [`Kind::Series`] when a patch is cut off, when the patches do
 /// not apply, or make other files than the source has.
 pub fn import(
     ws: &Workspace,
