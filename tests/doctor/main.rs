@@ -7,6 +7,7 @@ mod action;
 mod command;
 mod install_deps;
 mod quickstart;
+mod workflow_trust;
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};

@@ -46,6 +46,9 @@ struct WorkflowRun {
     head_repository: Option<HeadRepository>,
     html_url: String,
     event: String,
+    /// What `run-name` of the workflow makes; for `pull_request_target` the only place with the measured commit.
+    #[serde(default)]
+    display_title: String,
     /// Of the last attempt.
     run_started_at: Option<String>,
     #[serde(default)]
@@ -136,7 +139,16 @@ impl Target {
                     "the measuring run was for `{}`, not for a pull request",
                     run.event
                 ))
-                .hint("let the posting job run `if: github.event.workflow_run.event == 'pull_request'`"));
+                .hint("let the posting job run `if: github.event.workflow_run.event == 'pull_request_target'`"));
+            }
+            self.run = Some(run.html_url);
+            self.began = run.run_started_at;
+            if run.event == "pull_request_target" {
+                // The other fields of the run may describe the target branch.
+                let (number, head) = titled(&run.display_title)?;
+                self.number = Some(number);
+                self.head = Some(head);
+                return Ok(self);
             }
             // GitHub leaves the list empty for pull requests from forks.
             let own = run.pull_requests.iter();
@@ -152,8 +164,6 @@ impl Target {
                 .zip(run.head_branch)
                 .map(|(owner, branch)| format!("{}:{branch}", owner.login));
             self.head = Some(run.head_sha);
-            self.run = Some(run.html_url);
-            self.began = run.run_started_at;
         } else if let Some(issue) = event.issue {
             if issue.pull_request.is_none() {
                 return Err(Error::usage(format!(
@@ -172,6 +182,20 @@ impl Target {
     }
 }
 
+/// Returns the pull request and the commit in the title of a measuring run, which is `perfquilt NUMBER COMMIT`.
+fn titled(title: &str) -> Result<(u64, String)> {
+    let words: Vec<&str> = title.split(' ').collect();
+    let found = match words[..] {
+        ["perfquilt", number, head] if is_commit(head) => number.parse().ok().zip(Some(head)),
+        _ => None,
+    };
+    let found = found.map(|(number, head)| (number, head.to_owned()));
+    found.ok_or_else(|| {
+        Error::usage("the title of the measuring run names no pull request and commit")
+            .hint("let its workflow have the `run-name` of ci/github/measure.yml")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +210,45 @@ mod tests {
             _ => None,
         };
         Target::from_environment(&variable, Some(&event.to_string()))
+    }
+
+    #[test]
+    fn the_title_of_a_run_on_the_target_branch_names_what_was_measured() {
+        let base = "0".repeat(40);
+        let of_title = |title: &str| {
+            of(&serde_json::json!({
+                "workflow_run": {
+                    "head_sha": base, "head_branch": "main", "html_url": "https://x/9",
+                    "event": "pull_request_target", "display_title": title, "run_started_at": "2026-11-26T10:00:00Z",
+                },
+                "repository": { "full_name": "acme/series" },
+            }))
+        };
+        let target = of_title(&format!("perfquilt 7 {HEAD}")).unwrap();
+        assert_eq!(
+            (target.number, target.head.as_deref()),
+            (Some(7), Some(HEAD))
+        );
+        assert_eq!(
+            (target.from, target.run.as_deref()),
+            (None, Some("https://x/9"))
+        );
+        assert_eq!(target.began.as_deref(), Some("2026-11-26T10:00:00Z"));
+        // Without `run-name`, GitHub takes the title of the pull request, which is its author's.
+        for title in [
+            String::new(),
+            "Make it faster".to_owned(),
+            format!("perfquilt x {HEAD}"),
+            format!("perfquilt 7 {HEAD} 8"),
+            format!("perfquilt 7 {}", &HEAD[1..]),
+        ] {
+            let error = of_title(&title).unwrap_err();
+            assert!(error.hint_text().unwrap().contains("run-name"), "{title}");
+        }
+        let workflow = include_str!("../../../ci/github/measure.yml");
+        let number = "${{ github.event.pull_request.number }}";
+        let head = "${{ github.event.pull_request.head.sha }}";
+        assert!(workflow.contains(&format!("\nrun-name: perfquilt {number} {head}\n")));
     }
 
     #[test]
