@@ -8,6 +8,7 @@ mod command;
 mod install_deps;
 mod quickstart;
 mod workflow_trust;
+mod workflows;
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
