@@ -122,8 +122,19 @@ fn the_status_tells_what_to_do_next() {
     assert!(committed.success());
     assert_eq!(
         next(&["status"]),
-        "`perfquilt refresh --release 1.0` writes the edit branch back to the series"
+        "`perfquilt refresh --release 1.0` writes them to the series"
     );
+    let posted = environment.run(&["post", "--dry-run"]);
+    assert_eq!(posted.code, Some(2));
+    assert!(
+        posted
+            .stderr
+            .contains("has a commit that is not in the series"),
+        "{}",
+        posted.stderr
+    );
+    let posted = environment.run(&["post", "--dry-run", "--series-as-written"]);
+    assert_eq!(posted.code, Some(0), "{}", posted.stderr);
     // Where there is no workspace, a script that forgot the command must not go on.
     let elsewhere = environment.workspace();
     let elsewhere = elsewhere.parent().unwrap().join("home");

@@ -9,6 +9,7 @@ use super::Context;
 use super::choices;
 use super::report;
 use super::report_options::ReportOptions;
+use super::series_as_written::SeriesChoice;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Lanes, Layouts, Preset, parse_duration};
 use perfquilt_machine::build::Built;
@@ -91,6 +92,8 @@ pub struct MeasuringOptions {
     /// Time each patch on all workloads, including those that do not execute the code it changes
     #[arg(long)]
     unexecuted: bool,
+    #[command(flatten)]
+    series: SeriesChoice,
 }
 
 impl MeasuringOptions {
@@ -128,6 +131,14 @@ impl MeasuringOptions {
         preset.lanes = self.lanes.unwrap_or(preset.lanes);
         preset.on = self.on.clone().or(preset.on);
         Ok(preset)
+    }
+
+    /// Checks that the series has all work of its edit branch, as [`SeriesChoice::check`].
+    ///
+    /// # Errors
+    /// Those of [`SeriesChoice::check`].
+    pub fn check_series(&self, context: &Context, ws: &Workspace) -> Result<()> {
+        self.series.check(context, ws, &[self.release.as_deref()])
     }
 
     /// Returns the words of the command `perfquilt NAME …` that measures with these options, for a shell. `--budget` and
@@ -273,6 +284,12 @@ fn parse_server(text: &str) -> Result<(Point, String), String> {
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
     arguments.report.check(context)?;
+    let named = arguments.servers.iter();
+    let releases: Vec<_> = match named.len() {
+        0 => vec![arguments.measuring.release.as_deref()],
+        _ => named.filter_map(|(_, name)| Target::series(name)).collect(),
+    };
+    arguments.measuring.series.check(context, &ws, &releases)?;
     let progress = context.output.progress();
     let preset = arguments.measuring.preset(&ws)?;
     let (points, mut header, data) = if arguments.servers.is_empty() {

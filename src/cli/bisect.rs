@@ -13,6 +13,7 @@ use super::Context;
 use super::bench::with_recipe;
 use super::choices;
 use super::report_options::{TextFormat, TextReportOptions};
+use super::series_as_written::SeriesChoice;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::LossSource;
 use perfquilt_judge::bisect::{
@@ -145,6 +146,8 @@ struct SeriesSearch {
     #[arg(long, value_name = "COMMIT", requires = "outcome")]
     head: Option<String>,
     #[command(flatten)]
+    written: SeriesChoice,
+    #[command(flatten)]
     report: TextReportOptions,
 }
 
@@ -162,6 +165,8 @@ struct Releases {
     #[command(flatten)]
     comparison: ComparisonOptions,
     #[command(flatten)]
+    written: SeriesChoice,
+    #[command(flatten)]
     report: TextReportOptions,
 }
 
@@ -178,6 +183,8 @@ struct Commits {
     bare: bool,
     #[command(flatten)]
     culprit: CulpritOptions,
+    #[command(flatten)]
+    written: SeriesChoice,
     #[command(flatten)]
     report: TextReportOptions,
 }
@@ -383,6 +390,8 @@ fn classify_commit(context: &Context, step: &Step) -> u8 {
 fn bisect_series(context: &Context, options: &SeriesSearch) -> Result<()> {
     options.report.format(context)?;
     let ws = context.workspace()?;
+    let release = options.release.as_deref();
+    options.written.check(context, &ws, &[release])?;
     let Some(folder) = &options.outcome else {
         return search_series(context, options, &ws, &mut None);
     };
@@ -447,9 +456,11 @@ fn search_series(
 fn compare_releases(context: &Context, arguments: &Releases) -> Result<()> {
     let format = arguments.report.format(context)?;
     let ws = context.workspace()?;
+    let releases = (arguments.old.as_str(), arguments.new.as_str());
+    let both = [Some(releases.0), Some(releases.1)];
+    arguments.written.check(context, &ws, &both)?;
     let progress = context.output.progress();
     let request = arguments.comparison.request(&ws)?;
-    let releases = (arguments.old.as_str(), arguments.new.as_str());
     let table = compare(
         &ws,
         releases,
@@ -474,9 +485,13 @@ fn compare_releases(context: &Context, arguments: &Releases) -> Result<()> {
 fn bisect_commits(context: &Context, arguments: &Commits) -> Result<()> {
     arguments.report.format(context)?;
     let ws = context.workspace()?;
+    let releases = (arguments.old.as_str(), arguments.new.as_str());
+    if !arguments.bare {
+        let all = [None, Some(releases.0), Some(releases.1)];
+        arguments.written.check(context, &ws, &all)?;
+    }
     let progress = context.output.progress();
     let request = arguments.culprit.request(&ws)?;
-    let releases = (arguments.old.as_str(), arguments.new.as_str());
     let states = CommitRevisions::new(&ws, releases, arguments.bare, progress)?;
     let finished = bisect(&ws, &states, &request, progress)?;
     show(context, &arguments.report, &finished.outcome)?;

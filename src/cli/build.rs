@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::Context;
 use super::bench::chosen_recipe;
 use super::output::cut;
+use super::series_as_written::SeriesChoice;
 use perfquilt_machine::build::Built;
 use perfquilt_measure::run::{BuiltPoint, RunRequest, build_points, prepare};
 use perfquilt_model::error::Result;
@@ -34,6 +35,8 @@ pub struct Arguments {
     /// Build on the machines of a cluster, with the settings of [cluster]: slurm or command (default: on this machine)
     #[arg(long, value_name = "ENGINE")]
     on: Option<String>,
+    #[command(flatten)]
+    series: SeriesChoice,
 }
 
 /// A point in the JSON document.
@@ -51,9 +54,11 @@ struct Row<'a> {
 /// Those of [`prepare`] and [`build_points`]; after the table, the error of the last point that failed.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
+    let release = arguments.release.as_deref();
+    arguments.series.check(context, &ws, &[release])?;
     let progress = context.output.progress();
     let recipe = chosen_recipe(&ws, arguments.recipe.as_deref())?;
-    let prepared = prepare(&ws, arguments.release.as_deref(), progress)?;
+    let prepared = prepare(&ws, release, progress)?;
     // The control is the bare release's server measured again.
     let server = |point: &Point| match point {
         Point::Control => Point::BASE,

@@ -30,6 +30,7 @@ mod refresh;
 mod report;
 mod report_options;
 mod run;
+mod series_as_written;
 mod stack;
 mod status;
 mod terminal;
@@ -44,6 +45,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
@@ -53,6 +55,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::point::Point;
+use perfquilt_system::process::quoted;
 
 pub use output::Output;
 
@@ -288,7 +292,10 @@ fn color_of(args: &[OsString]) -> ColorChoice {
 /// Prints clap's help or usage error and returns the exit code. clap's own code for wrong usage is 2, too.
 fn print_clap_error(error: &clap::Error, args: &[OsString]) -> ExitCode {
     let code = u8::try_from(error.exit_code()).unwrap_or(2);
-    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    let mut printed = error.print().and_then(|()| std::io::stdout().flush());
+    if let Some(hint) = hint_of(error, args) {
+        printed = printed.and_then(|()| writeln!(std::io::stderr(), "hint: {hint}"));
+    }
     match printed {
         // A reader may close the pipe early, as with results.
         Err(fault) if code == 0 && fault.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -298,6 +305,31 @@ fn print_clap_error(error: &clap::Error, args: &[OsString]) -> ExitCode {
         }
         _ => ExitCode::from(bisect::code_of_usage(args, code)),
     }
+}
+
+/// Returns the hint of a usage error: that of the value's own type, which clap does not print, or the option that a
+/// lone word was probably meant for.
+fn hint_of(error: &clap::Error, args: &[OsString]) -> Option<String> {
+    if let Some(source) = std::error::Error::source(error) {
+        return source
+            .downcast_ref::<Error>()?
+            .hint_text()
+            .map(plain::plain);
+    }
+    let word = match error.get(ContextKind::InvalidArg)? {
+        ContextValue::String(word) if error.kind() == ErrorKind::UnknownArgument => word,
+        _ => return None,
+    };
+    let measures = |arg: &OsString| arg == "run" || arg == "bench";
+    if word.starts_with('-') || !args.iter().any(measures) {
+        return None;
+    }
+    let option = match word.parse::<Point>() {
+        Ok(_) => "--point",
+        Err(_) => "--preset",
+    };
+    let word = plain::plain(&quoted(word));
+    Some(format!("`{option} {word}`? `--workload` chooses workloads"))
 }
 
 fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {

@@ -9,6 +9,7 @@ use super::Context;
 use super::choices;
 use super::report::find_experiment;
 use super::report_options::{FailOn, margin};
+use super::series_as_written::SeriesChoice;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::Draft;
 use perfquilt_forge::event::Target;
@@ -70,6 +71,8 @@ pub struct Arguments {
     /// Result that fails the check run: a regression, an inconclusive result
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
+    #[command(flatten)]
+    series: SeriesChoice,
 }
 
 /// Runs `perfquilt post`.
@@ -212,7 +215,17 @@ impl Material {
                 outcome = read.0;
                 read.1
             }
-            None => Some(find_attribution(what, ws.as_ref())?),
+            None => {
+                let found = find_attribution(what, ws.as_ref())?;
+                // A file may come from anywhere; an experiment is of this workspace's series.
+                if let Some(ws) = &ws
+                    && !what.is_some_and(|what| Path::new(what).is_file())
+                {
+                    let release = found.release.as_str();
+                    arguments.series.check(context, ws, &[Some(release)])?;
+                }
+                Some(found)
+            }
         };
         let earlier = match arguments.earlier.as_deref() {
             Some(earlier) => Some(find_attribution(Some(earlier), ws.as_ref())?),

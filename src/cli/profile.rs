@@ -11,6 +11,7 @@ use super::Context;
 use super::bench::DEFAULT_PRESET;
 use super::output_file;
 use super::report_options::choose_format;
+use super::series_as_written::SeriesChoice;
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::profile::{CallEdge, HotLine, ProfileDifference};
@@ -72,6 +73,8 @@ pub struct Arguments {
     /// Format of the comparison (--json is short for json)
     #[arg(long, value_enum)]
     format: Option<ProfileFormat>,
+    #[command(flatten)]
+    series: SeriesChoice,
 }
 
 /// A source of costs.
@@ -155,6 +158,12 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         output_file::writable(file)?;
     }
     let ws = context.workspace()?;
+    let servers = [&arguments.before, &arguments.after];
+    let releases: Vec<_> = servers
+        .into_iter()
+        .filter_map(|name| Target::series(name))
+        .collect();
+    arguments.series.check(context, &ws, &releases)?;
     let progress = context.output.progress();
     let quick = ws
         .config

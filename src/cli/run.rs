@@ -124,6 +124,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
 fn dry_run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
     let measuring = &arguments.measuring;
+    measuring.check_series(context, &ws)?;
     let preset = measuring.preset(&ws)?;
     let preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
     let progress = context.output.progress();
@@ -254,6 +255,10 @@ fn open_workspace(
         ws.config.sandbox.user.clone_from(user);
     }
     arguments.report.check(context)?;
+    // The sandbox has series and patches alone, which were checked outside of it.
+    if !arguments.in_sandbox {
+        arguments.measuring.check_series(context, &ws)?;
+    }
     let preset = arguments.measuring.preset(&ws)?;
     let mut preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
     preset.test |= arguments.test;

@@ -5,12 +5,14 @@ use serde_json::json;
 
 use super::Context;
 use super::bench;
-use super::output::{counted, cut, pad};
+use super::output::{counted, cut, pad, shown};
+use super::plain::plain_lines;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_measure::run::{NextStep, next_step, prepare};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_patches::edit::{self, UnwrittenBranch};
 use perfquilt_patches::series::{Series, SeriesFile};
 use perfquilt_patches::stack::{self, AppliedPatch};
 use perfquilt_patches::upstream::{self, Objects};
@@ -125,6 +127,10 @@ pub fn run(context: &Context, arguments: &Status) -> Result<()> {
             ..AppliedPart::default()
         }
     };
+    let unwritten = match Objects::open(&ws.object_store()) {
+        Ok(_) => edit::unwritten(&ws, None)?,
+        Err(_) => Vec::new(),
+    };
     if context.output.json() {
         let patches: Vec<_> = series
             .patches()
@@ -149,6 +155,13 @@ pub fn run(context: &Context, arguments: &Status) -> Result<()> {
             "release": name,
             "imported": at_hand,
             "patches": patches,
+            "unwritten": unwritten.iter().map(|branch| json!({
+                "version": branch.version,
+                "branch": branch.branch,
+                "directory": shown(&branch.directory),
+                "state": branch.sentence(),
+                "next": branch.next(),
+            })).collect::<Vec<_>>(),
             "next": applied.next,
         }))?;
         return applied.fault.map_or(Ok(()), Err);
@@ -170,8 +183,11 @@ pub fn run(context: &Context, arguments: &Status) -> Result<()> {
         text.push_str(&cut(&line, columns));
         text.push('\n');
     }
-    if let Some(next) = &applied.next {
-        text += &format!("next: {}\n", advice(next, count, release));
+    text += &plain_lines(&work_text(&unwritten));
+    match &applied.next {
+        // `work_text` names the commands.
+        None | Some(NextStep::Refresh { .. }) => {}
+        Some(next) => text += &format!("next: {}\n", advice(next, count, release)),
     }
     context.output.print(&text)?;
     applied.fault.map_or(Ok(()), Err)
@@ -182,6 +198,14 @@ fn longest_name(columns: usize) -> usize {
     columns.saturating_sub(46).clamp(12, 60)
 }
 
+/// Describes work on edit branches that is not in the series, and how it gets there.
+fn work_text(unwritten: &[UnwrittenBranch]) -> String {
+    let lines = unwritten.iter();
+    lines
+        .map(|branch| format!("{}\nnext: {}\n", branch.sentence(), branch.next()))
+        .collect()
+}
+
 /// Returns the command of the next step on `release` (`None`: the current one), and what it does.
 fn advice(next: &NextStep, patches: usize, release: Option<&str>) -> String {
     let option = release.map_or_else(String::new, |version| format!(" --release {version}"));
@@ -190,14 +214,11 @@ fn advice(next: &NextStep, patches: usize, release: Option<&str>) -> String {
             Some(version) => format!("`perfquilt upstream fetch {version}` imports the release"),
             None => "`perfquilt upstream fetch` imports the release".to_owned(),
         },
-        NextStep::Refresh { version } => {
-            format!(
-                "`perfquilt refresh --release {version}` writes the edit branch back to the series"
-            )
-        }
+        NextStep::Refresh { version } => format!("`perfquilt refresh --release {version}`"),
         NextStep::Doctor => "`perfquilt doctor` shows what this machine lacks to build".to_owned(),
         NextStep::Run { .. } | NextStep::Report { .. } if patches == 0 => {
-            "`perfquilt import SOURCE` imports patches (or edit patches/ and series)".to_owned()
+            "`perfquilt edit` makes a git branch for your own patches; `perfquilt import SOURCE` imports others'"
+                .to_owned()
         }
         NextStep::Run { points, .. } if points.is_empty() => {
             format!(

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::Context;
 use super::bench::chosen_recipe;
 use super::output::cut;
+use super::series_as_written::SeriesChoice;
 use perfquilt_measure::run::{RunRequest, TestedPoint, new_failures, prepare, test_points};
 use perfquilt_model::error::Result;
 use perfquilt_model::point::Point;
@@ -34,6 +35,8 @@ pub struct Arguments {
     /// Release (default: the current one)
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
+    #[command(flatten)]
+    series: SeriesChoice,
 }
 
 /// A point in the JSON document.
@@ -54,9 +57,11 @@ struct Row<'a> {
 /// [`Kind::Regression`](perfquilt_model::error::Kind::Regression) when a test newly fails with a patch.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
+    let release = arguments.release.as_deref();
+    arguments.series.check(context, &ws, &[release])?;
     let progress = context.output.progress();
     let recipe = chosen_recipe(&ws, arguments.recipe.as_deref())?;
-    let prepared = prepare(&ws, arguments.release.as_deref(), progress)?;
+    let prepared = prepare(&ws, release, progress)?;
     let request = RunRequest {
         points: arguments.points.clone(),
         ..RunRequest::default()

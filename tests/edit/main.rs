@@ -6,6 +6,7 @@ mod conflict;
 mod kill;
 #[path = "../support/mod.rs"]
 mod support;
+mod unwritten;
 mod words;
 mod worktree;
 

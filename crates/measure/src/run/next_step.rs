@@ -16,7 +16,7 @@ use serde::Serialize;
 pub enum NextStep {
     /// The release is not imported: `perfquilt upstream fetch`.
     Fetch,
-    /// The edit branch of this release has commits that are not in the series: `perfquilt refresh`.
+    /// The edit branch of this release has work that is not in the series: in the end, `perfquilt refresh`.
     Refresh {
         /// The release's version.
         version: String,
@@ -43,8 +43,10 @@ pub enum NextStep {
 /// # Errors
 /// A damaged store or edit branch.
 pub fn next_step(ws: &Workspace, prepared: &Prepared, preset: &str) -> Result<Option<NextStep>> {
-    if let Some(version) = edit::unwritten(ws)?.into_iter().next() {
-        return Ok(Some(NextStep::Refresh { version }));
+    if let Some(branch) = edit::unwritten(ws, None)?.into_iter().next() {
+        return Ok(Some(NextStep::Refresh {
+            version: branch.version,
+        }));
     }
     let Ok(preset) = ws.config.preset(preset) else {
         return Ok(None);

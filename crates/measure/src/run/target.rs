@@ -85,6 +85,13 @@ impl Target {
         }
     }
 
+    /// Returns the release whose series makes the server that `text` names (`None` inside: the current one); `None` where
+    /// it has no patches or was built elsewhere.
+    pub fn series(text: &str) -> Option<Option<&str>> {
+        let name = Name::parse(text)?;
+        (!matches!(name.point, Point::BASE | Point::Control)).then_some(name.release)
+    }
+
     /// Checks that `text` names a server, without building it.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ pub mod publish;
 mod quilt;
 mod refresh;
 mod tip;
+mod unwritten;
 
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,7 @@ pub(crate) use plan::compressed;
 pub use plan::{EmptyCommit, PatchChange, RefreshedPatch};
 pub use quilt::{QuiltTree, quilt};
 pub use refresh::{RefreshOptions, RefreshResult, refresh};
+pub use unwritten::{UnwrittenBranch, unwritten};
 
 /// The form of a session. Commits of a branch of form 1 name their patches on `Patch:` lines.
 const SCHEMA: u32 = 2;
@@ -164,26 +166,6 @@ impl Session {
         found.sort_by(|a, b| a.release.cmp(&b.release));
         Ok(found)
     }
-}
-
-/// Returns the versions of the releases whose edit branch has commits that are not in the series.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a session's file is damaged.
-pub fn unwritten(ws: &Workspace) -> Result<Vec<String>> {
-    let sessions = Session::all(ws)?;
-    if sessions.is_empty() {
-        return Ok(Vec::new());
-    }
-    let store = Objects::open(&ws.object_store())?;
-    let mut found = Vec::new();
-    for session in sessions {
-        let tip = history::reference(&store, &session.reference())?;
-        if tip.is_some_and(|tip| tip != session.start) {
-            found.push(session.version);
-        }
-    }
-    Ok(found)
 }
 
 /// Returns `.perfquilt/edit/`.

@@ -1,0 +1,52 @@
+//! `--series-as-written`: commands that measure the series stop while its edit branch has work that is not in it.
+
+use clap::Args;
+
+use super::Context;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_patches::edit;
+
+/// The option of commands that measure the series.
+#[derive(Debug, Clone, Args)]
+pub struct SeriesChoice {
+    /// Measure the series as it is written, even if its edit branch has work that is not in it
+    #[arg(long)]
+    series_as_written: bool,
+}
+
+impl SeriesChoice {
+    /// Checks that the series of `releases` (`None`: the current one) have all work of their edit branches, or warns
+    /// where the option was given.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an edit branch with other work, unless the option was
+    /// given.
+    pub fn check(
+        &self,
+        context: &Context,
+        ws: &Workspace,
+        releases: &[Option<&str>],
+    ) -> Result<()> {
+        let branches = edit::unwritten(ws, Some(releases))?;
+        let Some(first) = branches.first() else {
+            return Ok(());
+        };
+        if self.series_as_written {
+            for branch in &branches {
+                let progress = context.output.progress();
+                progress.warn(&format!(
+                    "{}; the series is used as it is",
+                    branch.sentence()
+                ));
+            }
+            return Ok(());
+        }
+        Err(Error::usage(first.sentence())
+            .details(branches[1..].iter().map(edit::UnwrittenBranch::sentence))
+            .hint(format!(
+                "{}; `--series-as-written` goes on without this work",
+                first.next()
+            )))
+    }
+}
