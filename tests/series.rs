@@ -242,6 +242,93 @@ fn conflicts_say_what_was_expected() {
 }
 
 #[test]
+fn a_patch_in_the_wrong_place_is_said_to_be() {
+    let space = space();
+    let context = change(9, "line 9", "LINE 9").replace(" line 8", " LINE 8");
+    space.patch("needs-8.patch", context);
+    space.patch("other.patch", change(20, "line 20", "LINE 20"));
+    space.patch("8.patch", change(8, "line 8", "LINE 8"));
+    let hint = |space: &Space| {
+        let error = space.fails(3, &["stack"]);
+        error.lines().last().unwrap().to_owned()
+    };
+    assert_eq!(
+        hint(&space),
+        "hint: it applies after patch 3 (8.patch): are they in the wrong order in the series?"
+    );
+    // The later one was made without the earlier one, which would apply after it.
+    let wide = change(8, "line 8", "LINE 8")
+        .replace("-7,3 +7,3", "-7,5 +7,5")
+        .replace(" line 9\n", " line 9\n line 10\n line 11\n");
+    space.write("patches/wide.patch", wide);
+    space.write("patches/11.patch", change(11, "line 11", "LINE 11"));
+    space.write("series", "11.patch\nwide.patch\n");
+    assert_eq!(
+        hint(&space),
+        "hint: it applies before patch 1 (11.patch): are they in the wrong order in the series?"
+    );
+    // No order helps.
+    space.write("series", "needs-8.patch\nother.patch\n");
+    assert!(!hint(&space).contains("wrong order"));
+}
+
+#[test]
+fn mistakes_get_the_next_step() {
+    let space = space();
+    space.patch("ok.patch", change(5, "line 5", "LINE 5"));
+    let cases: [(&[&str], &str); 9] = [
+        (&["bisect", "--meter", "tiem"], "hint: did you mean `time`?"),
+        (
+            &["bisect", "--meter", "seconds"],
+            "hint: meters are time, cpu,",
+        ),
+        (&["run", "demo"], "hint: `--preset demo`?"),
+        (&["bench", "2"], "hint: `--point 2`?"),
+        (&["run", "--budget", "30"], "needs a unit, as in `30m`"),
+        (
+            &["post", "--repo", "foo"],
+            "hint: a repository is OWNER/NAME",
+        ),
+        (&["report", "-o", "x.pdf"], "hint: .html, .htm, .md"),
+        (
+            &["edit", "nope"],
+            "hint: `perfquilt status` lists the patches",
+        ),
+        (&["edit", "ko.patch"], "hint: did you mean `ok.patch`?"),
+    ];
+    for (args, said) in cases {
+        let error = space.fails(2, args);
+        assert!(error.contains(said), "{args:?}: {error}");
+    }
+    let config = space.read("bench-config/perfquilt.toml");
+    for (text, from, said) in [
+        (
+            "current = \"9.9\"",
+            "current = \"1.0\"",
+            ":3: there is no release `9.9`\nhint: there are: 1.0",
+        ),
+        (
+            "name = \"srv\" 5",
+            "name = \"srv\"",
+            "\n  name = \"srv\" 5\n               ^",
+        ),
+        (
+            "[margin]\ntiem = 0.1\n[recipe]",
+            "[recipe]",
+            "`tiem`\nhint: did you mean `time`?",
+        ),
+    ] {
+        assert!(config.contains(from), "{config}");
+        space.write(
+            "bench-config/perfquilt.toml",
+            config.replacen(from, text, 1),
+        );
+        let error = space.fails(2, &["status"]);
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
 fn bad_series() {
     let space = space();
     space.write("patches/0001-real.patch", change(5, "line 5", "LINE 5"));

@@ -56,7 +56,8 @@ enum ComparisonFormat {
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such experiment, file or workload, or when the
 /// output file cannot be written.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let usual = format_by_suffix(arguments.output.as_deref(), ComparisonFormat::Terminal);
+    let output = arguments.output.as_deref();
+    let usual = format_by_suffix(output, arguments.format, ComparisonFormat::Terminal)?;
     let format = choose_format(context, arguments.format, ComparisonFormat::Json, usual)?;
     if let Some(file) = &arguments.output {
         writable(file)?;

@@ -61,7 +61,11 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         context,
         arguments.format,
         HistoryFormat::Json,
-        format_by_suffix(arguments.output.as_deref(), HistoryFormat::Terminal),
+        format_by_suffix(
+            arguments.output.as_deref(),
+            arguments.format,
+            HistoryFormat::Terminal,
+        )?,
     )?;
     if let Some(file) = &arguments.output {
         writable(file)?;

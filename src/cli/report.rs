@@ -39,6 +39,7 @@ pub struct Arguments {
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such experiment; those of [`show`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
+    arguments.report.format(context)?;
     let workspace = context.workspace()?;
     let store = Store::open_existing(&workspace.results())?;
     if arguments.list {

@@ -38,12 +38,11 @@ impl ReportOptions {
     /// # Errors
     /// [`Kind::Usage`] when the two contradict each other, or a flame graph is given for another format than HTML.
     pub fn format(&self, context: &Context) -> Result<ReportFormat> {
-        let format = choose_format(
-            context,
-            self.format,
-            ReportFormat(JSON),
-            self.usual_format(),
-        )?;
+        let usual = match self.format {
+            None if !context.output.json() => self.usual_format()?,
+            _ => ReportFormat(TERMINAL),
+        };
+        let format = choose_format(context, self.format, ReportFormat(JSON), usual)?;
         if self.flame_graph.is_some() && !format.0.includes_flame_graph() {
             let including = EXPORTERS.iter().filter(|of| of.includes_flame_graph());
             let names: Vec<&str> = including.map(|of| of.name()).collect();
@@ -57,10 +56,13 @@ impl ReportOptions {
     }
 
     /// Returns the format of the report if none is requested.
-    fn usual_format(&self) -> ReportFormat {
-        let name = self.output.as_deref().and_then(format_of_suffix);
-        let by_suffix = EXPORTERS.iter().find(|of| Some(of.name()) == name);
-        by_suffix.map_or(ReportFormat(TERMINAL), |of| ReportFormat(*of))
+    fn usual_format(&self) -> Result<ReportFormat> {
+        let Some(output) = &self.output else {
+            return Ok(ReportFormat(TERMINAL));
+        };
+        let of_name = |name: &str| EXPORTERS.iter().find(|of| of.name() == name);
+        format_of_suffix(output, |name| of_name(name).map(|of| ReportFormat(*of)))
+            .map(|format| format.unwrap_or(ReportFormat(TERMINAL)))
     }
 
     /// Checks, before hours of work, everything that could make [`show`] fail after it.
@@ -131,18 +133,52 @@ const SUFFIXES: &[(&str, &str)] = &[
     ("csv", "csv"),
 ];
 
-/// Returns the value of `--format` that the suffix of `output` stands for.
-fn format_of_suffix(output: &Path) -> Option<&'static str> {
-    let suffix = output.extension()?.to_str()?.to_ascii_lowercase();
+/// Suffixes of plain text, as which a terminal's report is written.
+const TEXT_SUFFIXES: [&str; 4] = ["txt", "text", "log", "out"];
+
+/// Returns the format that the suffix of `output` stands for, found by its value of `--format`; `None` for plain text and
+/// without a suffix.
+///
+/// # Errors
+/// [`Kind::Usage`] for another suffix, and for a format that the command does not have.
+fn format_of_suffix<F>(output: &Path, of_name: impl Fn(&str) -> Option<F>) -> Result<Option<F>> {
+    let Some(suffix) = output.extension() else {
+        return Ok(None);
+    };
+    let suffix = suffix.to_string_lossy().to_ascii_lowercase();
+    if TEXT_SUFFIXES.contains(&suffix.as_str()) {
+        return Ok(None);
+    }
     let known = SUFFIXES.iter().find(|(known, _)| *known == suffix);
-    known.map(|(_, format)| *format)
+    let format = known.and_then(|(_, name)| of_name(name));
+    format.map(Some).ok_or_else(|| {
+        let known = SUFFIXES.iter().filter(|(_, name)| of_name(name).is_some());
+        let known: Vec<String> = known.map(|(suffix, _)| format!(".{suffix}")).collect();
+        Error::usage(format!(
+            "cannot write {}: .{suffix} stands for no format of this report",
+            output.display()
+        ))
+        .hint(format!(
+            "{} and .txt do; `--format` writes a format to any file",
+            known.join(", ")
+        ))
+    })
 }
 
-/// Returns the format that the suffix of the output file stands for, if the command has it; else `usual`.
-pub fn format_by_suffix<F: ValueEnum>(output: Option<&Path>, usual: F) -> F {
-    let name = output.and_then(format_of_suffix);
-    let format = name.and_then(|name| F::from_str(name, false).ok());
-    format.unwrap_or(usual)
+/// Returns the format that the suffix of the output file stands for, unless one was `given`; else `usual`.
+///
+/// # Errors
+/// [`Kind::Usage`] for a suffix that stands for none of the command's formats.
+pub fn format_by_suffix<F: ValueEnum>(
+    output: Option<&Path>,
+    given: Option<F>,
+    usual: F,
+) -> Result<F> {
+    let (None, Some(output)) = (given, output) else {
+        return Ok(usual);
+    };
+    let format = format_of_suffix(output, |name| F::from_str(name, false).ok())?;
+    Ok(format.unwrap_or(usual))
 }
 
 /// Returns the format that `--format` and `--json` request together.
@@ -412,15 +448,27 @@ mod tests {
             ("observations.jsonl", "jsonl"),
             ("effects.csv", "csv"),
             ("report.txt", "terminal"),
-            ("observations.jsonl.gz", "terminal"),
             ("report", "terminal"),
         ] {
-            let chosen = to(Path::new(file)).usual_format();
+            let chosen = to(Path::new(file)).usual_format().unwrap();
             assert_eq!(chosen.0.name(), format, "{file}");
         }
-        let by_suffix = |file: &str| format_by_suffix(Some(Path::new(file)), TextFormat::Terminal);
-        assert_eq!(by_suffix("a.json"), TextFormat::Json);
-        assert_eq!(by_suffix("a.html"), TextFormat::Terminal);
+        for file in ["report.pdf", "observations.jsonl.gz", "report.2026-11-26"] {
+            let refused = to(Path::new(file)).usual_format().unwrap_err();
+            let hint = refused.hint_text().unwrap();
+            assert!(hint.starts_with(".html, .htm, .md, "), "{file}: {hint}");
+        }
+        let by_suffix = |file: &str, given| {
+            format_by_suffix(Some(Path::new(file)), given, TextFormat::Terminal)
+        };
+        assert_eq!(by_suffix("a.json", None).unwrap(), TextFormat::Json);
+        let refused = by_suffix("a.html", None).unwrap_err();
+        let hint = refused.hint_text().unwrap();
+        assert!(
+            hint.starts_with(".md, .markdown, .json and .txt do"),
+            "{hint}"
+        );
+        assert!(by_suffix("a.pdf", Some(TextFormat::Markdown)).is_ok());
         for (_, format) in SUFFIXES {
             assert!(EXPORTERS.iter().any(|of| of.name() == *format), "{format}");
         }

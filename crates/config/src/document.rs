@@ -52,7 +52,8 @@ impl Document {
         &self,
         paths: &[SettingPath<'_>],
     ) -> Result<(T, Vec<Vec<String>>)> {
-        let mut document = DeTable::parse(&self.text).map_err(|error| self.malformed(&error))?;
+        let mut document = DeTable::parse(&self.text)
+            .map_err(|error| self.malformed(&error).details(self.marked(&error)))?;
         let names = paths
             .iter()
             .map(|path| take_tables(document.get_mut(), path))
@@ -111,6 +112,23 @@ impl Document {
     fn line_at(&self, span: &Range<usize>) -> usize {
         let before = &self.text.as_bytes()[..span.start.min(self.text.len())];
         before.iter().filter(|&&byte| byte == b'\n').count() + 1
+    }
+
+    /// Returns the line of an error of the TOML parser, and a caret below its place.
+    fn marked(&self, error: &toml::de::Error) -> Vec<String> {
+        let Some(span) = error.span() else {
+            return Vec::new();
+        };
+        let Some(before) = self.text.get(..span.start) else {
+            return Vec::new();
+        };
+        let start = before.rfind('\n').map_or(0, |end| end + 1);
+        let line = self.text[start..].lines().next().unwrap_or_default();
+        let indent: String = before[start..]
+            .chars()
+            .map(|c| if c == '\t' { c } else { ' ' })
+            .collect();
+        vec![line.to_owned(), format!("{indent}^")]
     }
 
     /// Converts an error of the TOML parser.

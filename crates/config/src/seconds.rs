@@ -14,9 +14,10 @@ use perfquilt_model::error::Result;
 /// # Errors
 /// What is wrong with it, in words.
 pub fn parse_duration(text: &str) -> std::result::Result<Duration, &'static str> {
-    let parsed: SignedDuration = text
-        .parse()
-        .map_err(|_| "`30m`, `1h 30m` and `90s` are durations")?;
+    let parsed: SignedDuration = text.parse().map_err(|_| match text.trim().parse::<f64>() {
+        Ok(_) => "a duration needs a unit, as in `30m`, `1h 30m` and `90s`",
+        Err(_) => "`30m`, `1h 30m` and `90s` are durations",
+    })?;
     Duration::try_from(parsed)
         .ok()
         .filter(|duration| !duration.is_zero())

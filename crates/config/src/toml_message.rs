@@ -22,12 +22,19 @@ const TYPES: [(&str, &str); 14] = [
 
 /// Returns the error for a parser's message. `key` is the key whose value is wrong, if it is known.
 pub(crate) fn error(message: &str, key: Option<&str>) -> Error {
-    if let Some((name, known)) = unknown_field(message) {
+    if let Some((name, known)) = names_after(message, "unknown field ") {
         return if known.is_empty() {
             Error::usage(format!("there is no key `{name}` here"))
         } else {
             Error::unknown("key", &name, known.iter())
         };
+    }
+    if let Some((name, known)) = names_after(message, "unknown variant ") {
+        let here = key.map_or_else(String::new, |key| format!(" for `{key}`"));
+        let known = known.iter().map(String::as_str);
+        let all: Vec<&str> = known.clone().collect();
+        let all = format!("there are: {}", all.join(", "));
+        return Error::usage(format!("there is no value `{name}`{here}")).near(&name, known, all);
     }
     if message == "duplicate key" {
         return Error::usage(match key {
@@ -46,9 +53,9 @@ pub(crate) fn error(message: &str, key: Option<&str>) -> Error {
     }
 }
 
-/// Splits ``unknown field `x`, expected one of `a`, `b` ``.
-fn unknown_field(message: &str) -> Option<(String, Vec<String>)> {
-    let rest = message.strip_prefix("unknown field ")?;
+/// Splits ``unknown field `x`, expected one of `a`, `b` ``, which begins with `start`.
+fn names_after(message: &str, start: &str) -> Option<(String, Vec<String>)> {
+    let rest = message.strip_prefix(start)?;
     let mut names = rest.split('`').skip(1).step_by(2).map(str::to_owned);
     let name = names.next()?;
     Some((name, names.collect()))

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::document::Document;
-use perfquilt_model::error::Result;
+use perfquilt_model::error::{Error, Result};
 
 /// `[upstream]`: the server's name and its releases.
 #[derive(Debug, Clone, Deserialize)]
@@ -115,6 +115,13 @@ impl TarballSource {
 
 impl Upstream {
     pub(super) fn check(&self, document: &Document) -> Result<()> {
+        let mut versions = self.release.iter().map(|release| &release.version);
+        // A workspace may have a series before it has a release.
+        if !self.release.is_empty() && !versions.any(|version| *version == self.current) {
+            let versions = self.release.iter().map(|release| &release.version);
+            let error = Error::unknown("release", &self.current, versions);
+            return Err(document.locate(&["upstream", "current"], error));
+        }
         for (index, release) in self.release.iter().enumerate() {
             let version = &release.version;
             let place = index.to_string();

@@ -9,10 +9,9 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{BuildSystem, Config};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::files::read_text;
+use perfquilt_system::packages::{self as debian, LIST as BASE};
 use perfquilt_system::process::{Command, find_program};
 
-/// The packages for every workspace; `ci/install-deps` reads the same file.
-const BASE: &str = include_str!("../../../ci/packages.txt");
 /// File in which a workspace lists the packages for its own server.
 const OWN: &str = "bench-config/packages.txt";
 
@@ -251,18 +250,7 @@ pub fn install_command(packages: &[PackageStatus]) -> Option<String> {
         .filter(|status| !status.present && status.need != Need::Optional)
         .map(|status| status.package.as_str())
         .collect();
-    if missing.is_empty() {
-        return None;
-    }
-    let sudo = if rustix::process::geteuid().is_root() {
-        ""
-    } else {
-        "sudo "
-    };
-    Some(format!(
-        "{sudo}apt-get install -y --no-install-recommends {}",
-        missing.join(" ")
-    ))
+    (!missing.is_empty()).then(|| debian::install_command(&missing))
 }
 
 #[cfg(test)]

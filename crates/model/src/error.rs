@@ -153,18 +153,26 @@ impl Error {
         name: &str,
         known: impl Iterator<Item = &'a String> + Clone,
     ) -> Self {
-        let error = Self::usage(format!("there is no {what} `{name}`"));
+        let names: Vec<&str> = known.map(String::as_str).collect();
+        let all = format!("there are: {}", names.join(", "));
+        Self::usage(format!("there is no {what} `{name}`")).near(name, names.into_iter(), all)
+    }
+
+    /// Adds a hint: the nearest of the `known` names, if one is like `name`, else `otherwise`.
+    #[must_use]
+    pub fn near<'a>(
+        self,
+        name: &str,
+        known: impl Iterator<Item = &'a str>,
+        otherwise: impl Into<String>,
+    ) -> Self {
         let nearest = known
-            .clone()
             .map(|candidate| (strsim::jaro_winkler(candidate, name), candidate))
             .filter(|(similarity, _)| *similarity > 0.8)
             .max_by(|a, b| a.0.total_cmp(&b.0));
         match nearest {
-            Some((_, candidate)) => error.hint(format!("did you mean `{candidate}`?")),
-            None => {
-                let names: Vec<&str> = known.map(String::as_str).collect();
-                error.hint(format!("there are: {}", names.join(", ")))
-            }
+            Some((_, candidate)) => self.hint(format!("did you mean `{candidate}`?")),
+            None => self.hint(otherwise),
         }
     }
 

@@ -21,5 +21,6 @@ pub mod git;
 pub mod host;
 pub mod locks;
 pub mod mounts;
+pub mod packages;
 pub mod process;
 pub mod remove;

@@ -15,6 +15,7 @@ use std::path::Path;
 use crate::server::{ClientThreads, Instrumentation, Running};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
+use perfquilt_system::packages::install_hint;
 use perfquilt_system::process::{Command, find_program};
 
 pub use name::plain_name;
@@ -101,7 +102,9 @@ impl Counter {
                     "instructions cannot be counted: this machine has no hardware counters for \
                      `perf stat`, and `{program}` is not installed"
                 ))
-                .hint("`perfquilt doctor` names the command that installs valgrind"));
+                .hint(install_hint("valgrind").unwrap_or_else(|| {
+                    "`perfquilt doctor` names the command that installs valgrind".to_owned()
+                })));
             }
         }
         let output = Command::new("valgrind").arg("--version").run()?;

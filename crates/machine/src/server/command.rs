@@ -203,17 +203,33 @@ impl CommandAdapter {
             values,
         };
         let end = Instant::now() + start_timeout(self.start_seconds, &launch.instrumentation);
-        Running::begin_on_port(plan, &mut |_| {
+        let command = ready_words.join(" ");
+        let mut last = Vec::new();
+        let started = Running::begin_on_port(plan, &mut |_| {
             let left = end.saturating_duration_since(Instant::now());
             match ready.run_within(READY_TIMEOUT.min(left)) {
-                Ok(output) => Ok(output.success()),
+                Ok(output) => {
+                    let how = output.describe_exit();
+                    last = vec![format!("the last run of `{command}` {how}")];
+                    last.extend(output.tail(8));
+                    Ok(output.success())
+                }
                 // A timeout means "not yet"; the start as a whole has its own timeout.
-                Err(error) if error.kind() == Kind::Bench => Ok(false),
+                Err(error) if error.kind() == Kind::Bench => {
+                    last = vec![error.to_string()];
+                    Ok(false)
+                }
                 Err(error) if is_own => {
                     Err(not_started(launch.label, ready_words[0].as_ref(), error))
                 }
                 Err(error) => Err(error),
             }
+        });
+        started.map_err(|mut failed| {
+            if failed.error.exceeded_start_timeout().is_some() {
+                failed.error = failed.error.details(last);
+            }
+            failed
         })
     }
 }

@@ -210,7 +210,9 @@ fn a_server_that_is_never_ready_times_out() {
         start: ["sh", "-c", "sleep 600", "{socket}"]
             .map(str::to_owned)
             .into(),
-        ready: ["false"].map(str::to_owned).into(),
+        ready: ["sh", "-c", "echo nobody answers >&2; exit 7"]
+            .map(str::to_owned)
+            .into(),
         stop: None,
         env: Default::default(),
         files: std::collections::BTreeMap::new(),
@@ -221,6 +223,11 @@ fn a_server_that_is_never_ready_times_out() {
     let timeout = error.exceeded_start_timeout();
     assert_eq!(timeout, Some(Duration::from_millis(200)));
     assert!(error.hint_text().unwrap().contains("start_seconds"));
+    let last = error.detail_lines().join("\n");
+    assert!(
+        last.ends_with("`sh -c echo nobody answers >&2; exit 7` exited with 7\nnobody answers"),
+        "{last}"
+    );
 }
 
 #[test]

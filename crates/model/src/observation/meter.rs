@@ -215,12 +215,9 @@ impl FromStr for Meter {
             .into_iter()
             .find(|meter| meter.name() == text)
             .ok_or_else(|| {
-                let names: Vec<_> = Meter::ALL.iter().map(|meter| meter.name()).collect();
-                // The message lists the meters because clap shows no hint.
-                Error::usage(format!(
-                    "`{text}` is not a meter; meters are {}",
-                    names.join(", ")
-                ))
+                let names = Meter::ALL.map(Meter::name);
+                let all = format!("meters are {}", names.join(", "));
+                Error::usage(format!("`{text}` is not a meter")).near(text, names.into_iter(), all)
             })
     }
 }
@@ -236,5 +233,11 @@ mod tests {
             assert_eq!(json, format!("\"{meter}\""));
             assert_eq!(meter.name().parse::<Meter>().unwrap(), meter);
         }
+        let hint = |text: &str| {
+            let error = text.parse::<Meter>().unwrap_err();
+            error.hint_text().unwrap_or_default().to_owned()
+        };
+        assert_eq!(hint("tiem"), "did you mean `time`?");
+        assert!(hint("seconds").starts_with("meters are time, cpu, "));
     }
 }

@@ -474,15 +474,10 @@ fn find_patch(series: &Series, text: &str) -> Result<String> {
     match holding.as_slice() {
         [only] => Ok((*only).to_owned()),
         [] if number.is_some() => Err(no_such_number(text, patches.len())),
+        [] if patches.is_empty() => Err(error().hint("the series is empty")),
         [] => {
-            let nearest = patches
-                .iter()
-                .map(|patch| (strsim::jaro_winkler(&patch.name, text), &patch.name))
-                .max_by(|a, b| a.0.total_cmp(&b.0));
-            Err(match nearest {
-                Some((_, name)) => error().hint(format!("did you mean \"{name}\"?")),
-                None => error().hint("the series is empty"),
-            })
+            let names = patches.iter().map(|patch| patch.name.as_str());
+            Err(error().near(text, names, "`perfquilt status` lists the patches"))
         }
         several => Err(Error::usage(format!("\"{text}\" matches several patches"))
             .details(several.iter().take(10).map(|name| (*name).to_owned()))

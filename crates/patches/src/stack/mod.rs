@@ -93,7 +93,8 @@ pub fn apply_with(
 ) -> Result<Stack> {
     let store = Objects::open(&ws.object_store())?;
     let patches: Vec<&Patch> = series.patches().iter().collect();
-    let steps = chain(&store, release, &patches, fuzz)?;
+    let steps = chain(&store, release, &patches, fuzz)
+        .map_err(|error| with_other_order(&store, release, &patches, fuzz, error))?;
     Ok(Stack {
         release: release.clone(),
         steps,
@@ -167,13 +168,14 @@ impl Stack {
     fn needed_by(&self, k: usize) -> Option<usize> {
         let patches = self.series.patches();
         let store = Objects::open(&self.store).ok()?;
+        let release = oid(&self.release.tree).ok()?;
         // Patch k applies after the first k - 1 patches and not without them; bisect the number it needs.
         let (mut without, mut with) = (0, k - 1);
         while with - without > 1 {
             let middle = (without + with) / 2;
             let mut trial: Vec<&Patch> = patches[..middle].iter().collect();
             trial.push(&patches[k - 1]);
-            if applies(&store, &self.release, &trial, self.fuzz) {
+            if applies(&store, release, &trial, self.fuzz) {
                 with = middle;
             } else {
                 without = middle;
@@ -292,10 +294,57 @@ fn apply_on(
     })
 }
 
-/// Returns whether `patches` apply in order.
-fn applies(store: &Objects, release: &Release, patches: &[&Patch], fuzz: usize) -> bool {
+/// Number of patches before and after a patch that does not apply among which another place is looked for.
+const NEAR: usize = 8;
+
+/// Adds to the error of a patch that does not apply a nearby place in the series where it does.
+fn with_other_order(
+    store: &Objects,
+    release: &Release,
+    patches: &[&Patch],
+    fuzz: usize,
+    error: Error,
+) -> Error {
+    let is_at = |patch: &&Patch| error.place().is_some_and(|at| at.file == *patch.shown);
+    let Some(failed) = patches.iter().position(is_at) else {
+        return error;
+    };
+    let applied = StackCache::new(store).longest(&cache::keys(release, &patches[..failed], fuzz));
+    let tree_after = |count: usize| match count.checked_sub(1) {
+        Some(last) => Some(applied.get(last)?.committed.tree),
+        None => oid(&release.tree).ok(),
+    };
+    let moved = |count: usize, rest: &[&Patch]| {
+        tree_after(count).is_some_and(|tree| applies(store, tree, rest, fuzz))
+    };
+    let after = (failed + 1..patches.len()).take(NEAR).find(|&last| {
+        let order = [&patches[failed + 1..=last], &[patches[failed]]].concat();
+        moved(failed, &order)
+    });
+    let before = || {
+        (0..failed).rev().take(NEAR).find(|&first| {
+            let order = [&[patches[failed]], &patches[first..failed]].concat();
+            moved(first, &order)
+        })
+    };
+    let place = match after {
+        Some(last) => Some(("after", last)),
+        None => before().map(|first| ("before", first)),
+    };
+    match place {
+        Some((side, index)) => error.hint(format!(
+            "it applies {side} patch {} ({}): are they in the wrong order in the series?",
+            index + 1,
+            patches[index].name
+        )),
+        None => error,
+    }
+}
+
+/// Returns whether `patches` apply in order on `tree`.
+fn applies(store: &Objects, tree: Oid, patches: &[&Patch], fuzz: usize) -> bool {
     let attempt = || -> Result<()> {
-        let mut tree = WorkingTree::new(store, oid(&release.tree)?);
+        let mut tree = WorkingTree::new(store, tree);
         for patch in patches {
             apply_patch(&mut tree, patch, fuzz)?;
         }

@@ -38,6 +38,7 @@ pub use signals::{
 };
 pub use terminal::is_in_foreground;
 
+use crate::packages::install_hint;
 use perfquilt_model::error::{Error, Result};
 
 /// Environment variables that children inherit; all others are withheld.
@@ -220,8 +221,10 @@ pub fn stat_field(stat: &str, number: usize) -> Option<u64> {
 
 /// Returns the error for a machine without `program`.
 pub fn missing(program: &str) -> Error {
-    Error::usage(format!("`{program}` is not installed"))
-        .hint("`perfquilt doctor` names what is missing and the command that installs it")
+    let hint = install_hint(program).unwrap_or_else(|| {
+        "`perfquilt doctor` names what is missing and the command that installs it".to_owned()
+    });
+    Error::usage(format!("`{program}` is not installed")).hint(hint)
 }
 
 /// Returns the full path of an executable on `PATH`.
@@ -534,8 +537,11 @@ impl Command {
         match (missing, program.contains('/')) {
             // The configuration may name the program, and then `doctor` does not know it.
             (true, false) => Error::usage(format!("`{program}` is not installed")).hint(
-                "install it, or correct the command that names it; `perfquilt doctor` lists what perfquilt itself \
-                 needs and is missing",
+                install_hint(&program).unwrap_or_else(|| {
+                    "install it, or correct the command that names it; `perfquilt doctor` lists what perfquilt itself \
+                     needs and is missing"
+                        .to_owned()
+                }),
             ),
             (true, true) => Error::usage(format!("`{program}` cannot be started: {error}"))
                 .hint("the file is missing, or the loader or interpreter that it names"),
