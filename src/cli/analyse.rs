@@ -60,7 +60,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let (head, input) = analyse::head(input, &arguments.file)?;
     let foreign = import::detect(&head);
     if format_name(&head).is_none() && !head.trim_ascii().is_empty() {
-        return Err(import::unknown(&arguments.file));
+        return Err(import::unknown(&arguments.file, &head));
     }
     if foreign.is_none() && !arguments.further.is_empty() && sql_bench::is_table(&head) {
         return Err(Error::usage("tables of sql-bench results come in one file"));
@@ -104,7 +104,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
 fn further_input(first: &Path, head: &[u8], path: &Path) -> Result<Box<dyn BufRead>> {
     let (own_head, input) = analyse::head(analyse::open(path)?, path)?;
     if format_name(&own_head).is_none() && !own_head.trim_ascii().is_empty() {
-        return Err(import::unknown(path));
+        return Err(import::unknown(path, &own_head));
     }
     if let (Some(format), Some(own)) = (format_name(head), format_name(&own_head))
         && format != own

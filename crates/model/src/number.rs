@@ -1,5 +1,7 @@
 //! Numbers in the output of other programs.
 
+use std::ops::Range;
+
 /// Parses a decimal number, whose thousands may be separated by commas: `1234.5`, `1,234.5`, `1e-05`. Returns `None` for
 /// anything else, such as the decimal comma of `1234,5`, and for numbers that are not finite.
 pub fn parse(text: &str) -> Option<f64> {
@@ -16,6 +18,44 @@ pub fn parse(text: &str) -> Option<f64> {
 pub fn is_ambiguous(text: &str) -> bool {
     let text = text.trim();
     text.matches(',').count() == 1 && !text.contains('.') && parse(text).is_some()
+}
+
+/// Returns the number in `text` that `part`, digits found in it, is only a part of: `1,234.5` around `234.5`, `-5` around
+/// `5`, `1e-05` around `1`, `1m3.5s` around `3.5`. `None` if the part is a whole number.
+pub fn around(text: &str, part: Range<usize>) -> Option<&str> {
+    let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+    // Between digits, these separate groups, decimals, or minutes and seconds.
+    let joins = |c: char| ",.'\u{2019}\u{a0}\u{2009}\u{202f}".contains(c);
+    let (mut start, mut end) = (part.start, part.end);
+    loop {
+        let mut before = text[..start].chars().rev();
+        let (last, other) = (before.next(), before.next());
+        let is_sign = last == Some('-') && !other.is_some_and(char::is_alphanumeric);
+        let belongs = |c: char| {
+            c.is_ascii_digit() || (joins(c) || "mh".contains(c)) && is_digit(other) || is_sign
+        };
+        match last.filter(|c| belongs(*c)) {
+            Some(c) => start -= c.len_utf8(),
+            None => break,
+        }
+    }
+    loop {
+        let mut after = text[end..].chars();
+        let (first, second, third) = (after.next(), after.next(), after.next());
+        let is_exponent =
+            is_digit(second) || second.is_some_and(|sign| "+-".contains(sign)) && is_digit(third);
+        let belongs = |c: char| {
+            c.is_ascii_digit()
+                || (joins(c) || "mh".contains(c)) && is_digit(second)
+                || "eE".contains(c) && is_exponent
+                || "+-".contains(c) && text[..end].ends_with(['e', 'E']) && is_digit(second)
+        };
+        match first.filter(|c| belongs(*c)) {
+            Some(c) => end += c.len_utf8(),
+            None => break,
+        }
+    }
+    ((start..end) != part).then(|| &text[start..end])
 }
 
 /// Removes the commas between groups of three digits; `None` if there are other groups.
@@ -69,6 +109,41 @@ mod tests {
             "1,234e3",
         ] {
             assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_number_is_no_number() {
+        for (text, part, whole) in [
+            ("rate 1,234.5 a second", "234.5", "1,234.5"),
+            ("rate 1,234.5 a second", "1", "1,234.5"),
+            ("rate 1234,5", "1234", "1234,5"),
+            ("rate 1\u{202f}234", "234", "1\u{202f}234"),
+            ("rate 1'234", "1", "1'234"),
+            ("rate -5", "5", "-5"),
+            ("took 4.1e-05 s", "4.1", "4.1e-05"),
+            ("took 4e5", "4", "4e5"),
+            ("real 1m3.5s", "3.5", "1m3.5"),
+            ("12345", "345", "12345"),
+        ] {
+            let start = text.rfind(part).unwrap();
+            assert_eq!(
+                around(text, start..start + part.len()),
+                Some(whole),
+                "{text}"
+            );
+        }
+        for (text, part) in [
+            ("GET: 123.5 requests", "123.5"),
+            ("took 5.", "5"),
+            ("(1.5, 2.5)", "1.5"),
+            ("a-5", "5"),
+            ("5ms", "5"),
+            ("1, 2", "2"),
+            ("5 e2", "5"),
+        ] {
+            let start = text.rfind(part).unwrap();
+            assert_eq!(around(text, start..start + part.len()), None, "{text}");
         }
     }
 

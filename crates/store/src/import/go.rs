@@ -40,6 +40,16 @@ fn is_orphan(line: &str) -> bool {
         && words.next().is_some_and(|unit| unit.ends_with("/op"))
 }
 
+/// Returns whether a line that is no result begins and ends like one: output of another benchmark came between, or it is
+/// damaged.
+fn is_unreadable(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let last = words.next_back();
+    words.next().is_some_and(is_name)
+        && last.is_some_and(|unit| unit.ends_with("/op"))
+        && !line.contains("---")
+}
+
 /// Returns the name of a benchmark that began, which is printed before its result.
 fn begun(line: &str) -> Option<&str> {
     let (name, rest) = line.split_once([' ', '\t'])?;
@@ -53,6 +63,9 @@ fn meter(unit: &str) -> Option<Meter> {
 
 /// The keys of the lines that distinguish benchmarks of one name.
 const FACTS: [&str; 4] = ["pkg", "goos", "goarch", "cpu"];
+
+/// The keys of the lines that tell which build was measured. A file has the results of one.
+const BUILD_FACTS: [&str; 5] = ["commit", "branch", "revision", "toolchain", "version"];
 
 /// A benchmark: what its name says, and the lines before it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +99,8 @@ struct GoFile {
     base: Option<String>,
     /// The names of workloads by their words in benchmarks' names.
     workloads: BTreeMap<String, String>,
+    /// The values of [`BUILD_FACTS`] that results stand behind.
+    builds: BTreeMap<&'static str, BTreeSet<String>>,
 }
 
 /// Reads the results of files: each of one server, or of the points that perfquilt's own files name by `/point=`,
@@ -121,6 +136,8 @@ struct Parser {
     file: GoFile,
     facts: [Option<String>; FACTS.len()],
     experiment: Option<String>,
+    /// The values of [`BUILD_FACTS`].
+    build: BTreeMap<&'static str, String>,
     /// The benchmark that began and has no result yet.
     open: Option<String>,
     /// Whether a benchmark of the package has failed.
@@ -133,6 +150,10 @@ impl Parser {
             self.describe(key, value.trim());
         } else if is_line(line) {
             self.open = None;
+            for (key, value) in &self.build {
+                let values = self.file.builds.entry(key).or_default();
+                values.insert(value.clone());
+            }
             let result = result(line, &self.facts)?;
             self.file.results.push(GoResult {
                 line: number,
@@ -142,6 +163,11 @@ impl Parser {
         } else if is_orphan(line) && self.open.is_some() {
             return Err(
                 "a result without its name: output of the benchmark came between the two"
+                    .to_owned(),
+            );
+        } else if is_unreadable(line) {
+            return Err(
+                "a result that is none: it begins with a benchmark's name and has a unit"
                     .to_owned(),
             );
         } else {
@@ -157,6 +183,8 @@ impl Parser {
             self.package_failed &= key != "pkg";
         } else if key == "experiment" {
             self.experiment = Some(value.to_owned());
+        } else if let Some(key) = BUILD_FACTS.iter().find(|fact| **fact == key) {
+            self.build.insert(key, value.to_owned());
         } else {
             self.file.describe(key, value);
         }
@@ -514,6 +542,14 @@ fn servers(file: &GoFile, names: &Names) -> Vec<ImportedServer> {
         servers.insert((0, None), ImportedServer::default());
     }
     if let Some(first) = servers.values_mut().next() {
+        let several = file.builds.iter().filter(|(_, values)| values.len() > 1);
+        first.notes.extend(several.map(|(key, values)| {
+            let values: Vec<&str> = values.iter().take(3).map(String::as_str).collect();
+            format!(
+                "Results of one file stand behind several values of `{key}` ({}): they are taken for those of one server.",
+                values.join(", ")
+            )
+        }));
         for (benchmark, count) in &file.failed {
             let workload = names.of_failed(benchmark);
             *first

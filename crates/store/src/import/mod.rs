@@ -114,8 +114,16 @@ pub(super) const READABLE: &str = "perfquilt reads observation files (`perfquilt
     (`sysbench … run > FILE`), hyperfine (`hyperfine --export-json FILE COMMAND…`), Go benchmarks \
     (`go test -bench . -count 10 > FILE`) and tables of sql-bench results; docs/formats.md says how";
 
-/// Returns the error for a file in none of the formats.
-pub fn unknown(path: &Path) -> Error {
+/// Returns the error for a file that begins with `head`, in none of the formats.
+pub fn unknown(path: &Path, head: &[u8]) -> Error {
+    if [[0xff, 0xfe], [0xfe, 0xff]]
+        .iter()
+        .any(|mark| head.starts_with(mark))
+    {
+        return Error::usage("this is UTF-16, as some shells redirect output")
+            .at(path, None)
+            .hint("convert it first: `iconv -f UTF-16 -t UTF-8`");
+    }
     Error::usage("this is in none of the formats that perfquilt reads")
         .at(path, None)
         .hint(READABLE)
@@ -188,6 +196,8 @@ struct ImportedServer {
     excluded: BTreeMap<(String, Exclusion), u64>,
     /// Sentences about what was read.
     notes: BTreeSet<String>,
+    /// The versions of the tool.
+    versions: BTreeSet<String>,
 }
 
 impl ImportedServer {
@@ -246,7 +256,38 @@ pub fn read(form: Form, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<Obse
         );
     }
     check_common(&imported.files, &paths)?;
+    imported.notes.extend(equal_servers(&imported.files));
+    imported.notes.extend(several_versions(&imported.files));
     file(&files[0], imported)
+}
+
+/// Notes servers that have exactly the values of another one: a file that was given twice, or copied.
+fn equal_servers(files: &[Vec<ImportedServer>]) -> Option<String> {
+    let mut all = files.iter().flatten();
+    let first = all.next()?;
+    // A pair of times may be equal by chance.
+    let is_equal =
+        |server: &&ImportedServer| server.readings.len() > 2 && server.readings == first.readings;
+    let equal = all.find(is_equal)?;
+    Some(format!(
+        "{} has exactly the values of {}: is it the same file, or a copy?",
+        equal.name, first.name
+    ))
+}
+
+/// Notes results of several versions of the tool, which may measure differently.
+fn several_versions(files: &[Vec<ImportedServer>]) -> Option<String> {
+    let servers = files.iter().flatten();
+    let versions: BTreeSet<&str> = servers
+        .flat_map(|server| server.versions.iter().map(String::as_str))
+        .collect();
+    let versions: Vec<&str> = versions.into_iter().collect();
+    (versions.len() > 1).then(|| {
+        format!(
+            "The results are of several versions of the tool, which may measure differently: {}.",
+            versions.join(", ")
+        )
+    })
 }
 
 fn text((path, input): (PathBuf, Box<dyn BufRead>)) -> Result<InputText> {

@@ -35,6 +35,8 @@ struct Run {
     reports: Vec<Report>,
     /// The line of its head.
     line: usize,
+    /// Errors that the test ignored, and connections that it lost, by their words.
+    faults: BTreeMap<&'static str, f64>,
     /// Whether the times of single events have begun, which follow the number of events, and not ended.
     in_latency: bool,
     has_failed: bool,
@@ -80,6 +82,11 @@ const OPTIONS: [(&str, &str); 7] = [
     ),
 ];
 
+/// Lines that count what went wrong in a run that went on.
+const FAULTS: [&str; 2] = ["ignored errors", "reconnects"];
+/// The share of events from which on such faults are reported: a few deadlocks are part of most tests that write.
+const FAULTS_SHARE: f64 = 0.01;
+
 /// Reads the runs of a log: the time per event is the run's seconds over its events, whatever the number of
 /// threads. Runs of other tests or with another number of threads are other workloads.
 pub(super) fn read(text: &str, path: &Path) -> Result<Vec<ImportedServer>> {
@@ -92,6 +99,10 @@ pub(super) fn read(text: &str, path: &Path) -> Result<Vec<ImportedServer>> {
         let line = line.trim();
         if is_head(line) {
             end(run.take(), &mut server, &mut unnamed, path)?;
+            let version = line.split_whitespace().take(2);
+            server
+                .versions
+                .insert(version.collect::<Vec<_>>().join(" "));
             run = Some(Run {
                 line: number,
                 test: command.take(),
@@ -109,7 +120,12 @@ pub(super) fn read(text: &str, path: &Path) -> Result<Vec<ImportedServer>> {
             run.has_failed |= value(line, "total number of events:").is_some();
             break;
         }
-        run.line(line).map_err(|fault| at(path, number, fault))?;
+        let is_cut = number + 1 == count && !text.ends_with('\n');
+        match run.line(line) {
+            Ok(()) => {}
+            Err(_) if is_cut => run.has_failed = true,
+            Err(fault) => return Err(at(path, number, fault)),
+        }
         if let Some(found) = value(line, "total number of events:") {
             run.report(found, number)
                 .map_err(|fault| at(path, number, format!("`{line}`: {fault}")))?;
@@ -154,6 +170,13 @@ impl Run {
                 && let Some(count) = number::parse(count)
             {
                 self.queries.insert(kind, count);
+            }
+        }
+        for kind in FAULTS {
+            if let Some(count) = value(line, kind).and_then(|rest| value(rest, ":"))
+                && let Some(count) = count.split('(').next().and_then(number::parse)
+            {
+                *self.faults.entry(kind).or_default() += count;
             }
         }
         if let Some(stamp) = line.strip_suffix("Checkpoint report:") {
@@ -281,6 +304,16 @@ fn end(
         server.notes.insert(format!(
             "Runs of {workload} have a target rate, which decides how long they take: they do not show how fast a server is."
         ));
+    }
+    let events: u64 = run.reports.iter().map(|report| report.events).sum();
+    for (kind, count) in &run.faults {
+        if *count > FAULTS_SHARE * events as f64 {
+            server.notes.insert(format!(
+                "Runs of {workload} have {kind}, up to {:.0} % of the number of events in {}: what failed fast counts as work done.",
+                100.0 * count / events as f64,
+                path.display()
+            ));
+        }
     }
     for (report, seconds) in run.reports.iter().zip(seconds) {
         server.readings.push(ImportedValue {

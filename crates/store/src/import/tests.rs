@@ -662,6 +662,7 @@ fn runs_of_sysbench_that_did_not_end_are_counted() {
         (format!("{good}{}", &good[..70]), 1),
         (format!("{good}{}", good.trim_end()), 1),
         (format!("{good}{good}Latency (ms):\n   avg:   "), 1),
+        (format!("{good}{}", &good[..good.find("10.0s").unwrap()]), 1),
         (format!("{good}{good}"), 0),
     ] {
         let file = of(Form::Sysbench, &[("a.log", &good), ("b.log", &text)]).unwrap();
@@ -716,4 +717,72 @@ fn a_document_of_hyperfine_says_what_it_lacks() {
     .unwrap();
     let counts: Vec<u64> = file.supplement.left_out.iter().map(|of| of.count).collect();
     assert_eq!(counts, [1, 3]);
+}
+
+#[test]
+fn what_went_wrong_in_runs_that_went_on_is_noted() {
+    let oltp = |errors: &str| {
+        let body = format!(
+            "SQL statistics:\n    queries performed:\n        read:  14000\n    transactions:  1000 (100.00 per sec.)\n    \
+             ignored errors:  {errors} (1.00 per sec.)\n    reconnects:  0 (0.00 per sec.)\n"
+        );
+        log(4, &body, "10.0", "1000").repeat(2)
+    };
+    let notes = |errors: &str| {
+        let files = [("a.log", &*oltp("0")), ("b.log", &*oltp(errors))];
+        of(Form::Sysbench, &files).unwrap().supplement.notes
+    };
+    // Some deadlocks are part of the test.
+    assert_eq!(notes("5"), [""; 0]);
+    let noted = notes("1,500").concat();
+    assert!(
+        noted.contains("have ignored errors, up to 150 % of the number of events in b.log"),
+        "{noted}"
+    );
+}
+
+#[test]
+fn results_that_are_not_of_two_servers_or_of_several_builds_are_noted() {
+    let body = "Prime numbers limit: 9\n";
+    let one: String = ["10.0", "10.1", "10.2"]
+        .map(|seconds| log(4, body, seconds, "1000"))
+        .concat();
+    let notes = |files: &[(&str, &str)], form| of(form, files).unwrap().supplement.notes.concat();
+    let twice = notes(&[("a.log", &one), ("b.log", &one)], Form::Sysbench);
+    assert_eq!(
+        twice,
+        "b has exactly the values of a: is it the same file, or a copy?"
+    );
+    let other = one
+        .replace("sysbench 1.0.20", "sysbench 1.1.0")
+        .replace("10.1", "10.3");
+    let versions = notes(&[("a.log", &one), ("b.log", &other)], Form::Sysbench);
+    assert!(
+        versions.ends_with(": sysbench 1.0.20, sysbench 1.1.0."),
+        "{versions}"
+    );
+    let row = "BenchmarkE 100 5 ns/op\n";
+    let builds = format!("commit: abc\n{row}commit: def\n{row}");
+    let builds = notes(&[("a.txt", row), ("b.txt", &builds)], Form::GoBenchmark);
+    assert!(
+        builds.contains("several values of `commit` (abc, def)"),
+        "{builds}"
+    );
+    let glued = format!("{row}BenchmarkE BenchmarkF 100 5 ns/op\n");
+    let error = of(Form::GoBenchmark, &[("a.txt", row), ("b.txt", &glued)]).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("b.txt:2: a result that is none"),
+        "{error}"
+    );
+}
+
+#[test]
+fn utf_16_is_named() {
+    for head in [b"\xff\xfeB\0", b"\xfe\xff\0B"] {
+        let error = unknown(Path::new("x"), head);
+        assert!(error.message().contains("UTF-16"));
+        assert!(error.hint_text().unwrap().contains("iconv"));
+    }
 }

@@ -51,11 +51,12 @@ pub(super) struct CommandSettings {
     /// all processors.
     #[serde(default = "one")]
     pub(super) threads: u32,
-    /// A regular expression over the client's output whose group is transactions per second; without it and
-    /// `seconds`, the slice's wall-clock time counts.
+    /// A regular expression over the client's output whose group is transactions per second (`12.5k` is 12500); without it
+    /// and `seconds`, the slice's wall-clock time counts. It must fit one number: none of an interval.
     #[serde(default)]
     pub(super) rate: Option<String>,
-    /// A regular expression over the client's output whose group is the seconds of the slice, instead of `rate`.
+    /// A regular expression over the client's output whose group is the seconds of the slice, instead of `rate`; a unit
+    /// behind the number (`ns`, `us`, `ms`, `min`, `h`) counts.
     #[serde(default)]
     pub(super) seconds: Option<String>,
     /// A regular expression over the client's output with groups `name`, `seconds` and, optionally, `commands`; each
@@ -285,6 +286,7 @@ pub(super) fn interleave(
         let before = running.processor_time();
         let output = run_client(workload, settings, &commands[index]).map_err(named)?;
         let after = running.processor_time();
+        item.look_at_client(&output);
         let report = ClientReport::read(&output, &patterns, settings.transactions, workload)
             .map_err(|fault| item.workload.settings.locate(&[fault.key], fault.error))
             .map_err(named)?;

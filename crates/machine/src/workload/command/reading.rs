@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use regex::Regex;
+use regex::{Match, Regex};
 
 use super::patterns::Patterns;
 use perfquilt_model::error::Error;
@@ -57,12 +57,12 @@ impl ClientReport {
         };
         let seconds = match (&patterns.rate, &patterns.seconds) {
             (Some(rate), _) => {
-                let rate = last(rate, &text, "transactions per second", positive)
+                let rate = only(rate, &text, "transactions per second", rate_of)
                     .map_err(|fault| unreadable("rate", fault))?;
                 transactions.max(1) as f64 / rate
             }
-            (None, Some(seconds)) => last(seconds, &text, "seconds", |text| {
-                seconds_of(text).filter(|seconds| *seconds > 0.0)
+            (None, Some(seconds)) => only(seconds, &text, "seconds", |text, found| {
+                seconds_of(text, found).filter(|seconds| *seconds > 0.0)
             })
             .map_err(|fault| unreadable("seconds", fault))?,
             (None, None) => output.elapsed.as_secs_f64(),
@@ -80,37 +80,102 @@ impl ClientReport {
     }
 }
 
-/// Returns the number in the first group of the last match; `what` describes it in the fault.
-fn last(
-    pattern: &Regex,
-    text: &str,
-    what: &str,
-    number: fn(&str) -> Option<f64>,
-) -> Result<f64, String> {
-    let found = pattern
-        .captures_iter(text)
-        .last()
-        .and_then(|found| found.get(1))
-        .ok_or_else(|| format!("no {what} in the client's output"))?;
-    number(found.as_str()).ok_or_else(|| no_number(found.as_str(), what))
+/// Reads the number of a match in a text.
+type NumberOf = fn(&str, &Match<'_>) -> Option<f64>;
+
+/// Returns the number in the first group of the pattern's match; `what` describes it in the fault. Several matches must
+/// give one number: a client that prints intermediate results, too, would be measured by one of them.
+fn only(pattern: &Regex, text: &str, what: &str, number: NumberOf) -> Result<f64, String> {
+    let mut numbers: Vec<(f64, &str)> = Vec::new();
+    for captures in pattern.captures_iter(text) {
+        let Some(found) = captures.get(1) else {
+            continue;
+        };
+        let value = number(text, &found).ok_or_else(|| no_number(text, &found, what))?;
+        if numbers.iter().all(|(other, _)| *other != value) {
+            numbers.push((value, found.as_str()));
+        }
+    }
+    match numbers.as_slice() {
+        [] => Err(format!("no {what} in the client's output")),
+        [(value, _)] => Ok(*value),
+        [first, .., last] => Err(format!(
+            "the pattern finds {} numbers of {what} in the client's output, from `{}` to `{}`: it must fit only that of \
+             the whole run",
+            numbers.len(),
+            first.1.escape_debug(),
+            last.1.escape_debug()
+        )),
+    }
 }
 
-fn no_number(text: &str, what: &str) -> String {
-    let comma = if text.contains(',') {
+fn no_number(text: &str, found: &Match<'_>, what: &str) -> String {
+    let whole = number::around(text, found.range()).unwrap_or(found.as_str());
+    let comma = if whole.contains(',') {
         "; decimals need a point, as with LC_ALL=C"
     } else {
         ""
     };
-    format!("`{}` is no number of {what}{comma}", text.escape_debug())
+    let part = if whole == found.as_str() {
+        String::new()
+    } else {
+        format!(
+            " (the pattern finds `{}` of it)",
+            found.as_str().escape_debug()
+        )
+    };
+    format!(
+        "`{}` is no number of {what}{comma}{part}",
+        whole.escape_debug()
+    )
 }
 
-fn positive(text: &str) -> Option<f64> {
-    number::parse(text).filter(|number| *number > 0.0)
+/// Returns the number in a group; `None` if the group has only a part of it.
+fn whole(text: &str, found: &Match<'_>) -> Option<f64> {
+    match number::around(text, found.range()) {
+        None => number::parse(found.as_str()),
+        Some(_) => None,
+    }
 }
 
-/// Parses seconds, which have decimals: `1,234` may mean little more than one.
-fn seconds_of(text: &str) -> Option<f64> {
-    number::parse(text).filter(|seconds| *seconds >= 0.0 && !number::is_ambiguous(text))
+/// Returns the word right behind a number, or behind one blank.
+fn word_behind<'t>(text: &'t str, found: &Match<'_>) -> &'t str {
+    let rest = &text[found.end()..];
+    let rest = rest.strip_prefix(' ').unwrap_or(rest);
+    let end = rest.find(|c: char| !c.is_alphabetic());
+    &rest[..end.unwrap_or(rest.len())]
+}
+
+/// Returns transactions per second, in thousands (`12.5k`) or millions (`1.2M`) if the client prints them so.
+fn rate_of(text: &str, found: &Match<'_>) -> Option<f64> {
+    let attached = !text[found.end()..].starts_with(' ');
+    let unit = match word_behind(text, found) {
+        "k" | "K" if attached => 1e3,
+        "M" if attached => 1e6,
+        "G" if attached => 1e9,
+        _ => 1.0,
+    };
+    whole(text, found)
+        .map(|rate| rate * unit)
+        .filter(|rate| *rate > 0.0)
+}
+
+/// Returns seconds, of a number in the unit that the client prints behind it. They have decimals: `1,234` may mean little
+/// more than one. `None` for a unit that may be several.
+fn seconds_of(text: &str, found: &Match<'_>) -> Option<f64> {
+    let unit = match word_behind(text, found) {
+        "ns" | "nsec" | "nsecs" | "nanosecond" | "nanoseconds" => 1e-9,
+        "us" | "\u{b5}s" | "\u{3bc}s" | "usec" | "usecs" | "microsecond" | "microseconds" => 1e-6,
+        "ms" | "msec" | "msecs" | "millisecond" | "milliseconds" => 1e-3,
+        "min" | "mins" | "minute" | "minutes" => 60.0,
+        "h" | "hour" | "hours" => 3600.0,
+        "m" => return None,
+        _ => 1.0,
+    };
+    let seconds = whole(text, found).filter(|_| !number::is_ambiguous(found.as_str()));
+    seconds
+        .map(|seconds| seconds * unit)
+        .filter(|seconds| *seconds >= 0.0)
 }
 
 /// Returns the operations in `text`, adding up those with the same name.
@@ -123,12 +188,14 @@ fn operations(pattern: &Regex, text: &str) -> Result<BTreeMap<String, OperationT
             let whole = captures.get(0).map_or("", |all| all.as_str());
             return Err(format!("`{}` names no operation", whole.escape_debug()));
         }
-        let seconds = seconds_of(group("seconds"))
-            .ok_or_else(|| no_number(group("seconds"), &format!("seconds of {name}")))?;
+        let seconds = captures.name("seconds");
+        let seconds = seconds.ok_or_else(|| format!("operation {name} has no seconds"))?;
+        let seconds = seconds_of(text, &seconds)
+            .ok_or_else(|| no_number(text, &seconds, &format!("seconds of {name}")))?;
         let commands = match captures.name("commands") {
             None => 1,
-            Some(count) => commands(count.as_str())
-                .ok_or_else(|| no_number(count.as_str(), &format!("commands of {name}")))?,
+            Some(count) => commands(text, &count)
+                .ok_or_else(|| no_number(text, &count, &format!("commands of {name}")))?,
         };
         let part = found.entry(name.to_owned()).or_default();
         part.commands += commands;
@@ -141,8 +208,8 @@ fn operations(pattern: &Regex, text: &str) -> Result<BTreeMap<String, OperationT
 }
 
 /// Parses a number of commands. An operation without commands counts as one, so that its time is not lost.
-fn commands(text: &str) -> Option<u64> {
-    let number = number::parse(text)?;
+fn commands(text: &str, found: &Match<'_>) -> Option<u64> {
+    let number = whole(text, found)?;
     let is_count = number >= 0.0 && number.fract() == 0.0 && number < 9e15;
     is_count.then_some((number as u64).max(1))
 }
@@ -154,7 +221,7 @@ mod tests {
     #[test]
     fn rates_are_found_in_what_clients_print() {
         let pattern = Regex::new(r"([0-9.,]+) requests per second").unwrap();
-        let rate = |text: &str| last(&pattern, text, "transactions per second", positive);
+        let rate = |text: &str| only(&pattern, text, "transactions per second", rate_of);
         let text = "GET: rps=1\rGET: 123,456.5 requests per second\n";
         assert_eq!(rate(text), Ok(123_456.5));
         let none = "no transactions per second in the client's output";
@@ -165,6 +232,55 @@ mod tests {
                 fault.starts_with(&format!("`{wrong}` is no number")),
                 "{fault}"
             );
+        }
+    }
+
+    #[test]
+    fn a_number_that_the_pattern_cuts_is_refused() {
+        let pattern = Regex::new(r"([0-9.]+)k? requests per second").unwrap();
+        let rate = |text: &str| only(&pattern, text, "transactions per second", rate_of);
+        let cut = "`1,234.5` is no number of transactions per second; decimals need a point, as with LC_ALL=C (the \
+                   pattern finds `234.5` of it)";
+        assert_eq!(rate("1,234.5 requests per second"), Err(cut.to_owned()));
+        assert!(rate("-5 requests per second").is_err());
+        // Thousands, as the client prints them.
+        assert_eq!(rate("12.5k requests per second"), Ok(12_500.0));
+    }
+
+    #[test]
+    fn intermediate_results_are_not_taken_for_the_run() {
+        let pattern = Regex::new(r"tps: ([0-9.]+)").unwrap();
+        let rate = |text: &str| only(&pattern, text, "transactions per second", rate_of);
+        assert_eq!(rate("tps: 5\ntps: 5.0\n"), Ok(5.0));
+        let several = rate("1 s tps: 4\n2 s tps: 5\n3 s tps: 4.5\n").unwrap_err();
+        assert!(
+            several.starts_with("the pattern finds 3 numbers of transactions per second")
+                && several.contains("from `4` to `4.5`"),
+            "{several}"
+        );
+    }
+
+    #[test]
+    fn seconds_are_in_the_unit_that_the_client_prints() {
+        let pattern = Regex::new(r"took ([0-9.]+)").unwrap();
+        let seconds = |text: &str| only(&pattern, text, "seconds", seconds_of);
+        for (text, expected) in [
+            ("took 1.5", 1.5),
+            ("took 1.5s", 1.5),
+            ("took 1.5 seconds", 1.5),
+            ("took 1.5 (all)", 1.5),
+            ("took 980us", 980e-6),
+            ("took 980\u{b5}s.", 980e-6),
+            ("took 980\u{3bc}s", 980e-6),
+            ("took 12 ms", 12e-3),
+            ("took 3ns", 3e-9),
+            ("took 2 minutes", 120.0),
+        ] {
+            let found = seconds(text).unwrap();
+            assert!((found / expected - 1.0).abs() < 1e-12, "{text}: {found}");
+        }
+        for wrong in ["took 2m", "took 1m3.5s", "took 1e-3s"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
         }
     }
 
