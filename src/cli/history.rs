@@ -74,7 +74,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let store = Store::open_existing(&ws.results())?;
     let mut listed = store.list()?;
     // Experiments with servers named by hand are not about the series.
-    listed.retain(|one| one.header.base.is_none());
+    listed.retain(|one| !one.header.is_of_servers());
     for (requested, what, of) in [
         (&arguments.release, "release", 0),
         (&arguments.recipe, "recipe", 1),

@@ -152,6 +152,11 @@ fn non_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String
 }
 
 impl ExperimentHeader {
+    /// Returns whether the points are servers that are no series: each is compared with the base.
+    pub fn is_of_servers(&self) -> bool {
+        self.base.is_some()
+    }
+
     /// Returns the measured point whose observations apply to `point`: the one with the same binary. The
     /// control point, which is the release's binary on purpose, maps to itself.
     pub fn server_of(&self, point: Point) -> Point {

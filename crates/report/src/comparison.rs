@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::escape::{code, markdown as escape, markdown_uncut};
+use super::nouns::Nouns;
 use super::number;
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, fit_end, long, width};
@@ -19,10 +20,23 @@ const NARROWEST_NAME: usize = 14;
 /// The heads of the columns of figures.
 pub(super) const HEADS: [&str; 3] = ["before", "after", "difference"];
 
-/// What the figures mean.
-pub(super) const LEGEND: &str = "Per cent of speed, + is faster (fewer instructions). The difference is how much \
+/// Returns what the figures mean.
+pub(super) fn legend(comparison: &Comparison) -> &'static str {
+    if comparison.is_of_servers() {
+        return "Per cent of speed against the base of the same experiment, + is faster (fewer instructions). The \
+            difference is how much faster a server is, against its base, in the second experiment than in the first. \
+            Its interval has the error of both; servers are judged together. Time is the typical time of a \
+            transaction.";
+    }
+    "Per cent of speed, + is faster (fewer instructions). The difference is how much \
      faster the patch makes the server in the second experiment than in the first. Its interval has the error of \
-     both; patches are judged together, and the total by itself. Time is the typical time of a transaction.";
+     both; patches are judged together, and the total by itself. Time is the typical time of a transaction."
+}
+
+/// Returns the nouns of a comparison.
+pub(super) fn nouns(comparison: &Comparison) -> &'static Nouns {
+    Nouns::of_points(comparison.is_of_servers())
+}
 
 /// Returns the figures of a row as text: before, after, difference.
 pub(super) fn cells(row: &ComparisonRow, places: usize) -> [String; 3] {
@@ -113,6 +127,9 @@ pub(super) fn headline(comparison: &Comparison) -> String {
     let Some(table) = total else {
         return "The experiments have no workload and meter in common".to_owned();
     };
+    if comparison.is_of_servers() {
+        return counts(comparison, table);
+    }
     let places = places(table);
     let [before, after, figure] = cells(&table.total, places);
     let on = match table.workload.as_str() {
@@ -138,9 +155,14 @@ pub(super) fn headline(comparison: &Comparison) -> String {
     }
 }
 
-/// Counts the patches of the first main table by verdict: `4 patches in both: 1 worth less, 3 unclear`.
+/// Returns the counts of [`counts`] for the first main table, unless the headline has them.
 pub(super) fn tally(comparison: &Comparison) -> Option<String> {
     let table = comparison.main_tables().next()?;
+    (!comparison.is_of_servers()).then(|| counts(comparison, table))
+}
+
+/// Counts the patches of a table by verdict: `4 patches in both: 1 worth less, 3 unclear`.
+fn counts(comparison: &Comparison, table: &ComparisonTable) -> String {
     let both = table
         .patches
         .iter()
@@ -154,7 +176,12 @@ pub(super) fn tally(comparison: &Comparison) -> Option<String> {
             count => parts.push(format!("{count} {change}")),
         }
     }
-    let noun = if both.len() == 1 { "patch" } else { "patches" };
+    let nouns = nouns(comparison);
+    let noun = if both.len() == 1 {
+        nouns.one
+    } else {
+        nouns.many
+    };
     let mut text = format!("{} {noun} in both", both.len());
     if !parts.is_empty() {
         let _ = write!(text, ": {}", parts.join(", "));
@@ -181,7 +208,7 @@ pub(super) fn tally(comparison: &Comparison) -> Option<String> {
             let _ = write!(text, "; {count} only {which}");
         }
     }
-    Some(text)
+    text
 }
 
 /// Returns the significant differences on single workloads of a comparison that has figures over all workloads.
@@ -241,7 +268,7 @@ pub fn terminal(comparison: &Comparison, columns: usize, color: bool) -> String 
         page.indented(&text, 2, "");
     }
     page.blank();
-    page.paragraph(LEGEND, DIM);
+    page.paragraph(legend(comparison), DIM);
     page.text
 }
 
@@ -324,7 +351,7 @@ pub fn markdown(comparison: &Comparison) -> String {
         let _ = writeln!(page, "\n> {}", markdown_uncut(line));
     }
     for table in comparison.main_tables() {
-        markdown_table(&mut page, table);
+        markdown_table(&mut page, table, nouns(comparison).one);
     }
     let mut first = true;
     for (table, row) in on_single_workloads(comparison) {
@@ -341,16 +368,17 @@ pub fn markdown(comparison: &Comparison) -> String {
             verdict(row)
         );
     }
-    let _ = writeln!(page, "\n{LEGEND}");
+    let _ = writeln!(page, "\n{}", legend(comparison));
     page
 }
 
-fn markdown_table(page: &mut String, table: &ComparisonTable) {
+/// Appends a table; `noun` is what its rows are.
+fn markdown_table(page: &mut String, table: &ComparisonTable, noun: &str) {
     let places = places(table);
     let _ = writeln!(page, "\n### {}\n", title(table, &code));
     let _ = writeln!(
         page,
-        "| # | patch | {} | |\n|--:|:--|--:|--:|--:|:--|",
+        "| # | {noun} | {} | |\n|--:|:--|--:|--:|--:|:--|",
         HEADS.join(" | ")
     );
     for row in rows(table) {
@@ -396,6 +424,54 @@ mod tests {
         assert_eq!(page.matches(lost).count(), 2 * 3, "{page}");
         assert_eq!(page.matches("<svg role=\"img\"").count(), 6);
         assert_eq!(markdown(&compared).matches("**worth less**").count(), 2 + 2);
+    }
+
+    /// Two experiments on three servers that are no series.
+    fn of_servers() -> [Experiment; 2] {
+        [(0.03, 0.02), (0.01, 0.02)].map(|first| {
+            let mut experiment = Experiment::new(&[first, (0.01, 0.01)]);
+            experiment.header.base = Some("old".to_owned());
+            experiment.header.started = format!("2026-02-02T03:04:05.{}Z", first.0);
+            experiment
+        })
+    }
+
+    #[test]
+    fn servers_that_are_no_series_are_called_servers() {
+        let [old, new] = of_servers();
+        let compared = compare(&old.attribution(), &new.attribution());
+        let (page, markdown) = (comparison_page(&compared).unwrap(), markdown(&compared));
+        let (_, page) = page.split_once("</style>").unwrap();
+        let text = terminal(&compared, 80, false);
+        assert!(text.starts_with("2 servers in both: "), "{text}");
+        for text in [&text, &markdown, page] {
+            assert!(text.contains("0001-string-append"), "{text}");
+            assert!(!text.contains("The bases differ"), "{text}");
+            let words = text.replace(".patch", "").to_lowercase();
+            for word in ["series", "patch", "total"] {
+                assert!(!words.contains(word), "{word}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn servers_compared_with_different_bases_are_called_so() {
+        let [old, mut new] = of_servers();
+        new.header.base = Some("other".to_owned());
+        let compared = compare(&old.attribution(), &new.attribution());
+        let words = "The bases differ (`old` and `other`): a difference may be theirs.";
+        assert_eq!(compared.warnings, [words]);
+    }
+
+    #[test]
+    fn a_series_and_other_servers_have_no_differences() {
+        let [old, mut new] = of_servers();
+        new.header.base = None;
+        let compared = compare(&old.attribution(), &new.attribution());
+        let why = compared.incomparable.as_deref().unwrap();
+        assert!(why.starts_with("One is a series of patches"), "{why}");
+        let mut rows = compared.tables.iter().flat_map(|table| &table.patches);
+        assert!(rows.all(|row| row.difference.is_none()));
     }
 
     #[test]

@@ -147,11 +147,11 @@ fn describe_conditions(conditions: &[Conditions]) -> Option<String> {
     let standstills = match conditions.iter().map(|of| of.standstills).sum::<u64>() {
         0 => String::new(),
         1 => {
-            " One block was measured again because a server, its client or the machine stood still."
+            " One block or round was measured again because a server, its client or the machine stood still."
                 .to_owned()
         }
         more => format!(
-            " Blocks were measured again {more} times because a server, its client or the machine stood still."
+            " Blocks or rounds were measured again {more} times because a server, its client or the machine stood still."
         ),
     };
     Some(format!(

@@ -44,11 +44,12 @@ const SERVERS: Nouns = Nouns {
 impl Nouns {
     /// Returns the nouns of a document.
     pub(super) fn of(attribution: &Attribution) -> &'static Nouns {
-        if attribution.is_of_servers() {
-            &SERVERS
-        } else {
-            &PATCHES
-        }
+        Self::of_points(attribution.is_of_servers())
+    }
+
+    /// Returns the nouns of servers that are no series, or of patches.
+    pub(super) fn of_points(servers: bool) -> &'static Nouns {
+        if servers { &SERVERS } else { &PATCHES }
     }
 
     /// Returns the display name of a point.

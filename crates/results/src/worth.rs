@@ -72,7 +72,7 @@ fn latest(
     for listed in store.list()? {
         let ours = |name: &String| report.patches.iter().any(|patch| patch.name == *name);
         let header = &listed.header;
-        let of_release = header.release == release && header.base.is_none();
+        let of_release = header.release == release && !header.is_of_servers();
         if !of_release || listed.observations == 0 || !header.series.iter().any(ours) {
             continue;
         }

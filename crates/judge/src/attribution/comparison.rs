@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::document::{Attribution, Effect, EffectKind, PatchEffects, SUITE};
+use super::document::{Attribution, ComparedWith, Effect, EffectKind, PatchEffects, SUITE};
 use crate::stats::{Interval, LEVEL, holm, speed};
 use perfquilt_model::observation::Meter;
 
@@ -44,6 +44,8 @@ pub struct ComparedExperiment {
     pub machine: BTreeMap<String, String>,
     /// Whether all blocks were measured.
     pub complete: bool,
+    /// What its points are compared with.
+    pub compared_with: ComparedWith,
 }
 
 /// The figures of one meter on one workload.
@@ -148,6 +150,12 @@ impl Comparison {
             .filter(move |table| !suite || table.workload == SUITE)
     }
 
+    /// Returns whether both experiments are of servers that are no series.
+    pub fn is_of_servers(&self) -> bool {
+        let mut both = [&self.before, &self.after].into_iter();
+        both.all(|of| of.compared_with == ComparedWith::Base)
+    }
+
     /// Returns whether there are figures over all workloads.
     pub fn has_suite(&self) -> bool {
         self.tables.iter().any(|table| table.workload == SUITE)
@@ -196,6 +204,7 @@ fn experiment(of: &Attribution) -> ComparedExperiment {
         harness: of.harness.clone(),
         machine: of.machine.clone(),
         complete: of.is_complete(),
+        compared_with: of.compared_with,
     }
 }
 
@@ -217,6 +226,11 @@ fn origin<'a>(attribution: &'a Attribution, effect: &'a Effect) -> Origin<'a> {
 fn incomparable(before: &Attribution, after: &Attribution) -> Option<String> {
     if (&before.experiment, &before.started) == (&after.experiment, &after.started) {
         return Some("Both are the same experiment.".to_owned());
+    }
+    if before.is_of_servers() != after.is_of_servers() {
+        let why = "One is a series of patches and the other of servers that are no series, so no differences are \
+            computed.";
+        return Some(why.to_owned());
     }
     (before.harness != after.harness).then(|| {
         let name = |of: &Attribution| match of.harness.as_str() {
@@ -299,6 +313,11 @@ fn table(
         after: new.and_then(|it| find(&it.effects, EffectKind::InOrder)),
         difference: None,
     };
+    // The last of several servers does not stand for all.
+    let total = |of: &Attribution| {
+        let total = find(&of.total, EffectKind::Total);
+        total.filter(|_| !of.is_of_servers())
+    };
     let margin = |of: &Attribution| of.margins.get(&meter).copied().unwrap_or(0.0);
     ComparisonTable {
         meter,
@@ -316,8 +335,8 @@ fn table(
             patch: None,
             index_before: None,
             index_after: None,
-            before: find(&before.total, EffectKind::Total),
-            after: find(&after.total, EffectKind::Total),
+            before: total(before),
+            after: total(after),
             difference: None,
         },
     }
@@ -441,15 +460,24 @@ fn warnings(before: &Attribution, after: &Attribution, pairs: &[Pair<'_>]) -> Ve
             before.recipe, after.recipe
         ));
     }
+    let of_servers = before.is_of_servers() && after.is_of_servers();
+    if of_servers && before.base() != after.base() {
+        warnings.push(format!(
+            "The bases differ (`{}` and `{}`): a difference may be theirs.",
+            before.base(),
+            after.base()
+        ));
+    }
     let (old, new) = (&before.workloads, &after.workloads);
     if old != new {
         warnings.push(
             "The workloads differ: only those that both have are compared, one by one.".to_owned(),
         );
     }
-    let in_order = pairs
-        .iter()
-        .all(|(old, new)| matches!((old, new), (Some(old), Some(new)) if old.index == new.index));
+    let in_order = of_servers
+        || pairs.iter().all(
+            |(old, new)| matches!((old, new), (Some(old), Some(new)) if old.index == new.index),
+        );
     if !in_order {
         warnings.push(
             "The series differ, and a patch's effect may depend on the patches before it."

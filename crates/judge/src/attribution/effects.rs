@@ -241,13 +241,13 @@ impl Effects<'_> {
                 "no block has it and point {before}, the last before it with figures"
             ));
         }
-        let is_named_base = self.header.base.is_some();
+        let is_of_servers = self.header.is_of_servers();
         Some(match missing {
             0 if all == 1 || has(SUITE) => return None,
             0 => "no block has it on all workloads".to_owned(),
             _ if missing < all => format!("no figures on {missing} of {all} workloads"),
             _ if in_order().next().is_some() => format!("no figures of {meter}"),
-            _ if self.is_measured(point) && is_named_base => "the base has no figures".to_owned(),
+            _ if self.is_measured(point) && is_of_servers => "the base has no figures".to_owned(),
             _ if self.is_measured(point) => "no earlier point to compare with".to_owned(),
             _ => NOT_MEASURED.to_owned(),
         })
@@ -261,7 +261,7 @@ impl Effects<'_> {
     /// give an effect: their points are those of groups.
     fn in_order(&self, point: Point, workload: &str, meter: Meter) -> Option<Effect> {
         let before = |other| (point, other);
-        if self.header.base.is_some() {
+        if self.header.is_of_servers() {
             let base = std::iter::once(before(Point::BASE));
             return self.first_of(EffectKind::InOrder, workload, meter, base);
         }
@@ -342,7 +342,7 @@ impl Effects<'_> {
     /// Computes the effect of the last point that has figures against the release; several servers that are no series have
     /// none.
     pub(super) fn total(&self) -> Vec<Effect> {
-        if self.header.base.is_some() && self.header.series.len() > 1 {
+        if self.header.is_of_servers() && self.header.series.len() > 1 {
             return Vec::new();
         }
         let patched = self.points.patched();

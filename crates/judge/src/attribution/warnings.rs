@@ -7,7 +7,7 @@ use super::document::{Attribution, Effect, ExcludedMachine, ExclusionReason, SUI
 use super::tables::ObservationSource;
 use super::unexecuted::Unexecuted;
 use crate::stats::{BlockTable, CompleteBlocks, blocks_needed, holm, median};
-use perfquilt_model::observation::{Conditions, MachineName, Meter};
+use perfquilt_model::observation::{Conditions, MachineName, Meter, RowName};
 use perfquilt_model::point::Point;
 
 /// A condition that limits the validity of an experiment's figures. Its text states the condition and the
@@ -51,6 +51,12 @@ enum Warning<'a> {
     Lacking {
         row: WarningRow<'a>,
         points: Vec<Point>,
+    },
+    /// Operations of a workload lack values in blocks in which other rows of the workload have some, with the points.
+    Operations {
+        workload: &'a str,
+        meter: Meter,
+        lacking: Vec<(&'a str, Vec<Point>)>,
     },
     /// Blocks lack points; `stopped` if the stopping rule may be the reason, `across` if any effect compares
     /// points that share no block.
@@ -218,6 +224,27 @@ impl fmt::Display for Warning<'_> {
                 list(points),
                 if points.len() > 1 { "them" } else { "it" },
             ),
+            Warning::Operations {
+                workload,
+                meter,
+                lacking,
+            } => {
+                const SHOWN: usize = 3;
+                let shown = lacking.iter().take(SHOWN);
+                let shown: Vec<String> = shown
+                    .map(|(operation, points)| format!("{operation} on {}", list(points)))
+                    .collect();
+                let more = match lacking.len().saturating_sub(SHOWN) {
+                    0 => String::new(),
+                    more => format!(" and {more} more operations"),
+                };
+                write!(
+                    f,
+                    "{workload} ({meter}) has no value of {}{more} in some blocks in which it has others: less was run there, \
+                     or its output was not understood, so {workload} as a whole may not compare the same work.",
+                    shown.join(", ")
+                )
+            }
             Warning::Incomplete {
                 row,
                 blocks,
@@ -342,6 +369,7 @@ pub(super) fn warnings(
     let unpaired = attribution.is_unpaired();
     warnings.extend(unpaired.then_some(Warning::Unpaired { all }));
     warnings.extend(lacking(attribution, source, unexecuted));
+    warnings.extend(lacking_operations(attribution, source));
     let measured = attribution.effects().filter(|effect| effect.is_measured());
     let rows: BTreeSet<(Meter, &str, bool)> = measured
         .map(|effect| (effect.meter, effect.workload.as_str(), effect.unpaired))
@@ -417,6 +445,49 @@ fn lacking<'a>(
             if !points.is_empty() {
                 let row = WarningRow { workload, meter };
                 warnings.push(Warning::Lacking { row, points });
+            }
+        }
+    }
+    warnings
+}
+
+/// Finds operations that lack values in blocks in which other rows of their workload have some.
+fn lacking_operations<'a>(
+    attribution: &Attribution,
+    source: &'a ObservationSource,
+) -> Vec<Warning<'a>> {
+    let mut warnings = Vec::new();
+    for (&meter, tables) in &source.blocks {
+        let mut by_workload: BTreeMap<&str, Vec<(Option<&str>, BTreeMap<Point, u64>)>> =
+            BTreeMap::new();
+        for (name, table) in tables {
+            let row = RowName::from(name.as_str());
+            let rows = by_workload.entry(row.workload).or_default();
+            rows.push((row.operation, table.blocks_by_point()));
+        }
+        for (workload, rows) in by_workload {
+            let mut most: BTreeMap<Point, u64> = BTreeMap::new();
+            for (&point, &blocks) in rows.iter().flat_map(|(_, blocks)| blocks) {
+                let most = most.entry(point).or_default();
+                *most = (*most).max(blocks);
+            }
+            most.retain(|point, _| !attribution.failed.contains_key(point));
+            let lacks = |blocks: &BTreeMap<Point, u64>| -> Vec<Point> {
+                let of_point = |point: &Point| blocks.get(point).copied().unwrap_or(0);
+                let lacking = most.iter().filter(|(point, most)| of_point(point) < **most);
+                lacking.map(|(point, _)| *point).collect()
+            };
+            let lacking: Vec<(&str, Vec<Point>)> = rows
+                .iter()
+                .filter_map(|(operation, blocks)| Some(((*operation)?, lacks(blocks))))
+                .filter(|(_, points)| !points.is_empty())
+                .collect();
+            if !lacking.is_empty() {
+                warnings.push(Warning::Operations {
+                    workload,
+                    meter,
+                    lacking,
+                });
             }
         }
     }

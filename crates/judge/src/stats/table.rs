@@ -210,6 +210,17 @@ impl BlockTable {
         sets
     }
 
+    /// Returns the number of blocks that have each point.
+    pub fn blocks_by_point(&self) -> BTreeMap<Point, u64> {
+        let mut blocks = BTreeMap::new();
+        for (points, count) in self.point_sets() {
+            for point in points {
+                *blocks.entry(point).or_default() += count;
+            }
+        }
+        blocks
+    }
+
     fn has_all(&self) -> bool {
         self.values == self.rows.len() as u64 * self.points.len() as u64
     }

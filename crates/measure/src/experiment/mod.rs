@@ -204,7 +204,7 @@ pub fn foresee(
         ..identity::of(ws, &header, preset.block_seconds, &workloads, &[])?
     };
     let windows = windows_of(&measured, &header, &identity);
-    let sizes = WindowSizes::of(&windows, &windows::first_look(&windows));
+    let sizes = WindowSizes::of(&windows, &first_look_of(&windows, &header));
     let results = ws.results();
     let store = results.exists().then(|| Store::open_existing(&results));
     let store = store.transpose()?;
@@ -266,6 +266,15 @@ fn windows_of(
         planned: &[],
     };
     windows::windows(measured, &query.together())
+}
+
+/// Returns the windows of the first look; none for servers that are no series, which have no groups of patches.
+fn first_look_of(windows: &[Vec<Point>], header: &ExperimentHeader) -> Vec<Vec<Point>> {
+    if header.is_of_servers() {
+        Vec::new()
+    } else {
+        windows::first_look(windows)
+    }
 }
 
 fn resolved(ws: &Workspace, preset: &Preset) -> Result<Vec<Workload>> {
@@ -455,7 +464,7 @@ fn run_on(
         });
     }
     let windows = windows_of(&measured, &header, &identity);
-    let first_look = windows::first_look(&windows);
+    let first_look = first_look_of(&windows, &header);
     let sizes = WindowSizes::of(&windows, &first_look);
     let closure_points = match reuse {
         // A release against itself has no series, hence no total to check.
@@ -632,8 +641,12 @@ fn failed_for_time(ws: &Workspace, begun: &ExperimentHeader) -> bool {
 }
 
 /// Returns the points of the closure check: the release and the last step that was built; none when no other
-/// patch is measured with them, since every block compares them directly then.
+/// patch is measured with them, since every block compares them directly then, and none for servers that are no series,
+/// which have no total.
 fn direct(points: &[(Point, Built)], header: &ExperimentHeader, measured: &[Point]) -> Vec<Point> {
+    if header.is_of_servers() {
+        return Vec::new();
+    }
     let is_step = |point: &Point| matches!(point, Point::Step(_));
     let last = points.iter().map(|(point, _)| *point).filter(is_step).max();
     let Some(full) = last.map(|last| header.server_of(last)) else {
@@ -846,6 +859,24 @@ mod tests {
             profile: None,
         };
         (Point::Step(point), built)
+    }
+
+    #[test]
+    fn servers_that_are_no_series_have_neither_a_closure_check_nor_groups() {
+        let points = [built(0, "a"), built(1, "b"), built(2, "c")];
+        let steps: Vec<Point> = points.iter().map(|(point, _)| *point).collect();
+        let windows: Vec<Vec<Point>> = (0..3)
+            .map(|k| vec![Point::BASE, Point::Step(2 * k + 1), Point::Step(2 * k + 2)])
+            .collect();
+        let mut header = ExperimentHeader::new("toy-1", "quick");
+        assert_eq!(
+            direct(&points, &header, &steps),
+            [Point::BASE, Point::Step(2)]
+        );
+        assert!(!first_look_of(&windows, &header).is_empty());
+        header.base = Some("a".to_owned());
+        assert!(direct(&points, &header, &steps).is_empty());
+        assert!(first_look_of(&windows, &header).is_empty());
     }
 
     #[test]

@@ -120,7 +120,11 @@ impl ReuseQuery<'_> {
             .copied()
             .filter(|point| matches!(point, Point::Step(_)))
             .collect();
-        let mut pairs: Vec<[Point; 2]> = steps.windows(2).map(|two| [two[0], two[1]]).collect();
+        let mut pairs: Vec<[Point; 2]> = if self.header.is_of_servers() {
+            steps.iter().map(|&step| [Point::BASE, step]).collect()
+        } else {
+            steps.windows(2).map(|two| [two[0], two[1]]).collect()
+        };
         if let (Some(&first), Some(&last)) = (steps.first(), steps.last()) {
             pairs.push([first, last]);
         }
@@ -334,6 +338,29 @@ mod tests {
         let mut partial = old();
         partial.measured.remove(&Point::BASE);
         assert_eq!(ask(&["a", "b", "c"], &[partial]).1, steps(&[0, 1, 2]));
+    }
+
+    #[test]
+    fn servers_that_are_no_series_are_measured_with_the_base() {
+        let binaries = ["a", "b", "c", "d"];
+        let mut new = header("new", &binaries);
+        new.base = Some("a".into());
+        let identity = identity(&binaries);
+        let question = ReuseQuery {
+            header: &new,
+            identity: &identity,
+            planned: &planned(12),
+        };
+        let with_base = [1, 2, 3].map(|k| BTreeSet::from([Point::BASE, Point::Step(k)]));
+        assert_eq!(question.together(), with_base);
+        // Neither has `c` together with the base.
+        let old = [
+            earlier("one", &["a", "b", "d"]),
+            earlier("two", &["b", "c", "d"]),
+        ];
+        let left = question.left(&question.origins(&old));
+        let left: Vec<Point> = left.into_iter().collect();
+        assert_eq!(left, steps(&[0, 2]));
     }
 
     #[test]

@@ -340,14 +340,8 @@ fn too_many_observations_go_to_a_file_beside_the_page() {
     );
 }
 
-#[test]
-fn different_workloads_have_different_names_in_every_format() {
-    let mut experiment = Experiment::new(&[(0.02, 0.01)]);
-    let names = [
-        "a b", "a_b", "a/b", "a.b", "A b", "a#2", "a_b#2", "read-10", "point=2", "x\u{1}y",
-        "x\u{2}y", "=1", "'=1", "é", "a|b", "a b/1 c",
-    ];
-    experiment.workloads = names.to_vec();
+/// Returns what a format makes of an experiment with its observations.
+fn exported(experiment: &Experiment, format: &str) -> ExportedReport {
     let attribution = experiment.attribution();
     let file = ObservationFile {
         header: experiment.header.clone(),
@@ -358,11 +352,20 @@ fn different_workloads_have_different_names_in_every_format() {
         file: Some(&file),
         ..ReportData::new(&attribution)
     };
-    let export = |name: &str| {
-        let mut formats = EXPORTERS.iter();
-        let format = formats.find(|format| format.name() == name).unwrap();
-        format.export(&data).unwrap()
-    };
+    let mut formats = EXPORTERS.iter();
+    let exporter = formats.find(|of| of.name() == format).unwrap();
+    exporter.export(&data).unwrap()
+}
+
+#[test]
+fn different_workloads_have_different_names_in_every_format() {
+    let mut experiment = Experiment::new(&[(0.02, 0.01)]);
+    let names = [
+        "a b", "a_b", "a/b", "a.b", "A b", "a#2", "a_b#2", "read-10", "point=2", "x\u{1}y",
+        "x\u{2}y", "=1", "'=1", "é", "a|b", "a b/1 c",
+    ];
+    experiment.workloads = names.to_vec();
+    let export = |format: &str| exported(&experiment, format);
     let unique = |names: &mut dyn Iterator<Item = String>| names.collect::<BTreeSet<_>>().len();
 
     let go = export("gobench");
@@ -419,15 +422,6 @@ fn no_format_calls_servers_a_series() {
             assert!(against.clone().all(|point| point == Point::BASE));
             assert!(against.count() > 0);
         }
-        let file = ObservationFile {
-            header: experiment.header.clone(),
-            supplement: experiment.supplement.clone(),
-            observations: experiment.observations(),
-        };
-        let data = ReportData {
-            file: Some(&file),
-            ..ReportData::new(&attribution)
-        };
         for format in [
             "terminal",
             "markdown",
@@ -435,10 +429,10 @@ fn no_format_calls_servers_a_series() {
             "rates",
             "openmetrics",
             "gobench",
+            "bmf",
+            "github-action-benchmark",
         ] {
-            let mut formats = EXPORTERS.iter();
-            let exporter = formats.find(|of| of.name() == format).unwrap();
-            let text = exporter.export(&data).unwrap().text.to_lowercase();
+            let text = exported(&experiment, format).text.to_lowercase();
             // Drawings and embedded data are no words for people.
             let words = text.split("data:application").next().unwrap();
             for word in ["series", "patch", "bare release"] {
@@ -452,9 +446,7 @@ fn no_format_calls_servers_a_series() {
                 assert_eq!(around, None, "{format}, {servers} servers");
             }
         }
-        let mut formats = EXPORTERS.iter();
-        let json = formats.find(|of| of.name() == "json").unwrap();
-        let text = json.export(&data).unwrap().text;
+        let text = exported(&experiment, "json").text;
         assert!(
             text.contains(r#""compared_with": "base""#)
                 || text.contains(r#""compared_with":"base""#),

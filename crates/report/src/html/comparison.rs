@@ -3,9 +3,10 @@
 use maud::{Markup, html};
 
 use super::super::comparison::{
-    HEADS, LEGEND, cells, describe, headline, name, places, position, rows, tally, title, verdict,
+    HEADS, cells, describe, headline, legend, name, nouns, places, position, rows, tally, title,
+    verdict,
 };
-use super::super::text::clean;
+use super::super::text::{capital, clean};
 use super::chart::{self, ChartRow, Ink};
 use super::effects::estimate_marks;
 use super::frame::{self, Name, Sentence, captioned, drawing, key, scroll};
@@ -17,9 +18,14 @@ use perfquilt_model::error::Result;
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a drawing cannot be written.
 pub fn comparison_page(comparison: &Comparison) -> Result<String> {
+    let noun = nouns(comparison);
     let mut main = Vec::new();
     for table in comparison.main_tables() {
-        main.push((title(table, &clean), draw(table)?, figures(table)));
+        main.push((
+            title(table, &clean),
+            draw(table, noun.one)?,
+            figures(table, noun.one),
+        ));
     }
     let mut single = Vec::new();
     if comparison.has_suite() {
@@ -28,7 +34,11 @@ pub fn comparison_page(comparison: &Comparison) -> Result<String> {
             .iter()
             .filter(|table| table.workload != SUITE);
         for table in workloads {
-            single.push((title(table, &clean), draw(table)?, figures(table)));
+            single.push((
+                title(table, &clean),
+                draw(table, noun.one)?,
+                figures(table, noun.one),
+            ));
         }
     }
     let headline = headline(comparison).replace(" %", "\u{a0}%");
@@ -48,11 +58,11 @@ pub fn comparison_page(comparison: &Comparison) -> Result<String> {
                 dt { "after" } dd { (describe(&comparison.after, &clean)) }
             }
             @for warning in &comparison.warnings { p.note { (Sentence(warning)) } }
-            p.soft { (LEGEND) }
+            p.soft { (legend(comparison)) }
         }
         main {
-            section aria-labelledby="patches" {
-                h2 #patches { "Patches" }
+            section aria-labelledby=(noun.many) {
+                h2 id=(noun.many) { (capital(noun.many)) }
                 @for (about, svg, table) in &main {
                     h3 { (about) }
                     @if let Some(svg) = svg { (captioned(svg, &caption)) }
@@ -81,10 +91,10 @@ pub fn comparison_page(comparison: &Comparison) -> Result<String> {
 }
 
 /// Draws the effects of a table; `None` if it has none.
-fn draw(table: &ComparisonTable) -> Result<Option<String>> {
+fn draw(table: &ComparisonTable, noun: &str) -> Result<Option<String>> {
     let lanes: Vec<ChartRow> = rows(table).map(lane).collect();
     let about = title(table, &clean);
-    let about = format!("Effect of each patch in both experiments: {about}");
+    let about = format!("Effect of each {noun} in both experiments: {about}");
     chart::rows(&about, "% of speed", &lanes)
 }
 
@@ -103,14 +113,14 @@ fn lane(row: &ComparisonRow) -> ChartRow {
     }
 }
 
-fn figures(table: &ComparisonTable) -> Markup {
+fn figures(table: &ComparisonTable, noun: &str) -> Markup {
     let about = title(table, &clean);
     let places = places(table);
     let table = html! {
         table.effects role="table" {
             thead { tr role="row" {
                 th.n scope="col" { "#" }
-                th scope="col" { "patch" }
+                th scope="col" { (noun) }
                 @for head in HEADS { th.n scope="col" { (head) } }
                 th scope="col" { "verdict" }
             } }

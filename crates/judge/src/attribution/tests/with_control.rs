@@ -268,6 +268,33 @@ fn operations_and_the_closure_check_are_against_both() {
 }
 
 #[test]
+fn an_operation_that_a_point_lacks_is_named() {
+    let mut all = with_control(Meter::Time, &ROWS);
+    let whole = all.clone();
+    let mut add = |part: &str, lacks: &dyn Fn(&Observation) -> bool| {
+        let parts = whole.iter().filter(|one| !lacks(one));
+        all.extend(parts.map(|one| Observation {
+            workload: format!("w/{part}"),
+            ..one.clone()
+        }));
+        let result = attribute(&header(2), &all, &margin).unwrap();
+        let of_parts = |warning: &&String| warning.starts_with("w (time) has no value of ");
+        result.warnings.iter().find(of_parts).cloned()
+    };
+    assert_eq!(add("a", &|_| false), None);
+    // Never on one point, and once on another.
+    let never = |one: &Observation| one.point == Point::Step(2);
+    let once = |one: &Observation| one.point == Point::Step(1) && one.block == 1;
+    let named = add("b", &|one| never(one) || once(one)).unwrap();
+    assert!(
+        named.contains(" b on points 1, 2 in some blocks"),
+        "{named}"
+    );
+    let named = add("c", &never).unwrap();
+    assert!(named.contains("c on point 2 in some"), "{named}");
+}
+
+#[test]
 fn a_suite_needs_the_control_on_every_workload() {
     let mut all = with_control(Meter::Time, &ROWS);
     let other = with_control(Meter::Time, &ROWS).into_iter();
