@@ -194,6 +194,37 @@ fn the_readme_lists_every_page() {
     assert_eq!(missing, []);
 }
 
+/// `ci/field` runs them by name, which is not part of `ci/test`.
+#[test]
+fn the_promises_of_ci_field_have_tests() {
+    fn sources(folder: &Path, text: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, text);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                text.push_str(&std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut text = String::new();
+    for folder in ["crates", "tests"] {
+        sources(&root().join(folder), &mut text);
+    }
+    let listed = bash(root(), "ci/field --tests");
+    assert!(listed.status.success(), "{listed:?}");
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let is_there = |test: &str| {
+        let name = test.rsplit([' ', ':']).next().unwrap();
+        text.contains(&format!("fn {name}("))
+    };
+    let missing: Vec<&str> = listed.lines().filter(|test| !is_there(test)).collect();
+    assert!(
+        missing.is_empty() && listed.lines().count() > 70,
+        "{missing:?}"
+    );
+}
+
 /// The name that GitHub gives to a heading.
 fn heading(line: &str) -> Option<String> {
     let title = line.strip_prefix('#')?.trim_start_matches('#').trim();

@@ -330,7 +330,68 @@ fn a_start_that_fails_once_is_tried_once_more_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_block_in_which_a_server_was_stopped_is_measured_again() {
+fn what_was_measured_before_the_release_failed_is_shown_with_the_next_command() {
+    let environment = TestEnvironment::with_fixture("toy");
+    // The template's start, and those of the first block.
+    let script = "echo x >> \"$3/starts\"\n\
+                  if [ \"$(wc -l < \"$3/starts\")\" -ge 5 ]; then echo 'out of handles' >&2; exit 7; fi\n\
+                  exec \"$1/bin/toyd\" \"$2\"\n";
+    environment.write("bench-config/start.sh", script);
+    let folder = environment.workspace().join("counted");
+    std::fs::create_dir(&folder).unwrap();
+    let start = format!(
+        r#"start = ["sh", "{{config}}/start.sh", "{{server}}", "{{socket}}", "{}"]"#,
+        folder.display()
+    );
+    let plain = r#"start = ["{server}/bin/toyd", "{socket}"]"#;
+    environment.replace("bench-config/perfquilt.toml", plain, &start);
+    for command in ["run", "bench"] {
+        let finished = environment.run(&[command, "--blocks", "3"]);
+        assert_eq!(finished.code, Some(5), "{}", finished.stderr);
+        assert!(
+            finished.stdout.contains("After 1 of 3 blocks"),
+            "{}",
+            finished.stdout
+        );
+        for words in [
+            "server of 0",
+            "exited with 7 at start",
+            "measuring ends here; finished blocks are kept, and the same command goes on",
+        ] {
+            assert!(finished.stderr.contains(words), "{}", finished.stderr);
+        }
+    }
+    environment.replace("bench-config/perfquilt.toml", &start, plain);
+    let finished = environment.run(&["run", "--blocks", "3"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+}
+
+#[test]
+fn a_helper_beside_a_server_is_a_warning_unless_it_works() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let plain = r#"start = ["{server}/bin/toyd", "{socket}"]"#;
+    for (helper, code, words) in [
+        ("sleep 77", 0, "keeps `sleep` running outside"),
+        (
+            "sh -c \"while :; do :; done\"",
+            5,
+            "left its first process: `sh` (process ",
+        ),
+    ] {
+        let start = format!(
+            "start = [\"sh\", \"-c\", '(setsid {helper} > /dev/null 2>&1 &); exec {{server}}/bin/toyd {{socket}}']"
+        );
+        environment.replace("bench-config/perfquilt.toml", plain, &start);
+        let finished = environment.run(&["run", "--fresh", "--blocks", "2"]);
+        environment.replace("bench-config/perfquilt.toml", &start, plain);
+        assert_eq!(finished.code, Some(code), "{}", finished.stderr);
+        assert!(finished.stderr.contains(words), "{}", finished.stderr);
+        environment.wait_until_no_process_is_left();
+    }
+}
+
+#[test]
+fn a_round_in_which_a_server_was_stopped_is_measured_again() {
     let environment = TestEnvironment::with_fixture("toy");
     // The first run of the client stops its server for a moment.
     let script = "if mkdir \"$3/once\" 2> /dev/null; then\n\
@@ -356,7 +417,7 @@ fn a_block_in_which_a_server_was_stopped_is_measured_again() {
     assert!(
         finished
             .stderr
-            .contains("stopped; the block is measured again"),
+            .contains("stopped; the round is measured again"),
         "{}",
         finished.stderr
     );

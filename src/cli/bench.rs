@@ -307,7 +307,14 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         budget: arguments.measuring.budget(&preset),
     };
     let store = Store::open(&ws.results())?;
-    let outcome = experiment::run(&ws, &preset, &request, header, &store, progress)?;
+    let outcome = experiment::run(&ws, &preset, &request, header, &store, progress);
+    let outcome = report::show_stopped(
+        context,
+        &arguments.report,
+        &ws,
+        (&store, store.current()),
+        outcome,
+    )?;
     let judged = report::show_stored(context, &arguments.report, &ws, &store, outcome.id);
     let errors = judged.err().into_iter().chain(outcome.failed.into_values());
     context.output.errors(errors.collect())

@@ -31,7 +31,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Metric;
 use perfquilt_model::point::Point;
-use perfquilt_results::outcome::{self, OutcomePart};
+use perfquilt_results::outcome::{self, OutcomePart, RunStart};
 use perfquilt_store::require_object;
 
 /// Arguments of `perfquilt bisect`.
@@ -397,6 +397,7 @@ fn bisect_series(context: &Context, options: &SeriesSearch) -> Result<()> {
     };
     super::run::create_outcome_folder(folder)?;
     let head = super::run::outcome_commit(&ws, options.head.as_deref())?;
+    let start = RunStart::now(head);
     let mut session = None;
     let done = search_series(context, options, &ws, &mut session);
     let failures = match &done {
@@ -405,7 +406,7 @@ fn bisect_series(context: &Context, options: &SeriesSearch) -> Result<()> {
     };
     let written = outcome::put(
         folder,
-        &head,
+        &start,
         failures,
         OutcomePart::Bisection(session.as_ref()),
     );

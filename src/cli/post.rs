@@ -98,6 +98,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if !head.is_empty() {
         head = perfquilt_forge::parse_commit(&head)?;
     }
+    let began = material.outcome.began(material.attribution.as_ref());
     let notice = Notice {
         attribution: material.attribution.as_ref(),
         failures: &material.outcome.failures,
@@ -108,7 +109,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             number: target.number,
             head,
             run: target.run.clone(),
-            began: target.began.clone().or_else(|| material.began()),
+            began: target.began.clone().or(began),
             report: arguments.link.clone(),
             ..PullRequestRef::default()
         },
@@ -195,12 +196,6 @@ struct Material {
 }
 
 impl Material {
-    /// Returns when the measurement began, if it is known.
-    fn began(&self) -> Option<String> {
-        let started = self.attribution.as_ref().map(|made| made.started.clone());
-        started.filter(|started| !started.is_empty())
-    }
-
     fn find(context: &Context, arguments: &Arguments) -> Result<Self> {
         let ws = context.workspace_if_any()?;
         let mut outcome = RunOutcome::new("", Vec::new());

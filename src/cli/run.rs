@@ -20,7 +20,7 @@ use perfquilt_measure::run::run as run_job;
 use perfquilt_measure::run::{RunForecast, SandboxArea, foresee};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
-use perfquilt_results::outcome;
+use perfquilt_results::outcome::{self, RunStart};
 use perfquilt_store::Store;
 use perfquilt_system::process::quoted;
 
@@ -96,9 +96,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
     }
     let folder = arguments.outcome.as_deref();
     folder.map_or(Ok(()), create_outcome_folder)?;
-    let mut commit = String::new();
-    let opened = open_workspace(context, arguments, &mut commit);
-    let target = folder.map(|folder| (folder, commit.as_str()));
+    let mut start = RunStart::now(String::new());
+    let opened = open_workspace(context, arguments, &mut start.head);
+    let target = folder.map(|folder| (folder, &start));
     let (ws, preset) = match opened {
         Ok(opened) => opened,
         Err(error) => {
@@ -107,8 +107,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
         }
     };
     match (arguments.sandbox && !arguments.in_sandbox, target) {
-        (true, Some((folder, head))) => {
-            run_sandboxed_for_outcome(context, &ws, arguments, folder, head)
+        (true, Some((folder, start))) => {
+            run_sandboxed_for_outcome(context, &ws, arguments, folder, start)
         }
         (true, None) => {
             let area = open_area(context, &ws, arguments)?;
@@ -266,9 +266,11 @@ fn open_workspace(
 }
 
 /// Writes an outcome with nothing but `error`, if an outcome is requested. It replaces that of an earlier run.
-fn write_failure(target: Option<(&Path, &str)>, error: &Error) -> Result<()> {
+fn write_failure(target: Option<(&Path, &RunStart)>, error: &Error) -> Result<()> {
     match target {
-        Some((folder, head)) => outcome::write(folder, head, vec![Failure::new(error, None)], None),
+        Some((folder, start)) => {
+            outcome::write(folder, start, vec![Failure::new(error, None)], None)
+        }
         None => Ok(()),
     }
 }
@@ -284,13 +286,13 @@ pub(super) fn outcome_commit(ws: &Workspace, given: Option<&str>) -> Result<Stri
     }
 }
 
-/// Runs [`run_sandboxed`] and copies its outcome to `folder`, as that of the commit `head`.
+/// Runs [`run_sandboxed`] and copies its outcome to `folder`, as that of the run `start`.
 fn run_sandboxed_for_outcome(
     context: &Context,
     ws: &Workspace,
     arguments: &Arguments,
     folder: &Path,
-    head: &str,
+    start: &RunStart,
 ) -> Result<ExitCode> {
     let run = || {
         let area = open_area(context, ws, arguments)?;
@@ -300,14 +302,14 @@ fn run_sandboxed_for_outcome(
     };
     let failed = |error: &Error| {
         let failures = vec![Failure::new(error, None)];
-        outcome::write(folder, head, failures, None)
+        outcome::write(folder, start, failures, None)
     };
     match run() {
         // The run in the sandbox does not know the commit of the series.
         Ok((code, made)) => {
             let margin = |meter| ws.config.margin(meter);
             let silent = !made.path().join(outcome::OUTCOME_FILE).exists();
-            let taken = outcome::take(made.path(), folder, head, false, &margin);
+            let taken = outcome::take(made.path(), folder, start, false, &margin);
             let written = taken.or_else(|error| {
                 failed(&if silent {
                     Error::internal("the run ended without writing its outcome").hint("see its log")
@@ -404,13 +406,13 @@ fn without_commands(line: &str) -> String {
     }
 }
 
-/// Runs without a sandbox; `target` is the folder of the outcome and the commit to record in it.
+/// Runs without a sandbox; `target` is the folder of the outcome and the start to record in it.
 fn run_directly(
     context: &Context,
     ws: &Workspace,
     arguments: &Arguments,
     preset: &Preset,
-    target: Option<(&Path, &str)>,
+    target: Option<(&Path, &RunStart)>,
 ) -> Result<()> {
     let measuring = &arguments.measuring;
     let release = measuring.release.as_deref();
@@ -425,14 +427,16 @@ fn run_directly(
     };
     let store = Store::open_existing(&ws.results())?;
     let written = match target {
-        Some((folder, head)) => {
+        Some((folder, start)) => {
             let experiment = Some((&store, outcome.experiment));
-            outcome::write(folder, head, outcome.failures(), experiment)
+            outcome::write(folder, start, outcome.failures(), experiment)
         }
         None => Ok(()),
     };
     if let Some(error) = outcome.stopped {
-        return context.output.combine(Err(error), written);
+        let measured = (&store, Some(outcome.experiment));
+        let failed = report::show_stopped(context, &arguments.report, ws, measured, Err(error));
+        return context.output.combine(failed, written);
     }
     let judged = report::show_stored(context, &arguments.report, ws, &store, outcome.experiment);
     // Build errors come last, so that they determine the exit code.

@@ -48,6 +48,11 @@ fn a_comment_is_carried_out() {
     );
     assert_eq!(world.github.ours(7).len(), 1);
     assert!(world.github.ours(7)[0].contains(&head));
+    let shown = world.github.ours(7)[0].clone();
+    let mark = shown.lines().next().unwrap();
+    let (before, began) = mark.split_once("\"began\":\"").unwrap();
+    let began = began.split('"').next().unwrap();
+    assert!(began.parse::<jiff::Timestamp>().is_ok(), "{mark}");
     // What the bot shows of it.
     let page = bot.get("/");
     assert!(page.contains("done: The series is "), "{page}");
@@ -74,7 +79,24 @@ fn a_comment_is_carried_out() {
     let words = "Cancelled: there is no patch 4; the series has 1.";
     eventually("nothing is said of it", || world.github.said(7, words));
     assert!(world.github.ours(7)[0].contains("## ✅ The series is "));
+    // The bot's result never replaces one that began later.
+    let later = shown.replacen(
+        mark,
+        &format!("{before}\"began\":\"2999-01-01T00:00:00Z\"}} -->"),
+        1,
+    );
+    world.github.removes_comments(7, LOGIN);
+    world.github.says(7, LOGIN, &later);
+    let reads = || {
+        world
+            .github
+            .count("GET /repos/acme/series/issues/7/comments")
+    };
+    let read = reads();
+    bot.comment(&world, "alice", "MEMBER", "@perfquilt help");
+    eventually("the comment is not looked for", || reads() > read);
     assert_eq!(bot.stops(), Some(0));
+    assert_eq!(world.github.ours(7), [later]);
     world.environment.wait_until_no_process_is_left();
 }
 

@@ -3,7 +3,7 @@
 use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, current_text, persistently};
 use super::paths::BotPaths;
 use super::serve::{RECENT_JOBS, now};
-use perfquilt_forge::{Credentials, Draft, Posting, PullRequest};
+use perfquilt_forge::{Credentials, Draft, Posted, Posting, PullRequest};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_judge::bisect;
 use perfquilt_model::comment::PullRequestRef;
@@ -251,9 +251,27 @@ impl BotThread<'_> {
                 subject: &notice.subject,
                 write: &|subject, limit| comment(&notice.about(subject), limit),
             };
-            perfquilt_forge::post(self.forge.as_ref(), &quiet, found, &draft, self.progress)
-                .map(|_| ())
+            self.post(&quiet, found, &draft).map(drop)
         })
+    }
+
+    /// Posts a draft, and notes when the pull request shows a newer result, which stays.
+    pub(super) fn post(
+        &self,
+        posting: &Posting,
+        found: &PullRequest,
+        draft: &Draft<'_>,
+    ) -> Result<Posted> {
+        let posted =
+            perfquilt_forge::post(self.forge.as_ref(), posting, found, draft, self.progress)?;
+        if posted.comment.action == "newer" {
+            self.progress.note(&format!(
+                "pull request {}: the comment stays, since it shows the result of a later commit or of a \
+                 measurement that began later",
+                found.number
+            ));
+        }
+        Ok(posted)
     }
 
     /// Posts that the last job of a pull request failed. The network may be the cause of the failure, so errors
@@ -285,6 +303,7 @@ impl StoredResults {
             bisection: self.bisection.as_ref(),
             subject: PullRequestRef {
                 head: self.outcome.head.clone(),
+                began: self.outcome.began(self.attribution.as_ref()),
                 ..PullRequestRef::default()
             },
             ..Notice::default()

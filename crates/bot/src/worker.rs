@@ -14,7 +14,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Progress;
 use perfquilt_report::comment;
-use perfquilt_results::outcome::{self, OutcomePart};
+use perfquilt_results::outcome::{self, OutcomePart, RunStart};
 use perfquilt_store::queue::{Job, JobState, Queue};
 use perfquilt_system::process;
 use perfquilt_system::remove::remove_tree;
@@ -124,6 +124,16 @@ impl Bot {
             self.set_progress("");
         }
         Ok(())
+    }
+}
+
+/// Returns the start of the run of `job`, which measured the commit `head`.
+fn start_of(job: &Job, head: &str) -> RunStart {
+    let began = job.started.unwrap_or(job.received);
+    RunStart {
+        head: head.to_owned(),
+        began: jiff::Timestamp::from_second(began)
+            .map_or_else(|_| String::new(), |began| began.to_string()),
     }
 }
 
@@ -263,7 +273,8 @@ impl BotThread<'_> {
         let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.job.number);
         let margin = |meter| bot.workspace.config.margin(meter);
         let bisected = matches!(command, Command::Bisect { .. });
-        let Err(error) = outcome::take(&from, &stored, &prepared.head, bisected, &margin) else {
+        let start = start_of(job, &prepared.head);
+        let Err(error) = outcome::take(&from, &stored, &start, bisected, &margin) else {
             return self.post_stored(job);
         };
         if error.kind() == Kind::Interrupted {
@@ -278,12 +289,7 @@ impl BotThread<'_> {
         } else {
             OutcomePart::Run(None)
         };
-        outcome::put(
-            &stored,
-            &prepared.head,
-            vec![Failure::new(&told, None)],
-            part,
-        )?;
+        outcome::put(&stored, &start, vec![Failure::new(&told, None)], part)?;
         Ok((JobState::Failed, told.to_string()))
     }
 
@@ -297,7 +303,8 @@ impl BotThread<'_> {
     ) -> Result<JobResult> {
         let bot = self.bot;
         let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.job.number);
-        outcome::put(&stored, head, vec![Failure::new(error, None)], made)?;
+        let failures = vec![Failure::new(error, None)];
+        outcome::put(&stored, &start_of(job, head), failures, made)?;
         self.post_stored(job)
     }
 
@@ -312,8 +319,7 @@ impl BotThread<'_> {
             write: &|subject, limit| comment(&notice.about(subject), limit),
         };
         let posting = self.bot.posting();
-        let posted =
-            perfquilt_forge::post(self.forge.as_ref(), &posting, &found, &draft, self.progress)?;
+        let posted = self.post(&posting, &found, &draft)?;
         self.queue
             .end(job.id, JobState::Done, &posted.title, now())?;
         Ok((JobState::Done, posted.title))

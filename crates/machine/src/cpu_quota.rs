@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use perfquilt_system::control_groups::Groups;
+
 /// A quota.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CpuQuota {
@@ -22,9 +24,9 @@ pub struct ControlGroups {
 impl ControlGroups {
     /// Finds the groups of this process.
     pub fn of_this_process() -> Self {
-        let read = |name| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
+        let groups = Groups::of(std::process::id());
         ControlGroups {
-            folders: folders(&read("cgroup"), &read("mountinfo")),
+            folders: groups.folders("cpu"),
         }
     }
 
@@ -39,83 +41,6 @@ impl ControlGroups {
         let limited = self.folders.iter().filter(|folder| quota(folder).is_some());
         limited.filter_map(|folder| throttled(folder)).sum()
     }
-}
-
-/// Returns the folders of the groups that have processor time as their resource, the innermost first, from the texts of
-/// `/proc/self/cgroup` (cgroups(7)) and `/proc/self/mountinfo` (proc(5)).
-fn folders(groups: &str, mounts: &str) -> Vec<PathBuf> {
-    let mut folders = Vec::new();
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
-        else {
-            continue;
-        };
-        let is_second = controllers.is_empty();
-        if !is_second && !controllers.split(',').any(|name| name == "cpu") {
-            continue;
-        }
-        let mount = mounts.lines().filter_map(mount_of);
-        let Some(mount) = mount
-            .filter(|mount| mount.is_second == is_second)
-            .find(|mount| is_second || mount.options.split(',').any(|name| name == "cpu"))
-        else {
-            continue;
-        };
-        // A container often sees its group as the root, and its path from outside.
-        let inside = Path::new(path)
-            .strip_prefix(&mount.root)
-            .unwrap_or(Path::new(""));
-        let folder = mount.point.join(inside);
-        let above = folder.ancestors();
-        let above = above.take_while(|folder| folder.starts_with(&mount.point));
-        folders.extend(above.map(Path::to_path_buf));
-    }
-    folders
-}
-
-/// A mounted hierarchy of control groups.
-struct Mount<'a> {
-    /// The group that is mounted.
-    root: PathBuf,
-    /// Where it is mounted.
-    point: PathBuf,
-    /// Whether it is of version 2.
-    is_second: bool,
-    /// The options of the file system, with the controllers of version 1.
-    options: &'a str,
-}
-
-fn mount_of(line: &str) -> Option<Mount<'_>> {
-    let (own, rest) = line.split_once(" - ")?;
-    let mut own = own.split(' ').skip(3);
-    let mut rest = rest.split(' ');
-    let (root, point) = (unescaped(own.next()?), unescaped(own.next()?));
-    let is_second = match rest.next()? {
-        "cgroup2" => true,
-        "cgroup" => false,
-        _ => return None,
-    };
-    Some(Mount {
-        root: root.into(),
-        point: point.into(),
-        is_second,
-        options: rest.nth(1).unwrap_or_default(),
-    })
-}
-
-/// Replaces the octal escapes of blanks, tabs, line ends and backslashes in a path of `mountinfo`.
-fn unescaped(path: &str) -> String {
-    [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ]
-    .iter()
-    .fold(path.to_owned(), |path, (escape, byte)| {
-        path.replace(escape, byte)
-    })
 }
 
 fn quota(folder: &Path) -> Option<CpuQuota> {
@@ -163,7 +88,7 @@ mod tests {
 
     fn groups(cgroup: &str, mounts: &str) -> ControlGroups {
         ControlGroups {
-            folders: folders(cgroup, mounts),
+            folders: Groups::read(cgroup, mounts).folders("cpu"),
         }
     }
 

@@ -30,8 +30,29 @@ const LARGEST_SESSION: u64 = 16 << 20;
 
 /// The largest number of failures that are kept.
 const MOST_FAILURES: usize = 100;
+/// The longest text of a time, in bytes.
+const LONGEST_TIME: usize = 64;
 /// The largest outcome file, in bytes.
 const LARGEST: u64 = 4 << 20;
+
+/// What a run measures, and its begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunStart {
+    /// The measured commit; empty if unknown.
+    pub head: String,
+    /// When the run began (RFC 3339).
+    pub began: String,
+}
+
+impl RunStart {
+    /// Returns the start of a run of the commit `head` that begins now.
+    pub fn now(head: String) -> Self {
+        RunStart {
+            head,
+            began: jiff::Timestamp::now().to_string(),
+        }
+    }
+}
 
 /// The failures of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +62,9 @@ pub struct RunOutcome {
     /// The commit that was measured; empty if unknown.
     #[serde(default)]
     pub head: String,
+    /// When the last run began that wrote it (RFC 3339); empty if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub began: String,
     /// The failures, in order of occurrence.
     pub failures: Vec<Failure>,
     /// The failures of a bisection of the same commit.
@@ -54,9 +78,18 @@ impl RunOutcome {
         RunOutcome {
             schema: 1,
             head: head.to_owned(),
+            began: String::new(),
             failures,
             bisection: Vec::new(),
         }
+    }
+
+    /// Returns when the run of this outcome began: its last one, which may have continued the experiment of `attribution`,
+    /// else that experiment; `None` if it is unknown.
+    pub fn began(&self, attribution: Option<&Attribution>) -> Option<String> {
+        let experiment = attribution.map_or("", |attribution| &attribution.started);
+        let mut known = [self.began.as_str(), experiment].into_iter();
+        known.find(|began| !began.is_empty()).map(str::to_owned)
     }
 
     /// Reads an outcome from an untrusted file.
@@ -83,6 +116,9 @@ impl RunOutcome {
         let commit = |text: &str| text.len() <= 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
         if !commit(&outcome.head) {
             return Err(wrong("`head` is not a commit".to_owned()));
+        }
+        if outcome.began.len() > LONGEST_TIME {
+            return Err(wrong("`began` is not a time".to_owned()));
         }
         let cut = |mut failures: Vec<Failure>| -> Vec<Failure> {
             failures.truncate(MOST_FAILURES);
@@ -179,13 +215,18 @@ pub enum OutcomePart<'a> {
     Bisection(Option<&'a bisect::Session>),
 }
 
-/// Writes the part `made` of the commit `head` and its failures to the folder `dir`. A bisection keeps an
-/// existing run of the same commit, and a run an existing bisection; if either commit is unknown (`head` is
-/// empty), nothing is kept.
+/// Writes the part `made` of the run `start` and its failures to the folder `dir`. A bisection keeps an
+/// existing run of the same commit, and a run an existing bisection; if either commit is unknown, nothing is kept.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
-pub fn put(dir: &Path, head: &str, failures: Vec<Failure>, made: OutcomePart<'_>) -> Result<()> {
+pub fn put(
+    dir: &Path,
+    start: &RunStart,
+    failures: Vec<Failure>,
+    made: OutcomePart<'_>,
+) -> Result<()> {
+    let head = start.head.as_str();
     let before = RunOutcome::read(&dir.join(OUTCOME_FILE)).ok();
     let same = before.filter(|before| !head.is_empty() && before.head == head);
     let mut outcome = match same {
@@ -199,6 +240,7 @@ pub fn put(dir: &Path, head: &str, failures: Vec<Failure>, made: OutcomePart<'_>
             nothing
         }
     };
+    outcome.began.clone_from(&start.began);
     match made {
         OutcomePart::Run(observations) => {
             keep_observations(dir, observations)?;
@@ -212,7 +254,7 @@ pub fn put(dir: &Path, head: &str, failures: Vec<Failure>, made: OutcomePart<'_>
     outcome.write(dir)
 }
 
-/// Copies the outcome of a run or, if `bisected`, of a bisection of the commit `head` from the folder `from`
+/// Copies the outcome of a run or, if `bisected`, of a bisection that is the run `start` from the folder `from`
 /// to the folder `to`, as [`put`] does. The files are untrusted: invalid ones are not copied.
 ///
 /// # Errors
@@ -220,7 +262,7 @@ pub fn put(dir: &Path, head: &str, failures: Vec<Failure>, made: OutcomePart<'_>
 pub fn take(
     from: &Path,
     to: &Path,
-    head: &str,
+    start: &RunStart,
     bisected: bool,
     margin: &dyn Fn(Meter) -> f64,
 ) -> Result<()> {
@@ -229,7 +271,7 @@ pub fn take(
         let observations = packed(from)?;
         return put(
             to,
-            head,
+            start,
             outcome.failures,
             OutcomePart::Run(observations.as_deref()),
         );
@@ -239,7 +281,12 @@ pub fn take(
         session.replay().outcome();
     }
     let failures = [outcome.failures, outcome.bisection].concat();
-    put(to, head, failures, OutcomePart::Bisection(session.as_ref()))
+    put(
+        to,
+        start,
+        failures,
+        OutcomePart::Bisection(session.as_ref()),
+    )
 }
 
 /// Writes a bisection to the folder `dir`, or removes the existing one.
@@ -261,14 +308,14 @@ fn keep_observations(dir: &Path, packed: Option<&[u8]>) -> Result<()> {
     }
 }
 
-/// Writes the outcome of a run of the commit `head` to the folder `dir`, as [`put`] does: the failures, and
+/// Writes the outcome of the run `start` to the folder `dir`, as [`put`] does: the failures, and
 /// the observations of the experiment, if there is one.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written, or the store cannot be read.
 pub fn write(
     dir: &Path,
-    head: &str,
+    start: &RunStart,
     failures: Vec<Failure>,
     experiment: Option<(&Store, ExperimentId)>,
 ) -> Result<()> {
@@ -276,7 +323,7 @@ pub fn write(
         Some((store, id)) => Some(analyse::stored(store, id)?.compressed()?),
         None => None,
     };
-    put(dir, head, failures, OutcomePart::Run(packed.as_deref()))
+    put(dir, start, failures, OutcomePart::Run(packed.as_deref()))
 }
 
 /// Returns the commit of the workspace; empty if unknown. Call it before the work, because no process can be
@@ -291,6 +338,13 @@ mod tests {
     use perfquilt_model::error::Kind;
     use perfquilt_model::failure::LONGEST;
     use perfquilt_model::point::Point;
+
+    fn start(head: &str) -> RunStart {
+        RunStart {
+            head: head.to_owned(),
+            began: "2026-01-02T03:04:05Z".to_owned(),
+        }
+    }
 
     #[test]
     fn what_is_written_is_read() {
@@ -342,7 +396,7 @@ mod tests {
         std::fs::write(&secret, "secret").unwrap();
         let observations = from.join(OBSERVATIONS_FILE);
         let refused = || {
-            let taken = take(&from, &to, "0123abc", false, &|_| 0.005);
+            let taken = take(&from, &to, &start("0123abc"), false, &|_| 0.005);
             for result in [read(&from, &|_| 0.005).map(|_| ()), taken] {
                 let error = result.unwrap_err();
                 assert_eq!(error.kind(), Kind::Usage, "{error}");
@@ -433,6 +487,7 @@ mod tests {
         let failure = |message: &str| vec![Failure::new(&Error::build(message), None)];
         let kept = || {
             let outcome = RunOutcome::read(&dir.path().join(OUTCOME_FILE)).unwrap();
+            assert_eq!(outcome.began, start("").began);
             let messages = |of: &[Failure]| -> Vec<String> {
                 of.iter().map(|failure| failure.message.clone()).collect()
             };
@@ -443,7 +498,7 @@ mod tests {
             )
         };
         let put = |head: &str, message: &str, made| {
-            put(dir.path(), head, failure(message), made).unwrap()
+            put(dir.path(), &start(head), failure(message), made).unwrap()
         };
         let (measured, bisected) = (
             OutcomePart::Run(Some(b"packed")),

@@ -35,6 +35,19 @@ impl Store {
         )
     }
 
+    /// Returns whether anything was measured for the experiment.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
+    pub fn has_observations(&self, id: ExperimentId) -> Result<bool> {
+        let found = self.rows(
+            "SELECT 1 FROM observations WHERE experiment = ?1 LIMIT 1",
+            params![id.0],
+            |row| row.get::<_, i64>(0),
+        )?;
+        Ok(!found.is_empty())
+    }
+
     /// Returns the experiment's header.
     ///
     /// # Errors

@@ -15,6 +15,7 @@
 //! ```
 
 pub mod caches;
+pub mod control_groups;
 pub mod digest;
 pub mod files;
 pub mod git;

@@ -1,34 +1,69 @@
-//! Who listens on a port.
+//! Who listens on a port or a Unix socket.
 
 use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::Endpoint;
 
 /// The kernel's number of the state `LISTEN` in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
+/// The flag of a listening socket in `/proc/net/unix`.
+const ACCEPTS: u32 = 1 << 16;
 
 /// Returns whether one of the processes `pids` listens on `port`, as far as the kernel tells: true if it shows no
 /// listener, or not which sockets the processes have.
 pub(super) fn may_belong_to(port: u16, pids: &[u32]) -> bool {
-    let read = |name| std::fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default();
-    let listeners = inodes(&(read("tcp") + &read("tcp6")), port);
-    if listeners.is_empty() {
-        return true;
-    }
-    let mut shown = false;
+    let listeners = of_port(port);
+    listeners.is_empty() || have_any(pids, &listeners).unwrap_or(true)
+}
+
+/// Returns whether the kernel shows that one of the processes `pids` listens at the address `endpoint`.
+pub(super) fn listens(endpoint: &Endpoint, pids: &[u32]) -> bool {
+    let mut listeners = of_path(&read("unix"), &endpoint.socket);
+    listeners.extend(endpoint.port.into_iter().flat_map(of_port));
+    have_any(pids, &listeners).unwrap_or(false)
+}
+
+fn read(name: &str) -> String {
+    let text = std::fs::read(format!("/proc/net/{name}")).unwrap_or_default();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn of_port(port: u16) -> BTreeSet<String> {
+    inodes(&(read("tcp") + &read("tcp6")), port)
+}
+
+/// Returns whether one of the processes `pids` has one of the sockets `inodes`; `None` if the kernel shows no file of any.
+fn have_any(pids: &[u32], inodes: &BTreeSet<String>) -> Option<bool> {
+    let mut shown = None;
     for pid in pids {
         let files = std::fs::read_dir(format!("/proc/{pid}/fd"));
         for file in files.into_iter().flatten().flatten() {
-            shown = true;
+            shown = Some(false);
             let target = std::fs::read_link(file.path()).unwrap_or_default();
             let target = target.to_string_lossy();
             let inode = target
                 .strip_prefix("socket:[")
                 .and_then(|rest| rest.strip_suffix(']'));
-            if inode.is_some_and(|inode| listeners.contains(inode)) {
-                return true;
+            if inode.is_some_and(|inode| inodes.contains(inode)) {
+                return Some(true);
             }
         }
     }
-    !shown
+    shown
+}
+
+/// Returns the inodes of the sockets that listen at `path`, from the text of `/proc/net/unix` (proc(5)).
+fn of_path(text: &str, path: &Path) -> BTreeSet<String> {
+    let listener = |line: &str| {
+        let (_, rest) = line.split_once(": ")?;
+        let mut words = rest.splitn(7, ' ').filter(|word| !word.is_empty());
+        let flags = u32::from_str_radix(words.nth(2)?, 16).ok()?;
+        let rest = rest.strip_suffix(path.to_str()?)?.strip_suffix(' ')?;
+        let (_, inode) = rest.rsplit_once(' ')?;
+        (flags & ACCEPTS != 0).then(|| inode.to_owned())
+    };
+    text.lines().filter_map(listener).collect()
 }
 
 /// Returns the inodes of the sockets that listen on `port`, from the text of `/proc/net/tcp` (proc(5)).
@@ -56,6 +91,36 @@ mod tests {
         let found = inodes(text, 0x1f90);
         assert_eq!(found, ["17", "20"].map(str::to_owned).into());
         assert!(inodes("", 80).is_empty());
+    }
+
+    #[test]
+    fn only_listeners_of_the_path_count() {
+        let text = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+                    0000000000000000: 00000002 00000000 00010000 0001 01 14021 /run/a b/s.sock\n\
+                    0000000000000000: 00000003 00000000 00000000 0001 03    17 /run/a b/s.sock\n\
+                    0000000000000000: 00000002 00000000 00010000 0001 01    18 /x/run/a b/s.sock\n\
+                    0000000000000000: 00000003 00000000 00000000 0001 03 19\n";
+        let found = of_path(text, Path::new("/run/a b/s.sock"));
+        assert_eq!(found, ["14021".to_owned()].into());
+        assert!(of_path("", Path::new("/x")).is_empty());
+    }
+
+    #[test]
+    fn a_listener_at_the_socket_or_the_port_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = [std::process::id()];
+        let mut endpoint = Endpoint {
+            socket: folder.path().join("s.sock"),
+            port: None,
+        };
+        assert!(!listens(&endpoint, &own));
+        let at_socket = std::os::unix::net::UnixListener::bind(&endpoint.socket).unwrap();
+        assert!(listens(&endpoint, &own) && !listens(&endpoint, &[u32::MAX]));
+        drop(at_socket);
+        assert!(!listens(&endpoint, &own));
+        let at_port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        endpoint.port = Some(at_port.local_addr().unwrap().port());
+        assert!(listens(&endpoint, &own));
     }
 
     #[test]

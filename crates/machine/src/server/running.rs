@@ -1,6 +1,6 @@
 //! A running server and its shutdown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,12 @@ const LOG_LINES: usize = 14;
 const LOG_FILE: &str = "server.log";
 /// How long a process that a starting server leaves behind may live.
 const STRAY_LIMIT: Duration = Duration::from_secs(2);
+/// How long a start waits for a helper beside the server to end.
+const HELPER_LIMIT: Duration = Duration::from_millis(500);
+/// The most processor time of helpers, as a share of that of the server: they do no part of its work.
+const HELPERS_SHARE: f64 = 0.01;
+/// Processor time that a helper may use in any case, as for its own start.
+const HELPERS_TIME: Duration = Duration::from_millis(100);
 
 /// Address on which a server accepts connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -295,11 +301,12 @@ impl Running {
             if is_ready && self.ended()?.is_none() {
                 self.child.look_at_family();
                 let strays = self.child.strays();
-                if strays.is_empty() {
+                // One that only helped to start it ends by itself.
+                let waited = since_ready.get_or_insert_with(Instant::now).elapsed();
+                if strays.is_empty() || waited > HELPER_LIMIT && self.are_helpers(&strays) {
                     return Ok(());
                 }
-                // One that only helped to start it ends by itself.
-                if since_ready.get_or_insert_with(Instant::now).elapsed() > STRAY_LIMIT {
+                if waited > STRAY_LIMIT {
                     return Err(self.stray_failure(&strays));
                 }
             }
@@ -345,11 +352,6 @@ impl Running {
         }
     }
 
-    /// Returns whether its first process was stopped (SIGSTOP) or is stopped, since this was asked last.
-    pub(crate) fn was_stopped(&self) -> bool {
-        self.child.was_stopped()
-    }
-
     /// Returns its label in messages.
     pub fn label(&self) -> &str {
         &self.label
@@ -379,7 +381,24 @@ impl Running {
         perfquilt_config::expand(words, &self.values)
     }
 
-    /// Checks that the server is still running, and that nothing of it runs without its first process.
+    /// Returns whether `strays`, processes of the server that are no longer descendants of its first one, only run beside
+    /// it: the server itself listens at its address, and they do next to nothing.
+    fn are_helpers(&self, strays: &[LeftProcess]) -> bool {
+        let time = |pid| family_time(pid).unwrap_or_default();
+        let theirs: Duration = strays.iter().map(|stray| time(stray.pid)).sum();
+        let allowed = time(self.pid()).mul_f64(HELPERS_SHARE).max(HELPERS_TIME);
+        theirs <= allowed && listener::listens(&self.endpoint, &self.pids())
+    }
+
+    /// Returns the names of the processes that run beside the server, see [`Running::check`]: it started them, and they are
+    /// no longer descendants of its first process.
+    pub fn helpers(&self) -> BTreeSet<String> {
+        let helpers = self.child.strays().into_iter();
+        helpers.map(|helper| helper.name).collect()
+    }
+
+    /// Checks that the server is still running, and that nothing of it runs without its first process, except for helpers
+    /// that neither listen for it nor work.
     ///
     /// # Errors
     /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the log's tail when it has ended, with the names of the
@@ -389,7 +408,7 @@ impl Running {
             None => {
                 self.child.look_at_family();
                 let strays = self.child.strays();
-                if strays.is_empty() {
+                if strays.is_empty() || self.are_helpers(&strays) {
                     Ok(())
                 } else {
                     Err(self.stray_failure(&strays))

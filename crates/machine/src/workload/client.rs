@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::time::Instant;
 
 use super::environment::Environment;
 use super::watch::{HostMonitor, ServerUsage};
@@ -12,6 +13,7 @@ use perfquilt_config::{Section, Workload};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, Slices};
 use perfquilt_model::point::Point;
+use perfquilt_system::process::Output;
 
 /// The largest of a workload's counts, so that their sums do not overflow.
 const MAX_COUNT: u64 = 1_000_000_000_000;
@@ -160,6 +162,21 @@ impl TimedBlock<'_> {
         self.monitor.is_some_and(HostMonitor::reads_storage)
     }
 
+    /// Returns whether something stood still in the round that began at `begin`: that says nothing about a server, so the
+    /// round is to be repeated.
+    pub fn repeats(&self, begin: Instant) -> bool {
+        let watch = self.monitor.and_then(HostMonitor::standstills);
+        watch.is_some_and(|watch| watch.repeats(begin))
+    }
+
+    /// Notes that a client was stopped, if it was.
+    pub(super) fn look_at_client(&self, output: &Output) {
+        let watch = self.monitor.and_then(HostMonitor::standstills);
+        if let Some(watch) = watch.filter(|_| output.was_stopped) {
+            watch.client_was_stopped();
+        }
+    }
+
     /// Marks the begin of the timed slices. What happened on the host before, when clients connected and read the
     /// data, does not count.
     pub fn slices_begin(&self) {
@@ -201,15 +218,15 @@ pub struct BlockSlices {
 
 impl BlockSlices {
     /// Returns what multiplies the transactions in slices to give all that each server executed while slices were
-    /// timed, discarded rounds included.
-    fn executed_per_timed(&self) -> f64 {
-        let discarded = self.discarded_rounds as f64 / self.rounds.max(1) as f64;
+    /// timed, discarded rounds and those that were `repeated` included.
+    fn executed_per_timed(&self, repeated: u64) -> f64 {
+        let discarded = (self.discarded_rounds + repeated) as f64 / self.rounds.max(1) as f64;
         (1.0 + self.untimed_share) * (1.0 + discarded)
     }
 
     /// Fills in the meters that are read once a block. `usage` has what each server used meanwhile, in the order of the
-    /// servers.
-    pub fn add_usage(&mut self, usage: &[(Point, ServerUsage)]) {
+    /// servers, in `repeated` rounds, too.
+    pub fn add_usage(&mut self, usage: &[(Point, ServerUsage)], repeated: u64) {
         // Servers of one point run the same number of transactions.
         let transactions = |point: Point| {
             let rows = self.time.iter().filter(|slices| slices.point == point);
@@ -218,7 +235,7 @@ impl BlockSlices {
                 .sum();
             let servers = usage.iter().filter(|(other, _)| *other == point).count();
             let timed = all as f64 / servers.max(1) as f64;
-            ((timed * self.executed_per_timed()).round() as u64).max(1)
+            ((timed * self.executed_per_timed(repeated)).round() as u64).max(1)
         };
         let meters = Meter::ALL.into_iter().filter(|meter| meter.is_usage());
         let rows_of = |meter: Meter| {
@@ -335,7 +352,7 @@ mod tests {
             switches: Some(112),
             ..ServerUsage::default()
         };
-        measured.add_usage(&[(Point::Step(0), used)]);
+        measured.add_usage(&[(Point::Step(0), used)], 0);
         let [switches] = measured.of(Meter::ContextSwitches) else {
             panic!("{measured:?}")
         };
@@ -343,14 +360,16 @@ mod tests {
         assert_eq!(switches.transactions_per_slice, 56);
         assert_eq!(switches.nanoseconds, [112.0]);
         assert_eq!(measured.of(Meter::Rss)[0].transactions_per_slice, 1);
+        // Two rounds more, of those that stood still.
+        measured.add_usage(&[(Point::Step(0), used)], 2);
+        let switches = &measured.of(Meter::ContextSwitches)[0];
+        assert_eq!(switches.transactions_per_slice, 79);
         // Nothing in a whole block is one; what is unknown is missing.
-        measured.add_usage(&[(
-            Point::Step(0),
-            ServerUsage {
-                io_calls: Some(0),
-                ..ServerUsage::default()
-            },
-        )]);
+        let used = ServerUsage {
+            io_calls: Some(0),
+            ..ServerUsage::default()
+        };
+        measured.add_usage(&[(Point::Step(0), used)], 0);
         assert_eq!(measured.of(Meter::IoCalls)[0].nanoseconds, [1.0]);
         for unknown in [Meter::Rss, Meter::ContextSwitches, Meter::IoBytes] {
             assert!(measured.of(unknown).is_empty(), "{unknown}");

@@ -36,7 +36,7 @@ pub use clients::{Clients, Serving};
 pub use environment::Environment;
 pub use placement::{Placement, allowed_cpus, lanes, pin_this_thread};
 pub use rounds::{rounds, rows};
-pub use standstill::{Standstill, StandstillWatch};
+pub use standstill::{Standstill, StandstillWatch, Standstills};
 pub use watch::{HostMonitor, ServerUsage};
 
 /// The kinds of workloads. A new kind is a file with its [`Client`] and a line here.

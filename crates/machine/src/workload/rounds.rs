@@ -1,6 +1,6 @@
 //! Runs rounds of one slice on each server, in random order.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -27,23 +27,25 @@ pub fn rounds<S: Clone + Default>(
     random: &mut StdRng,
     slice: &mut SliceOf<'_, S>,
 ) -> Result<Vec<Vec<S>>, ClientFailure> {
-    let mut rounds = Rounds::new(servers, random);
+    let mut rounds = Rounds::new(servers, item, random);
     if !warm_up {
-        return rounds.measure(item, 1, slice);
+        return rounds.measure(1, slice);
     }
     rounds.repeat(item.warm_up_seconds, 1, slice)?;
-    rounds.measure(item, MIN_ROUNDS, slice)
+    rounds.measure(MIN_ROUNDS, slice)
 }
 
 /// Rounds of one slice on each server, in random order.
 pub(super) struct Rounds<'a> {
+    block: &'a TimedBlock<'a>,
     order: Vec<usize>,
     random: &'a mut StdRng,
 }
 
 impl<'a> Rounds<'a> {
-    pub(super) fn new(servers: usize, random: &'a mut StdRng) -> Self {
+    pub(super) fn new(servers: usize, block: &'a TimedBlock<'a>, random: &'a mut StdRng) -> Self {
         Rounds {
+            block,
             order: (0..servers).collect(),
             random,
         }
@@ -52,17 +54,18 @@ impl<'a> Rounds<'a> {
     /// Runs the measured rounds, at least `least`, and returns their results in the order of the servers.
     pub(super) fn measure<S: Clone + Default>(
         &mut self,
-        item: &TimedBlock<'_>,
         least: usize,
         slice: &mut SliceOf<'_, S>,
     ) -> Result<Vec<Vec<S>>, ClientFailure> {
-        item.slices_begin();
-        let rounds = self.repeat(item.seconds, least, slice);
-        item.slices_end();
+        let block = self.block;
+        block.slices_begin();
+        let rounds = self.repeat(block.seconds, least, slice);
+        block.slices_end();
         rounds
     }
 
-    /// Runs rounds for `seconds`, at least `least`, and returns their results in the order of the servers.
+    /// Runs rounds for `seconds`, at least `least`, and returns their results in the order of the servers. A round in which
+    /// something stood still is repeated.
     pub(super) fn repeat<S: Clone + Default>(
         &mut self,
         seconds: f64,
@@ -71,12 +74,19 @@ impl<'a> Rounds<'a> {
     ) -> Result<Vec<Vec<S>>, ClientFailure> {
         let started = Instant::now();
         let mut rounds = Vec::new();
-        while rounds.len() < least || started.elapsed().as_secs_f64() < seconds {
+        let mut wasted = Duration::ZERO;
+        let is_over = |wasted| started.elapsed().saturating_sub(wasted).as_secs_f64() >= seconds;
+        while rounds.len() < least || !is_over(wasted) {
+            let begin = Instant::now();
             self.order.shuffle(self.random);
             let number = self.random.random();
             let mut values = vec![S::default(); self.order.len()];
             for &index in &self.order {
                 values[index] = slice(index, number)?;
+            }
+            if self.block.repeats(begin) {
+                wasted += begin.elapsed();
+                continue;
             }
             rounds.push(values);
         }

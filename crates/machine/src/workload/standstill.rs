@@ -1,15 +1,20 @@
 //! Notices when a server, a client or the machine stands still during a measurement: stopped by a signal, by a debugger,
 //! by the freezer of a control group, or suspended. Such a time says nothing about a server.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::server::Running;
 use perfquilt_model::point::Point;
-use perfquilt_system::process::{children, family, standing_still};
+use perfquilt_system::control_groups::{freezers, is_frozen};
+use perfquilt_system::process::{LeftProcess, children, family, was_stopped};
 
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -31,72 +36,188 @@ pub struct Standstill {
     pub lasts: bool,
 }
 
+/// What a watch has found.
+#[derive(Debug, Default)]
+pub struct Standstills {
+    /// What stood still in rounds that were repeated, by round.
+    pub repeated: Vec<String>,
+    /// The repeated ones of the timed rounds.
+    pub timed: u64,
+    /// What stood still and is in no repeated round.
+    pub left: Option<Standstill>,
+}
+
+/// Something that stood still at some moment of a time.
+#[derive(Debug)]
+struct Seen {
+    end: Instant,
+    what: String,
+}
+
 /// Watches this machine, and all processes that this program has started.
 #[derive(Debug)]
 pub struct StandstillWatch {
     stop: Sender<()>,
-    thread: JoinHandle<Option<Standstill>>,
+    /// Returns what stands still at the end.
+    thread: JoinHandle<Option<String>>,
+    /// What no round has taken, in the order of time.
+    seen: Arc<Mutex<Vec<Seen>>>,
+    /// The servers' first processes, with their labels.
+    servers: Vec<(u32, String)>,
+    repeated: Mutex<Vec<String>>,
+    timed: AtomicU64,
+    most: usize,
 }
 
 impl StandstillWatch {
-    /// Begins watching.
-    pub fn begin(servers: &[(Point, Running)]) -> Self {
+    /// Begins watching; rounds are repeated `most` times.
+    pub fn begin(servers: &[(Point, Running)], most: u64) -> Self {
+        let servers: Vec<(u32, String)> = servers
+            .iter()
+            .map(|(_, running)| (running.pid(), running.label().to_owned()))
+            .collect();
         // What happened before does not count.
-        for (_, running) in servers {
-            running.was_stopped();
+        for (pid, _) in &servers {
+            was_stopped(*pid);
         }
         let (stop, stopped) = mpsc::channel();
-        let thread = std::thread::spawn(move || watch(&stopped));
-        StandstillWatch { stop, thread }
+        let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
+        let found = Arc::clone(&seen);
+        let thread = std::thread::spawn(move || watch(&stopped, &found));
+        StandstillWatch {
+            stop,
+            thread,
+            seen,
+            servers,
+            repeated: Mutex::default(),
+            timed: AtomicU64::new(0),
+            most: usize::try_from(most).unwrap_or(usize::MAX),
+        }
     }
 
-    /// Ends watching; returns what stood still, if anything did.
-    pub fn end(self, servers: &[(Point, Running)]) -> Option<Standstill> {
+    /// Notes that a client was stopped until now.
+    pub(super) fn client_was_stopped(&self) {
+        note(&self.seen, "the client was stopped".to_owned());
+    }
+
+    /// Returns whether something stood still in the round that began at `begin` and ends now, so that the round is to be
+    /// repeated.
+    pub(super) fn repeats(&self, begin: Instant) -> bool {
+        self.look_at_servers();
+        let mut repeated = self.repeated.lock().unwrap_or_else(PoisonError::into_inner);
+        if repeated.len() >= self.most {
+            return false;
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut here = seen.extract_if(.., |seen| seen.end >= begin);
+        let Some(first) = here.next() else {
+            return false;
+        };
+        here.for_each(drop);
+        repeated.push(first.what);
+        self.timed.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Notes that the timed rounds begin here.
+    pub(super) fn timed_rounds_begin(&self) {
+        self.timed.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes servers that were stopped since the last look, also when that was too short for the thread to see.
+    fn look_at_servers(&self) {
+        for (pid, label) in &self.servers {
+            if was_stopped(*pid) {
+                note(&self.seen, format!("the server of {label} was stopped"));
+            }
+        }
+    }
+
+    /// Ends watching.
+    pub fn end(self) -> Standstills {
+        self.look_at_servers();
         drop(self.stop);
-        let seen = self.thread.join().ok().flatten();
-        // Also a stop that was too short for the thread to see.
-        let mut stopped = servers.iter().filter(|(_, running)| running.was_stopped());
-        let stopped = stopped.next().map(|(_, running)| Standstill {
-            what: format!("the server of {} was stopped", running.label()),
-            lasts: false,
-        });
-        seen.or(stopped)
+        let lasting = self.thread.join().ok().flatten();
+        let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        let left = match lasting {
+            Some(what) => Some(Standstill { what, lasts: true }),
+            None => seen.into_iter().next().map(|seen| Standstill {
+                what: seen.what,
+                lasts: false,
+            }),
+        };
+        Standstills {
+            repeated: self
+                .repeated
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner),
+            timed: self.timed.into_inner(),
+            left,
+        }
     }
 }
 
-/// Looks until `stopped` is closed; returns what stands still at the end, or the first thing that stood still.
-fn watch(stopped: &Receiver<()>) -> Option<Standstill> {
+fn note(seen: &Mutex<Vec<Seen>>, what: String) {
+    let end = Instant::now();
+    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    seen.push(Seen { end, what });
+}
+
+/// Looks until `stopped` is closed; notes what stood still, and returns what stands still at the end.
+fn watch(stopped: &Receiver<()>, seen: &Mutex<Vec<Seen>>) -> Option<String> {
     let own = std::process::id();
+    let own_freezers = freezers(own);
     let mut processes = Vec::new();
-    let mut found: Option<Standstill> = None;
+    let mut frozen_by: BTreeMap<PathBuf, u32> = BTreeMap::new();
     let mut before = Turn::now();
     for look in 0u32.. {
         let ends = stopped.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout);
         let now = Turn::now();
-        if look % LIST_EVERY == 0 {
-            processes = family(own).split_off(1);
+        let new = if look % LIST_EVERY == 0 {
+            processes.clear();
+            frozen_by.clear();
+            family(own).split_off(1)
         } else {
             // A client may last for a fraction of a second.
             let new = children(own).into_iter();
             let new = new.filter(|pid| !processes.contains(pid));
-            let new: Vec<u32> = new.flat_map(family).collect();
-            processes.extend(new);
+            new.flat_map(family).collect()
+        };
+        for pid in &new {
+            // A group that has this program, too, freezes this thread.
+            let freezers = freezers(*pid).into_iter();
+            for file in freezers.filter(|file| !own_freezers.contains(file)) {
+                frozen_by.entry(file).or_insert(*pid);
+            }
         }
-        let machine = now.standstill_since(&before);
-        let still = standing_still(&processes);
-        let process = still.first().map(|name| format!("{name} was stopped"));
-        if let Some(what) = process.filter(|_| ends || found.is_none()) {
-            found = Some(Standstill { what, lasts: ends });
-        } else if let Some(what) = machine.filter(|_| found.is_none()) {
-            found = Some(Standstill { what, lasts: false });
+        processes.extend(new);
+        let process = standing_still(&processes, &frozen_by);
+        if let Some(what) = process.clone().or_else(|| now.standstill_since(&before)) {
+            note(seen, what);
         }
         if ends {
-            break;
+            return process;
         }
         // What was done since then is not waiting.
         before = Turn::now();
     }
-    found
+    None
+}
+
+/// Returns which of the processes stands still; `freezers` are the files of their groups that tell it, each with one of the
+/// group.
+fn standing_still(processes: &[u32], freezers: &BTreeMap<PathBuf, u32>) -> Option<String> {
+    let mut living = processes.iter().filter_map(|&pid| LeftProcess::read(pid));
+    if let Some(stopped) = living.find(LeftProcess::is_stopped) {
+        return Some(format!("{stopped} was stopped"));
+    }
+    let (file, pid) = freezers.iter().find(|(file, _)| is_frozen(file))?;
+    let process = LeftProcess::read(*pid)?;
+    let group = file.parent().unwrap_or(file);
+    Some(format!(
+        "{process} was frozen by its control group {}",
+        group.display()
+    ))
 }
 
 /// The clocks at a turn of the watching thread.
@@ -190,20 +311,93 @@ mod tests {
         assert_eq!(scheduled("x"), None);
     }
 
+    fn sleep() -> perfquilt_system::process::Child {
+        let sleep = perfquilt_system::process::Command::new("sleep").arg("30");
+        sleep.spawn().unwrap()
+    }
+
+    fn signal(pid: u32, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
     #[test]
     fn a_stopped_process_is_noticed_by_its_name() {
-        use rustix::process::{Pid, Signal, kill_process};
-        let mut child = perfquilt_system::process::Command::new("sleep")
-            .arg("30")
-            .spawn()
-            .unwrap();
-        let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
-        kill_process(pid, Signal::STOP).unwrap();
-        let watch = StandstillWatch::begin(&[]);
+        let mut child = sleep();
+        signal(child.id(), rustix::process::Signal::STOP);
+        let watch = StandstillWatch::begin(&[], 5);
         std::thread::sleep(4 * PAUSE);
-        let found = watch.end(&[]).unwrap();
+        let found = watch.end().left.unwrap();
         child.kill().unwrap();
         assert!(found.what.starts_with("`sleep` (process "), "{found:?}");
         assert!(found.lasts);
+    }
+
+    #[test]
+    fn the_rounds_in_which_something_stood_still_are_repeated_until_there_are_too_many() {
+        let watch = StandstillWatch::begin(&[], 2);
+        watch.client_was_stopped();
+        // It was over before the round.
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(!watch.repeats(Instant::now()));
+        for repeated in [true, true, false] {
+            let begin = Instant::now();
+            watch.client_was_stopped();
+            watch.client_was_stopped();
+            assert_eq!(watch.repeats(begin), repeated);
+            assert!(!watch.repeats(Instant::now()));
+            watch.timed_rounds_begin();
+        }
+        let found = watch.end();
+        assert_eq!(found.repeated, ["the client was stopped"; 2]);
+        assert_eq!(found.timed, 0);
+        assert!(found.left.is_some_and(|left| !left.lasts));
+    }
+
+    #[test]
+    fn a_process_in_a_frozen_control_group_is_noticed_by_its_name_and_group() {
+        let mut tried = 0;
+        for (parent, state, frozen, thawed) in [
+            ("/sys/fs/cgroup", "cgroup.freeze", "1", "0"),
+            ("/sys/fs/cgroup/unified", "cgroup.freeze", "1", "0"),
+            (
+                "/sys/fs/cgroup/freezer",
+                "freezer.state",
+                "FROZEN",
+                "THAWED",
+            ),
+        ] {
+            let group =
+                std::path::Path::new(parent).join(format!("perfquilt-test-{}", std::process::id()));
+            let made = std::fs::create_dir(&group);
+            if made.is_err() || !group.join(state).exists() {
+                println!("skipped: {parent} lets this user make no group with {state}");
+                let _ = std::fs::remove_dir(&group);
+                continue;
+            }
+            tried += 1;
+            let mut child = sleep();
+            std::fs::write(group.join("cgroup.procs"), child.id().to_string()).unwrap();
+            let watch = StandstillWatch::begin(&[], 5);
+            std::fs::write(group.join(state), frozen).unwrap();
+            std::thread::sleep(20 * PAUSE);
+            let begin = Instant::now();
+            std::thread::sleep(3 * PAUSE);
+            let repeats = watch.repeats(begin);
+            std::fs::write(group.join(state), thawed).unwrap();
+            child.kill().unwrap();
+            let found = watch.end();
+            let removed = || std::fs::remove_dir(&group).is_ok();
+            assert!((0..100).any(|_| {
+                std::thread::sleep(Duration::from_millis(10));
+                removed()
+            }));
+            assert!(repeats, "{parent}: {found:?}");
+            let what = &found.repeated[0];
+            let words = format!("was frozen by its control group {}", group.display());
+            assert!(what.starts_with("`sleep` (process "), "{what}");
+            assert!(what.ends_with(&words), "{what}");
+        }
+        println!("{tried} kinds of control groups froze a process");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::standstill::{StandstillWatch, Standstills};
 use crate::cpu_quota::ControlGroups;
 use crate::server::{Endpoint, StorageCounts, StorageReader};
 use perfquilt_model::observation::HostSample;
@@ -18,6 +19,7 @@ pub struct HostMonitor {
     storage: Option<(StorageReader, Vec<Endpoint>)>,
     groups: ControlGroups,
     start: Mutex<HostState>,
+    standstills: Option<StandstillWatch>,
     /// The changes until [`HostMonitor::stop`].
     changes: Mutex<Option<(HostSample, Vec<ServerUsage>)>>,
 }
@@ -88,9 +90,29 @@ impl HostMonitor {
             changes: Mutex::default(),
             cpus: cpus.to_vec(),
             storage: None,
+            standstills: None,
             groups,
             pids,
         }
+    }
+
+    /// Also has rounds repeated in which something stood still.
+    #[must_use]
+    pub fn with_standstills(self, watch: StandstillWatch) -> HostMonitor {
+        HostMonitor {
+            standstills: Some(watch),
+            ..self
+        }
+    }
+
+    pub(super) fn standstills(&self) -> Option<&StandstillWatch> {
+        self.standstills.as_ref()
+    }
+
+    /// Ends watching for standstills.
+    pub fn end_standstills(&mut self) -> Standstills {
+        let watch = self.standstills.take();
+        watch.map(StandstillWatch::end).unwrap_or_default()
     }
 
     /// Also reads the servers' own counters, from the next [`HostMonitor::restart`] on; `endpoints` are in the order of
@@ -110,6 +132,9 @@ impl HostMonitor {
 
     /// Starts again: changes until here do not count.
     pub fn restart(&self) {
+        if let Some(watch) = &self.standstills {
+            watch.timed_rounds_begin();
+        }
         let storage = self.storage.as_ref();
         let state = HostState::read(&self.cpus, &self.pids, &self.groups, storage);
         *self.start.lock().unwrap_or_else(PoisonError::into_inner) = state;

@@ -1,6 +1,6 @@
 //! The executor for this machine: real servers, real clients.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -37,7 +37,7 @@ use perfquilt_system::process::check_interrupted;
 /// Seconds of uncounted load before a timed workload, for up to six servers: caches, branch predictors and the servers'
 /// own memory pools settle well within that time.
 const WARM_UP_SECONDS: f64 = 0.3;
-/// How often a block is measured again because something stood still. A machine that never stops doing so is measured as it
+/// How often a block, or a round of it, is measured again because something stood still. A machine that never stops doing so is measured as it
 /// is.
 const MOST_STANDSTILLS: u64 = 5;
 /// The number of starts that one count may take until no counted transaction has to be restarted.
@@ -107,6 +107,8 @@ pub struct ThisMachine<'a> {
     progress: &'a dyn Progress,
     /// Whether the user knows that another process measures too.
     told_of_turns: AtomicBool,
+    /// The processes beside servers that the user knows of.
+    told_of_helpers: Mutex<BTreeSet<String>>,
 }
 
 impl<'a> ThisMachine<'a> {
@@ -195,6 +197,7 @@ impl<'a> ThisMachine<'a> {
             lanes,
             progress,
             told_of_turns: AtomicBool::new(false),
+            told_of_helpers: Mutex::default(),
         })
     }
 
@@ -267,6 +270,23 @@ impl<'a> ThisMachine<'a> {
             self.progress.note(
                 "another perfquilt measures on this machine: both take turns, block by block",
             );
+        }
+    }
+
+    /// Warns, once for each name, of processes that run beside a server.
+    fn tell_of_helpers(&self, running: &Running) {
+        for helper in running.helpers() {
+            let Ok(mut told) = self.told_of_helpers.lock() else {
+                return;
+            };
+            if told.insert(helper.clone()) {
+                self.progress.warn(&format!(
+                    "the server of {} keeps `{}` running outside of its first process's family: what that uses is in \
+                     no figure, and it ends with the server",
+                    running.label(),
+                    helper.escape_default()
+                ));
+            }
         }
     }
 
@@ -559,15 +579,21 @@ impl<'m> MachineLane<'m> {
                 }
                 None => monitor,
             };
+            let left = MOST_STANDSTILLS - standstills;
+            let mut monitor = monitor.with_standstills(StandstillWatch::begin(servers, left));
             let monitored = TimedBlock {
                 monitor: Some(&monitor),
                 attempt,
                 ..item.clone()
             };
             attempt += 1;
-            let watch = StandstillWatch::begin(servers);
             let outcome = self.clients.interleave(servers, &monitored);
-            let stood_still = watch.end(servers);
+            let stood_still = monitor.end_standstills();
+            let (name, progress) = (&item.workload.name, self.machine.progress);
+            for what in &stood_still.repeated {
+                standstills += 1;
+                progress.note(&format!("{name}: {what}; the round is measured again"));
+            }
             if let Err(failure) = &outcome
                 && failure.error.kind() == Kind::Interrupted
             {
@@ -578,9 +604,8 @@ impl<'m> MachineLane<'m> {
                 Err(failure) => ended(servers, failure),
             };
             if ended.is_empty()
-                && let Some(Standstill { what, lasts }) = stood_still
+                && let Some(Standstill { what, lasts }) = stood_still.left
             {
-                let name = &item.workload.name;
                 if let Err(failure) = &outcome
                     && lasts
                 {
@@ -588,16 +613,19 @@ impl<'m> MachineLane<'m> {
                 }
                 if standstills < MOST_STANDSTILLS {
                     standstills += 1;
-                    let progress = self.machine.progress;
                     progress.note(&format!("{name}: {what}; the block is measured again"));
                     continue;
                 }
             }
             let failure = match outcome {
                 Ok(mut measured) if ended.is_empty() => {
+                    for (_, running) in servers.iter() {
+                        self.machine.tell_of_helpers(running);
+                    }
                     let (sample, usage) = monitor.end();
                     let points = servers.iter().map(|(point, _)| *point);
-                    measured.add_usage(&points.zip(usage).collect::<Vec<_>>());
+                    let usage: Vec<_> = points.zip(usage).collect();
+                    measured.add_usage(&usage, stood_still.timed);
                     let sample = HostSample {
                         standstills,
                         ..sample
@@ -870,10 +898,22 @@ fn restarted(workload: &str) -> Error {
 /// Reports a point's failure. Returns the error if its cause is not the point's server (a full disk, an
 /// interruption, a wrong setting), since it would hit the others too, or if the base failed.
 fn failed(point: Point, error: Error, report: &mut Report<'_>) -> Result<()> {
-    if point == Point::BASE || error.kind() != Kind::Bench {
-        return Err(error);
+    match (point, error.kind()) {
+        (Point::BASE, Kind::Bench) => Err(without_base(error)),
+        (_, Kind::Bench) => report(Event::Failed { point, error }),
+        _ => Err(error),
     }
-    report(Event::Failed { point, error })
+}
+
+/// Returns the error of a run whose base failed.
+fn without_base(error: Error) -> Error {
+    let kept = "point 0 is compared with all others, so measuring ends here; finished blocks are kept, and the same \
+                command goes on behind them";
+    let hint = match error.hint_text() {
+        Some(hint) => format!("{hint}; {kept}"),
+        None => kept.to_owned(),
+    };
+    error.hint(hint)
 }
 
 /// Returns the error of a workload whose client gave up because something stands still.

@@ -49,6 +49,16 @@ pub struct Child {
     pub(super) start: Option<Start>,
     /// The processes that went on when it had ended by itself.
     left: Vec<LeftProcess>,
+    /// Whether it was stopped while this program waited for it.
+    was_stopped: bool,
+}
+
+/// Returns whether the child `pid` of this program was stopped by a signal, or continued after that, since this was asked
+/// last; false for other processes.
+pub fn was_stopped(pid: u32) -> bool {
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+    let pid = Pid::from_raw(pid.cast_signed());
+    pid.is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_))))
 }
 
 impl Child {
@@ -67,6 +77,7 @@ impl Child {
             has_terminal: false,
             start: None,
             left: Vec::new(),
+            was_stopped: false,
         }
     }
 
@@ -94,13 +105,6 @@ impl Child {
             None if self.has_ended()? => self.reap().map(Some),
             ended => Ok(ended),
         }
-    }
-
-    /// Returns whether the process was stopped by a signal, or continued after that, since this was asked last.
-    pub fn was_stopped(&self) -> bool {
-        let options = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
-        let pid = Pid::from_raw(self.id().cast_signed()).filter(|_| self.ended.is_none());
-        pid.is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_))))
     }
 
     /// Remembers its descendants, to find them again when it has ended. Only with [`Command::mark`](super::Command::mark).
@@ -190,6 +194,7 @@ impl Child {
             if left.is_zero() {
                 return Ok(None);
             }
+            self.was_stopped |= was_stopped(self.id());
             match &end {
                 Some(end) => {
                     let pause = Timespec::try_from(left.min(POLL_INTERVAL * 8)).ok();
@@ -319,6 +324,7 @@ impl Child {
             stdout,
             stderr,
             elapsed,
+            was_stopped: self.was_stopped,
         })
     }
 }

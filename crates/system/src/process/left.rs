@@ -44,7 +44,7 @@ impl fmt::Display for LeftProcess {
 
 impl LeftProcess {
     /// Reads `/proc/PID/stat`; `None` when there is no such process.
-    fn read(pid: u32) -> Option<Self> {
+    pub fn read(pid: u32) -> Option<Self> {
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
         let stat = String::from_utf8_lossy(&stat);
         let (start, rest) = stat.rsplit_once(')')?;
@@ -57,20 +57,9 @@ impl LeftProcess {
         })
     }
 
-    /// Returns whether it is stopped, by a signal, by a debugger or by the freezer of its control group.
-    fn stands_still(&self) -> bool {
-        // The freezers of version 1 and 2; compilers put the second one's function into its caller, in which a process
-        // sleeps for no other reason.
-        const FREEZERS: [&str; 3] = ["__refrigerator", "do_freezer_trap", "get_signal"];
-        let freezer = || {
-            let waits_in = std::fs::read_to_string(format!("/proc/{}/wchan", self.pid));
-            waits_in.is_ok_and(|place| FREEZERS.contains(&place.as_str()))
-        };
-        match self.state {
-            'T' | 't' => true,
-            'S' | 'D' => freezer(),
-            _ => false,
-        }
+    /// Returns whether it is stopped, by a signal or a debugger.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.state, 'T' | 't')
     }
 
     fn is_alive(&self) -> bool {
@@ -234,13 +223,6 @@ fn is_marked(pid: u32, wanted: impl Fn(&str) -> bool) -> bool {
     })
 }
 
-/// Returns the names of those of the processes `pids` that stand still: stopped by a signal or a debugger, or frozen.
-pub fn standing_still(pids: &[u32]) -> Vec<String> {
-    let processes = pids.iter().filter_map(|&pid| LeftProcess::read(pid));
-    let still = processes.filter(LeftProcess::stands_still);
-    still.map(|of| of.to_string()).collect()
-}
-
 /// Kills the processes that a dead run of this program left behind: those whose start was marked with a path inside
 /// `folder`.
 pub fn end_processes_of(folder: &Path) {
@@ -261,7 +243,7 @@ pub fn end_processes_of(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Command;
+    use super::super::{Command, was_stopped};
     use super::*;
 
     /// Waits until `condition` returns a value, at most ten seconds.
@@ -350,18 +332,29 @@ mod tests {
     }
 
     #[test]
-    fn stopped_processes_stand_still() {
+    fn a_stop_is_seen_while_it_lasts_and_once_afterwards() {
         let mut child = Command::new("sleep").arg("30").spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
-        assert!(standing_still(&[child.id()]).is_empty());
-        assert!(!child.was_stopped());
+        let is_stopped = || LeftProcess::read(child.id()).unwrap().is_stopped();
+        assert!(!is_stopped() && !was_stopped(child.id()));
         rustix::process::kill_process(pid, Signal::STOP).unwrap();
-        eventually(|| (standing_still(&[child.id()]).len() == 1).then_some(()));
-        assert!(child.was_stopped());
+        eventually(|| is_stopped().then_some(()));
+        assert!(was_stopped(child.id()));
         rustix::process::kill_process(pid, Signal::CONT).unwrap();
-        eventually(|| child.was_stopped().then_some(()));
-        assert!(standing_still(&[child.id()]).is_empty() && !child.was_stopped());
+        eventually(|| was_stopped(child.id()).then_some(()));
+        assert!(!is_stopped() && !was_stopped(child.id()));
         child.kill().unwrap();
+    }
+
+    #[test]
+    fn the_output_of_a_stopped_process_says_so() {
+        // Shorter than a look of any watching thread.
+        let stop = "P=$$; (sleep 0.1; kill -STOP $P; kill -CONT $P) & sleep 0.3";
+        for (script, stopped) in [("sleep 0.3", false), (stop, true)] {
+            let output = Command::new("sh").args(["-c", script]).run().unwrap();
+            assert!(output.success());
+            assert_eq!(output.was_stopped, stopped, "{script}");
+        }
     }
 
     #[test]

@@ -27,10 +27,10 @@ use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-pub use child::Child;
+pub use child::{Child, was_stopped};
 pub use exit_status::describe_exit;
 pub use family::{children, family, family_time};
-pub use left::{LeftProcess, end_processes_of, standing_still};
+pub use left::{LeftProcess, end_processes_of};
 pub use scheduling::cpu_set;
 pub use scheduling::{may_set_real_time, processor_time, set_real_time};
 pub use signals::{
@@ -168,6 +168,8 @@ pub struct Output {
     pub stderr: Vec<u8>,
     /// Wall-clock time from start to end.
     pub elapsed: Duration,
+    /// Whether the process was stopped by a signal, and continued at least 40 ms before its end.
+    pub was_stopped: bool,
 }
 
 impl Output {

@@ -323,7 +323,7 @@ impl Measurement<'_> {
         runner: &mut dyn Runner,
     ) -> Result<BlockSlices, ClientFailure> {
         let mut random = StdRng::seed_from_u64(block.seed);
-        let mut rounds = Rounds::new(servers.len(), &mut random);
+        let mut rounds = Rounds::new(servers.len(), block, &mut random);
         let mut generated = Generated::new(self, block);
         let pipeline = self.settings.pipeline as usize;
         // A slice should not end with fewer requests in flight than it begins with.
