@@ -68,6 +68,8 @@ fn servers_built_elsewhere_are_measured() {
         "{}",
         report.stdout
     );
+    let list = environment.run(&["report", "--list"]);
+    assert!(list.stdout.contains("1 server  "), "{}", list.stdout);
     let history = environment.run(&["history"]);
     assert!(!history.stdout.contains("quick"), "{}", history.stdout);
     // The data that such a server made are its own, and not those of the release.

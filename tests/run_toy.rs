@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::TestEnvironment;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -390,16 +392,18 @@ fn a_helper_beside_a_server_is_a_warning_unless_it_works() {
     }
 }
 
-#[test]
-fn a_round_in_which_a_server_was_stopped_is_measured_again() {
+/// Runs the toy with a client whose first run has its server stand still for a moment, by `stop` and `go` with the process
+/// in `$server`; returns what the run said.
+fn with_standstill(stop: &str, go: &str) -> String {
     let environment = TestEnvironment::with_fixture("toy");
-    // The first run of the client stops its server for a moment.
-    let script = "if mkdir \"$3/once\" 2> /dev/null; then\n\
-                  server=$(pgrep -f \"^$1/bin/toyd $2\")\n\
-                  kill -STOP $server; sleep 0.4; kill -CONT $server\n\
-                  fi\n\
-                  exec \"$1/bin/toyc\" \"$2\" 100\n";
-    environment.write("bench-config/client.sh", script);
+    let script = format!(
+        "if mkdir \"$3/once\" 2> /dev/null; then\n\
+         server=$(pgrep -f \"^$1/bin/toyd $2\")\n\
+         {stop}; sleep 0.7; {go}\n\
+         fi\n\
+         exec \"$1/bin/toyc\" \"$2\" 100\n"
+    );
+    environment.write("bench-config/client.sh", &script);
     let folder = environment.workspace().join("stopped");
     std::fs::create_dir(&folder).unwrap();
     let run = format!(
@@ -414,13 +418,6 @@ fn a_round_in_which_a_server_was_stopped_is_measured_again() {
     let finished = environment.run(&["run", "--blocks", "2"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     assert!(folder.join("once").is_dir(), "{}", finished.stderr);
-    assert!(
-        finished
-            .stderr
-            .contains("stopped; the round is measured again"),
-        "{}",
-        finished.stderr
-    );
     let report = environment.run(&["report", "--format", "markdown"]);
     assert!(
         report.stdout.contains("measured again"),
@@ -434,8 +431,51 @@ fn a_round_in_which_a_server_was_stopped_is_measured_again() {
         "{conditions:#}"
     );
     for cost in document["costs"].as_array().unwrap() {
-        // Of 0.4 s, a transaction of a hundred would have 4 ms.
+        // Of 0.7 s, a transaction of a hundred would have 7 ms.
         assert!(cost["estimate"].as_f64().unwrap() < 3e6, "{cost:#}");
+    }
+    finished.stderr
+}
+
+#[test]
+fn a_round_in_which_a_server_was_stopped_is_measured_again() {
+    let told = with_standstill("kill -STOP $server", "kill -CONT $server");
+    assert!(
+        told.contains("stopped; the round is measured again"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_round_in_which_a_server_was_frozen_is_measured_again() {
+    for (parent, file, frozen, thawed) in [
+        ("/sys/fs/cgroup", "cgroup.freeze", "1", "0"),
+        ("/sys/fs/cgroup/unified", "cgroup.freeze", "1", "0"),
+        (
+            "/sys/fs/cgroup/freezer",
+            "freezer.state",
+            "FROZEN",
+            "THAWED",
+        ),
+    ] {
+        let group = format!("{parent}/perfquilt-run-{}", std::process::id());
+        if std::fs::create_dir(&group).is_err() || !Path::new(&group).join(file).exists() {
+            println!("skipped: {parent} lets this user make no group with {file}");
+            let _ = std::fs::remove_dir(&group);
+            continue;
+        }
+        let stop = format!(
+            "echo $server > {group}/cgroup.procs; sleep 0.6; echo {frozen} > {group}/{file}"
+        );
+        let told = with_standstill(&stop, &format!("echo {thawed} > {group}/{file}"));
+        // The kernel needs a moment after the last process.
+        let removed = (0..100).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::fs::remove_dir(&group).is_ok()
+        });
+        assert!(removed, "{group}");
+        let words = format!("was frozen by its control group {group}; the round is measured again");
+        assert!(told.contains(&words), "{told}");
     }
 }
 

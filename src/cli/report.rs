@@ -149,20 +149,29 @@ struct ListedExperiment<'a> {
     release: &'a str,
     recipe: &'a str,
     started: &'a str,
-    patches: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patches: Option<usize>,
+    /// Of servers that are no series, besides the base.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    servers: Option<usize>,
     observations: u64,
 }
 
 fn list(context: &Context, listed: &[ExperimentSummary]) -> Result<()> {
     let experiments: Vec<ListedExperiment<'_>> = listed
         .iter()
-        .map(|listed| ListedExperiment {
-            experiment: &listed.header.experiment,
-            release: &listed.header.release,
-            recipe: &listed.header.recipe,
-            started: &listed.header.started,
-            patches: listed.header.series.len(),
-            observations: listed.observations,
+        .map(|listed| {
+            let header = &listed.header;
+            let count = Some(header.series.len());
+            ListedExperiment {
+                experiment: &header.experiment,
+                release: &header.release,
+                recipe: &header.recipe,
+                started: &header.started,
+                patches: count.filter(|_| !header.is_of_servers()),
+                servers: count.filter(|_| header.is_of_servers()),
+                observations: listed.observations,
+            }
         })
         .collect();
     if context.output.json() {
@@ -183,7 +192,10 @@ fn list(context: &Context, listed: &[ExperimentSummary]) -> Result<()> {
             plain(one.experiment),
             plain(one.release),
             plain(one.recipe),
-            counted(one.patches, "patch", "patches"),
+            match one.servers {
+                Some(servers) => counted(servers, "server", "servers"),
+                None => counted(one.patches.unwrap_or(0), "patch", "patches"),
+            },
             counted(observations, "observation", "observations"),
             plain(one.started),
         ];

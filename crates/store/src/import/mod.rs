@@ -222,6 +222,8 @@ struct Imported {
     base: Option<String>,
     /// Sentences about what was read.
     notes: Vec<String>,
+    /// Sentences about all files, behind those about each.
+    last_notes: Vec<String>,
 }
 
 /// Reads files of one format. The first server is the one that the others are compared with; a single server is refused.
@@ -256,8 +258,11 @@ pub fn read(form: Form, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<Obse
         );
     }
     check_common(&imported.files, &paths)?;
-    imported.notes.extend(equal_servers(&imported.files));
-    imported.notes.extend(several_versions(&imported.files));
+    let of_all = [
+        several_versions(&imported.files),
+        equal_servers(&imported.files),
+    ];
+    imported.last_notes.extend(of_all.into_iter().flatten());
     file(&files[0], imported)
 }
 
@@ -375,7 +380,12 @@ fn check_common(files: &[Vec<ImportedServer>], paths: &[&Path]) -> Result<()> {
 }
 
 fn file(name: &str, imported: Imported) -> Result<ObservationFile> {
-    let Imported { files, base, notes } = imported;
+    let Imported {
+        files,
+        base,
+        notes,
+        last_notes,
+    } = imported;
     let servers: Vec<ImportedServer> = files.into_iter().flatten().collect();
     let mut header = ExperimentHeader {
         experiment: name.to_owned(),
@@ -455,6 +465,7 @@ fn file(name: &str, imported: Imported) -> Result<ObservationFile> {
         let most = counts.into_values().max().unwrap_or(0);
         first_block = first_block.saturating_add(most);
     }
+    supplement.notes.extend(last_notes);
     Ok(ObservationFile {
         header,
         supplement,
