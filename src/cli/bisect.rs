@@ -78,7 +78,7 @@ struct ComparisonOptions {
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
     /// Meter: time, cpu, instructions, cycles, l1i_misses, branch_misses, frontend_bound, rss, context_switches,
-    /// io_bytes, io_calls, server_reads, server_writes, server_syncs; of time and cpu also the mean, the share of slow slices and the 99th percentile (time.mean, time.slow, time.p99)
+    /// io_bytes, io_calls, server_reads, server_writes, server_syncs; of time and cpu also the mean, the shares of slow and of stalled slices, and the 99th percentile (time.mean, time.slow, time.stalled, time.p99)
     #[arg(long, value_name = "METER", default_value = "time")]
     meter: Metric,
     /// Smallest change to find, such as 0.5% or 0.005 of speed (default: 0.5%)

@@ -15,7 +15,9 @@ use perfquilt_judge::attribution::{
 use perfquilt_judge::stats;
 use perfquilt_measure::experiment;
 use perfquilt_model::error::Result;
-use perfquilt_model::observation::{Meter, Observation, PlannedBlocks, SCHEMA, Supplement};
+use perfquilt_model::observation::{
+    Meter, Observation, PlannedBlocks, PointFunctions, SCHEMA, Supplement,
+};
 use perfquilt_model::point::Point;
 use perfquilt_report::history::history;
 
@@ -221,30 +223,36 @@ fn simulations() -> Vec<Simulation> {
         for patches in [4, 20, 60] {
             let one_in = if patches > 10 { 10 } else { 2 };
             all.push(simulation(
-                format!("{name}, {patches} patches, 3 counted blocks"),
+                format!("{name}, {patches} patches, 6 counted blocks"),
                 FALSE,
                 (0.0, MOST),
                 one_in,
                 move |noise| {
-                    Ok(claims(&counted(
-                        atoms,
-                        patches,
-                        Meter::Instructions,
-                        noise,
-                    )?))
+                    let all = |_: Point| atoms;
+                    Ok(claims(&counted(&all, patches, Meter::Instructions, noise)?))
                 },
             ));
         }
+    }
+    for patches in [4, 20, 60] {
+        let one_in = if patches > 10 { 10 } else { 2 };
+        all.push(simulation(
+            format!("counts of which one server's vary by its hash seed, {patches} patches, 6 counted blocks"),
+            FALSE,
+            (0.0, MOST),
+            one_in,
+            move |noise| Ok(claims(&hash_seed(patches, noise)?)),
+        ));
     }
     for meter in [Meter::Rss, Meter::IoCalls] {
         for patches in [4, 20, 60] {
             let one_in = if patches > 10 { 10 } else { 2 };
             all.push(simulation(
-                format!("{meter}: half of the starts use 1 % more, {patches} patches, 3 blocks"),
+                format!("{meter}: half of the starts use 1 % more, {patches} patches, 6 blocks"),
                 FALSE,
                 (0.0, MOST),
                 one_in,
-                move |noise| Ok(claims(&counted(Atoms::Far, patches, meter, noise)?)),
+                move |noise| Ok(claims(&counted(&|_| Atoms::Far, patches, meter, noise)?)),
             ));
         }
     }
@@ -331,6 +339,36 @@ fn simulations() -> Vec<Simulation> {
     ));
     all.extend(mixed());
     all.extend(rare_stalls());
+    all.push(simulation(
+        "4 patches on 6 workloads, time, cpu and cycles",
+        "experiments in which a patch is called on cpu or cycles",
+        (0.0, MOST),
+        10,
+        |noise| {
+            let found = suite_of(&[Meter::Time, Meter::Cpu, Meter::Cycles], &[], 1, noise)?;
+            let mut effects = found.patches.iter().flat_map(|patch| &patch.effects);
+            let called = effects.any(|effect| {
+                (effect.kind, effect.workload.as_str()) == (EffectKind::InOrder, SUITE)
+                    && effect.meter != Meter::Time
+                    && effect.verdict.is_shown()
+            });
+            Ok((u32::from(called), 1))
+        },
+    ));
+    all.push(simulation(
+        "30 functions of which a patch changed one, 6 counted blocks",
+        "functions named that are not changed, on average",
+        (0.0, MOST),
+        1,
+        |noise| Ok(false_functions(noise)),
+    ));
+    all.push(simulation(
+        "interrupted when it looks good, ended by a budget",
+        FALSE,
+        (0.0, MOST),
+        2,
+        interrupted,
+    ));
     for patches in [4, 20, 60] {
         all.push(simulation(
             format!("{patches} patches compared, every second one changed by the margin"),
@@ -443,7 +481,7 @@ fn simulations() -> Vec<Simulation> {
             move |noise| Ok(claims(&following(blocks, 0.3, noise)?)),
         ));
     }
-    for (lanes, blocks) in [(2, 24), (4, 24), (8, 24), (8, 48)] {
+    for (lanes, blocks) in [(2, 24), (4, 24), (8, 8), (8, 16), (8, 24), (8, 48)] {
         all.push(simulation(
             format!("{blocks} blocks on {lanes} lanes that share half of each server's variance"),
             FALSE,
@@ -642,13 +680,43 @@ fn series(patches: usize) -> String {
     }
 }
 
-fn counted(atoms: Atoms, patches: usize, meter: Meter, noise: &mut Noise) -> Result<Attribution> {
+/// Simulates the least number of counted blocks that gives intervals; `atoms` are those of a point.
+fn counted(
+    atoms: &dyn Fn(Point) -> Atoms,
+    patches: usize,
+    meter: Meter,
+    noise: &mut Noise,
+) -> Result<Attribution> {
     let mut all = Vec::new();
-    for block in 0..3 {
+    for block in 0..COUNTED {
         let transactions = 0.002 * noise.normal();
         for &point in &points(patches) {
-            let log = transactions + atoms.draw(noise);
+            let log = transactions + atoms(point).draw(noise);
             all.push(observation("work", meter, block, point, log));
+        }
+    }
+    judged(patches, &all)
+}
+
+/// The number of counted blocks that presets have.
+const COUNTED: u32 = 6;
+
+/// Simulates counts that repeat exactly but for those of one server, which draws one of two around the others' at each
+/// start.
+fn hash_seed(patches: usize, noise: &mut Noise) -> Result<Attribution> {
+    const DISTANCE: f64 = 4e-4;
+    let mut all = Vec::new();
+    for block in 0..COUNTED {
+        let transactions = 0.002 * noise.normal();
+        for &point in &points(patches) {
+            let side = if noise.chance(0.5) { 0.5 } else { -0.5 };
+            let own = if point == Point::Step(1) {
+                side * DISTANCE
+            } else {
+                0.0
+            };
+            let log = transactions + own + 1e-8 * noise.normal();
+            all.push(observation("work", Meter::Instructions, block, point, log));
         }
     }
     judged(patches, &all)
@@ -660,7 +728,7 @@ const GAINING: [usize; 6] = [5, 15, 25, 35, 45, 55];
 const GAIN: f64 = 0.0056;
 const LONG_BLOCKS: u32 = 32;
 
-/// Simulates an experiment of sixty patches of which those in [`GAINING`] gain `gain` in time, with three counted
+/// Simulates an experiment of sixty patches of which those in [`GAINING`] gain `gain` in time, with counted
 /// blocks in which the patches in `changed` save 0.4 % of the instructions; `None` for no counted blocks.
 fn long_series(gain: f64, changed: Option<&[usize]>, noise: &mut Noise) -> Result<Attribution> {
     let points = points(60);
@@ -676,7 +744,7 @@ fn long_series(gain: f64, changed: Option<&[usize]>, noise: &mut Noise) -> Resul
             all.push(observation("work", Meter::Time, block, point, log));
         }
     }
-    for block in 0..3 {
+    for block in 0..COUNTED {
         let Some(changed) = changed else { break };
         let transactions = 0.002 * noise.normal();
         for &point in &points {
@@ -1119,6 +1187,25 @@ fn rare_stalls() -> Vec<Simulation> {
             }));
         }
     }
+    for (name, sizes) in [
+        (
+            "stalls of one length, 24 in an experiment: −10 % of throughput",
+            0.0,
+        ),
+        (
+            "stalls of lengths with a log-normal distribution, 24 in an experiment",
+            0.5,
+        ),
+    ] {
+        let one = move |noise: &mut Noise| stalled_mean(24.0, sizes, noise);
+        all.push(simulation(
+            name,
+            "intervals of the mean, or none, that hold",
+            (0.94, 1.0),
+            2,
+            one,
+        ));
+    }
     for cost in [0.015, 0.02] {
         let name = format!("typical time as before, mean {:.1} % worse", 100.0 * cost);
         all.push(simulation(name, CALLED, (0.0, MOST), 2, move |noise| {
@@ -1142,6 +1229,45 @@ fn rare_stalls() -> Vec<Simulation> {
         }));
     }
     all
+}
+
+/// Simulates a patch with so many `stalls` in 24 blocks, which cost a tenth of the throughput and whose lengths have the
+/// standard deviation `sizes` of their logarithms; a hit is an interval of the mean that has the true effect, or none.
+fn stalled_mean(stalls: f64, sizes: f64, noise: &mut Noise) -> Result<Hits> {
+    const BLOCKS: u32 = 24;
+    const SLICES: f64 = 2000.0;
+    const LOSS: f64 = 0.1;
+    let a_block = stalls / f64::from(BLOCKS);
+    let mut observations = Vec::new();
+    for block in 0..BLOCKS {
+        for &point in &points(1) {
+            let own = 0.5 * SD * noise.normal();
+            let (mut count, mut carried) = (0.0, 0.0);
+            // Knuth's draw of a Poisson variable.
+            let mut product = noise.uniform();
+            while point == Point::Step(1) && product > (-a_block).exp() {
+                let length = (sizes * noise.normal() - 0.5 * sizes * sizes).exp();
+                carried += LOSS / a_block * length;
+                count += 1.0;
+                product *= noise.uniform();
+            }
+            let mean = 1.02 * own.exp() * (1.0 + 0.002 * noise.normal()) + carried;
+            observations.push(Observation {
+                mean: Some(1e5 * mean),
+                slow: Some((0.01 + 0.1 * SD * noise.normal()).max(0.0) + count / SLICES),
+                stalled: Some(count / SLICES),
+                ..observation("work", Meter::Time, block, point, own)
+            });
+        }
+    }
+    let found = judged(1, &observations)?;
+    let truth = 1.02 / (1.02 + LOSS) - 1.0;
+    let tail = main(&found).next().and_then(|effect| effect.tail.as_ref());
+    let holds = tail.and_then(|tail| tail.mean.as_ref()).is_none_or(|mean| {
+        let (low, high) = (mean.low.unwrap_or(-1.0), mean.high.unwrap_or(f64::INFINITY));
+        (low..=high).contains(&truth)
+    });
+    Ok((u32::from(holds), 1))
 }
 
 /// Simulates an experiment of `patches` from slices; `slice` gives the relative duration of the last patch's
@@ -1203,6 +1329,65 @@ fn sliced_in(
         }
     }
     judged(patches, &all)
+}
+
+/// Simulates the instructions of functions in counted blocks, of which the patch changed one; counts the share of others among
+/// those that are named, in parts of the least common multiple of small numbers.
+fn false_functions(noise: &mut Noise) -> Hits {
+    const PARTS: u32 = 840;
+    let name = |function: u32| format!("function {function}");
+    let mut counted = Vec::new();
+    for block in 0..COUNTED {
+        for point in [0usize, 1] {
+            let mut cost = |function: u32| {
+                let changed = function == 0 && point == 1;
+                1e4 * (1.0 + 0.01 * noise.normal()) + if changed { 1e3 } else { 0.0 }
+            };
+            counted.push(PointFunctions {
+                workload: "work".to_owned(),
+                block,
+                point: Point::Step(point),
+                functions: (0..30).map(|of| (name(of), cost(of))).collect(),
+            });
+        }
+    }
+    let found = attribution::function_changes(&header(1), &counted);
+    #[allow(clippy::cast_possible_truncation)]
+    let all = found.len() as u32;
+    #[allow(clippy::cast_possible_truncation)]
+    let wrong = found.iter().filter(|of| of.function != name(0)).count() as u32;
+    (PARTS * wrong / all.max(1), PARTS)
+}
+
+/// Simulates a user who ends a planned experiment of four patches without effect with a budget as soon as Student's
+/// interval of a patch excludes 0.
+fn interrupted(noise: &mut Noise) -> Result<Hits> {
+    const BLOCKS: u32 = 40;
+    let mut all = Vec::new();
+    for block in 0..BLOCKS {
+        for &point in &points(4) {
+            let log = SD * noise.normal();
+            all.push(observation("work", Meter::Time, block, point, log));
+        }
+        let looks_good = || -> Result<bool> {
+            let seen = judged(4, &all)?;
+            Ok(main(&seen).any(Effect::leaves_out_zero))
+        };
+        if block + 1 < BLOCKS && block > 1 && looks_good()? {
+            let plan = PlannedBlocks {
+                extended: true,
+                ..PlannedBlocks::fixed("work", Meter::Time, block + 1)
+            };
+            let supplement = Supplement {
+                planned: vec![plan],
+                ..Supplement::default()
+            };
+            let margin = &Meter::default_margin;
+            let found = attribution::attribute_with(&header(4), &all, &supplement, margin)?;
+            return Ok(claims(&found));
+        }
+    }
+    Ok(claims(&judged(4, &all)?))
 }
 
 /// Simulates the history of thirty experiments, none of which has an effect.

@@ -101,7 +101,8 @@ pub struct Preset {
     /// Measuring time in seconds of one block of one workload, all points together, for up to six servers; more
     /// servers take longer in proportion. At most 86400.
     pub block_seconds: f64,
-    /// Blocks of the counting meters.
+    /// Blocks of the counting meters. With fewer than six there is no interval, because a server whose counts vary from start to
+    /// start may show equal ones.
     #[serde(default = "default_count_blocks")]
     pub count_blocks: u32,
     /// How the timed blocks vary the servers' code layouts; by default `padded` if the servers can be relinked.
@@ -128,7 +129,7 @@ pub struct Preset {
 }
 
 fn default_count_blocks() -> u32 {
-    3
+    6
 }
 
 /// The largest resolution, as a share of the margin, at which at least eight of ten patches without effect are

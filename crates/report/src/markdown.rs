@@ -155,9 +155,10 @@ pub(super) fn tails(page: &mut String, view: &View<'_>) {
         return;
     }
     let mut body = format!(
-        "| {} | {} |\n|:--|--:|--:|--:|--:|\n",
+        "| {} | {} |\n|:--|{}\n",
         view.nouns().one,
-        tail::HEADS.join(" | ")
+        tail::HEADS.join(" | "),
+        "--:|".repeat(tail::HEADS.len())
     );
     for line in lines {
         let _ = write!(body, "| {} |", escape(&line.name));

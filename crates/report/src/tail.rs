@@ -2,8 +2,9 @@
 
 use super::number;
 use perfquilt_judge::attribution::{
-    Attribution, Effect, EffectKind, TailFigure, TailFigures, Verdict,
+    Attribution, Effect, EffectKind, HeavyTail, TailFigure, TailFigures, Verdict,
 };
+use perfquilt_judge::stats::STALLED;
 use perfquilt_model::observation::{Meter, Statistic};
 
 /// Describes how the mean and the tail differ from the typical time: `faster typically, slower in the tail
@@ -62,8 +63,23 @@ pub(super) fn not_determined(effect: &Effect, places: usize) -> Option<String> {
     let Some(mean) = &tail.mean else {
         return Some("mean not known".to_owned());
     };
-    let mean = figure(Statistic::Mean, mean, places);
-    Some(format!("mean or tail not determined, mean {mean}"))
+    Some(match mean.heavy_tail {
+        Some(tail) => format!("mean not determined: {}", carried(&tail)),
+        None => {
+            let mean = figure(Statistic::Mean, mean, places);
+            format!("mean or tail not determined, mean {mean}")
+        }
+    })
+}
+
+/// Describes the stalls that decide a mean: `slices above 20 × in 5 of 24 blocks carry 9.8 %`.
+fn carried(tail: &HeavyTail) -> String {
+    format!(
+        "slices above {STALLED:.0} × in {} of {} blocks carry {} %",
+        tail.blocks,
+        tail.of,
+        number::plain(tail.carried, 1)
+    )
 }
 
 /// Returns whether the intervals of the mean and of the typical time do not overlap.
@@ -88,6 +104,12 @@ fn named(statistic: Statistic, figure: &TailFigure, places: usize) -> String {
 /// Formats a figure with its interval, or the share of slow slices before and after.
 pub(super) fn figure(statistic: Statistic, of: &TailFigure, places: usize) -> String {
     match statistic {
+        Statistic::Mean if of.heavy_tail.is_some() => {
+            format!(
+                "{} (not determined)",
+                number::interval(of.estimate, None, places)
+            )
+        }
         Statistic::Slow | Statistic::Stalled => number::shares(of.before, of.after, places),
         Statistic::Mean | Statistic::P99 => {
             number::interval(of.estimate, of.low.zip(of.high), places)
@@ -96,13 +118,19 @@ pub(super) fn figure(statistic: Statistic, of: &TailFigure, places: usize) -> St
 }
 
 /// The heads of the columns of [`rows`].
-pub(super) const HEADS: [&str; 4] = ["typical time", "mean", "slow slices", "99th percentile"];
+pub(super) const HEADS: [&str; 5] = [
+    "typical time",
+    "mean",
+    "slow slices",
+    "stalled slices",
+    "99th percentile",
+];
 
 /// Explanation below the table of [`rows`].
 pub(super) const ABOUT: &str = "\
 The typical time leaves out the slowest and the fastest fifth of the slices. The mean counts every slice; its inverse is \
-the throughput. Slow slices took more than twice the typical time of their round: the share before \
-and after. Bold figures are significant after adjustment for all rows.";
+the throughput; it is not determined where a few stalls carry much of it. Slow slices took more than twice the typical time of \
+their round, stalled ones more than twenty times: the share before and after. Bold figures are significant after adjustment for all rows.";
 
 /// A row of the table of typical time, mean and tail.
 pub(super) struct TailRow<'a> {
@@ -114,7 +142,7 @@ pub(super) struct TailRow<'a> {
 
 impl TailRow<'_> {
     /// Returns the cells below [`HEADS`], each with whether it shows an effect.
-    pub(super) fn cells(&self, places: usize) -> [(String, bool); 4] {
+    pub(super) fn cells(&self, places: usize) -> [(String, bool); 5] {
         let cell = |statistic: Statistic| match self.tail.get(statistic) {
             Some(of) => (figure(statistic, of, places), of.verdict.is_shown()),
             None => ("–".to_owned(), false),
@@ -126,6 +154,7 @@ impl TailRow<'_> {
             ),
             cell(Statistic::Mean),
             cell(Statistic::Slow),
+            cell(Statistic::Stalled),
             cell(Statistic::P99),
         ]
     }

@@ -86,7 +86,7 @@ impl Experiment {
     }
 
     pub(super) fn observations(&self) -> Vec<Observation> {
-        let mut random = Noise(self.seed);
+        let (mut random, mut later) = (Noise(self.seed), Noise(self.seed ^ 0x5EED));
         let patches = self.gains.len();
         let points = (0..=patches)
             .map(Point::Step)
@@ -99,7 +99,7 @@ impl Experiment {
         for workload in &self.workloads {
             for (meter, level, noise, blocks) in [
                 (Meter::Time, 90_000f64, self.noise, self.blocks),
-                (Meter::Instructions, 2.6e6, 0.000_02, self.blocks.min(3)),
+                (Meter::Instructions, 2.6e6, 0.000_02, self.blocks.min(6)),
             ] {
                 for block in 0..blocks {
                     for (order, &point) in (0..).zip(&points) {
@@ -128,7 +128,16 @@ impl Experiment {
                             workload: (*workload).into(),
                             meter,
                             unit: meter.unit().into(),
-                            value: level * (noise * random.next() - gain).exp(),
+                            // Times stay the same, however many starts are counted.
+                            value: level
+                                * (noise
+                                    * if meter == Meter::Time || block < 3 {
+                                        random.next()
+                                    } else {
+                                        later.next()
+                                    }
+                                    - gain)
+                                    .exp(),
                             n: 400,
                             direct: false,
                             mean: None,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use perfquilt_judge::attribution::{
     Agreement, Attribution, Effect, EffectKind, Interval, PatchEffects, SUITE, Verdict,
 };
+use perfquilt_judge::stats::FEWEST_COUNTED;
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
@@ -576,10 +577,14 @@ const MOST_ON_A_ROW: usize = 3;
 
 /// Returns the reason why an effect has no interval.
 pub(super) fn no_interval(effect: &Effect) -> &'static str {
+    let is_counted = |meter: Meter| !meter.is_timed() || meter.is_usage();
     match effect.interval {
         _ if effect.blocks < 2 => "a single block gives no interval",
+        _ if is_counted(effect.meter) && effect.blocks < FEWEST_COUNTED => {
+            "fewer than six counted starts give no interval"
+        }
         Interval::Anytime => "too few blocks to tell before the end",
         _ if effect.unpaired => "a single run of each gives no interval",
-        _ => "a single code layout gives no interval",
+        _ => "a single code layout, or blocks that all ran at one time, give no interval",
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Correlations(BTreeMap<TableKey, BTreeMap<String, Correlation>>
 enum Correlation {
     Units(UnitCorrelation),
     Machines(MachineCorrelation),
+    /// All units ran at one time: nothing tells what they share.
+    SingleRound,
 }
 
 impl Correlations {
@@ -67,6 +69,10 @@ impl Correlations {
         match of_table {
             Some(Correlation::Units(of)) => of.widen(interval),
             Some(Correlation::Machines(of)) => of.widen(interval),
+            Some(Correlation::SingleRound) => {
+                let rule = interval.stopping_rule;
+                Interval::with(interval.estimate, f64::INFINITY, 1, 0.0, rule)
+            }
             None => interval,
         }
     }
@@ -87,9 +93,19 @@ fn of_tables(
             .collect();
         return MachineCorrelation::of(&rows?).map(Correlation::Machines);
     }
+    let most = tables.iter().map(|table| table.blocks()).max();
+    if most.is_some_and(|blocks| is_single_round(source, blocks)) {
+        return Some(Correlation::SingleRound);
+    }
     let none = Units::default();
     let units = source.units.get(&meter).unwrap_or(&none);
     correlation(tables, units, at_once(source)).map(Correlation::Units)
+}
+
+/// Returns whether so many timed blocks of `source` may all have run at one time, on different lanes.
+pub(super) fn is_single_round(source: &ObservationSource, blocks: usize) -> bool {
+    let at_once = blocks_at_once(&source.lanes);
+    at_once > 1 && blocks < 2 * at_once
 }
 
 /// Returns the factor by which correlation widens the intervals of a timed table of `source`, with as many units as it has;

@@ -450,9 +450,23 @@ pub struct TailFigure {
     /// [`Effect::with_control`]); for shares of slices, the arithmetic mean.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub with_control: bool,
+    /// The stalls that decide a mean, if they are too few for an interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heavy_tail: Option<HeavyTail>,
     /// The interval on the log scale, or of the difference of shares.
     #[serde(skip)]
     pub basis: Option<crate::stats::Interval>,
+}
+
+/// Slices above twenty times the typical time that carry much of a mean and are too few to bound it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct HeavyTail {
+    /// Blocks that have any at one of the points.
+    pub blocks: usize,
+    /// Blocks behind the mean.
+    pub of: usize,
+    /// The share of the mean cost that they carry, at the point where it is larger.
+    pub carried: f64,
 }
 
 impl TailFigures {

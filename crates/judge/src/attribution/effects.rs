@@ -10,6 +10,7 @@ use super::document::{
     self, Effect, EffectKind, Operation, PatchEffects, Provenance, SUITE, TailFigure, TailFigures,
     Verdict,
 };
+use super::mean_cost::MeanCost;
 use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
 use super::unexecuted::Unexecuted;
@@ -531,6 +532,8 @@ impl Effects<'_> {
                     stopping_rule,
                     counts: is_count(meter),
                     shared: self.shared((place, None, meter), workload, weights),
+                    costs: None,
+                    machines: source.machines.strata().filter(|_| meter.is_timed()),
                 };
                 let (interval, blocks, units) = sample.compare(weights, of.compared)?;
                 let (interval, units) = match of.compared {
@@ -602,12 +605,24 @@ impl Effects<'_> {
             let averaged = self.averaged(of.compared, &tables, of_pair);
             let weights = averaged.as_deref().unwrap_or(of_pair);
             let counts = statistic.is_share();
+            let typical = self.tables(&source.blocks, workload, meter)?;
+            let costs = (statistic == Statistic::Mean).then_some(MeanCost {
+                means: &tables,
+                typical: &typical,
+            });
+            let least = margin.unwrap_or(0.0) / 2.0;
+            let heavy_tail = costs.as_ref().and_then(|costs| {
+                let stalled = source.tails.get(&Statistic::Stalled)?;
+                costs.heavy_tail(&self.tables(stalled, workload, meter)?, weights, least)
+            });
             let sample = ContrastSample {
                 tables: &tables,
                 units: source.independent(meter, false),
                 stopping_rule,
                 counts,
                 shared: self.shared((place, Some(statistic), meter), workload, weights),
+                costs,
+                machines: source.machines.strata().filter(|_| meter.is_timed()),
             };
             let (interval, blocks, _) = sample.compare(weights, of.compared)?;
             let key = (place, Some(statistic), meter);
@@ -615,14 +630,14 @@ impl Effects<'_> {
                 Comparison::WithinBlocks => self.correlations.widen(key, workload, interval),
                 Comparison::AcrossBlocks => interval,
             };
-            let known = interval.half_width.is_finite();
+            let known = interval.half_width.is_finite() && heavy_tail.is_none();
             let shown = |value: f64| if counts { value } else { speed(value) };
             let level = |point: Point| {
                 let server = self.server_of(point);
                 let single = [(server, 1.0)];
                 let both = [(server, 0.5), (Point::Control, 0.5)];
                 let is_average = averaged.is_some() && server == self.server_of(Point::BASE);
-                let values = mean_contrast(&tables, if is_average { &both } else { &single });
+                let values = sample.by_block(if is_average { &both } else { &single });
                 let mean = values.iter().map(|(_, v)| v).sum::<f64>() / values.len().max(1) as f64;
                 if counts { mean } else { mean.exp() }
             };
@@ -632,16 +647,19 @@ impl Effects<'_> {
                 high: known.then(|| shown(interval.high())),
                 before: level(of.points.1),
                 after: level(of.points.0),
-                verdict: verdict(&interval, margin.filter(|_| statistic == Statistic::Mean)),
-                p_value: interval
-                    .standard_error
-                    .is_finite()
+                verdict: if heavy_tail.is_some() {
+                    Verdict::Unclear
+                } else {
+                    verdict(&interval, margin.filter(|_| statistic == Statistic::Mean))
+                },
+                p_value: (interval.standard_error.is_finite() && heavy_tail.is_none())
                     .then(|| interval.p_value()),
                 p_adjusted: None,
                 error_share: None,
                 blocks,
                 with_control: averaged.is_some(),
-                basis: Some(interval),
+                heavy_tail,
+                basis: heavy_tail.is_none().then_some(interval),
             })
         };
         let tail = TailFigures {
@@ -894,6 +912,10 @@ struct ContrastSample<'a> {
     counts: bool,
     /// The pooled variance of counts.
     shared: Option<SharedVariance>,
+    /// The same tables, where they have means of slices.
+    costs: Option<MeanCost<'a>>,
+    /// The machine of each block, where machines weigh alike.
+    machines: Option<&'a BTreeMap<u32, u32>>,
 }
 
 impl ContrastSample<'_> {
@@ -906,7 +928,7 @@ impl ContrastSample<'_> {
     ) -> Option<(Interval, usize, usize)> {
         match compared {
             Comparison::WithinBlocks => {
-                let by_block = mean_contrast(self.tables, weights);
+                let by_block = self.by_block(weights);
                 let found = self.interval(weights, &by_block)?;
                 Some((found.interval, by_block.len(), found.units))
             }
@@ -922,7 +944,28 @@ impl ContrastSample<'_> {
                 units: values.len(),
             });
         }
-        over_units(self.units, weights, by_block, self.stopping_rule)
+        let of_machines = self
+            .machines
+            .and_then(|machines| over_machines(self.units, machines, by_block, self.stopping_rule));
+        let found = match of_machines {
+            Some(found) => found,
+            None => over_units(self.units, weights, by_block, self.stopping_rule)?,
+        };
+        Some(match self.costs {
+            Some(_) => UnitInterval {
+                interval: found.interval.skewed(&means(self.units, by_block)),
+                ..found
+            },
+            None => found,
+        })
+    }
+
+    /// Returns one value per block that has all points, sorted by block, whose mean is the contrast.
+    fn by_block(&self, weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
+        match &self.costs {
+            Some(costs) => costs.contributions(weights),
+            None => mean_contrast(self.tables, weights),
+        }
     }
 
     /// Estimates the contrast of two points that share no block; `None` if they do share one, or one has no
@@ -936,7 +979,7 @@ impl ContrastSample<'_> {
         }
         let of = |point| -> Option<(UnitInterval, usize)> {
             let weights = [(point, weight)];
-            let by_block = mean_contrast(self.tables, &weights);
+            let by_block = self.by_block(&weights);
             let found = over_units(self.units, &weights, &by_block, StoppingRule::FixedSample)?;
             Some((found, by_block.len()))
         };
@@ -958,6 +1001,32 @@ pub(super) fn over_units(
     units
         .unwrap_or(&none)
         .interval(&points, by_block, stopping_rule)
+}
+
+/// Returns the interval of a contrast's mean over machines, each with the same weight; `None` where a machine has too few
+/// units, or a unit has blocks of several machines.
+fn over_machines(
+    units: Option<&Units>,
+    machines: &BTreeMap<u32, u32>,
+    by_block: &[(u32, f64)],
+    stopping_rule: StoppingRule,
+) -> Option<UnitInterval> {
+    let none = Units::default();
+    let units = units.unwrap_or(&none);
+    let mut of_machines: BTreeMap<u32, Vec<(u32, f64)>> = BTreeMap::new();
+    for &(block, value) in by_block {
+        let machine = *machines.get(&block)?;
+        if machines.get(&units.of(block)) != Some(&machine) {
+            return None;
+        }
+        of_machines.entry(machine).or_default().push((block, value));
+    }
+    let values: Vec<Vec<f64>> = of_machines.values().map(|of| units.means(of)).collect();
+    let interval = Interval::stratified(&values, stopping_rule)?;
+    Some(UnitInterval {
+        interval,
+        units: interval.blocks,
+    })
 }
 
 /// Returns one value per independent unit from values by block.

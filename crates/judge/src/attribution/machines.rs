@@ -95,6 +95,13 @@ impl Machines {
         }
     }
 
+    /// Returns the machine of each block over all points if several measured some, but too few to be units: they weigh
+    /// alike, whatever the number of their blocks.
+    pub(super) fn strata(&self) -> Option<&BTreeMap<u32, u32>> {
+        let few = 2..FEWEST_MACHINES_AS_UNITS;
+        few.contains(&self.count()).then_some(&self.blocks.by_block)
+    }
+
     /// Returns the number of machines.
     pub(super) fn count(&self) -> usize {
         self.numbers.len()

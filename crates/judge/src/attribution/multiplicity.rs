@@ -47,8 +47,8 @@ const OVER_ALL: f64 = 0.8;
 /// (in 96 % of experiments none is called wrongly, and none whose effect is the margin or more is called without effect).
 /// Single workloads of patches are *cells*, judged with the rest: of the cells called changed, at most one in a hundred is
 /// unchanged on average ([`judge_cells`]). The total and groups of patches are families likewise; operations are cells of
-/// families without rows over all workloads, with the whole error. `margins`
-/// are fractions of speed. On timed meters, rows of patches that changed the instructions have a larger share
+/// families without rows over all workloads, with the whole error. The meters beside the first one, which verdicts are
+/// about, divide the error of one family among them ([`MeterShares`]). `margins` are fractions of speed. On timed meters, rows of patches that changed the instructions have a larger share
 /// of the error ([`row_weights`]).
 pub(super) fn adjust(
     patches: &mut [PatchEffects],
@@ -57,14 +57,16 @@ pub(super) fn adjust(
     total: &mut [Effect],
     margins: &BTreeMap<Meter, f64>,
 ) {
+    let judged = patches.iter().flat_map(|of| &of.effects);
+    let meters = MeterShares::of(judged.chain(&*total));
     let of_patches = patches
         .iter_mut()
         .map(|patch| (patch.index, patch.effects.as_mut_slice()));
     let of_groups = groups
         .iter_mut()
         .map(|group| (group.last, group.effects.as_mut_slice()));
-    judge_families(of_patches.chain(of_groups), margins);
-    judge_families(std::iter::once((0, &mut *total)), margins);
+    judge_families(of_patches.chain(of_groups), margins, &meters);
+    judge_families(std::iter::once((0, &mut *total)), margins, &meters);
     let mut over_operations = Families::new();
     for effect in operations.iter_mut().flat_map(|of| &mut of.effects) {
         if effect.p_value.is_some() {
@@ -73,7 +75,12 @@ pub(super) fn adjust(
         }
     }
     for ((_, meter), family) in over_operations {
-        judge_cells(family, margins.get(&meter).copied(), 1.0);
+        judge_cells(
+            family,
+            margins.get(&meter).copied(),
+            1.0,
+            meters.of_meter(meter),
+        );
     }
     let patches = patches.iter_mut().map(|patch| &mut patch.effects);
     let groups = groups.iter_mut().map(|group| &mut group.effects);
@@ -88,6 +95,7 @@ pub(super) fn adjust(
 fn judge_families<'a>(
     subjects: impl Iterator<Item = (usize, &'a mut [Effect])>,
     margins: &BTreeMap<Meter, f64>,
+    meters: &MeterShares,
 ) {
     let mut rows = Families::new();
     let mut cells = Families::new();
@@ -122,10 +130,46 @@ fn judge_families<'a>(
         } else {
             1.0
         };
-        judge_rows(rows, margins.get(&family.1).copied(), share);
+        let of_meter = meters.of_meter(family.1);
+        judge_rows(rows, margins.get(&family.1).copied(), share, of_meter);
     }
     for ((_, meter), cells) in cells {
-        judge_cells(cells, margins.get(&meter).copied(), 1.0 - OVER_ALL);
+        let of_meter = meters.of_meter(meter);
+        judge_cells(
+            cells,
+            margins.get(&meter).copied(),
+            1.0 - OVER_ALL,
+            of_meter,
+        );
+    }
+}
+
+/// The meters' shares of the error.
+///
+/// The first meter is the primary one: verdicts, headlines and exit codes are about it, and its families have the whole
+/// error. The others are secondary. Together they have the error of one family, in equal parts (Bonferroni), so that
+/// reading more meters does not make a false claim more likely.
+struct MeterShares {
+    primary: Option<Meter>,
+    secondary: usize,
+}
+
+impl MeterShares {
+    fn of<'a>(judged: impl Iterator<Item = &'a Effect>) -> Self {
+        let tested = judged.filter(|effect| effect.p_value.is_some());
+        let meters: BTreeSet<Meter> = tested.map(|effect| effect.meter).collect();
+        MeterShares {
+            primary: meters.first().copied(),
+            secondary: meters.len().saturating_sub(1),
+        }
+    }
+
+    fn of_meter(&self, meter: Meter) -> f64 {
+        if self.primary == Some(meter) {
+            1.0
+        } else {
+            1.0 / self.secondary.max(1) as f64
+        }
     }
 }
 
@@ -265,8 +309,9 @@ impl Figures {
     }
 }
 
-/// Judges rows by Holm with `share` of the error.
-fn judge_rows(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, share: f64) {
+/// Judges rows by Holm with `share` of the error that the meter has, `of_meter` of the whole.
+fn judge_rows(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, share: f64, of_meter: f64) {
+    let share = share * of_meter;
     let row_weights = row_weights(&family);
     let figures: Vec<Figures> = family.iter().map(|row| Figures::of(row.effect)).collect();
     let mut probabilities = Vec::new();
@@ -279,20 +324,21 @@ fn judge_rows(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, share: f64) {
     let adjusted = holm_weighted(&probabilities, &weights);
     let mut adjusted = adjusted.into_iter().map(|p| (p / share).min(1.0));
     let mut shares = weights.iter().map(|weight| share * weight / all);
-    let inside = inside(&family, margin, holm_weighted);
+    let inside = inside(&family, margin, of_meter, holm_weighted);
     for (row, (figures, inside)) in family.iter_mut().zip(figures.iter().zip(inside)) {
         let own = adjusted.by_ref().zip(shares.by_ref());
         conclude(row.effect, own.take(figures.p_values.len()), inside);
     }
 }
 
-/// Judges cells with `share` of the error: a cell's p-value is that of Simes's test over its figures (R. J. Simes, *An
+/// Judges cells with `share` of the error that the meter has, `of_meter` of the whole: a cell's p-value is that of Simes's test over its figures (R. J. Simes, *An
 /// improved Bonferroni procedure*, Biometrika 73, 1986), Benjamini and Hochberg's method selects cells, and within a
 /// selected one the figures are judged by the same method at the level of the selection, which keeps the average error
 /// over the selected cells (Y. Benjamini and M. Bogomolov, *Selective inference on multiple families of hypotheses*,
 /// Journal of the Royal Statistical Society B 76, 2014). So a changed cell that shows in several figures is one claim, and
 /// allows no further false ones.
-fn judge_cells(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, share: f64) {
+fn judge_cells(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, share: f64, of_meter: f64) {
+    let share = share * of_meter;
     let weights = row_weights(&family);
     let figures: Vec<Figures> = family.iter().map(|row| Figures::of(row.effect)).collect();
     let within: Vec<Vec<f64>> = figures
@@ -304,7 +350,7 @@ fn judge_cells(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, share: f64) 
         .map(|adjusted| adjusted.iter().copied().fold(1.0, f64::min))
         .collect();
     let selected = benjamini_hochberg_weighted(&simes, &weights);
-    let inside = inside(&family, margin, benjamini_hochberg_weighted);
+    let inside = inside(&family, margin, of_meter, benjamini_hochberg_weighted);
     let all = family.len() as f64;
     let mut ascending = selected.clone();
     ascending.sort_by(f64::total_cmp);
@@ -334,12 +380,16 @@ struct Inside {
 fn inside(
     family: &[FamilyRow<'_>],
     margin: Option<f64>,
+    of_meter: f64,
     adjust: fn(&[f64], &[f64]) -> Vec<f64>,
 ) -> Vec<Inside> {
     let adjusted = |of: fn(&Effect, Option<f64>) -> f64| {
         let rows = family.iter();
         let raw: Vec<f64> = rows.map(|row| of(row.effect, margin)).collect();
-        adjust(&raw, &vec![1.0; raw.len()])
+        let adjusted = adjust(&raw, &vec![1.0; raw.len()]).into_iter();
+        adjusted
+            .map(|p| (p / of_meter).min(1.0))
+            .collect::<Vec<f64>>()
     };
     let both = adjusted(outside).into_iter().zip(adjusted(any_outside));
     both.map(|(typical, all)| Inside { typical, all }).collect()

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::correlation::is_single_round;
 use super::document::{Attribution, Effect, ExcludedMachine, ExclusionReason, SUITE};
 use super::tables::ObservationSource;
 use super::unexecuted::Unexecuted;
@@ -18,6 +19,8 @@ enum Warning<'a> {
     Control { missed: Vec<String>, of: usize },
     /// Lanes find different effects.
     Lanes { row: WarningRow<'a>, largest: f64 },
+    /// All blocks may have run at one time, on different lanes.
+    OneRound { row: WarningRow<'a>, blocks: usize },
     /// Machines find different effects.
     Differing {
         row: WarningRow<'a>,
@@ -129,6 +132,11 @@ impl fmt::Display for Warning<'_> {
                 "Lanes disagree on {row}: a point differs by {} from lane to lane, more than chance explains. \
                  Effects are the mean over lanes; `--lanes 1` measures on one.",
                 percent(*largest)
+            ),
+            Warning::OneRound { row, blocks } => write!(
+                f,
+                "The {blocks} blocks of {row} ran at one time, on different lanes: nothing tells what disturbed all of \
+                 them, so there is no interval. Measure twice as many blocks as there are lanes or more, or with `--lanes 1`."
             ),
             Warning::Differing {
                 row,
@@ -395,6 +403,10 @@ pub(super) fn warnings(
                 stopped: rule.is_some_and(|rule| rule.meter == meter),
                 across,
             });
+        }
+        if meter.is_timed() && table.blocks() > 1 && is_single_round(source, table.blocks()) {
+            let blocks = table.blocks();
+            warnings.push(Warning::OneRound { row, blocks });
         }
         let window = table.largest_window();
         let complete = window.complete();

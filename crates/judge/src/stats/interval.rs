@@ -4,6 +4,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::function::gamma::ln_gamma;
 
 use super::quantile::{LEVEL, POWER, normal_quantile, student};
+use super::robust::deviations;
 use super::sequential::{StoppingRule, bayes_factor, bayes_factor_above};
 
 /// The least half-width, because no meter resolves a part in 10⁹: a smaller one comes from floating-point
@@ -44,8 +45,13 @@ pub struct SharedVariance {
     pub range: f64,
 }
 
-/// The least number of blocks with counts that gives a finite interval.
-const FEWEST_COUNTED: usize = 3;
+/// The least number of starts with counts that gives a finite interval. Equal counts show no variance: a server that draws
+/// one of two counts at each start, such as one with a hash seed, gives `n` equal ones with probability 2¹⁻ⁿ, which is less
+/// than 5 % from six on (the sign test: J. Arbuthnott, Philosophical Transactions 27, 1710).
+pub const FEWEST_COUNTED: usize = 6;
+
+/// The least number of values of a machine for its own variance.
+const FEWEST_IN_STRATUM: usize = 3;
 
 /// If either sample has fewer degrees of freedom, the smaller sample limits those of the difference.
 const FEWEST_FOR_WELCH: f64 = 5.0;
@@ -119,8 +125,8 @@ impl Interval {
     /// empirical Bayes methods for assessing differential expression in microarray experiments*, Statistical
     /// Applications in Genetics and Molecular Biology 3, 2004) in which small variances are pure chance and
     /// large ones are genuine. If `s²` is less than a twenty-fifth of `s₀²`, the half-width is at least the
-    /// largest distance between two values of one point. With fewer than three blocks the half-width is
-    /// infinite.
+    /// largest distance between two values of one point. With fewer than [`FEWEST_COUNTED`] blocks the
+    /// half-width is infinite.
     pub fn of_counts(
         values: &[f64],
         stopping_rule: StoppingRule,
@@ -353,6 +359,61 @@ impl Interval {
         .rounded(of_both(&|part| part.rounding))
     }
 
+    /// Returns the interval for the mean over strata (machines) of their means, each with the same weight; `values` has one
+    /// value per block by stratum. `None` with a single stratum, or one of fewer than [`FEWEST_IN_STRATUM`] values.
+    ///
+    /// Differences between strata are no part of the error, which is that of the strata's means on the degrees of freedom of
+    /// F. E. Satterthwaite (1946): stratified sampling (W. G. Cochran, *Sampling Techniques*, 1977, chapter 5).
+    pub fn stratified(values: &[Vec<f64>], stopping_rule: StoppingRule) -> Option<Self> {
+        if values.len() < 2 || values.iter().any(|of| of.len() < FEWEST_IN_STRATUM) {
+            return None;
+        }
+        let strata: Vec<Interval> = values.iter().filter_map(|of| Self::of(of)).collect();
+        let count = strata.len() as f64;
+        let estimate = strata.iter().map(|of| of.estimate).sum::<f64>() / count;
+        let squares = || strata.iter().map(|of| of.standard_error.powi(2));
+        let variance: f64 = squares().sum();
+        let parts = squares().zip(&strata);
+        let parts: f64 = parts
+            .map(|(square, of)| square * square / of.degrees_of_freedom)
+            .sum();
+        let blocks = values.iter().map(Vec::len).sum::<usize>();
+        let most = (blocks - values.len()) as f64;
+        let freedom = if parts > 0.0 {
+            (variance * variance / parts).min(most)
+        } else {
+            most
+        };
+        let error = variance.sqrt() / count;
+        Some(Self::with(estimate, error, blocks, freedom, stopping_rule))
+    }
+
+    /// Returns the interval widened for the skewness of the `values` whose mean it is.
+    ///
+    /// The quantiles of Student's statistic of a skewed distribution lie farther out on one side, by `γ (2t² + 1)/(6√n)` to
+    /// the first order (P. Hall, *On the removal of skewness by transformation*, J. Royal Statistical Society B 54, 1992).
+    /// The interval is widened by this on both sides; that of symmetric values stays nearly as it is.
+    #[must_use]
+    pub fn skewed(self, values: &[f64]) -> Self {
+        let n = values.len() as f64;
+        let deviations = deviations(values);
+        let moment = |power: i32| deviations.iter().map(|d| d.powi(power)).sum::<f64>() / n;
+        let variance = moment(2);
+        if !(variance > 0.0 && self.standard_error.is_finite() && self.degrees_of_freedom >= 1.0) {
+            return self;
+        }
+        let skewness = moment(3) / variance.powf(1.5);
+        let t = student(0.5 + LEVEL / 2.0, self.degrees_of_freedom);
+        let farther = skewness.abs() * (2.0 * t * t + 1.0) / (6.0 * n.sqrt() * t);
+        Self::with(
+            self.estimate,
+            self.standard_error * (1.0 + farther),
+            self.blocks,
+            self.degrees_of_freedom,
+            self.stopping_rule,
+        )
+    }
+
     /// Returns the difference of the means of `values` and `others`, two samples that share no block and may
     /// have different variances, by Welch's test ([`Interval::minus`]); `None` if one of them is empty. If
     /// one has a single value, the half-width is infinite, because its variance is unknown.
@@ -449,7 +510,14 @@ mod tests {
             degrees_of_freedom: 10.0,
             range: 4e-4,
         };
-        let alike = [4e-4, 4.000_001e-4, 3.999_999e-4];
+        let alike = [
+            4e-4,
+            4.000_001e-4,
+            3.999_999e-4,
+            4e-4,
+            4.000_001e-4,
+            3.999_999e-4,
+        ];
         let own = Interval::of(&alike).unwrap();
         assert!(!own.contains_zero());
         let counts = Interval::of_counts(&alike, StoppingRule::FixedSample, Some(shared)).unwrap();
@@ -462,17 +530,17 @@ mod tests {
         let counts = Interval::of_counts(&large, StoppingRule::FixedSample, Some(shared)).unwrap();
         assert!(!counts.contains_zero());
         // A variance larger than the pooled one is kept.
-        let wild = [1e-3, -2e-3, 4e-3];
+        let wild = [1e-3, -2e-3, 4e-3, 1e-3, -2e-3, 4e-3];
         let counts = Interval::of_counts(&wild, StoppingRule::FixedSample, Some(shared)).unwrap();
         assert!(
             (counts.standard_error / Interval::of(&wild).unwrap().standard_error - 1.0).abs()
                 < 1e-9
         );
-        assert_eq!(counts.degrees_of_freedom, 3.0);
-        // Two blocks give no finite interval.
-        let two =
-            Interval::of_counts(&large[..2], StoppingRule::FixedSample, Some(shared)).unwrap();
-        assert!(two.half_width.is_infinite() && two.p_value() == 1.0);
+        assert_eq!(counts.degrees_of_freedom, 6.0);
+        // Five starts give no finite interval: one of sixteen servers with two counts shows the same five times.
+        let five =
+            Interval::of_counts(&large[..5], StoppingRule::FixedSample, Some(shared)).unwrap();
+        assert!(five.half_width.is_infinite() && five.p_value() == 1.0);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub use correlation::{MachineCorrelation, UnitCorrelation, blocks_at_once};
 pub use dependence::{Dependence, PointDependence};
 pub use exchangeability::{Exchangeability, exchangeability};
 pub use health::{HealthTest, Symptom};
-pub use interval::{Interval, SharedVariance, speed};
+pub use interval::{FEWEST_COUNTED, Interval, SharedVariance, speed};
 pub use loss::Loss;
 pub use multiplicity::{benjamini_hochberg, benjamini_hochberg_weighted, holm, holm_weighted};
 pub use places::{PlaceComparison, PlaceSpread};

@@ -277,6 +277,27 @@ impl BlockTable {
             .collect()
     }
 
+    /// Returns the logarithms of `points` in their order, for every block that has all of them, sorted by block.
+    pub fn rows_of(&self, points: &[Point]) -> Vec<(u32, Vec<f64>)> {
+        let columns: Option<Vec<&[f64]>> = points
+            .iter()
+            .map(|point| {
+                let place = self.points.binary_search(point).ok()?;
+                Some(self.columns[place].as_slice())
+            })
+            .collect();
+        let Some(columns) = columns else {
+            return Vec::new();
+        };
+        let values = |row: usize| -> Option<Vec<f64>> {
+            let of = |column: &&[f64]| column.get(row).copied().filter(|value| !value.is_nan());
+            columns.iter().map(of).collect()
+        };
+        self.in_order()
+            .filter_map(|(block, row)| Some((block, values(row)?)))
+            .collect()
+    }
+
     /// Iterates over the blocks in order, with their rows.
     fn in_order(&self) -> impl Iterator<Item = (u32, usize)> {
         self.row_of.iter().map(|(&block, &row)| (block, row))

@@ -5,7 +5,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 
-/// Twelve blocks of twelve patches, three of them counted; patch 4 changes the instructions, and `gain` is what
+/// Twelve blocks of twelve patches, six of them counted; patch 4 changes the instructions, and `gain` is what
 /// patch 4 and patch 9 gain in time.
 fn observations(gain: f64, counted: bool) -> Vec<Observation> {
     let mut all = Vec::new();
@@ -16,7 +16,7 @@ fn observations(gain: f64, counted: bool) -> Vec<Observation> {
             let time = (0.0008 * own - gain * gains).exp();
             let point = Point::Step(place);
             all.push(observation("w", Meter::Time, block, point, 1e5 * time));
-            if counted && block < 3 {
+            if counted && block < 6 {
                 let fewer = if place >= 4 { 0.003 } else { 0.0 };
                 let count = 1e6 * (1e-6 * own - fewer).exp();
                 all.push(observation("w", Meter::Instructions, block, point, count));

@@ -1,0 +1,216 @@
+//! The mean cost of a request, which counts every slice, and whether its tail can be bounded.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::document::HeavyTail;
+use crate::stats::{BlockTable, median};
+use perfquilt_model::point::Point;
+
+/// The least effective number of stalls, in blocks that have any, from which the mean has an interval. With fewer,
+/// intervals of a simulated mean missed the true one more often than they say (tests of this module).
+const FEWEST_STALLS: f64 = 6.0;
+
+/// The same as a share of the blocks, where there are few of them.
+const FEWEST_STALLED: f64 = 0.7;
+
+/// The tables behind an effect on the mean: one of each kind for a workload.
+pub(super) struct MeanCost<'t> {
+    /// Logarithms of the means.
+    pub(super) means: &'t [&'t BlockTable],
+    /// Logarithms of the typical values.
+    pub(super) typical: &'t [&'t BlockTable],
+}
+
+impl MeanCost<'_> {
+    /// Returns one value per block that all tables have, sorted, whose mean is the effect `Σ weight · ln mean cost` on the
+    /// log scale, averaged over the tables.
+    ///
+    /// Operators pay for the sum of all requests. With a block's typical value `y` and the ratio `q` of its mean to it, the
+    /// mean cost of a point is `exp(mean ln y) · mean q`: a start that is slower as a whole counts as it does for the typical
+    /// time, and a stall as long as it is, where the mean of logarithms would count it for less the longer it is. With the
+    /// mean `Q` over blocks, the values are `Σ weight · (ln y + ln Q + q/Q − 1)`: the linear part of the estimate
+    /// (infinitesimal jackknife; B. Efron, *The Jackknife, the Bootstrap and Other Resampling Plans*, 1982, chapter 6).
+    pub(super) fn contributions(&self, weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
+        let points: Vec<Point> = weights.iter().map(|(point, _)| *point).collect();
+        let mut sums: BTreeMap<u32, f64> = BTreeMap::new();
+        for rows in self.ratios(&points) {
+            let means = mean_ratios(&rows, points.len());
+            for (block, row) in &rows {
+                let terms = weights.iter().zip(row.iter().zip(&means));
+                let value = terms.map(|((_, weight), (of, mean))| {
+                    weight * (of.typical + mean.ln() + of.ratio / mean - 1.0)
+                });
+                *sums.entry(*block).or_default() += value.sum::<f64>();
+            }
+        }
+        let all = self.means.len() as f64;
+        sums.into_iter()
+            .map(|(block, sum)| (block, sum / all))
+            .collect()
+    }
+
+    /// Returns, for each table, the blocks that all tables have with all of `points`, each with what the points cost.
+    fn ratios(&self, points: &[Point]) -> Vec<Vec<(u32, Vec<CostOfBlock>)>> {
+        let tables = self.means.iter().zip(self.typical);
+        let all: Vec<BTreeMap<u32, Vec<CostOfBlock>>> = tables
+            .map(|(means, typical)| {
+                let typical: BTreeMap<u32, Vec<f64>> =
+                    typical.rows_of(points).into_iter().collect();
+                let rows = means.rows_of(points).into_iter();
+                rows.filter_map(|(block, row)| {
+                    let pairs = row.iter().zip(typical.get(&block)?);
+                    let costs = pairs.map(|(mean, typical)| CostOfBlock {
+                        typical: *typical,
+                        ratio: (mean - typical).exp(),
+                    });
+                    Some((block, costs.collect()))
+                })
+                .collect()
+            })
+            .collect();
+        let is_shared = |block: &u32| all.iter().all(|rows| rows.contains_key(block));
+        let shared: BTreeSet<u32> = all
+            .iter()
+            .flat_map(BTreeMap::keys)
+            .copied()
+            .filter(is_shared)
+            .collect();
+        let kept = all.into_iter().map(|rows| {
+            let rows = rows.into_iter();
+            rows.filter(|(block, _)| shared.contains(block)).collect()
+        });
+        kept.collect()
+    }
+
+    /// Returns the stalls that decide the effect on the mean, if they are too few for an interval: the mean of a
+    /// distribution whose rare values carry much of it cannot be bounded by observations that have only a few of them.
+    /// `stalled` has the shares of stalled slices.
+    ///
+    /// What stalls carry in a block is its mean over its typical value, less the same without stalls. With the sums `e` of
+    /// a block, the effective number is `(Σe)²/Σe²` (Kish, *Survey Sampling*, 1965). Effects whose stalls carry less than
+    /// `least` of the cost are determined.
+    pub(super) fn heavy_tail(
+        &self,
+        stalled: &[&BlockTable],
+        weights: &[(Point, f64)],
+        least: f64,
+    ) -> Option<HeavyTail> {
+        let points: Vec<Point> = weights.iter().map(|(point, _)| *point).collect();
+        let mut carried: BTreeMap<u32, [f64; 2]> = BTreeMap::new();
+        for (rows, stalled) in self.ratios(&points).into_iter().zip(stalled) {
+            let stalled: BTreeMap<u32, Vec<f64>> = stalled.rows_of(&points).into_iter().collect();
+            let share = |block: u32, place: usize| stalled.get(&block).map_or(0.0, |of| of[place]);
+            let calm = rows.iter().flat_map(|(block, row)| {
+                let calm = row.iter().enumerate();
+                let calm = calm.filter(|(place, _)| share(*block, *place) <= 0.0);
+                calm.map(|(_, of)| of.ratio)
+            });
+            let mut calm: Vec<f64> = calm.collect();
+            let all = rows.iter().flat_map(|(_, row)| row);
+            let smallest = all.map(|of| of.ratio).fold(f64::INFINITY, f64::min);
+            let usual = median(&mut calm).unwrap_or(smallest);
+            let means = mean_ratios(&rows, points.len());
+            for (block, row) in &rows {
+                let sums = carried.entry(*block).or_default();
+                for (place, (_, weight)) in weights.iter().enumerate() {
+                    if share(*block, place) > 0.0 {
+                        let excess = (row[place].ratio - usual).max(0.0) / means[place];
+                        sums[usize::from(*weight < 0.0)] +=
+                            weight.abs() * excess / self.means.len() as f64;
+                    }
+                }
+            }
+        }
+        let n = carried.len() as f64;
+        let each: Vec<f64> = carried.values().map(|[a, b]| a + b).collect();
+        let sum: f64 = each.iter().sum();
+        let squares: f64 = each.iter().map(|value| value * value).sum();
+        let few = FEWEST_STALLS.min(FEWEST_STALLED * n);
+        if !(sum / n > least && sum * sum < few * squares) {
+            return None;
+        }
+        let of_side = |side: usize| carried.values().map(|of| of[side]).sum::<f64>() / n;
+        Some(HeavyTail {
+            blocks: each.iter().filter(|value| **value > 0.0).count(),
+            of: carried.len(),
+            carried: of_side(0).max(of_side(1)),
+        })
+    }
+}
+
+/// The cost of a point in a block.
+struct CostOfBlock {
+    /// Logarithm of the typical value.
+    typical: f64,
+    /// The mean in units of the typical value.
+    ratio: f64,
+}
+
+/// Returns the mean ratio of each point.
+fn mean_ratios(rows: &[(u32, Vec<CostOfBlock>)], points: usize) -> Vec<f64> {
+    let n = rows.len() as f64;
+    let mean = |place: usize| rows.iter().map(|(_, row)| row[place].ratio).sum::<f64>() / n;
+    (0..points).map(mean).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: Point = Point::BASE;
+    const AFTER: Point = Point::Step(1);
+    const WEIGHTS: [(Point, f64); 2] = [(BEFORE, 1.0), (AFTER, -1.0)];
+
+    /// Twelve blocks, in which the second point's slices of `stalls` carry so much of a typical value.
+    fn tables(stalls: &[(u32, f64)]) -> [BlockTable; 3] {
+        let mut tables: [BlockTable; 3] = Default::default();
+        for block in 0..12u32 {
+            for point in [BEFORE, AFTER] {
+                let own = 1000.0 * (1.0 + 0.01 * f64::from((block * 7) % 5));
+                let stall = stalls.iter().find(|of| of.0 == block && point == AFTER);
+                let carried = stall.map_or(0.0, |of| of.1);
+                let [typical, means, stalled] = &mut tables;
+                typical.insert(block, point, own, 1);
+                means.insert(block, point, own * (1.05 + carried), 1);
+                stalled.insert_plain(block, point, if carried > 0.0 { 1e-3 } else { 0.0 }, 1);
+            }
+        }
+        tables
+    }
+
+    fn of(stalls: &[(u32, f64)]) -> (f64, Option<HeavyTail>) {
+        let [typical, means, stalled] = &tables(stalls);
+        let cost = MeanCost {
+            means: &[means],
+            typical: &[typical],
+        };
+        let values = cost.contributions(&WEIGHTS);
+        assert_eq!(values.len(), 12);
+        let mean = values.iter().map(|(_, value)| value).sum::<f64>() / 12.0;
+        (mean, cost.heavy_tail(&[stalled], &WEIGHTS, 0.005))
+    }
+
+    #[test]
+    fn a_stall_costs_the_same_in_one_block_as_in_many() {
+        let every: Vec<(u32, f64)> = (0..12).map(|block| (block, 0.105)).collect();
+        let expected = -(1.1f64).ln();
+        assert!((of(&every).0 - expected).abs() < 1e-9);
+        assert!((of(&[(5, 1.26)]).0 - expected).abs() < 1e-9);
+    }
+
+    #[test]
+    fn few_stalls_that_carry_much_do_not_determine_a_mean() {
+        let found = of(&[(5, 1.26)]).1.unwrap();
+        assert_eq!((found.blocks, found.of), (1, 12));
+        assert!((found.carried - 0.105 / 1.155).abs() < 1e-9, "{found:?}");
+        let eight: Vec<(u32, f64)> = (0..8).map(|block| (block, 0.1)).collect();
+        assert_eq!(of(&eight).1, None);
+        // Eight of which one carries nearly all are one.
+        let mut unlike = eight;
+        unlike[3].1 = 5.0;
+        assert!(of(&unlike).1.is_some());
+        // What carries little does not matter.
+        assert_eq!(of(&[(5, 0.05)]).1, None);
+        assert_eq!(of(&[]).1, None);
+    }
+}
