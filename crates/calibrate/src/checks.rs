@@ -127,6 +127,14 @@ fn fleets() -> Vec<Simulation> {
             "three machines, effects on these",
             Fleet { machines: 3, ..TEN },
         ),
+        (
+            "three machines of which one measures half as many blocks, effects on these",
+            Fleet {
+                machines: 3,
+                slow: 1,
+                ..TEN
+            },
+        ),
     ];
     for (name, fleet) in few {
         let one = move |noise: &mut Noise| Ok(fleet.measure(noise)?.covered());

@@ -101,8 +101,8 @@ pub struct Preset {
     /// Measuring time in seconds of one block of one workload, all points together, for up to six servers; more
     /// servers take longer in proportion. At most 86400.
     pub block_seconds: f64,
-    /// Blocks of the counting meters. With fewer than six there is no interval, because a server whose counts vary from start to
-    /// start may show equal ones.
+    /// Blocks of the counting meters. Fewer than six equal counts have no interval, because a server whose counts vary from start
+    /// to start may show equal ones.
     #[serde(default = "default_count_blocks")]
     pub count_blocks: u32,
     /// How the timed blocks vary the servers' code layouts; by default `padded` if the servers can be relinked.

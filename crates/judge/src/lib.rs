@@ -51,3 +51,5 @@ pub mod bisect;
 pub mod profile;
 pub mod server_tests;
 pub mod stats;
+#[cfg(test)]
+mod test_kit;

@@ -581,7 +581,7 @@ pub(super) fn no_interval(effect: &Effect) -> &'static str {
     match effect.interval {
         _ if effect.blocks < 2 => "a single block gives no interval",
         _ if is_counted(effect.meter) && effect.blocks < FEWEST_COUNTED => {
-            "fewer than six counted starts give no interval"
+            "equal counts of fewer than six starts give no interval"
         }
         Interval::Anytime => "too few blocks to tell before the end",
         _ if effect.unpaired => "a single run of each gives no interval",

@@ -215,11 +215,11 @@ mod tests {
 
     /// The shares of sessions that call a change where there is none, and the mean number of blocks until a decision.
     fn sessions(correlation: f64) -> (f64, f64) {
+        use rand::SeedableRng;
         use rand::rngs::StdRng;
-        use rand::{RngExt, SeedableRng};
         const SESSIONS: u32 = 400;
         let mut random = StdRng::seed_from_u64(8);
-        let mut normal = || (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0;
+        let mut normal = || crate::test_kit::sum_of_twelve(&mut random);
         let question = question(2);
         let (mut wrong, mut blocks) = (0, 0);
         for _ in 0..SESSIONS {

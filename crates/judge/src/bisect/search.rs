@@ -131,13 +131,10 @@ mod tests {
 
     /// Simulates rows around `levels` with a standard deviation of 1 %, in blocks that differ much more.
     fn rows(levels: &[f64], n: usize) -> Vec<Vec<f64>> {
+        use rand::SeedableRng;
         use rand::rngs::StdRng;
-        use rand::{RngExt, SeedableRng};
         let mut random = StdRng::seed_from_u64(3);
-        let mut normal = move || -> f64 {
-            let sum: f64 = (0..12).map(|_| random.random::<f64>()).sum();
-            sum - 6.0
-        };
+        let mut normal = move || crate::test_kit::sum_of_twelve(&mut random);
         (0..n)
             .map(|_| {
                 let block = normal();

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
 
 use super::*;
 use perfquilt_model::observation::Meter;
@@ -62,8 +62,7 @@ impl World {
     }
 
     fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.random.random::<f64>()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.random.random::<f64>()).cos()
+        crate::test_kit::normal(&mut self.random)
     }
 
     /// Returns the events that `action` leads to.

@@ -176,8 +176,8 @@ fn spread(values: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
     use rand::rngs::StdRng;
-    use rand::{RngExt, SeedableRng};
 
     use super::*;
     use crate::bisect::tests::question;
@@ -185,10 +185,7 @@ mod tests {
     /// Simulates blocks until the comparison is decided; `levels` are logs of costs.
     fn measured(levels: [f64; CELLS], noise: f64) -> LossTable {
         let mut random = StdRng::seed_from_u64(5);
-        let mut normal = move || -> f64 {
-            let sum: f64 = (0..12).map(|_| random.random::<f64>()).sum();
-            sum - 6.0
-        };
+        let mut normal = move || crate::test_kit::sum_of_twelve(&mut random);
         let mut all = DifferenceInDifferences::new(question(4), ["a-1".into(), "a-2".into()]);
         while all.wanted() > 0 {
             for _ in 0..all.wanted() {

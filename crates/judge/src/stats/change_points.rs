@@ -147,10 +147,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
 
     use super::*;
-
-    fn normal(random: &mut StdRng) -> f64 {
-        (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0
-    }
+    use crate::test_kit::sum_of_twelve;
 
     /// Five rows over `experiments` of 12 to 24 blocks each; the first row's effect grows by `change` from the
     /// experiment `from` on.
@@ -169,7 +166,9 @@ mod tests {
                 } else {
                     0.0
                 };
-                let values: Vec<f64> = (0..blocks).map(|_| size + 0.01 * normal(random)).collect();
+                let values: Vec<f64> = (0..blocks)
+                    .map(|_| size + 0.01 * sum_of_twelve(random))
+                    .collect();
                 row.push(Estimate {
                     experiment,
                     interval: Interval::of(&values).unwrap(),

@@ -336,14 +336,11 @@ pub fn blocks_at_once(places: &BTreeMap<u32, u32>) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
     use rand::rngs::StdRng;
-    use rand::{RngExt, SeedableRng};
 
     use super::*;
-
-    fn normal(random: &mut StdRng) -> f64 {
-        (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0
-    }
+    use crate::test_kit::sum_of_twelve as normal;
 
     /// Units of six points: values follow the one before with correlation `serial`, and those of `at_once` units share
     /// `shared` of their variance.

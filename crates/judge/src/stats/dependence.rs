@@ -91,10 +91,11 @@ impl BlockTable {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
     use rand::rngs::StdRng;
-    use rand::{RngExt, SeedableRng};
 
     use super::*;
+    use crate::test_kit::sum_of_twelve;
 
     /// Simulates six points with autocorrelation `rho`; the last point is slower by `step` from the middle
     /// on.
@@ -103,7 +104,7 @@ mod tests {
         let mut errors = [0.0; 6];
         for block in 0..blocks {
             for (point, error) in errors.iter_mut().enumerate() {
-                let fresh: f64 = (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0;
+                let fresh = sum_of_twelve(random);
                 *error = rho * *error + (1.0 - rho * rho).sqrt() * fresh;
                 let late = point == 5 && block >= blocks / 2;
                 let log = 11.0 + 0.01 * *error + if late { step } else { 0.0 };

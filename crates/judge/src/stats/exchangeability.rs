@@ -74,13 +74,12 @@ fn statistic(rows: &[Vec<f64>]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use rand::RngExt;
-
     use super::*;
+    use crate::test_kit::sum_of_twelve;
 
     fn experiment(random: &mut StdRng, stays: f64) -> Vec<Vec<f64>> {
         let mut row = || -> Vec<f64> {
-            let mut normal = || (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0;
+            let mut normal = || sum_of_twelve(random);
             let drift = 5.0 * normal();
             (0..5)
                 .map(|copy| drift + normal() + if copy == 2 { stays } else { 0.0 })

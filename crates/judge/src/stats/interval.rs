@@ -45,13 +45,19 @@ pub struct SharedVariance {
     pub range: f64,
 }
 
-/// The least number of starts with counts that gives a finite interval. Equal counts show no variance: a server that draws
-/// one of two counts at each start, such as one with a hash seed, gives `n` equal ones with probability 2¹⁻ⁿ, which is less
-/// than 5 % from six on (the sign test: J. Arbuthnott, Philosophical Transactions 27, 1710).
+/// The least number of equal counts that gives a finite interval. Equal counts show no variance: a server that draws one of
+/// two counts at each start, such as one with a hash seed, gives `n` equal ones with probability 2¹⁻ⁿ, which is less than 5 %
+/// from six on (the sign test: J. Arbuthnott, Philosophical Transactions 27, 1710).
 pub const FEWEST_COUNTED: usize = 6;
 
+/// The least number of counts that gives a finite interval if they differ.
+const FEWEST_UNLIKE: usize = 3;
+
+/// The standard deviation of counts, as a fraction, below which they are equal.
+const EQUAL: f64 = 1e-5;
+
 /// The least number of values of a machine for its own variance.
-const FEWEST_IN_STRATUM: usize = 3;
+const FEWEST_IN_STRATUM: usize = 4;
 
 /// If either sample has fewer degrees of freedom, the smaller sample limits those of the difference.
 const FEWEST_FOR_WELCH: f64 = 5.0;
@@ -121,19 +127,21 @@ impl Interval {
     ///
     /// With `s²` the contrast's own variance over `n` blocks and `s₀²` that of the points together on `ν₀`
     /// degrees of freedom: the standard error is `s₀/√n` on `ν₀` degrees of freedom if `s² ≤ s₀²`, else
-    /// `s/√n` on `min(n, ν₀)`. This is the limit of moderated variances (G. K. Smyth, *Linear models and
+    /// `s/√n` on `min(n, ν₀)`, or `n − 1` with fewer than [`FEWEST_COUNTED`] blocks. This is the limit of moderated variances (G. K. Smyth, *Linear models and
     /// empirical Bayes methods for assessing differential expression in microarray experiments*, Statistical
     /// Applications in Genetics and Molecular Biology 3, 2004) in which small variances are pure chance and
     /// large ones are genuine. If `s²` is less than a twenty-fifth of `s₀²`, the half-width is at least the
-    /// largest distance between two values of one point. With fewer than [`FEWEST_COUNTED`] blocks the
-    /// half-width is infinite.
+    /// largest distance between two values of one point. The half-width is infinite with fewer
+    /// than three blocks, and with fewer than [`FEWEST_COUNTED`] if `s` is less than 10⁻⁵.
     pub fn of_counts(
         values: &[f64],
         stopping_rule: StoppingRule,
         shared: Option<SharedVariance>,
     ) -> Option<Self> {
         let own = Self::under(values, stopping_rule)?;
-        if values.len() < FEWEST_COUNTED {
+        let few = values.len() < FEWEST_COUNTED;
+        let deviation = own.standard_error * (values.len() as f64).sqrt();
+        if values.len() < FEWEST_UNLIKE || few && deviation < EQUAL {
             return Some(Interval {
                 half_width: f64::INFINITY,
                 standard_error: f64::INFINITY,
@@ -146,7 +154,8 @@ impl Interval {
         let n = values.len() as f64;
         let variance = own.standard_error.powi(2) * n;
         let (used, degrees_of_freedom) = if variance > shared.variance {
-            (variance, n.min(shared.degrees_of_freedom))
+            let most = if few { n - 1.0 } else { n };
+            (variance, most.min(shared.degrees_of_freedom))
         } else {
             (shared.variance, shared.degrees_of_freedom)
         };
@@ -537,10 +546,13 @@ mod tests {
                 < 1e-9
         );
         assert_eq!(counts.degrees_of_freedom, 6.0);
-        // Five starts give no finite interval: one of sixteen servers with two counts shows the same five times.
+        // Five equal starts give no finite interval: one of sixteen servers with two counts shows the same five times.
         let five =
             Interval::of_counts(&large[..5], StoppingRule::FixedSample, Some(shared)).unwrap();
         assert!(five.half_width.is_infinite() && five.p_value() == 1.0);
+        let unlike =
+            Interval::of_counts(&wild[..3], StoppingRule::FixedSample, Some(shared)).unwrap();
+        assert!(unlike.half_width.is_finite() && unlike.degrees_of_freedom == 2.0);
     }
 
     #[test]

@@ -106,15 +106,11 @@ fn student(p: f64, degrees_of_freedom: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
     use rand::rngs::StdRng;
-    use rand::{RngExt, SeedableRng};
 
     use super::*;
-
-    fn normal(random: &mut StdRng) -> f64 {
-        let radius = (-2.0 * (1.0 - random.random::<f64>()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * random.random::<f64>()).cos()
-    }
+    use crate::test_kit::normal;
 
     /// Simulates an experiment of 24 blocks with a standard deviation of 1 per block, whose number `rule` determined.
     fn experiment(effect: f64, rule: StoppingRule, random: &mut StdRng) -> Interval {

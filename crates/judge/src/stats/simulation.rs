@@ -23,8 +23,7 @@ impl Noise {
     }
 
     fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.uniform()).cos()
+        crate::test_kit::normal(&mut self.0)
     }
 
     /// Draws from Student's t distribution with 3 degrees of freedom: heavier tails than a normal.

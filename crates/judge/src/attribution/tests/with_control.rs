@@ -5,6 +5,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
+use crate::test_kit::normal;
 use perfquilt_model::observation::Statistic;
 
 /// Costs by block of the release, its control and the points of the series from 1 on.
@@ -340,11 +341,6 @@ proptest! {
         prop_assert!((sum - result.total[0].estimate.ln_1p()).abs() < 1e-12);
         prop_assert!(result.total[0].with_control);
     }
-}
-
-fn normal(random: &mut StdRng) -> f64 {
-    let radius = (-2.0 * (1.0 - random.random::<f64>()).ln()).sqrt();
-    radius * (std::f64::consts::TAU * random.random::<f64>()).cos()
 }
 
 /// The results of simulated experiments.
