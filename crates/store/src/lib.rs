@@ -21,6 +21,7 @@
 //! ```
 
 mod blob;
+mod checksums;
 mod earlier;
 mod file_error;
 mod functions;
@@ -396,6 +397,7 @@ impl Store {
         let transaction = self.transaction()?;
         self.insert_observations(&transaction, id, &header, result.observations)?;
         self.insert_slices(&transaction, id, result.slices)?;
+        self.insert_checksums(&transaction, id, result.observations, result.slices)?;
         self.insert_functions(&transaction, id, result.functions)?;
         if let Some(conditions) = &result.conditions {
             self.insert_conditions(&transaction, id, conditions)?;

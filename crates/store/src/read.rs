@@ -127,6 +127,7 @@ impl Store {
             },
         )?;
         self.known(damaged)?;
+        self.check_values(id, &observations)?;
         // The table's primary key gives this order except for the positions; sorting by position here is
         // faster than in SQL.
         let of_one_block = |a: &Observation, b: &Observation| {
@@ -358,6 +359,7 @@ impl Store {
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn slice_blocks(&self, id: ExperimentId) -> Result<Vec<(String, u32)>> {
+        self.check_slice_blocks(id)?;
         self.rows(
             "SELECT DISTINCT workload, block FROM slices
              WHERE experiment = ?1 AND direct = 0 ORDER BY 1, 2",
@@ -371,6 +373,7 @@ impl Store {
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn slices(&self, id: ExperimentId, workload: &str, block: u32) -> Result<Vec<Slices>> {
+        self.check_slices(id, &(workload.to_owned(), false, block))?;
         self.rows(
             "SELECT point, transactions, nanoseconds FROM slices
              WHERE experiment = ?1 AND workload = ?2 AND block = ?3 AND direct = 0 ORDER BY point",
@@ -475,7 +478,10 @@ impl Store {
 }
 
 /// Reads an observation of the experiment `name`; the inner error reports a damaged meter or point.
-fn observation(row: &rusqlite::Row<'_>, name: &str) -> rusqlite::Result<Result<Observation>> {
+pub(super) fn observation(
+    row: &rusqlite::Row<'_>,
+    name: &str,
+) -> rusqlite::Result<Result<Observation>> {
     let parsed = |meter: &str, point: &str| Ok((meter.parse::<Meter>()?, point.parse()?));
     let (meter, point) = match parsed(row.get_ref(1)?.as_str()?, row.get_ref(3)?.as_str()?) {
         Ok(parsed) => parsed,

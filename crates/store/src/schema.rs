@@ -243,6 +243,26 @@ const MIGRATIONS: &[&str] = &[
     -- The share of slices above twenty times their round's typical time.
     ALTER TABLE observations ADD COLUMN stalled REAL;
 ",
+    "
+    -- The SHA-256 of a block's values, and of the slices behind them.
+    CREATE TABLE checksums (
+        experiment INTEGER NOT NULL REFERENCES experiments (id),
+        workload   TEXT NOT NULL,
+        meter      TEXT NOT NULL,
+        direct     INTEGER NOT NULL,
+        block      INTEGER NOT NULL,
+        digest     BLOB NOT NULL,
+        PRIMARY KEY (experiment, workload, meter, direct, block)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE slice_checksums (
+        experiment INTEGER NOT NULL REFERENCES experiments (id),
+        workload   TEXT NOT NULL,
+        direct     INTEGER NOT NULL,
+        block      INTEGER NOT NULL,
+        digest     BLOB NOT NULL,
+        PRIMARY KEY (experiment, workload, direct, block)
+    ) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.

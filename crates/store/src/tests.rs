@@ -158,13 +158,86 @@ fn a_database_of_the_first_version_keeps_its_results() {
     }
     let store = Store::open(&path).unwrap();
     let id = store.find("quick-1").unwrap();
+    assert_eq!(store.unchecked(id).unwrap(), 1);
     store
         .append(id, &[observation(1, 0)], &[blob(1, 0)])
         .unwrap();
+    assert_eq!(store.unchecked(id).unwrap(), 1);
     assert_eq!(
         store.blocks_done(id, "oltp", Meter::Time, false).unwrap(),
         [0, 1]
     );
+}
+
+/// One flipped bit in any part of a block is an error that names the block and the command that measures it again.
+#[test]
+fn a_flipped_bit_is_an_error_with_the_blocks_name() {
+    let (store, folder) = fresh();
+    let id = store.begin(&header(3), "key").unwrap();
+    for block in 0..3 {
+        let values = [observation(block, 0), observation(block, 1)];
+        let slices = [blob(block, 0), blob(block, 1)];
+        store.append(id, &values, &slices).unwrap();
+    }
+    drop(store);
+    let whole = file(&folder);
+    let flips = [
+        "UPDATE observations SET value = value + 0.000000001 * value",
+        "UPDATE observations SET n = n | 1024",
+        "UPDATE observations SET layout = layout + 65536",
+        "UPDATE observations SET position = position + 4",
+        "UPDATE observations SET mean = 1.0",
+        "UPDATE observations SET stalled = 0.5",
+        "UPDATE observations SET lane = 2",
+        "UPDATE observations SET machine = 'x'",
+        "UPDATE observations SET block = 18",
+        "DELETE FROM observations",
+        "UPDATE slices SET nanoseconds = x'0000803f00000041'",
+        "UPDATE slices SET transactions = transactions + 1",
+        "UPDATE slices SET block = 18",
+        "DELETE FROM slices",
+        "UPDATE checksums SET digest = x'00'",
+        "UPDATE slice_checksums SET digest = x'00'",
+    ];
+    for (number, flip) in flips.iter().enumerate() {
+        let path = folder.path().join(format!("{number}.db"));
+        std::fs::copy(&whole, &path).unwrap();
+        let read = || {
+            let store = Store::open_existing(&path)?;
+            let id = store.find("quick-1")?;
+            store.load(id)?;
+            for (workload, block) in store.slice_blocks(id)? {
+                store.slices(id, &workload, block)?;
+            }
+            Ok::<(), Error>(())
+        };
+        read().unwrap();
+        let one = if flip.contains("checksums") {
+            ""
+        } else {
+            " AND point = '1'"
+        };
+        let connection = Connection::open(&path).unwrap();
+        let sql = format!("{flip} WHERE block = 1{one}");
+        // A deleted block is gone with all its points.
+        let sql = if flip.starts_with("DELETE") {
+            format!("{flip} WHERE block = 1")
+        } else {
+            sql
+        };
+        assert!(connection.execute(&sql, []).unwrap() > 0, "{flip}");
+        drop(connection);
+        let error = read().unwrap_err();
+        assert_eq!(error.kind(), Kind::Internal, "{flip}: {error}");
+        assert!(
+            error.message().contains("block 1 of oltp"),
+            "{flip}: {error}"
+        );
+        assert!(
+            error.hint_text().unwrap().contains("perfquilt run --fresh"),
+            "{flip}"
+        );
+    }
 }
 
 #[test]

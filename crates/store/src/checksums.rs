@@ -1,0 +1,251 @@
+//! Checksums of stored blocks: of their values, and of the raw slices behind them. SQLite reads a flipped bit as another
+//! value, and a figure made from it would be wrong in silence.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Transaction, params};
+use sha2::{Digest, Sha256};
+
+use super::read::observation;
+use super::{ExperimentId, SliceBlob, Store};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{Meter, Observation};
+
+/// A block's workload, meter, whether it belongs to the closure check, and its number.
+type BlockKey = (String, Meter, bool, u32);
+/// A block of slices: its workload, whether it belongs to the closure check, and its number.
+pub(super) type SliceKey = (String, bool, u32);
+
+impl Store {
+    /// Stores the checksums of the blocks that `observations` and `slices`, which were just inserted, belong to.
+    pub(super) fn insert_checksums(
+        &self,
+        transaction: &Transaction<'_>,
+        id: ExperimentId,
+        observations: &[Observation],
+        slices: &[SliceBlob],
+    ) -> Result<()> {
+        let mut keys: Vec<BlockKey> = observations.iter().map(key).collect();
+        keys.sort();
+        keys.dedup();
+        for (workload, meter, direct, block) in keys {
+            // A block may be stored in several parts.
+            let stored = self.stored_values(id, (&workload, meter, direct, block))?;
+            transaction
+                .execute(
+                    "INSERT OR REPLACE INTO checksums VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                    params![
+                        id.0,
+                        workload,
+                        meter.name(),
+                        direct,
+                        block,
+                        of_values(&stored)
+                    ],
+                )
+                .map_err(self.failed("write"))?;
+        }
+        let mut keys: Vec<SliceKey> = slices
+            .iter()
+            .map(|of| (of.workload.clone(), of.direct, of.block))
+            .collect();
+        keys.sort();
+        keys.dedup();
+        for key in keys {
+            let digest = self.digest_of_slices(id, &key)?;
+            let (workload, direct, block) = key;
+            transaction
+                .execute(
+                    "INSERT OR REPLACE INTO slice_checksums VALUES (?1, ?2, ?3, ?4, ?5)",
+                    params![id.0, workload, direct, block, digest],
+                )
+                .map_err(self.failed("write"))?;
+        }
+        Ok(())
+    }
+
+    fn stored_values(
+        &self,
+        id: ExperimentId,
+        (workload, meter, direct, block): (&str, Meter, bool, u32),
+    ) -> Result<Vec<Observation>> {
+        let rows = self.rows(
+            "SELECT workload, meter, block, point, position, layout, value, n, direct,
+                    mean, slow, p99, lane, machine, stalled
+             FROM observations
+             WHERE experiment = ?1 AND workload = ?2 AND meter = ?3 AND direct = ?4 AND block = ?5
+             ORDER BY point",
+            params![id.0, workload, meter.name(), direct, block],
+            |row| observation(row, ""),
+        )?;
+        rows.into_iter().map(|row| self.known(row)).collect()
+    }
+
+    /// Compares `observations` of the experiment `id`, all of them in the order of the table, with their checksums.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal), naming the block that differs or is gone.
+    pub(super) fn check_values(
+        &self,
+        id: ExperimentId,
+        observations: &[Observation],
+    ) -> Result<()> {
+        let mut stored = self.checksums(id)?;
+        for block in observations.chunk_by(|a, b| key(a) == key(b)) {
+            let Some(first) = block.first() else { continue };
+            let key = key(first);
+            // Earlier versions stored none; `unchecked` counts those.
+            if let Some(digest) = stored.remove(&key)
+                && digest != of_values(block)
+            {
+                return Err(self.damaged(id, &key.0, &format!(" ({})", key.1), key.3));
+            }
+        }
+        match stored.into_keys().next() {
+            Some((workload, meter, _, block)) => {
+                Err(self.damaged(id, &workload, &format!(" ({meter})"), block))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the stored checksums of the values of an experiment.
+    fn checksums(&self, id: ExperimentId) -> Result<BTreeMap<BlockKey, Vec<u8>>> {
+        let rows: Vec<(String, String, bool, u32, Vec<u8>)> = self.rows(
+            "SELECT workload, meter, direct, block, digest FROM checksums WHERE experiment = ?1",
+            params![id.0],
+            |row| {
+                Ok((
+                    row.get(0)?,
+                    row.get(1)?,
+                    row.get(2)?,
+                    row.get(3)?,
+                    row.get(4)?,
+                ))
+            },
+        )?;
+        let keyed = rows
+            .into_iter()
+            .map(|(workload, meter, direct, block, digest)| {
+                let meter = self.known(meter.parse())?;
+                Ok(((workload, meter, direct, block), digest))
+            });
+        keyed.collect()
+    }
+
+    /// Compares the slices of a block with their checksum; slices without one are not checked.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal), naming the block that differs.
+    pub(super) fn check_slices(&self, id: ExperimentId, key: &SliceKey) -> Result<()> {
+        let (workload, direct, block) = key;
+        let stored: Vec<Vec<u8>> = self.rows(
+            "SELECT digest FROM slice_checksums
+             WHERE experiment = ?1 AND workload = ?2 AND direct = ?3 AND block = ?4",
+            params![id.0, workload, direct, block],
+            |row| row.get(0),
+        )?;
+        match stored.first() {
+            Some(digest) if *digest != self.digest_of_slices(id, key)? => {
+                Err(self.damaged(id, workload, " (raw slices)", *block))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that no block of slices with a checksum is gone.
+    pub(super) fn check_slice_blocks(&self, id: ExperimentId) -> Result<()> {
+        let gone: Vec<(String, u32)> = self.rows(
+            "SELECT workload, block FROM slice_checksums AS of WHERE experiment = ?1 AND NOT EXISTS (
+                 SELECT 1 FROM slices WHERE experiment = of.experiment AND workload = of.workload
+                 AND direct = of.direct AND block = of.block)
+             LIMIT 1",
+            params![id.0],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        match gone.first() {
+            Some((workload, block)) => Err(self.damaged(id, workload, " (raw slices)", *block)),
+            None => Ok(()),
+        }
+    }
+
+    fn digest_of_slices(
+        &self,
+        id: ExperimentId,
+        (workload, direct, block): &SliceKey,
+    ) -> Result<Vec<u8>> {
+        let mut digest = Sha256::new();
+        self.rows(
+            "SELECT point, transactions, nanoseconds FROM slices
+             WHERE experiment = ?1 AND workload = ?2 AND direct = ?3 AND block = ?4 ORDER BY point",
+            params![id.0, workload, direct, block],
+            |row| {
+                add(&mut digest, row.get_ref(0)?.as_str()?.as_bytes());
+                digest.update(row.get::<_, i64>(1)?.to_le_bytes());
+                add(&mut digest, row.get_ref(2)?.as_blob()?);
+                Ok(())
+            },
+        )?;
+        Ok(digest.finalize().to_vec())
+    }
+
+    /// Returns the number of blocks of an experiment that cannot be checked, because an earlier version stored them
+    /// without a checksum.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
+    pub fn unchecked(&self, id: ExperimentId) -> Result<u64> {
+        let counts: Vec<i64> = self.rows(
+            "SELECT count(*) FROM (SELECT DISTINCT workload, meter, direct, block FROM observations
+                 WHERE experiment = ?1
+             EXCEPT SELECT workload, meter, direct, block FROM checksums WHERE experiment = ?1)",
+            params![id.0],
+            |row| row.get(0),
+        )?;
+        Ok(counts.first().copied().unwrap_or(0).unsigned_abs())
+    }
+
+    fn damaged(&self, id: ExperimentId, workload: &str, what: &str, block: u32) -> Error {
+        let name = self.header(id).map(|header| header.experiment);
+        Error::internal(format!(
+            "block {block} of {workload}{what} in experiment {} is not what was measured: {} is damaged",
+            name.as_deref().unwrap_or("?"),
+            self.path.display()
+        ))
+        .hint("`perfquilt run --fresh`, with the options of that run, measures everything again; check disk and memory of this machine first")
+    }
+}
+
+/// Adds a text of any length, so that two texts never have the bytes of two others.
+fn add(digest: &mut Sha256, part: &[u8]) {
+    digest.update((part.len() as u64).to_le_bytes());
+    digest.update(part);
+}
+
+fn key(of: &Observation) -> BlockKey {
+    (of.workload.clone(), of.meter, of.direct, of.block)
+}
+
+/// Returns the digest of a block's values, ordered by the text of their points.
+fn of_values(block: &[Observation]) -> Vec<u8> {
+    let mut digest = Sha256::new();
+    for of in block {
+        add(&mut digest, of.point.to_string().as_bytes());
+        digest.update(of.order.to_le_bytes());
+        digest.update(of.layout.to_le_bytes());
+        digest.update(of.value.to_bits().to_le_bytes());
+        digest.update(of.n.to_le_bytes());
+        for more in [of.mean, of.slow, of.p99, of.stalled] {
+            // No number has these bits.
+            let bits = more.map_or(u64::MAX, f64::to_bits);
+            digest.update(bits.to_le_bytes());
+        }
+        let lane = of.lane.map_or_else(String::new, |lane| lane.to_string());
+        add(&mut digest, lane.as_bytes());
+        add(
+            &mut digest,
+            of.machine.as_deref().unwrap_or_default().as_bytes(),
+        );
+    }
+    digest.finalize().to_vec()
+}
