@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::attempt::BuildAttempt;
-use super::cache::{BuildRecord, Cache, Collected};
+use super::cache::{BuildRecord, Cache, Collected, Contents};
 use super::cmake::{Cmake, ccache_env};
 use super::command::Commands;
 use super::diagnose::{self, Cause, Fault};
@@ -198,7 +198,7 @@ impl Builder {
         self.logs.join(format!("build-{point}-{}.log", &key[..12]))
     }
 
-    /// Builds `item`, or takes it from the cache.
+    /// Builds `item`, or takes it from the cache, if its contents there are those that were built.
     ///
     /// # Errors
     /// [`Kind::Build`](perfquilt_model::error::Kind::Build) with patch, file, line and message when it does not
@@ -212,7 +212,21 @@ impl Builder {
         progress: &dyn Progress,
     ) -> Result<Built> {
         if let Some(built) = self.cached(&item.tree) {
-            return Ok(built);
+            match self.cache.verify(&built.key)? {
+                Contents::Same => return Ok(built),
+                Contents::Unknown => {
+                    progress.note(&format!(
+                        "{}: an earlier version built the server in the cache and kept no checksum, so its contents are not checked",
+                        item.label
+                    ));
+                    return Ok(built);
+                }
+                Contents::Different => progress.warn(&format!(
+                    "{}: the server in the cache ({}) is not what was built, so it is built again; check disk and memory of this machine",
+                    item.label,
+                    built.dir.display()
+                )),
+            }
         }
         self.for_point(item, source, progress)?
             .build_now(item, source, progress)
@@ -258,9 +272,21 @@ impl Builder {
         for line in &self.tools.lines {
             log.line(line)?;
         }
+        // Ninja knows by its log which files are finished.
+        let is_watched = self.recipe.system == Some(BuildSystem::Command);
+        if is_watched {
+            work.distrust_killed_build(progress)?;
+        }
         let build_files = self.move_to(item, &work, source, progress)?;
+        if is_watched {
+            work.began()?;
+        }
         let step = progress.begin(&format!("building {}", item.label), None);
-        let attempt = self.compile(item, &work, &build_files, &mut log, (&*step, progress))?;
+        let attempt = self.compile(item, &work, &build_files, &mut log, (&*step, progress));
+        if is_watched {
+            work.ended()?;
+        }
+        let attempt = attempt?;
         let install = self.installed(work.dir())?;
         let owner = self.work_dir();
         let owner = owner.file_name().unwrap_or_default().to_string_lossy();
@@ -295,6 +321,7 @@ impl Builder {
             seconds,
             compiled_units: attempt.units,
             files: BTreeMap::new(),
+            digest: String::new(),
             profile: self.profile.as_ref().map(|profile| ProfileUse {
                 digest: profile.digest.clone(),
                 of: profile.of.clone(),

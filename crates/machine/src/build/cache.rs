@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::files::{has_stars, is_complete, list, matching};
+use super::files::{digest, has_stars, is_complete, list, matching};
 use super::relink::RelinkInputs;
 use super::work::remove;
 use super::{BuildSeconds, Built, ProfileUse, identity};
@@ -30,8 +30,22 @@ pub(super) struct BuildRecord {
     pub compiled_units: u64,
     /// Every file by relative path, with its size in bytes.
     pub files: BTreeMap<String, u64>,
+    /// The digest of the files' contents; empty in records of earlier versions.
+    #[serde(default)]
+    pub digest: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileUse>,
+}
+
+/// The contents of an entry, compared with what was built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Contents {
+    /// Every byte is as it was.
+    Same,
+    /// Something else; the entry is out of the way.
+    Different,
+    /// An earlier version, which kept no digest, built it.
+    Unknown,
 }
 
 /// The folder of built servers.
@@ -68,6 +82,44 @@ impl Cache {
             cached: true,
             profile: record.profile,
         })
+    }
+
+    /// Compares the contents of the entry `key` with what was built. An entry that differs gets out of the way, so that it
+    /// is built again.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it differs and cannot be moved.
+    pub(super) fn verify(&self, key: &str) -> Result<Contents> {
+        let dir = self.dir.join(key);
+        let record = std::fs::read(dir.join(BUILD_RECORD)).ok();
+        let record = record.and_then(|text| serde_json::from_slice::<BuildRecord>(&text).ok());
+        let Some(record) = record else {
+            self.set_aside(&dir)?;
+            return Ok(Contents::Different);
+        };
+        if record.digest.is_empty() {
+            return Ok(Contents::Unknown);
+        }
+        // A file that cannot be read is as bad as another one.
+        if digest(&dir, &record.files).is_ok_and(|found| found == record.digest) {
+            return Ok(Contents::Same);
+        }
+        self.set_aside(&dir)?;
+        Ok(Contents::Different)
+    }
+
+    /// Moves the entry in `dir` out of the way, because another machine may be reading it; `perfquilt clean` removes it.
+    fn set_aside(&self, dir: &Path) -> Result<()> {
+        let aside = tempfile::Builder::new()
+            .prefix(".replaced-")
+            .tempdir_in(&self.dir);
+        aside
+            .and_then(|aside| {
+                // The entries of a sandbox are links.
+                let to = aside.keep().join("entry");
+                std::fs::rename(dir, to)
+            })
+            .map_err(|e| Error::io("replace", dir, &e))
     }
 
     /// Copies the files of `install` (path inside the result to path outside) to a new folder named after `owner`,
@@ -133,6 +185,7 @@ impl Cache {
             format: FORMAT,
             identity: collected.identity.clone(),
             files: collected.files.clone(),
+            digest: digest(&collected.dir, &collected.files)?,
             ..record
         };
         let path = collected.dir.join(BUILD_RECORD);
@@ -141,22 +194,15 @@ impl Cache {
         std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
         let dir = self.dir.join(key);
         // Recipes and releases of other names can share the key, and another process may be measuring the entry.
-        let digest =
-            |profile: &Option<ProfileUse>| profile.as_ref().map(|used| used.digest.clone());
+        let of = |profile: &Option<ProfileUse>| profile.as_ref().map(|used| used.digest.clone());
         if let Some(existing) = self.get(key)
-            && digest(&existing.profile) == digest(&record.profile)
+            && of(&existing.profile) == of(&record.profile)
         {
             return Ok(existing);
         }
-        // A damaged result of the same key, or one of a lost profile, would block the rename. Another machine may be
-        // reading it, so it only gets out of the way; `perfquilt clean` removes it.
+        // A damaged result of the same key, or one of a lost profile, would block the rename.
         if dir.exists() {
-            let aside = tempfile::Builder::new()
-                .prefix(".replaced-")
-                .tempdir_in(&self.dir);
-            aside
-                .and_then(|aside| std::fs::rename(&dir, aside.keep()))
-                .map_err(|e| Error::io("replace", &dir, &e))?;
+            self.set_aside(&dir)?;
         }
         if let Err(error) = std::fs::rename(&collected.dir, &dir) {
             // A builder of another release with the same tree may have published first.
@@ -266,8 +312,41 @@ mod tests {
             seconds: BuildSeconds::default(),
             compiled_units: 3,
             files: BTreeMap::new(),
+            digest: String::new(),
             profile: None,
         }
+    }
+
+    #[test]
+    fn one_flipped_bit_anywhere_is_found_and_gets_out_of_the_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let outside = folder.path().join("made");
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("a"), "abc").unwrap();
+        std::fs::write(outside.join("b"), "def").unwrap();
+        let cache = Cache::new(folder.path());
+        let install = BTreeMap::from([("share".to_owned(), outside.display().to_string())]);
+        let publish = || {
+            let collected = cache.collect("w", &install).unwrap();
+            cache.publish("k", collected, record()).unwrap()
+        };
+        for (file, text) in [("share/a", "abb"), ("share/b", "eef"), (BUILD_RECORD, "{}")] {
+            let built = publish();
+            assert_eq!(cache.verify("k").unwrap(), Contents::Same);
+            std::fs::write(built.dir.join(file), text).unwrap();
+            assert_eq!(cache.verify("k").unwrap(), Contents::Different, "{file}");
+            assert!(cache.get("k").is_none(), "{file}");
+        }
+        let built = publish();
+        assert!(!built.cached);
+        // A record of an earlier version.
+        let path = built.dir.join(BUILD_RECORD);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
+        document.as_object_mut().unwrap().remove("digest").unwrap();
+        std::fs::write(&path, document.to_string()).unwrap();
+        assert_eq!(cache.verify("k").unwrap(), Contents::Unknown);
+        assert!(cache.get("k").is_some());
     }
 
     #[test]

@@ -1,9 +1,14 @@
 //! Finds files by pattern and lists those of a folder.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use perfquilt_model::error::{Error, Result};
+use perfquilt_system::digest::add;
 
 /// Whether the last part of `path` is a pattern with `*`. Stars in the names of folders are ordinary characters.
 pub(super) fn has_stars(path: &Path) -> bool {
@@ -48,6 +53,27 @@ pub(super) fn is_complete(dir: &Path, files: &BTreeMap<String, u64>) -> bool {
     files.iter().all(|(name, size)| {
         std::fs::metadata(dir.join(name)).is_ok_and(|found| found.len() == *size)
     })
+}
+
+/// Returns the digest of the contents of `files` below `dir`, whether a process loads them or not.
+pub(super) fn digest(dir: &Path, files: &BTreeMap<String, u64>) -> Result<String> {
+    let mut all = Sha256::new();
+    let mut buffer = vec![0; 1 << 16];
+    for (name, size) in files {
+        let path = dir.join(name);
+        let failed = |error: std::io::Error| Error::io("read", &path, &error);
+        add(&mut all, name.as_bytes());
+        all.update(size.to_le_bytes());
+        let mut file = File::open(&path).map_err(failed)?;
+        loop {
+            let read = file.read(&mut buffer).map_err(failed)?;
+            if read == 0 {
+                break;
+            }
+            all.update(&buffer[..read]);
+        }
+    }
+    Ok(hex::encode(all.finalize()))
 }
 
 /// Lists every file below `dir` by relative path, with its size in bytes.

@@ -12,6 +12,9 @@ use perfquilt_system::locks;
 /// Format of a working folder; a folder of another format is emptied.
 const FORMAT: &str = "perfquilt-work 1";
 
+/// The file that is there while a build runs.
+const MARK: &str = "building";
+
 /// A locked working folder.
 #[derive(Debug)]
 pub(super) struct Work {
@@ -64,6 +67,30 @@ impl Work {
 
     pub(super) fn build(&self) -> PathBuf {
         self.dir.join("build")
+    }
+
+    /// Marks that a build in the folder begins. The mark stays if this process dies before [`Work::ended`].
+    pub(super) fn began(&self) -> Result<()> {
+        let mark = self.dir.join(MARK);
+        std::fs::write(&mark, "").map_err(|e| Error::io("write", &mark, &e))
+    }
+
+    /// Marks that the build ended, successful or not, with all its processes.
+    pub(super) fn ended(&self) -> Result<()> {
+        remove(&self.dir.join(MARK))
+    }
+
+    /// Has the next [`Work::prepare`] empty the folder if the last build in it did not end: a program that was killed, or
+    /// whose child was, leaves half-written files, and `make` takes them for finished ones.
+    pub(super) fn distrust_killed_build(&self, progress: &dyn Progress) -> Result<()> {
+        if !self.dir.join(MARK).exists() {
+            return Ok(());
+        }
+        progress.note(&format!(
+            "the last build in {} was killed, and may have left half-written files",
+            self.dir.display()
+        ));
+        remove(&self.dir.join("stamp"))
     }
 
     /// Empties the folder if it has another format or was used with other inputs: `inputs` lists the tools and
@@ -126,6 +153,28 @@ mod tests {
 
     use super::*;
     use perfquilt_model::progress::Silent;
+
+    #[test]
+    fn what_a_killed_build_left_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let work = Work::lock(folder.path(), &Silent).unwrap();
+        work.prepare("a", &Silent).unwrap();
+        let left = work.src().join("half.o");
+        let begin = || {
+            work.distrust_killed_build(&Silent).unwrap();
+            work.prepare("a", &Silent).unwrap();
+            work.began().unwrap();
+        };
+        begin();
+        std::fs::create_dir_all(work.src()).unwrap();
+        std::fs::write(&left, "").unwrap();
+        work.ended().unwrap();
+        begin();
+        assert!(left.exists());
+        // Nobody says that it ended.
+        begin();
+        assert!(!left.exists());
+    }
 
     #[test]
     fn a_folder_with_another_stamp_is_emptied() {
