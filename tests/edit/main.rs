@@ -465,7 +465,7 @@ fn an_interrupted_refresh_is_finished_by_the_next_command() {
 }
 
 #[test]
-fn an_unfinished_change_writes_only_files_of_the_workspace() {
+fn an_unfinished_change_writes_only_files_of_the_series() {
     let space = space();
     space.ok(&["edit"]);
     let outside = space.path("../outside");
@@ -482,6 +482,9 @@ fn an_unfinished_change_writes_only_files_of_the_workspace() {
         ("patches/up/../outside", ".perfquilt/edit/kept/x"),
         ("patches/up/../../outside", ".perfquilt/edit/kept/x"),
         (".git/config", ".perfquilt/edit/kept/x"),
+        ("README", ".perfquilt/edit/kept/x"),
+        ("bench-config/workloads/x.toml", ".perfquilt/edit/kept/x"),
+        ("patches-of-others/x.patch", ".perfquilt/edit/kept/x"),
         (".perfquilt/objects.git/config", ".perfquilt/edit/kept/x"),
         ("patches/new.patch", "/tmp/x"),
         ("patches/new.patch", ".perfquilt/edit/kept/../../../.."),

@@ -15,6 +15,7 @@ use super::folder;
 use crate::series::SeriesLocation;
 use crate::stack::history;
 use crate::upstream::Objects;
+use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::files::write_file;
@@ -131,7 +132,7 @@ pub(super) fn recover_locked(ws: &Workspace, _lock: &Lock) -> Result<bool> {
     Ok(true)
 }
 
-/// Refuses a journal that would write anything but files of the workspace or of its series, or keep old ones anywhere
+/// Refuses a journal that would write anything but what changes of a series write, or keep old ones anywhere
 /// but in the folder for them.
 fn check_paths(ws: &Workspace, journal: &Journal) -> Result<()> {
     let refused = |path: &Path, why: &str| {
@@ -149,13 +150,7 @@ fn check_paths(ws: &Workspace, journal: &Journal) -> Result<()> {
     if !below.is_ok_and(|below| plain(below) && below.components().count() == 1) {
         return Err(refused(&journal.kept, "no folder for old files"));
     }
-    let series = SeriesLocation::of(ws, None).ok();
-    let own = series
-        .iter()
-        .flat_map(|series| [&series.file, &series.folder]);
-    let own: Vec<PathBuf> = own.filter_map(|path| path.canonicalize().ok()).collect();
-    let root = ws.root().canonicalize();
-    let root = root.map_err(|e| Error::io("find", ws.root(), &e))?;
+    let own = written_paths(ws);
     for entry in &journal.changes {
         let path = &entry.path;
         let parts = path.strip_prefix("/").unwrap_or(path);
@@ -166,19 +161,44 @@ fn check_paths(ws: &Workspace, journal: &Journal) -> Result<()> {
         if private || !plain(parts) {
             return Err(refused(path, "no file of a workspace"));
         }
-        // A folder on the way may be a link.
         let full = ws.root().join(path);
-        let mut above = full.ancestors().skip(1);
-        let real = above.find_map(|folder| folder.canonicalize().ok());
-        let real = real.unwrap_or_default();
-        let inside =
-            real.starts_with(&root) || own.iter().any(|own| full == *own || real.starts_with(own));
+        let real = without_links(&full);
+        let inside = own.iter().any(|own| real.starts_with(own));
         if !inside || full.is_symlink() || real.components().any(|part| part.as_os_str() == ".git")
         {
-            return Err(refused(path, "outside the workspace"));
+            return Err(refused(path, "no file of a series of this workspace"));
         }
     }
     Ok(())
+}
+
+/// Returns what changes may write: the series and folders of patches of all releases, and the configuration, to which an
+/// import adds them.
+fn written_paths(ws: &Workspace) -> Vec<PathBuf> {
+    let named = ws.config.upstream.release.iter();
+    let named = named.map(|release| Some(release.version.as_str()));
+    let located = std::iter::once(None)
+        .chain(named)
+        .filter_map(|release| SeriesLocation::of(ws, release).ok())
+        .flat_map(|series| [series.file, series.folder]);
+    let configured = [&ws.config.series.file, &ws.config.series.patches];
+    let configured = configured.map(|path| ws.root().join(path));
+    let paths = located
+        .chain(configured)
+        .chain([ws.root().join(CONFIG_FILE)]);
+    paths.map(|path| without_links(&path)).collect()
+}
+
+/// Returns `path` without links on the way; the parts that do not exist stay as they are.
+fn without_links(path: &Path) -> PathBuf {
+    for folder in path.ancestors() {
+        if let (Ok(real), Ok(rest)) = (folder.canonicalize(), path.strip_prefix(folder)) {
+            // Joining nothing would add a slash, which makes a file a folder.
+            let is_whole = rest.as_os_str().is_empty();
+            return if is_whole { real } else { real.join(rest) };
+        }
+    }
+    path.to_owned()
 }
 
 /// Writes and removes files and moves references, all or nothing. Returns the folder that keeps the old files, if
