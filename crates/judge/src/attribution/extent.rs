@@ -2,7 +2,8 @@
 
 use super::collect::Collector;
 use super::tables::{ObservationSource, TablesByMeter};
-use crate::stats::BlockTable;
+use super::unhealthy::{is_tested, permutations};
+use crate::stats::{BlockTable, FEWEST_PLACES};
 
 /// The largest number of workloads, operations included, of one meter of an untrusted experiment.
 pub const MOST_WORKLOADS: usize = 2000;
@@ -10,7 +11,10 @@ pub const MOST_WORKLOADS: usize = 2000;
 pub const MOST_EFFECTS: usize = 200_000;
 /// The largest number of values of an untrusted experiment: blocks times points, over all workloads and meters, and over
 /// means and tails, whether the blocks have the points or lack them.
-const MOST_VALUES: usize = 100_000_000;
+const MOST_VALUES: usize = 20_000_000;
+
+/// The largest number of values that tests of machines may permute in an untrusted experiment (see [`most_permuted`]).
+const MOST_PERMUTED: usize = 1_000_000_000;
 
 impl Collector<'_> {
     /// Checks that the observations so far are not more than a stranger's may be; the number of points is limited by
@@ -33,8 +37,27 @@ impl Collector<'_> {
         over(effects, MOST_EFFECTS, "effects (patches times workloads)")?;
         let values = by_meter().flat_map(|of| of.values());
         let values = values.map(BlockTable::places).sum();
-        over(values, MOST_VALUES, "values (blocks times points)")
+        over(values, MOST_VALUES, "values (blocks times points)")?;
+        let permuted = self.sources().first().map_or(0, most_permuted);
+        over(
+            permuted,
+            MOST_PERMUTED,
+            "permuted values of machines (workloads squared times blocks)",
+        )
     }
+}
+
+/// Returns how many values the tests of machines permute at most.
+fn most_permuted(source: &ObservationSource) -> usize {
+    if source.machines.count() < FEWEST_PLACES {
+        return 0;
+    }
+    let timed = source.blocks.iter().filter(|(meter, _)| is_tested(**meter));
+    let tables: usize = timed.map(|(_, of)| of.len()).sum();
+    let blocks = source.machines.by_block().len();
+    permutations(tables)
+        .saturating_mul(2 * tables)
+        .saturating_mul(blocks)
 }
 
 fn all_tables(source: &ObservationSource) -> impl Iterator<Item = &TablesByMeter> {

@@ -16,6 +16,18 @@ const LARGEST_SPREAD: f64 = 1.5;
 /// How far the control must be from the release, as a fraction of speed: less shifts no effect that reports show.
 const LARGEST_CONTROL: f64 = 5e-4;
 
+/// Returns whether values of `meter` tell how well a machine measures.
+pub(super) fn is_tested(meter: Meter) -> bool {
+    meter.is_timed() && !meter.is_usage()
+}
+
+/// Returns the number of permutations for each test of a place in one of so many tables, of which each has two.
+pub(super) fn permutations(tables: usize) -> usize {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let permutations = (PERMUTATIONS * 2.0 * tables as f64).ceil() as usize;
+    permutations
+}
+
 /// The machines of `source` to leave out, with their numbers. Blocks of some machine must be left.
 ///
 /// What a server uses (memory, calls) may be the same in most blocks, so that a single call more would be a fault. It
@@ -33,11 +45,9 @@ pub(super) fn unhealthy(
     };
     let timed = source
         .each()
-        .filter(|(meter, name, _)| meter.is_timed() && !meter.is_usage() && whole(meter, name));
+        .filter(|(meter, name, _)| is_tested(*meter) && whole(meter, name));
     let timed: Vec<_> = timed.collect();
-    // Each table has two tests of a place.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let permutations = (PERMUTATIONS * 2.0 * timed.len() as f64).ceil() as u32;
+    let permutations = u32::try_from(permutations(timed.len())).unwrap_or(u32::MAX);
     let none = Units::default();
     for (meter, workload, table) in timed {
         let units = source.units.get(&meter).unwrap_or(&none);

@@ -36,7 +36,7 @@ pub struct HealthTest {
 /// The least number of complete blocks at a place to be tested.
 const FEWEST_BLOCKS: usize = 4;
 /// The least number of places whose spread is compared: of two, nobody can tell which one is unlike the others.
-const FEWEST_PLACES: usize = 3;
+pub(crate) const FEWEST_PLACES: usize = 3;
 /// The median absolute deviation of a standard normal distribution.
 const NORMAL_MAD: f64 = 0.674_489_75;
 /// The efficiency of the median absolute deviation: it knows the scale as well as the standard deviation of so many times

@@ -27,6 +27,7 @@ pub use components::Components;
 pub use correlation::{MachineCorrelation, UnitCorrelation, blocks_at_once};
 pub use dependence::{Dependence, PointDependence};
 pub use exchangeability::{Exchangeability, exchangeability};
+pub(crate) use health::FEWEST_PLACES;
 pub use health::{HealthTest, Symptom};
 pub use interval::{FEWEST_COUNTED, Interval, SharedVariance, speed};
 pub use loss::Loss;
