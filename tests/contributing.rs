@@ -311,7 +311,7 @@ fn the_example_of_a_forge_keeps_one_comment() {
     };
     let draft = Draft {
         subject: &notice.subject,
-        write: &|subject, limit| comment(&notice.about(subject), limit),
+        write: &|subject, limit| Ok(comment(&notice.about(subject), limit)),
     };
     let post = || perfquilt_forge::post(&forge, &posting, &found, &draft, &Silent).unwrap();
     let first = post();

@@ -112,7 +112,7 @@ fn post_run(
         &found,
         &Draft {
             subject: &notice.subject,
-            write: &|subject, limit| comment(&notice.about(subject), limit),
+            write: &|subject, limit| Ok(comment(&notice.about(subject), limit)),
         },
         &Silent,
     )
@@ -684,7 +684,7 @@ fn a_failure_is_a_comment_too() {
         &found,
         &Draft {
             subject: &notice.subject,
-            write: &|subject, limit| comment(&notice.about(subject), limit),
+            write: &|subject, limit| Ok(comment(&notice.about(subject), limit)),
         },
         &Silent,
     )

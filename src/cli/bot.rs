@@ -3,12 +3,14 @@
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread::{Scope, ScopedJoinHandle};
 
 use clap::{Args, Subcommand};
 
 use super::Context;
-use perfquilt_bot::{Bot, Service, SharedState, check_processors, listen, serve};
+use perfquilt_bot::{Bot, Service, SharedState, check_processors, judge, listen, serve};
 use perfquilt_forge::{Credentials, Repository, RetryPolicy, Secret};
+use perfquilt_machine::sandbox::no_core_files;
 use perfquilt_model::error::{Error, Result};
 
 /// The subcommands of `perfquilt bot`.
@@ -16,6 +18,9 @@ use perfquilt_model::error::{Error, Result};
 pub enum Command {
     /// Receive GitHub's webhooks and run the requested measurements
     Serve(Serve),
+    /// Judge an outcome for `bot serve`, which asks on standard input
+    #[command(hide = true)]
+    Judge,
 }
 
 /// Arguments of `perfquilt bot serve`.
@@ -45,7 +50,14 @@ pub struct Serve {
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for missing configuration, and when another bot serves this
 /// workspace; those of [`listen`] and [`serve`].
 pub fn run(context: &Context, command: &Command) -> Result<()> {
-    let Command::Serve(arguments) = command;
+    let arguments = match command {
+        Command::Serve(arguments) => arguments,
+        Command::Judge => {
+            let answer = judge(std::io::stdin().lock())?;
+            return context.output.print(&answer);
+        }
+    };
+    no_core_files();
     let mut workspace = context.workspace()?;
     if let Some(user) = &arguments.user {
         workspace.config.sandbox.user.clone_from(user);
@@ -88,22 +100,40 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
     let progress = context.output.progress();
     // Opening the queue declares running jobs abandoned, so only one bot may do it.
     let _workspace_lock = bot.lock_workspace()?;
+    bot.mount_areas(progress)?;
     bot.drop_foreign_jobs(progress)?;
     let listener = listen(&service, arguments.listen)?;
     progress.note(&format!("listening at http://{}", listener.address()?));
+    let work = || bot.work(progress);
+    let prebuild = || bot.prebuild(progress);
+    let answer = || bot.answer(progress);
     std::thread::scope(|scope| {
-        let worker = scope.spawn(|| together(|| bot.work(progress)));
-        let builder = scope.spawn(|| together(|| bot.prebuild(progress)));
-        let answerer = scope.spawn(|| together(|| bot.answer(progress)));
+        let worker = spawn(scope, &work)?;
+        let builder = spawn(scope, &prebuild)?;
+        let answerer = spawn(scope, &answer)?;
         let doing = bot.clone();
         let doing = Arc::new(move || doing.progress_text());
         let served = together(|| serve(service, listener, doing));
-        let ended = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+        let ended = |thread: ScopedJoinHandle<'_, Result<()>>| {
             let result = thread.join();
             result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         let (worked, built, answered) = (ended(worker), ended(builder), ended(answerer));
         served.and(worked).and(built).and(answered)
+    })
+}
+
+/// Starts one of the bot's threads.
+fn spawn<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    work: &'env (impl Fn() -> Result<()> + Sync),
+) -> Result<ScopedJoinHandle<'scope, Result<()>>> {
+    let spawned = std::thread::Builder::new().spawn_scoped(scope, move || together(work));
+    spawned.map_err(|error| {
+        // The threads that were started end.
+        perfquilt_system::process::interrupt();
+        Error::internal(format!("cannot start a thread: {error}"))
+            .hint("raise the limit of processes of this user (`ulimit -u`, TasksMax)")
     })
 }
 

@@ -8,11 +8,13 @@ use serde::Serialize;
 use super::Context;
 use super::output::size;
 use super::plain::{plain, plain_lines};
+use perfquilt_bot::bot_protections;
 use perfquilt_cluster::doctor::{self, Check};
 use perfquilt_config::workspace::{Workspace, cache_dir};
 use perfquilt_machine::doctor::{
     DoctorReport, Machine, Need, PackageStatus, RECOMMENDED_DISK, examine,
 };
+use perfquilt_machine::sandbox::Protection;
 use perfquilt_measure::experiment::ask_machine;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_report::wrap;
@@ -25,11 +27,15 @@ use perfquilt_report::wrap;
 #[command(after_help = "Examples:
   perfquilt doctor
   perfquilt doctor --on slurm
+  perfquilt doctor --bot
   perfquilt doctor --json | jq -r .repair")]
 pub struct Arguments {
     /// Check a cluster too, by running a job on it: slurm or command, with the settings of [cluster]
     #[arg(long, value_name = "ENGINE")]
     on: Option<String>,
+    /// Say which limits on code of pull requests this machine enforces, and how to get the others
+    #[arg(long)]
+    bot: bool,
 }
 
 /// The report on this machine, and on a cluster if one was named.
@@ -39,6 +45,8 @@ struct Document<'a> {
     report: &'a DoctorReport,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cluster: &'a Vec<Check>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    protections: &'a Vec<Protection>,
 }
 
 /// Runs `perfquilt doctor`.
@@ -61,13 +69,24 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         }
         (None, _) => Vec::new(),
     };
+    let protections = match (&workspace, arguments.bot) {
+        (Some(workspace), true) => bot_protections(workspace),
+        (None, true) => {
+            return Err(Error::usage(
+                "`--bot` needs the workspace that the bot serves",
+            ));
+        }
+        (_, false) => Vec::new(),
+    };
     if context.output.json() {
         context.output.print_json(&Document {
             report: &examination,
             cluster: &checks,
+            protections: &protections,
         })?;
     } else {
-        let text = text(&examination, &checks, context.output.width());
+        let columns = context.output.width();
+        let text = protected(&protections, columns) + &text(&examination, &checks, columns);
         context.output.print(&plain_lines(&text))?;
     }
     if workspace.is_none() {
@@ -113,6 +132,33 @@ fn cluster_checks(context: &Context, workspace: &Workspace, on: &str) -> Vec<Che
         },
     });
     checks
+}
+
+/// Describes which limits on code of pull requests hold; empty for none.
+fn protected(protections: &[Protection], columns: usize) -> String {
+    let mut text = String::new();
+    if protections.is_empty() {
+        return text;
+    }
+    text.push_str("limits on code of pull requests\n");
+    let width = protections.iter().map(|one| one.what.len()).max();
+    let width = width.unwrap_or(0);
+    for one in protections {
+        let state = if one.holds { "ok" } else { "PARTLY" };
+        let head = format!("  {state:<6}  {:<width$}  ", one.what);
+        entry(&mut text, &head, &plain(&one.found), columns);
+        if let Some(otherwise) = &one.otherwise {
+            let head = format!("  {:<6}  {:<width$}  ", "", "");
+            entry(
+                &mut text,
+                &head,
+                &format!("better: {}", plain(otherwise)),
+                columns,
+            );
+        }
+    }
+    text.push('\n');
+    text
 }
 
 /// Appends `head` and `words`, wrapped beside it.

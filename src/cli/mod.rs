@@ -54,7 +54,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_system::process::quoted;
 
@@ -226,6 +226,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         output,
         object_store: RefCell::default(),
     };
+    report_missing_threads();
     let result = perfquilt_system::process::install_signal_handlers()
         .and_then(|()| perfquilt_machine::sandbox::enter())
         .and_then(|()| dispatch(&context, cli.command));
@@ -243,6 +244,31 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             })
         }
     }
+}
+
+/// Makes a thread that cannot be started an error like others: the standard library and others panic. What is finished is
+/// stored, and children end with this process.
+fn report_missing_threads() {
+    use std::io::Write;
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let message = panic.payload_as_str().unwrap_or_default();
+        let texts = [
+            "failed to spawn thread",
+            "OS can't spawn worker thread",
+            "The global thread pool has not been initialized",
+        ];
+        if !texts.iter().any(|text| message.starts_with(text)) {
+            return usual(panic);
+        }
+        // The streams of a command may be locked by the thread that panics.
+        let _ = writeln!(
+            std::io::stderr(),
+            "error: cannot start a thread: {message}\nhint: this user has too many processes: raise the limit \
+             (`ulimit -u`, TasksMax), or end some"
+        );
+        std::process::exit(i32::from(Kind::Internal.exit_code()));
+    }));
 }
 
 /// Logs to standard error: warnings and errors, or everything if `verbose`.

@@ -145,7 +145,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         &found,
         &Draft {
             subject: &notice.subject,
-            write: &|subject, limit| comment(&notice.about(subject), limit),
+            write: &|subject, limit| Ok(comment(&notice.about(subject), limit)),
         },
         progress,
     )?;

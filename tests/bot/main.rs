@@ -253,6 +253,62 @@ fn a_job_survives_a_kill() {
     assert_eq!(bot.stops(), Some(0));
 }
 
+/// A bot that measures pull request 8 for minutes, and the last commit of pull request 7.
+fn busy(configuration: &str) -> (World, String, Serving) {
+    let (world, head, mut bot) = opened(configuration, 400);
+    let other = world.commit_to(8, SERIES, &[]);
+    world.github.opens(8, &other);
+    bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt run");
+    bot.until("it measures nothing", |status| {
+        status["progress"].as_str().unwrap().contains("block")
+    });
+    (world, head, bot)
+}
+
+#[test]
+fn a_job_measures_the_commit_that_was_asked_for_or_nothing() {
+    let (world, _, mut bot) = busy("");
+    bot.comment(&world, "alice", "OWNER", "@perfquilt run");
+    eventually("no answer", || {
+        world.github.said(7, "Waiting: 1 job before it")
+    });
+    // The author may command the bot, but nobody has asked for this commit. The delivery about it is lost.
+    let newer = world.commit("# no patch\n");
+    world.github.pushes(7, &newer);
+    bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt cancel");
+    let status = bot.until_done(2);
+    let ended = status["past"].as_array().unwrap();
+    let theirs = ended.iter().find(|job| job["number"] == 7).unwrap();
+    assert_eq!(theirs["state"], "cancelled", "{status:#}");
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
+fn lost_deliveries_are_found_by_a_look_at_the_pull_requests() {
+    let (world, _, mut bot) = busy("poll_seconds = 1");
+    let ninth = world.commit_to(9, SERIES, &[]);
+    world.github.opens(9, &ninth);
+    bot.asked(&world, 9, ("alice", "OWNER"), "@perfquilt run");
+    bot.comment(&world, "alice", "OWNER", "@perfquilt run");
+    for number in [7, 9] {
+        eventually("no answer", || world.github.said(number, "before it"));
+    }
+    let newer = world.commit("# no patch\n");
+    world.github.pushes(7, &newer);
+    world.github.state().of(9).open = false;
+    for (number, words) in [
+        (7, "Cancelled: the pull request has a newer commit"),
+        (9, "Cancelled: the pull request was closed"),
+    ] {
+        eventually("it is not found", || world.github.said(number, words));
+    }
+    // What is as it was goes on.
+    let status = bot.status();
+    assert_eq!(status["open"][0]["number"], 8, "{status:#}");
+    assert_eq!(status["open"][0]["state"], "running", "{status:#}");
+    assert_eq!(bot.stops(), Some(0));
+}
+
 #[test]
 fn a_push_cancels_what_runs() {
     let (world, head, mut bot) = opened("on_push = true", 200);
@@ -369,11 +425,18 @@ fn what_is_asked_is_answered_where_reactions_are_refused() {
 
 #[test]
 fn what_github_has_no_time_for_is_put_off() {
-    let world = World::new("");
-    let head = world.commit(SERIES);
-    world.github.opens(7, &head);
-    let mut bot = world.serve();
-    // Of whoever answers, and of whoever does the job.
+    let (world, head, mut bot) = busy("");
+    bot.comment(&world, "alice", "OWNER", "@perfquilt run");
+    bot.until("its commit is not read", |status| {
+        let jobs = status["open"].as_array().unwrap().iter();
+        jobs.filter(|job| job["number"] == 7)
+            .any(|job| job["head"] == head.as_str())
+    });
+    eventually("no answer", || {
+        world.github.conversation(7).contains(":rocket:")
+            && world.github.said(7, "Waiting: 1 job before it")
+    });
+    // Of whoever does the job, and of whoever tells of it.
     for _ in 0..2 {
         let headers = vec![
             ("date", "Sun, 06 Nov 1994 08:49:37 GMT".to_owned()),
@@ -385,13 +448,13 @@ fn what_github_has_no_time_for_is_put_off() {
             .github
             .fault("GET /repos/acme/series/pulls/7", refused);
     }
-    bot.comment(&world, "alice", "OWNER", "@perfquilt run");
+    bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt cancel");
     let status = bot.until("it is not put off", |status| {
         let result = status["open"][0]["result"].as_str();
         result.is_some_and(|result| result.contains("403"))
     });
     assert_eq!(status["open"][0]["state"], "waiting", "{status:#}");
-    assert_eq!(status["past"], json!([]));
+    assert_eq!(status["past"].as_array().unwrap().len(), 1);
     let words = "Waiting: a request to GitHub failed; the bot will retry.";
     eventually("nothing is said of it", || world.github.said(7, words));
     assert_eq!(bot.stops(), Some(0));
@@ -409,6 +472,31 @@ fn half_a_request_does_not_keep_it_from_stopping() {
     // Who comes later is answered later: the half was heard.
     bot.status();
     assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
+fn a_signal_ends_the_bot_whatever_it_does() {
+    // It waits.
+    World::new("").serve().stops_at_once();
+    // It measures.
+    let (world, _, bot) = busy("");
+    bot.stops_at_once();
+    world.environment.wait_until_no_process_is_left();
+    // It fetches from a server that never answers.
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = format!("git://{}/series.git", server.local_addr().unwrap());
+    let world = World::new("");
+    let head = world.commit(SERIES);
+    world.github.opens(7, &head);
+    let own = world.repository.display().to_string();
+    world
+        .environment
+        .replace("bench-config/perfquilt.toml", &own, &remote);
+    let bot = world.serve();
+    let (asked, _) = server.accept().unwrap();
+    bot.stops_at_once();
+    drop(asked);
+    world.environment.wait_until_no_process_is_left();
 }
 
 #[test]
@@ -438,6 +526,68 @@ fn a_remote_that_does_not_answer_is_told_at_once() {
     bot.comment(&world, "alice", "OWNER", "@perfquilt run");
     eventually("nothing is said of it", || said(&bot, "job 1: fatal: "));
     assert_eq!(bot.stops(), Some(0));
+}
+
+/// The limits of the machine are errors like others: no signal ends the program, and it does not panic.
+#[test]
+fn what_the_machine_refuses_is_an_error() {
+    let world = World::new("");
+    // Secrets of the bot are in no core file, also where the system makes some.
+    let bot = world.serve();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", bot.child.id())).unwrap();
+    let core = limits
+        .lines()
+        .find(|line| line.starts_with("Max core file size"));
+    let words: Vec<&str> = core.unwrap().split_whitespace().collect();
+    assert_eq!(words[4..6], ["0", "0"], "{limits}");
+    assert_eq!(bot.stops(), Some(0));
+    let environment = &world.environment;
+    let limited = |limit: &str, as_user: bool, words: &[&str]| {
+        let inner = environment.command(words);
+        let mut command = std::process::Command::new("setpriv");
+        if as_user {
+            command.args(["--reuid=61237", "--regid=61237", "--clear-groups"]);
+        }
+        command.args(["--", "prlimit", limit, "--"]);
+        command.arg(inner.get_program()).args(inner.get_args());
+        command.current_dir(environment.workspace()).env_clear();
+        for (name, value) in inner.get_envs() {
+            value.map(|value| command.env(name, value));
+        }
+        command
+            .env("GITHUB_TOKEN", TOKEN)
+            .env("GITHUB_API_URL", world.github.uri())
+            .env("PERFQUILT_WEBHOOK_SECRET", SECRET);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.code().is_some_and(|code| code > 0),
+            "{limit}: {said}"
+        );
+        assert!(
+            said.contains("error: ") && !said.contains("panicked"),
+            "{limit}: {said}"
+        );
+        said
+    };
+    // A file that is too large; what it is for comes first.
+    limited("--fsize=20000:20000", false, &["run"]);
+    // No process and no thread beside the first; root has no such limit.
+    if rustix::process::geteuid().is_root() {
+        let folder = environment.workspace().parent().unwrap().to_owned();
+        let owned = std::process::Command::new("chown")
+            .args(["-R", "61237:61237"])
+            .arg(&folder)
+            .status();
+        assert!(owned.unwrap().success());
+        let serve = ["bot", "serve", "--listen", "127.0.0.1:0"];
+        let said = limited("--nproc=1:1", true, &serve);
+        assert!(
+            said.contains("hint: ") && said.contains("ulimit -u"),
+            "{said}"
+        );
+        limited("--nproc=1:1", true, &["run"]);
+    }
 }
 
 #[test]

@@ -123,6 +123,159 @@ fn what_uses_too_much_is_ended_and_told() {
     });
 }
 
+/// A patch whose build does `script`, a line of a shell.
+fn build_runs(script: &str) -> String {
+    assert!(!script.contains(['\n', '$']));
+    format!(
+        "Subject: build: prepare\n\ndiff --git a/Makefile b/Makefile\n--- a/Makefile\n+++ b/Makefile\n\
+         @@ -1,5 +1,8 @@\n CFLAGS = -O2 -g0 -Wall\n \n-all: toyd toyc\n+all: toyd toyc probe\n+\n+probe:\n\
+         +\t{script}\n \n toyd: toyd.c work.h\n"
+    )
+}
+
+/// A bot whose job builds a server, in which a program ignores every signal that it can.
+fn stubborn() -> (World, crate::world::Serving) {
+    let world = World::new("");
+    let script = "trap '' TERM INT HUP QUIT; while :; do sleep 1; done";
+    let head = world.commit_to(
+        7,
+        "0001-hostile.patch\n",
+        &[("0001-hostile.patch", &build_runs(script))],
+    );
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
+    eventually("it does not begin", || {
+        let processes = world.environment.processes();
+        processes.iter().any(|line| line.contains("while :"))
+    });
+    (world, bot)
+}
+
+#[test]
+fn a_job_without_a_readable_result_fails_with_a_comment() {
+    let world = World::new("");
+    let state = world.environment.workspace().join(".perfquilt/bot");
+    // A folder where the outcome is to be written.
+    let outcome = format!("mkdir -p {}/jobs/1/outcome/outcome.json/x", state.display());
+    // And a failure that names files of the bot's machine.
+    let failing = format!(
+        "echo {}/x.c:3: error: bad >&2; pwd >&2; false",
+        state.display()
+    );
+    for (number, script) in [(7, outcome), (8, failing)] {
+        let patch = build_runs(&script);
+        let head = world.commit_to(
+            number,
+            "0001-hostile.patch\n",
+            &[("0001-hostile.patch", &patch)],
+        );
+        world.github.opens(number, &head);
+    }
+    let mut bot = world.serve();
+    bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "failed", "{status:#}");
+    let words = "the job ended without a readable result";
+    eventually("nobody is told", || world.github.said(7, words));
+    bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt run");
+    bot.until_done(2);
+    assert!(world.github.said(8, "x.c:3: error: bad"));
+    let root = world
+        .environment
+        .workspace()
+        .parent()
+        .unwrap()
+        .display()
+        .to_string();
+    for number in [7, 8] {
+        let told = world.github.ours(number).concat();
+        assert!(told.contains("❌") && !told.contains(&root), "{told}");
+    }
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
+fn cancel_ends_what_ignores_signals() {
+    let (world, mut bot) = stubborn();
+    let asked = std::time::Instant::now();
+    bot.comment(&world, "alice", "OWNER", "@perfquilt cancel");
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "cancelled", "{status:#}");
+    eventually("something survives", || {
+        let processes = world.environment.processes();
+        !processes.iter().any(|line| line.contains("while :"))
+    });
+    // The promise is two seconds; the machine of a test may do other things.
+    assert!(asked.elapsed() < std::time::Duration::from_secs(10));
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
+fn a_signal_ends_the_bot_while_it_builds() {
+    let (world, bot) = stubborn();
+    bot.stops_at_once();
+    world.environment.wait_until_no_process_is_left();
+}
+
+/// As root: a flood of bytes, then of inodes, in a file system of the pull requests' own.
+#[test]
+fn a_flood_of_the_disk_reaches_neither_queue_nor_results() {
+    struct Mounted(std::path::PathBuf);
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg(&self.0).status();
+        }
+    }
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/loop-control").exists()
+    {
+        return;
+    }
+    let world = World::new("area_mib = 64");
+    let file = "bench-config/perfquilt.toml";
+    world
+        .environment
+        .replace(file, "[bot]", "[sandbox]\nfree_mib = 4\n\n[bot]");
+    let areas = world.environment.workspace().join(".perfquilt/bot/areas");
+    let mounted = Mounted(areas.clone());
+    let flood = |number: u64, script: &str| {
+        let state = areas.join(format!("{number}/state"));
+        let script = script.replace("STATE", state.to_str().unwrap());
+        let patch = build_runs(&script);
+        let head = world.commit_to(
+            number,
+            "0001-hostile.patch\n",
+            &[("0001-hostile.patch", &patch)],
+        );
+        world.github.opens(number, &head);
+    };
+    flood(8, "head -c 200000000 /dev/zero > STATE/flood");
+    flood(9, "seq -f STATE/%.0f 100000 | xargs touch");
+    let head = world.commit(crate::SERIES);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    for (done, number) in [8, 9].into_iter().enumerate() {
+        bot.asked(&world, number, ("alice", "OWNER"), "@perfquilt run");
+        bot.until_done(done + 1);
+        let told = world.github.ours(number).concat();
+        assert!(told.contains("❌"), "{told}");
+        assert!(
+            told.contains("on the disk") || told.contains("No space left"),
+            "{told}"
+        );
+        assert!(!areas.join(format!("{number}")).exists());
+        assert_eq!(bot.get("/health"), "ok\n");
+    }
+    // What the flooded job left takes no room of the next.
+    bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
+    let status = bot.until_done(3);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    let told = world.github.ours(7).concat();
+    assert!(!told.contains("❌"), "{told}");
+    assert_eq!(bot.stops(), Some(0));
+    drop(mounted);
+}
+
 #[test]
 fn what_steers_a_build_is_approved_first() {
     let world = World::new("");
@@ -186,6 +339,38 @@ fn what_steers_a_build_is_approved_first() {
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run 0001");
     let status = bot.until_done(4);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+}
+
+#[test]
+fn nobody_approves_the_own_changes() {
+    let world = World::new("approval = \"everybody\"");
+    let series = "0001-build.patch\n";
+    let head = world.commit_to(7, series, &[("0001-build.patch", BUILD)]);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    let held = |status: &serde_json::Value| status["open"][0]["state"] == "held";
+    bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
+    bot.until("it is not held", held);
+    let approve = format!("@perfquilt approve {head}");
+    // GitHub's logins have no case.
+    bot.asked(&world, 7, ("Alice", "OWNER"), &approve);
+    eventually("no answer", || {
+        world.github.conversation(7).contains(":-1:")
+            && world
+                .github
+                .said(7, "somebody else than the author approves the changes")
+    });
+    assert!(held(&bot.status()));
+    bot.comment(&world, "bob", "MEMBER", &approve);
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    // A push ends the approval, also if the commit comes back.
+    for head in [&"1".repeat(40), &head] {
+        assert_eq!(bot.hears("pull_request", &pushed("synchronize", head)), 202);
+    }
+    bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
+    bot.until("it is not held", held);
+    assert_eq!(bot.stops(), Some(0));
 }
 
 #[test]

@@ -236,6 +236,14 @@ impl Serving {
         })
     }
 
+    /// Asks it to stop; it does within ten seconds, which is the promise of two on a machine that does other things.
+    pub fn stops_at_once(self) {
+        let asked = Instant::now();
+        assert_eq!(self.stops(), Some(0));
+        let took = asked.elapsed();
+        assert!(took < Duration::from_secs(10), "it took {took:?}");
+    }
+
     /// Asks it to stop; returns its exit code.
     pub fn stops(mut self) -> Option<i32> {
         let id = rustix::process::Pid::from_child(&self.child);

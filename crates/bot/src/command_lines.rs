@@ -225,6 +225,9 @@ mod tests {
             "&#64;perfquilt status",
             "* @perfquilt status",
             "# @perfquilt status",
+            "$$\n@perfquilt status\n$$",
+            "see $$\n@perfquilt status\n$$ there",
+            "```math\n@perfquilt status\n```",
         ] {
             assert_eq!(found(comment), [""; 0], "{comment:?}");
         }

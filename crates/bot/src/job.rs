@@ -137,6 +137,21 @@ pub(super) fn build_arguments(
     Some(words)
 }
 
+/// Returns the arguments of `perfquilt` that build the release for `command` on this machine; `None` when it measures
+/// nothing, or elsewhere.
+pub(super) fn release_arguments(command: &Command, config: &Config) -> Option<Vec<String>> {
+    let usual = &config.bot.preset;
+    let preset = match command {
+        Command::Run { preset } => preset.as_ref().unwrap_or(usual),
+        Command::RunPatch { .. } | Command::DropDryRun { .. } | Command::Bisect { .. } => usual,
+        _ => return None,
+    };
+    let preset = config.preset.get(preset)?;
+    let words = ["build", "--recipe", &preset.recipe, "0"];
+    let here = preset.on.is_none();
+    here.then(|| words.map(str::to_owned).into())
+}
+
 /// A job's workspace and the limits of its process.
 #[derive(Debug)]
 pub(super) struct JobEnvironment {
@@ -149,6 +164,15 @@ pub(super) struct JobEnvironment {
 }
 
 impl JobEnvironment {
+    /// Returns the environment of the bot's own workspace, whose code is trusted.
+    pub(super) fn of_bot(ws: &Workspace) -> Self {
+        JobEnvironment {
+            folder: ws.root().to_owned(),
+            sandbox: None,
+            hours: ws.config.sandbox.hours,
+        }
+    }
+
     /// Prepares the process environment of the workspace `job`, derived from `ws`: in a sandbox that writes to `dirs`
     /// and nowhere else, or without one. Code of a `trusted` author may use real-time scheduling.
     pub(super) fn new(
@@ -326,6 +350,23 @@ mod tests {
         );
         assert_eq!(words(&Command::Run { preset: None }), "run --preset quick");
         assert_eq!(run_arguments(&Command::Help, "quick", 3), None);
+    }
+
+    #[test]
+    fn the_release_is_built_for_what_is_measured_on_this_machine() {
+        let text = "[upstream]\nname=\"x\"\ncurrent=\"1\"\n[recipe]\n[server]\nadapter=\"mariadb\"\n\
+                    [preset.quick]\nrecipe=\"small\"\nworkloads=[\"w\"]\nmeters=[\"time\"]\nblocks=2\n\
+                    block_seconds=1.0\n[bot]\n";
+        let config: Config = toml::from_str(text).unwrap();
+        let words = |command: &Command| release_arguments(command, &config).map(|it| it.join(" "));
+        let built = Some("build --recipe small 0".to_owned());
+        assert_eq!(words(&Command::Run { preset: None }), built);
+        assert_eq!(words(&Command::RunPatch { patch: 2 }), built);
+        assert_eq!(words(&Command::Help), None);
+        let mut elsewhere = config.clone();
+        elsewhere.preset.get_mut("quick").unwrap().on = Some("slurm".to_owned());
+        let command = Command::Run { preset: None };
+        assert_eq!(release_arguments(&command, &elsewhere), None);
     }
 
     #[test]

@@ -22,6 +22,7 @@
 //! ```
 
 mod access;
+mod area_disk;
 mod bot;
 mod command;
 mod command_lines;
@@ -31,6 +32,7 @@ mod fetch;
 mod job;
 mod job_dirs;
 mod job_workspace;
+mod judging;
 mod limited_git;
 mod metrics;
 mod page;
@@ -42,6 +44,9 @@ mod serve;
 mod webhook;
 mod worker;
 
+pub use area_disk::bot_protections;
 pub use bot::{Bot, SharedState};
+pub use judging::judge;
 pub use prebuild::check_processors;
 pub use serve::{Listener, Service, listen, serve};
+pub use webhook::{Interpretation, interpret};

@@ -62,6 +62,11 @@ impl BotPaths {
         self.root.join("areas")
     }
 
+    /// The file with the file system that is mounted at [`BotPaths::areas`], if the bot makes one.
+    pub(super) fn area_file(&self) -> PathBuf {
+        self.root.join("areas.ext4")
+    }
+
     /// The directory with the state and caches of pull request `number`.
     pub(super) fn area(&self, number: u64) -> PathBuf {
         self.areas().join(number.to_string())

@@ -1,18 +1,19 @@
 //! Replies on pull requests: reactions, the state of jobs, and reasons for failures.
 
-use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, current_text, persistently};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::bot::{Bot, BotThread, POLL_INTERVAL, current_text, persistently};
+use super::judging::CommentQuestion;
 use super::paths::BotPaths;
 use super::serve::{RECENT_JOBS, now};
 use perfquilt_forge::{Credentials, Draft, Posted, Posting, PullRequest};
-use perfquilt_judge::attribution::Attribution;
-use perfquilt_judge::bisect;
 use perfquilt_model::comment::PullRequestRef;
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::progress::Progress;
-use perfquilt_report::comment;
-use perfquilt_report::{Notice, PendingApproval};
-use perfquilt_results::outcome::{self, RunOutcome};
-use perfquilt_store::queue::{Job, JobState, Queue, Reply};
+use perfquilt_report::PendingApproval;
+use perfquilt_results::outcome::{OUTCOME_FILE, RunOutcome};
+use perfquilt_store::queue::{Job, JobState, Push, Queue, QueueChange, Reply};
 use perfquilt_system::process;
 
 /// The maximum number of attempts to send a reply.
@@ -37,7 +38,17 @@ impl Bot {
             Err(error) if error.kind() == Kind::Interrupted => Ok(()),
             done => done,
         };
+        let pause = Duration::from_secs(self.workspace.config.bot.poll_seconds.into());
+        // Deliveries may have been lost while the bot was away.
+        let mut next_poll = Instant::now();
         while !process::interrupted() {
+            if Instant::now() >= next_poll {
+                match persistently(progress, || thread.find_lost_deliveries()) {
+                    Err(error) if error.kind() == Kind::Interrupted => break,
+                    done => done?,
+                }
+                next_poll = Instant::now() + pause;
+            }
             let next = persistently(progress, || {
                 if let Some(job) = queue.next_without_commit(now())? {
                     return thread.pin(&job).map(|()| None);
@@ -157,39 +168,58 @@ impl Bot {
             files: job.result.lines().map(str::to_owned).collect(),
         }))
     }
-
-    /// Reads the stored results of the last jobs of a pull request.
-    pub(super) fn stored_results(&self, number: u64) -> Result<StoredResults> {
-        let folder = BotPaths::new(&self.workspace).outcome(&self.repository, number);
-        let margin = |meter| self.workspace.config.margin(meter);
-        let nothing = || (RunOutcome::new("", Vec::new()), None);
-        let unreadable = |error: Error| match error.kind() {
-            Kind::Interrupted => Err(error),
-            // No later job could post either.
-            _ => {
-                tracing::warn!("{error}");
-                Ok(())
-            }
-        };
-        let read = if folder.is_dir() {
-            outcome::read(&folder, &margin)
-                .map(Some)
-                .or_else(|error| unreadable(error).map(|()| None))?
-        } else {
-            None
-        };
-        let (outcome, attribution) = read.unwrap_or_else(nothing);
-        let session = outcome::bisection(&folder);
-        let session = session.or_else(|error| unreadable(error).map(|()| None))?;
-        Ok(StoredResults {
-            outcome,
-            attribution,
-            bisection: session.map(|session| session.replay().outcome()),
-        })
-    }
 }
 
 impl BotThread<'_> {
+    /// Cancels jobs of pull requests that were closed or have another commit by now, as the deliveries would have done that
+    /// say so. It adds no job: GitHub does not tell here who pushed.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when the queue cannot be read or written; [`Kind::Interrupted`].
+    fn find_lost_deliveries(&self) -> Result<()> {
+        let jobs_of = |number: u64| -> Result<Vec<(i64, String)>> {
+            let (open, _) = self.queue.list(0, now())?;
+            let own = open.into_iter().filter(|job| job.job.number == number);
+            Ok(own.map(|job| (job.id, job.job.head)).collect())
+        };
+        let (open, _) = self.queue.list(0, now())?;
+        let numbers: BTreeSet<u64> = open.iter().map(|job| job.job.number).collect();
+        for number in numbers {
+            let before = jobs_of(number)?;
+            let found = match self.find_pull_request(number) {
+                Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+                // The next look will tell.
+                Err(error) => {
+                    tracing::debug!("{error}");
+                    continue;
+                }
+                Ok(found) => found,
+            };
+            // What came meanwhile may know a later commit than the answer.
+            if jobs_of(number)? != before {
+                continue;
+            }
+            let (newer, why) = if found.open {
+                let head = found.head.to_ascii_lowercase();
+                let push = Push {
+                    head,
+                    trusted: true,
+                };
+                (Some(push), "the pull request has a newer commit")
+            } else {
+                (None, "the pull request was closed")
+            };
+            let change = QueueChange::Cancel {
+                repository: self.bot.repository.to_string(),
+                number,
+                newer,
+                why: why.to_owned(),
+            };
+            self.queue.change(&change, now())?;
+        }
+        Ok(())
+    }
+
     /// Pins a job to the commit that is the head of its pull request.
     ///
     /// # Errors
@@ -233,26 +263,52 @@ impl BotThread<'_> {
     /// answer while it is new.
     pub(super) fn update_comment(&self, found: &PullRequest, answer: Option<&str>) -> Result<()> {
         let bot = self.bot;
-        catch_panics(|| {
-            let _comment_guard = Bot::wait_for_lock(&bot.state.comment_lock, &|| false)?;
-            let stored = bot.stored_results(found.number)?;
-            let notice = Notice {
-                pending_approval: bot.pending_approval(found.number)?,
-                activity: Some(bot.activity(&self.queue, found.number)?),
-                answer: bot.current_answer(found.number, answer).unwrap_or_default(),
-                ..stored.notice()
-            };
-            let quiet = Posting {
-                check: false,
-                label: None,
-                ..bot.posting()
-            };
-            let draft = Draft {
-                subject: &notice.subject,
-                write: &|subject, limit| comment(&notice.about(subject), limit),
-            };
-            self.post(&quiet, found, &draft).map(drop)
-        })
+        let _comment_guard = Bot::wait_for_lock(&bot.state.comment_lock, &|| false)?;
+        let about = CommentQuestion {
+            pending_approval: bot.pending_approval(found.number)?,
+            activity: Some(bot.activity(&self.queue, found.number)?),
+            answer: bot.current_answer(found.number, answer).unwrap_or_default(),
+            ..CommentQuestion::default()
+        };
+        let quiet = Posting {
+            check: false,
+            label: None,
+            ..bot.posting()
+        };
+        self.post_results(found, &quiet, about).map(drop)
+    }
+
+    /// Posts the stored results of a pull request, with what `about` says besides.
+    pub(super) fn post_results(
+        &self,
+        found: &PullRequest,
+        posting: &Posting,
+        about: CommentQuestion,
+    ) -> Result<Posted> {
+        let bot = self.bot;
+        let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, found.number);
+        // An unreadable one is told when the comment is written.
+        let outcome = RunOutcome::read(&stored.join(OUTCOME_FILE));
+        let subject = outcome.map_or_else(
+            |_| PullRequestRef::default(),
+            |outcome| PullRequestRef {
+                began: outcome.began(None),
+                head: outcome.head,
+                ..PullRequestRef::default()
+            },
+        );
+        let draft = Draft {
+            subject: &subject,
+            write: &|subject, limit| {
+                bot.write_comment(CommentQuestion {
+                    results: Some(stored.clone()),
+                    subject: subject.clone(),
+                    limit,
+                    ..about.clone()
+                })
+            },
+        };
+        self.post(posting, found, &draft)
     }
 
     /// Posts a draft, and notes when the pull request shows a newer result, which stays.
@@ -282,31 +338,6 @@ impl BotThread<'_> {
             .and_then(|found| self.update_comment(&found, None));
         if let Err(error) = posted {
             self.progress.warn(&error.to_string());
-        }
-    }
-}
-
-/// The stored results of the last jobs of a pull request.
-pub(super) struct StoredResults {
-    outcome: RunOutcome,
-    attribution: Option<Attribution>,
-    bisection: Option<bisect::BisectOutcome>,
-}
-
-impl StoredResults {
-    /// Returns the notice that reports these results.
-    pub(super) fn notice(&self) -> Notice<'_> {
-        Notice {
-            attribution: self.attribution.as_ref(),
-            failures: &self.outcome.failures,
-            bisection_failures: &self.outcome.bisection,
-            bisection: self.bisection.as_ref(),
-            subject: PullRequestRef {
-                head: self.outcome.head.clone(),
-                began: self.outcome.began(self.attribution.as_ref()),
-                ..PullRequestRef::default()
-            },
-            ..Notice::default()
         }
     }
 }

@@ -128,7 +128,9 @@ pub fn serve(
 ) -> Result<()> {
     let queue = Queue::open(&service.queue)?;
     let (queue_sender, deliveries) = mpsc::sync_channel(BACKLOG);
-    let writer = std::thread::spawn(move || store_deliveries(&queue, &deliveries));
+    let writer = std::thread::Builder::new()
+        .spawn(move || store_deliveries(&queue, &deliveries))
+        .map_err(|error| Error::internal(format!("cannot start a thread: {error}")))?;
     let shared = Arc::new(Shared {
         service,
         metrics: Metrics::new(),

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, persistently, progress_writer};
 use super::command::Command;
-use super::job::{self, Isolation, JobEnd};
+use super::job::{self, Isolation, JobEnd, JobEnvironment};
+use super::judging::CommentQuestion;
 use super::paths::BotPaths;
 use super::prepare::{Preparation, PreparedJob};
 use super::serve::now;
 use super::{fetch, job_workspace, prebuild};
-use perfquilt_forge::Draft;
+use perfquilt_config::RepositoryKind;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Progress;
-use perfquilt_report::comment;
 use perfquilt_results::outcome::{self, OutcomePart, RunStart};
 use perfquilt_store::queue::{Job, JobState, Queue};
 use perfquilt_system::process;
@@ -216,7 +216,7 @@ impl BotThread<'_> {
         }
         let arguments =
             job::run_arguments(&command, &config.bot.preset, count).ok_or_else(no_job)?;
-        let run = |arguments: &[String]| {
+        let run_in = |environment: &JobEnvironment, arguments: &[String]| {
             let Some(_machine_guard) = Bot::wait_for_lock(&bot.state.machine_lock, &cancelled)?
             else {
                 return Ok(JobEnd::Cancelled);
@@ -224,15 +224,26 @@ impl BotThread<'_> {
             let cpus = prebuild::measuring_cpus(&config.bot);
             job::run(
                 &bot.tool,
-                &prepared.environment,
+                environment,
                 arguments,
                 cpus.as_deref(),
                 &cancelled,
                 progress_writer(&bot.state.progress, String::new()),
             )
         };
+        let run = |arguments: &[String]| run_in(&prepared.environment, arguments);
         let mut ended = JobEnd::Exited;
-        if let Some(building) = job::build_arguments(&command, config, count) {
+        // The release's code is trusted: it is built once for all pull requests, whose code reads it. If that fails, the job
+        // tells why.
+        if config.bot.kind == RepositoryKind::Series
+            && isolation == Isolation::Sandbox
+            && let Some(release) = job::release_arguments(&command, config)
+        {
+            ended = run_in(&JobEnvironment::of_bot(&bot.workspace), &release)?;
+        }
+        if ended == JobEnd::Exited
+            && let Some(building) = job::build_arguments(&command, config, count)
+        {
             ended = run(&building)?;
         }
         drop(build_guard);
@@ -271,17 +282,22 @@ impl BotThread<'_> {
         let bot = self.bot;
         let from = job_workspace::outcome_dir(&prepared.environment.folder);
         let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.job.number);
-        let margin = |meter| bot.workspace.config.margin(meter);
+        let cancelled = || self.is_cancelled(job);
         let bisected = matches!(command, Command::Bisect { .. });
         let start = start_of(job, &prepared.head);
-        let Err(error) = outcome::take(&from, &stored, &start, bisected, &margin) else {
+        let Err(error) = bot.take_outcome(&from, &stored, &start, bisected, &cancelled) else {
             return self.post_stored(job);
         };
+        if cancelled() {
+            return Ok((JobState::Cancelled, "cancelled".to_owned()));
+        }
         if error.kind() == Kind::Interrupted {
             return Err(error);
         }
         // The reason, which names files of this machine, is for the log.
-        self.progress.note(&format!("job {}: {error}", job.id));
+        for line in std::iter::once(error.to_string()).chain(error.detail_lines().iter().cloned()) {
+            self.progress.note(&format!("job {}: {line}", job.id));
+        }
         let told = Error::internal("the job ended without a readable result")
             .hint("the bot's log has the reason");
         let part = if bisected {
@@ -310,16 +326,10 @@ impl BotThread<'_> {
 
     /// Posts the stored results for the pull request of `job` and marks the job as done.
     fn post_stored(&self, job: &Job) -> Result<JobResult> {
-        let stored = self.bot.stored_results(job.job.number)?;
         let found = self.find_pull_request(job.job.number)?;
         let _comment_guard = Bot::wait_for_lock(&self.bot.state.comment_lock, &|| false)?;
-        let notice = stored.notice();
-        let draft = Draft {
-            subject: &notice.subject,
-            write: &|subject, limit| comment(&notice.about(subject), limit),
-        };
         let posting = self.bot.posting();
-        let posted = self.post(&posting, &found, &draft)?;
+        let posted = self.post_results(&found, &posting, CommentQuestion::default())?;
         self.queue
             .end(job.id, JobState::Done, &posted.title, now())?;
         Ok((JobState::Done, posted.title))

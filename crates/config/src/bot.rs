@@ -35,6 +35,12 @@ pub struct Bot {
     /// nothing is built meanwhile.
     #[serde(rename = "ahead_cpus")]
     pub prebuild_cpus: Vec<usize>,
+    /// Seconds between two looks at the pull requests that have jobs: GitHub may lose the delivery about a push, or about a
+    /// pull request that was closed. At least 1.
+    pub poll_seconds: u32,
+    /// MiB of a file system of their own for state and caches of pull requests, which the bot makes and mounts if it runs as
+    /// root; 0 leaves them on the workspace's disk, of which `free_mib` of `[sandbox]` stays free.
+    pub area_mib: u64,
     /// Prefix of the result label `PREFIX: STATUS`, for example `perf: faster`; without it, no label is set.
     pub label: Option<String>,
 }
@@ -198,6 +204,8 @@ impl Default for Bot {
             approval: ApprovalPolicy::Strangers,
             steering: STEERING.map(str::to_owned).into(),
             prebuild_cpus: Vec::new(),
+            poll_seconds: 180,
+            area_mib: 0,
             label: None,
         }
     }
@@ -209,6 +217,10 @@ impl Bot {
             let at = |error: Error| document.locate(&["bot"], error);
             self.repository.parse::<Repository>().map_err(at)?;
             config.preset(&self.preset).map_err(at)?;
+        }
+        if self.poll_seconds == 0 {
+            let fault = "`poll_seconds` must be at least 1";
+            return Err(document.error(&["bot", "poll_seconds"], fault));
         }
         for (index, pattern) in self.steering.iter().enumerate() {
             let name = pattern.strip_suffix('/').unwrap_or(pattern);

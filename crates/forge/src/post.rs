@@ -12,14 +12,14 @@ pub struct Draft<'a> {
     /// The subject, as far as it is known without asking GitHub.
     pub subject: &'a PullRequestRef,
     /// Writes the comment about the completed subject, in at most the given number of bytes.
-    pub write: &'a dyn Fn(&PullRequestRef, usize) -> Comment,
+    pub write: &'a dyn Fn(&PullRequestRef, usize) -> Result<Comment>,
 }
 
 /// Posts the comment of `draft`, and what `posting` requests besides, to the pull request. Updates existing
 /// posts and never creates duplicates.
 ///
 /// # Errors
-/// Those of [`Forge::publish`].
+/// Those of [`Forge::publish`] and of writing the comment.
 pub fn post(
     forge: &dyn Forge,
     posting: &Posting,
@@ -45,7 +45,7 @@ pub fn post(
     let publication = Publication {
         pull_request: found,
         head: &head,
-        comment: &(draft.write)(&subject, limit),
+        comment: &(draft.write)(&subject, limit)?,
         posting,
         run: subject.run.as_deref(),
         began: began.as_deref(),

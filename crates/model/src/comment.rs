@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// The pull request and its commits.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullRequestRef {
     /// The pull request's number.
     pub number: Option<u64>,
@@ -22,7 +24,7 @@ pub struct PullRequestRef {
 }
 
 /// A comment on a pull request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Comment {
     /// The verdict in one line of plain text.
     pub title: String,
@@ -33,7 +35,7 @@ pub struct Comment {
 }
 
 /// The overall result of measuring a pull request. If several variants apply, the first one counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MeasurementStatus {
     /// The series does not apply, or something could not be built or measured.
     Failed,

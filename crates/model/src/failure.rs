@@ -57,6 +57,23 @@ impl Failure {
         .cut()
     }
 
+    /// Replaces the folders `hidden` in every text by `…`: readers elsewhere have no use for paths of the machine that
+    /// measured.
+    #[must_use]
+    pub fn hiding(mut self, hidden: &[String]) -> Self {
+        let own = [
+            Some(&mut self.message),
+            self.place.as_mut(),
+            self.hint.as_mut(),
+        ];
+        for text in own.into_iter().flatten().chain(&mut self.details) {
+            for folder in hidden {
+                *text = text.replace(folder.as_str(), "…");
+            }
+        }
+        self
+    }
+
     /// Truncates every text to [`LONGEST`] characters and the details to a readable number of lines.
     #[must_use]
     pub fn cut(mut self) -> Self {

@@ -14,6 +14,9 @@ const REMOVAL: Duration = Duration::from_secs(2);
 /// The group that this program moves itself to, because a group of version 2 has either processes or limited children.
 const OWN: &str = "perfquilt-service";
 
+/// Start of the names of groups; the process that made one follows.
+const PREFIX: &str = "perfquilt-";
+
 /// A group with limits. Dropping it removes it.
 #[derive(Debug)]
 pub(super) struct Cgroup {
@@ -29,7 +32,7 @@ impl Cgroup {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("perfquilt-{}-{number}", std::process::id());
+        let name = format!("{PREFIX}{}-{number}", std::process::id());
         let second = own_folder(&groups, &mounts, "").and_then(|own| {
             let parent = delegated(&own)?;
             make(vec![parent.join(&name)], limits)
@@ -41,6 +44,12 @@ impl Cgroup {
                 .collect();
             make(folders?, limits)
         })
+    }
+
+    /// Returns what the group is, in words.
+    pub(super) fn described(&self) -> String {
+        let version = if self.folders.len() == 1 { 2 } else { 1 };
+        format!("a control group (version {version})")
     }
 
     /// Returns the files that a process writes `0` to in order to join.
@@ -90,6 +99,27 @@ impl Drop for Cgroup {
     }
 }
 
+/// Removes the groups that programs left beside `folder` which were killed: nothing runs in them, or the kernel refuses.
+fn sweep(folder: &Path) {
+    let above = folder.parent().into_iter();
+    for entry in above
+        .filter_map(|above| std::fs::read_dir(above).ok())
+        .flatten()
+        .flatten()
+    {
+        let name = entry.file_name().into_string().unwrap_or_default();
+        let process = name
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.split_once('-'));
+        let is_gone = |(process, _): (&str, &str)| {
+            process.parse::<u32>().is_ok() && !Path::new("/proc").join(process).exists()
+        };
+        if process.is_some_and(is_gone) {
+            let _ = std::fs::remove_dir(entry.path());
+        }
+    }
+}
+
 /// Creates the folders and sets the limits; undoes everything if the kernel refuses one of them.
 fn make(folders: Vec<PathBuf>, limits: &SandboxLimits) -> Option<Cgroup> {
     let mut group = Cgroup {
@@ -97,6 +127,7 @@ fn make(folders: Vec<PathBuf>, limits: &SandboxLimits) -> Option<Cgroup> {
         limits: limits.clone(),
     };
     for folder in folders {
+        sweep(&folder);
         std::fs::create_dir(&folder).ok()?;
         group.folders.push(folder);
     }
@@ -259,6 +290,34 @@ mod tests {
         write("pids.events", "max 2\n");
         assert_eq!(group.exceeded().unwrap(), "more than 150 processes");
         std::mem::forget(group);
+    }
+
+    #[test]
+    fn groups_of_killed_programs_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = perfquilt_system::process::Command::new("true")
+            .spawn()
+            .unwrap();
+        let gone = child.id();
+        child.kill().unwrap();
+        let own = std::process::id();
+        let names = [
+            format!("{PREFIX}{gone}-0"),
+            format!("{PREFIX}{own}-0"),
+            "perfquilt-service".to_owned(),
+            "other".to_owned(),
+        ];
+        for name in &names {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        sweep(&folder.path().join("new"));
+        let left = names
+            .iter()
+            .filter(|name| folder.path().join(name).exists());
+        assert_eq!(
+            left.collect::<Vec<_>>(),
+            names[1..].iter().collect::<Vec<_>>()
+        );
     }
 
     /// Where this machine allows it: the kernel refuses the process that is one too many.

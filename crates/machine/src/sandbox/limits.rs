@@ -20,6 +20,8 @@ pub(super) fn resolve(limits: &SandboxLimits) -> SandboxLimits {
 /// MiB of address space that one process may reserve beyond the memory limit: allocators reserve memory they never
 /// touch.
 const RESERVED_MIB: u64 = 4 << 10;
+/// MiB that this program's allocator takes at once.
+const ARENA_MIB: u64 = 1 << 10;
 /// The real-time priority of servers and clients during measurements.
 const PRIORITY: u64 = 1;
 
@@ -38,12 +40,44 @@ pub(super) fn allow_real_time() {
     }
 }
 
+/// Limits the memory, the processor time and the core file of this process, which reads what untrusted code wrote.
+pub fn limit_this_process(memory_mib: u64, seconds: u64) {
+    for (resource, most) in [
+        (Resource::Data, mib(memory_mib.saturating_add(ARENA_MIB))),
+        (Resource::As, mib(memory_mib.saturating_add(RESERVED_MIB))),
+        (Resource::Cpu, seconds),
+        (Resource::Core, 0),
+    ] {
+        lower(resource, most);
+    }
+}
+
+/// Allows no core files of this process and its children: they would have its secrets, and fill the disk.
+pub fn no_core_files() {
+    lower(Resource::Core, 0);
+}
+
+fn mib(count: u64) -> u64 {
+    count.saturating_mul(1 << 20)
+}
+
+/// Lowers a limit of this process to `most`, unless it is lower already. A kernel without the limit does not enforce it;
+/// the others still apply.
+fn lower(resource: Resource, most: u64) {
+    let now = getrlimit(resource);
+    let lower = |limit: Option<u64>| Some(limit.map_or(most, |limit| limit.min(most)));
+    let new = Rlimit {
+        current: lower(now.current),
+        maximum: lower(now.maximum),
+    };
+    let _ = setrlimit(resource, new);
+}
+
 /// Applies the limits that the kernel enforces to this process and its children. Lower existing limits stay.
 ///
 /// The kernel limits the number of processes of a user, and never root's; the total memory of several processes is
 /// limited by a control group where there is one, and by [`super::SandboxProcess`].
 pub(super) fn apply(limits: &SandboxLimits, real_time: bool) {
-    let mib = |count: u64| count.saturating_mul(1 << 20);
     for (resource, most) in [
         (Resource::Data, mib(limits.memory_mib + RESERVED_MIB)),
         (Resource::Nproc, limits.processes),
@@ -53,13 +87,6 @@ pub(super) fn apply(limits: &SandboxLimits, real_time: bool) {
         (Resource::Core, 0),
         (Resource::Rtprio, u64::from(real_time) * PRIORITY),
     ] {
-        let now = getrlimit(resource);
-        let lower = |limit: Option<u64>| Some(limit.map_or(most, |limit| limit.min(most)));
-        let new = Rlimit {
-            current: lower(now.current),
-            maximum: lower(now.maximum),
-        };
-        // A kernel without this limit does not enforce it; the others still apply.
-        let _ = setrlimit(resource, new);
+        lower(resource, most);
     }
 }

@@ -7,6 +7,7 @@ mod cgroup;
 mod enter;
 mod limits;
 mod process;
+mod protection;
 mod seccomp;
 mod user;
 
@@ -20,7 +21,9 @@ use std::time::Duration;
 
 use cgroup::Cgroup;
 pub use enter::enter;
+pub use limits::{limit_this_process, no_core_files};
 pub use process::{LimitedProcess, ProcessEnd, SandboxProcess, supervise, time_exceeded};
+pub use protection::{Protection, protections};
 use user::OtherUser;
 
 use perfquilt_config::SandboxLimits;
@@ -410,6 +413,11 @@ fn folders_above(path: &Path) -> impl Iterator<Item = OsString> {
     };
     let words: Vec<OsString> = folders.into_iter().rev().flat_map(words).collect();
     words.into_iter()
+}
+
+/// Returns the MiB of memory that `limits` allow on this machine.
+pub fn memory_limit(limits: &SandboxLimits) -> u64 {
+    limits::resolve(limits).memory_mib
 }
 
 /// Checks whether sandboxes with these limits can be created on this machine.

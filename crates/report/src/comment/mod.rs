@@ -16,6 +16,8 @@ use perfquilt_model::point::Point;
 use super::number;
 use super::view::{Label, View};
 
+use serde::{Deserialize, Serialize};
+
 use perfquilt_model::comment::{Comment, MeasurementStatus, PullRequestRef};
 
 /// The content of a comment. Unknown parts are empty.
@@ -53,7 +55,7 @@ impl<'a> Notice<'a> {
 }
 
 /// A commit that needs an approval before it is run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingApproval {
     /// The bot's name.
     pub name: String,

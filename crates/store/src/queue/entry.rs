@@ -50,8 +50,7 @@ pub struct NewJob {
     pub repository: String,
     /// The pull request.
     pub number: u64,
-    /// The commit; empty for the latest one at the start of the job, or, if the author is not trusted, until
-    /// [`Queue::pin`](super::Queue::pin) names it. A job that was held names the commit it was held for.
+    /// The commit; empty until [`Queue::pin`](super::Queue::pin) names it.
     pub head: String,
     /// The command.
     pub command: String,
@@ -64,7 +63,7 @@ pub struct NewJob {
 impl NewJob {
     /// Returns whether it cannot start before its commit is known: its requester has not seen later ones.
     pub fn needs_commit(&self) -> bool {
-        !self.trusted && self.head.is_empty()
+        self.head.is_empty()
     }
 }
 
@@ -147,9 +146,9 @@ pub enum QueueChange {
         repository: String,
         /// The pull request.
         number: u64,
-        /// If set, the commit that was pushed: only jobs of other commits are cancelled. Jobs without a commit
-        /// use the latest one and stay, unless the author or whoever pushed is not trusted, because the requester
-        /// had seen another commit.
+        /// If set, the commit that was pushed: only jobs of other commits are cancelled. Jobs whose commit is not known
+        /// yet will use the latest one and stay, unless the author or whoever pushed is not trusted, because the
+        /// requester had seen another commit. If whoever pushed to a trusted author's branch is not trusted, no job stays.
         newer: Option<Push>,
         /// The reason, in one line.
         why: String,

@@ -200,6 +200,16 @@ impl Queue {
         result.map_err(self.failed("write"))
     }
 
+    /// Makes a change that no delivery asked for.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored; then nothing is changed.
+    pub fn change(&self, change: &QueueChange, now: i64) -> Result<()> {
+        let transaction = self.transaction()?;
+        self.make(&transaction, change, now)?;
+        transaction.commit().map_err(self.failed("write"))
+    }
+
     /// Requeues the jobs that were running when the program ended unexpectedly; a job that was running at too
     /// many such ends fails. Returns the number of requeued jobs, and the failed jobs. Must be called once,
     /// before [`Queue::next`].
@@ -269,8 +279,8 @@ impl Queue {
         Ok(postponed > 0)
     }
 
-    /// Starts the oldest waiting job that may start at `now`; jobs that were started before come first, and jobs that need
-    /// a commit ([`NewJob::needs_commit`]) do not start.
+    /// Starts the oldest waiting job that may start at `now`; jobs that were started before come first, and jobs whose
+    /// commit is not known yet ([`NewJob::needs_commit`]) do not start.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read or written.
@@ -278,7 +288,7 @@ impl Queue {
         let transaction = self.transaction()?;
         let id: Option<i64> = transaction
             .query_row(
-                "SELECT id FROM jobs WHERE state = 'waiting' AND not_before <= ?1 AND (trusted OR head <> '')
+                "SELECT id FROM jobs WHERE state = 'waiting' AND not_before <= ?1 AND head <> ''
                  ORDER BY started IS NULL, id LIMIT 1",
                 [now],
                 |row| row.get(0),
@@ -444,7 +454,7 @@ fn cancel(
     let (newer, by_trusted) = newer.unzip();
     // A starting job that does not know its commit yet will find the latest one.
     let meant = "repository = ?1 AND number = ?2 AND (?3 IS NULL OR CASE
-             WHEN head <> '' THEN head <> ?3
+             WHEN head <> '' THEN head <> ?3 OR (trusted AND NOT ?4)
              WHEN NOT ?4 THEN 1
              WHEN state = 'running' THEN taken NOT IN ('', ?3)
              ELSE NOT trusted END)";

@@ -1,5 +1,5 @@
-//! Commits of jobs whose author is not trusted: each starts only with the commit that was the head of its pull request
-//! when it was requested, because its requester has seen no later one.
+//! Commits of jobs: each starts only with the commit that was the head of its pull request when it was requested, because
+//! its requester has seen no later one.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -14,7 +14,7 @@ impl Queue {
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
     pub fn next_without_commit(&self, now: i64) -> Result<Option<Job>> {
         let text = format!(
-            "{SELECT} WHERE state = 'waiting' AND NOT trusted AND head = '' AND not_before <= ?1 ORDER BY id LIMIT 1"
+            "{SELECT} WHERE state = 'waiting' AND head = '' AND not_before <= ?1 ORDER BY id LIMIT 1"
         );
         self.connection
             .query_row(&text, [now], read)

@@ -36,6 +36,13 @@ fn add(number: u64, head: &str) -> Vec<QueueChange> {
     vec![QueueChange::Add(job(number, head))]
 }
 
+/// Pins the job whose commit is not known to `head`, and starts it.
+fn started(queue: &Queue, head: &str, now: i64) -> Job {
+    let waiting = queue.next_without_commit(now).unwrap().unwrap();
+    queue.pin(&waiting, head).unwrap();
+    queue.next(now).unwrap().unwrap()
+}
+
 fn pushed(head: &str, trusted: bool) -> Push {
     Push {
         head: head.into(),
@@ -157,10 +164,10 @@ fn a_push_leaves_what_is_about_the_same_commit() {
     };
     let state = |id| queue.state(id).unwrap().unwrap();
     queue.take("a", &add(1, ""), 10).unwrap();
-    // It waits and will use the latest commit at its start.
+    // Nobody knows yet which commit it is about.
+    assert_eq!(queue.next(10).unwrap(), None);
     queue.take("b", &[push("h1")], 11).unwrap();
-    let running = queue.next(12).unwrap().unwrap();
-    queue.take("c", &[push("h1")], 13).unwrap();
+    let running = started(&queue, "h2", 12);
     queue.takes(running.id, "h2").unwrap();
     // A late notification, delivered again.
     queue.take("d", &[push("h2")], 14).unwrap();
@@ -173,8 +180,9 @@ fn a_push_leaves_what_is_about_the_same_commit() {
     queue
         .take("f", &[push("h2"), add(1, "").remove(0)], 16)
         .unwrap();
-    let next = queue.next(17).unwrap().unwrap();
-    assert_eq!((next.job.head.as_str(), next.attempts), ("", 1));
+    let next = started(&queue, "h3", 17);
+    assert_eq!((next.job.head.as_str(), next.attempts), ("h3", 1));
+    assert_eq!(queue.next_without_commit(18).unwrap(), None);
     assert_eq!(queue.next(18).unwrap(), None);
 }
 
@@ -210,10 +218,60 @@ fn a_push_by_a_stranger_cancels_what_would_take_it() {
     assert_eq!(queue.next(13).unwrap(), None);
     // The job starts before the notification of the push arrives.
     queue.take("d", &add(1, ""), 14).unwrap();
-    let running = queue.next(15).unwrap().unwrap();
+    let running = started(&queue, "h3", 15);
     queue.takes(running.id, "h3").unwrap();
     queue.take("e", &[push("h3", false)], 16).unwrap();
     assert_eq!(queue.state(running.id).unwrap(), Some(JobState::Cancelled));
+}
+
+#[test]
+fn a_trusted_authors_job_is_about_the_commit_of_the_request_or_ends() {
+    let (_folder, queue) = queue();
+    queue.take("a", &add(1, ""), 10).unwrap();
+    let waiting = queue.next_without_commit(11).unwrap().unwrap();
+    assert!(waiting.job.trusted && waiting.job.needs_commit());
+    queue.pin(&waiting, "h1").unwrap();
+    let push = QueueChange::Cancel {
+        repository: "acme/series".into(),
+        number: 1,
+        newer: Some(pushed("h2", true)),
+        why: "a newer commit".into(),
+    };
+    // As a poll does that finds a push whose delivery was lost.
+    queue.change(&push, 12).unwrap();
+    assert_eq!(queue.state(waiting.id).unwrap(), Some(JobState::Cancelled));
+    assert_eq!(queue.next(13).unwrap(), None);
+}
+
+#[test]
+fn an_approval_ends_with_any_push() {
+    let (_folder, queue) = queue();
+    let approve = |commit: &str| QueueChange::Approve {
+        repository: "acme/series".into(),
+        number: 1,
+        commit: commit.into(),
+        by: "alice".into(),
+        comment: 3,
+    };
+    let push = |head: &str| QueueChange::Cancel {
+        repository: "acme/series".into(),
+        number: 1,
+        newer: Some(pushed(head, true)),
+        why: "a newer commit".into(),
+    };
+    let approved = |head: &str| queue.is_approved("acme/series", 1, head).unwrap();
+    queue.take("a", &add(1, "h1"), 10).unwrap();
+    let running = queue.next(11).unwrap().unwrap();
+    queue.hold(running.id, "h1", "Makefile").unwrap();
+    queue.take("b", &[approve("h1")], 12).unwrap();
+    assert!(approved("h1") && !approved("h2"));
+    // A late notification of the very commit changes nothing.
+    queue.take("c", &[push("h1")], 13).unwrap();
+    assert!(approved("h1"));
+    queue.take("d", &[push("h2")], 14).unwrap();
+    // Also when the commit comes back.
+    queue.take("e", &[push("h1")], 15).unwrap();
+    assert!(!approved("h1") && !approved("h2"));
 }
 
 #[test]
@@ -477,7 +535,7 @@ fn a_held_job_waits_for_its_approval() {
         comment,
     };
     queue.take("a", &add(1, ""), 10).unwrap();
-    let begun = queue.next(11).unwrap().unwrap();
+    let begun = started(&queue, "c1", 11);
     queue.hold(begun.id, "c1", "Makefile").unwrap();
     assert_eq!(queue.next(12).unwrap(), None);
     assert_eq!(queue.recover(12).unwrap(), (0, vec![]));

@@ -10,13 +10,18 @@ use perfquilt_model::error::{Error, Result};
 
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// Installs handlers that record SIGINT, SIGTERM and SIGHUP; a second signal ends the process at once (the
+/// Installs handlers that record SIGINT, SIGTERM and SIGHUP, and one that makes a file that is too large an error. A second
+/// signal ends the process at once (the
 /// kernel then sends the children their parent-death signal).
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the kernel refuses.
 pub fn install_signal_handlers() -> Result<()> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+    // A handler makes writing beyond `ulimit -f` an error with a file name; without one, the kernel ends this process. Other
+    // programs start with the kernel's default again, which an ignored signal would change.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())
+        .map_err(|error| Error::internal(format!("cannot watch signals: {error}")))?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // `nohup` ignores SIGHUP to survive the terminal.
         if signal == SIGHUP && is_ignored(signal) {

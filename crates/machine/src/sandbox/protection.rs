@@ -1,0 +1,134 @@
+//! What this machine can enforce on code of pull requests, and how it could enforce more.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::cgroup::Cgroup;
+use super::{check_support, limits};
+use perfquilt_config::SandboxLimits;
+
+/// A protection of a machine that runs code of pull requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Protection {
+    /// What is protected.
+    pub what: &'static str,
+    /// Whether the kernel enforces it here.
+    pub holds: bool,
+    /// What holds.
+    pub found: String,
+    /// How to get the whole of it, if it does not hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub otherwise: Option<String>,
+}
+
+impl Protection {
+    fn held(what: &'static str, found: impl Into<String>) -> Self {
+        Protection {
+            what,
+            holds: true,
+            found: found.into(),
+            otherwise: None,
+        }
+    }
+
+    fn missing(what: &'static str, found: impl Into<String>, otherwise: impl Into<String>) -> Self {
+        Protection {
+            what,
+            holds: false,
+            found: found.into(),
+            otherwise: Some(otherwise.into()),
+        }
+    }
+}
+
+/// Returns the protections with these limits on this machine. Code of pull requests writes below `areas`; queue and results
+/// of the bot are below `state`.
+pub fn protections(limits: &SandboxLimits, areas: &Path, state: &Path) -> Vec<Protection> {
+    let root = rustix::process::geteuid().is_root();
+    let resolved = limits::resolve(limits);
+    let sandbox = match check_support(limits) {
+        Ok(()) => Protection::held("sandbox", "bubblewrap, with a filter of system calls"),
+        Err(why) => Protection::missing(
+            "sandbox",
+            why,
+            "install bubblewrap; `perfquilt doctor` has the command",
+        ),
+    };
+    let user = if root {
+        Protection::held("user", format!("root starts its code as `{}`", limits.user))
+    } else {
+        Protection::held("user", "the bot's own, which is not root")
+    };
+    let group = Cgroup::create(&resolved);
+    let (memory, processes) = (resolved.memory_mib, resolved.processes);
+    let most = format!("{memory} MiB and {processes} processes");
+    let counted = match group {
+        Some(group) => Protection::held(
+            "memory, processes",
+            format!("{most} of a job, by {}", group.described()),
+        ),
+        None => Protection::missing(
+            "memory, processes",
+            format!("{most} of a job, looked at once a second; {processes} processes of the user"),
+            "a control group: as root, or with \
+             `systemd-run --property=Delegate=yes --property=TasksMax=infinity perfquilt bot serve`",
+        ),
+    };
+    let disk = if device(areas).is_some_and(|own| Some(own) != device(state)) {
+        Protection::held(
+            "disk",
+            format!("{} is a file system of its own", areas.display()),
+        )
+    } else {
+        let shown = areas.display();
+        let free = limits.free_mib;
+        let otherwise = if root {
+            "`area_mib` of [bot] makes a file system of that size when the bot starts".to_owned()
+        } else {
+            format!(
+                "a file system of its own, by root: `fallocate -l 20G areas.ext4 && mkfs.ext4 -q -m 0 areas.ext4 && \
+                 mkdir -p {shown} && mount -o loop,nosuid,nodev areas.ext4 {shown} && chown USER {shown}`"
+            )
+        };
+        let found =
+            format!("{free} MiB and their inodes are left free, looked at ten times a second");
+        Protection::missing("disk, inodes", found, otherwise)
+    };
+    vec![sandbox, user, counted, disk]
+}
+
+/// Returns the device of `path`, or of the nearest folder above it.
+fn device(path: &Path) -> Option<u64> {
+    let mut above = path.ancestors();
+    above.find_map(|folder| std::fs::metadata(folder).ok().map(|found| found.dev()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_hold_is_said_with_the_way_to_get_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let areas = folder.path().join("areas");
+        let found = protections(&SandboxLimits::default(), &areas, folder.path());
+        let names: Vec<&str> = found.iter().map(|one| one.what).collect();
+        assert_eq!(
+            names,
+            ["sandbox", "user", "memory, processes", "disk, inodes"]
+        );
+        for one in &found {
+            assert_eq!(one.holds, one.otherwise.is_none(), "{one:?}");
+        }
+        // A RAM disk is another file system.
+        let Ok(other) = tempfile::tempdir_in("/dev/shm") else {
+            return;
+        };
+        if device(other.path()) != device(folder.path()) {
+            let found = protections(&SandboxLimits::default(), other.path(), folder.path());
+            assert!(found[3].holds, "{found:?}");
+        }
+    }
+}
