@@ -1,0 +1,34 @@
+//! A delivery of a webhook: its interpretation ends, and asks nothing of the queue for who may not command.
+//!
+//! The first line is the event.
+
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use perfquilt_bot::{Interpretation, interpret};
+use perfquilt_config::Config;
+use perfquilt_forge::Repository;
+use perfquilt_store::queue::QueueChange;
+
+static CONFIG: LazyLock<Config> = LazyLock::new(|| {
+    let text = "[upstream]\nname=\"x\"\ncurrent=\"1\"\n[recipe]\n[preset]\n[server]\nadapter=\"mariadb\"\n\
+                [bot]\non_push = true\n[commands]\nusers = [\"alice\"]\nassociations = []\n";
+    toml::from_str(text).unwrap()
+});
+static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| "acme/series".parse().unwrap());
+
+fuzz_target!(|bytes: &[u8]| {
+    let end = bytes.iter().position(|&byte| byte == b'\n');
+    let (event, body) = bytes.split_at(end.unwrap_or(bytes.len()));
+    let event = String::from_utf8_lossy(event);
+    if let Interpretation::Changes(changes) = interpret(&event, body, &REPOSITORY, &CONFIG) {
+        for change in changes {
+            let by_somebody = matches!(change, QueueChange::Add(_) | QueueChange::Approve { .. });
+            let text = String::from_utf8_lossy(body).to_lowercase();
+            // A letter of the name may be written as an escape.
+            assert!(!by_somebody || text.contains("alice") || text.contains("\\u"));
+        }
+    }
+});
