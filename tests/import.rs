@@ -610,3 +610,44 @@ fn hostile_sources_are_refused() {
     assert!(err.contains("not a range"), "{err}");
     assert_eq!(space.read("series"), "");
 }
+
+/// Functions of thirteen lines with equal bodies.
+fn functions(names: &[&str]) -> String {
+    let (before, after) = ("  // a\n  // b\n  // c\n", "  // d\n  // e\n  // f\n");
+    let body = format!("{before}  lock(r);\n  work(r);\n  unlock(r);\n{after}");
+    let function = |name: &&str| format!("int {name}(row *r)\n{{\n{body}}}\n\n");
+    names.iter().map(function).collect()
+}
+
+#[test]
+fn a_range_based_elsewhere_does_not_go_into_a_twin_by_its_lines() {
+    let old = functions(&["alpha", "beta", "gamma"]);
+    let fork = Fork::new(&[("srv.c", old.clone())]);
+    let (first, second) = old.split_at(old.find("int beta").unwrap());
+    let beta = second.replacen("work", "fast", 1);
+    fork.commit("faster", "srv.c", &format!("{first}{beta}"));
+    let fork_path = fork.path().to_string_lossy().into_owned();
+    // On the release, `alpha` is at the lines of `beta`.
+    let release = tempfile::tempdir().unwrap();
+    let new = functions(&["new_one", "alpha", "beta", "gamma"]);
+    std::fs::write(release.path().join("srv.c"), &new).unwrap();
+    let space = keeper(&[("1.0", release.path())]);
+    let error = space.fails(3, &["import", &fork_path, "base..main"]);
+    assert!(error.contains("at another place than a merge"), "{error}");
+    assert!(error.contains("perfquilt rebase"), "{error}");
+    assert!(!space.path("patches").join("0001-faster.patch").exists());
+}
+
+#[test]
+fn a_mail_whose_stale_line_has_twins_is_named() {
+    let release = tempfile::tempdir().unwrap();
+    let text = functions(&["alpha", "beta", "gamma"]);
+    std::fs::write(release.path().join("srv.c"), &text).unwrap();
+    let space = keeper(&[("1.0", release.path())]);
+    let hunk = "   lock(r);\n-  work(r);\n+  fast(r);\n   unlock(r);\n";
+    space.write("src/a.patch", format!("Subject: a\nFrom: T <t@example.org>\n\n--- a/srv.c\n+++ b/srv.c\n@@ -16,3 +16,3 @@\n{hunk}"));
+    let (code, out, err) = space.run(&["import", "src"]);
+    assert_eq!(code, 0, "{out}{err}");
+    let places = "the file has its lines 3 times: at 6, 19, 32";
+    assert!(format!("{out}{err}").contains(places), "{out}{err}");
+}

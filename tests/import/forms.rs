@@ -538,25 +538,23 @@ fn a_folder_that_becomes_a_link_and_names_that_end_in_a_blank() {
 
 #[test]
 fn quilts_environment_for_another_package_hides_nothing() {
-    let (_release, space) = space_of_a();
-    space.write(
-        "src/1.patch",
-        "Subject: x\n\n--- a/a\n+++ b/a\n@@ -4,3 +4,3 @@\n line 4\n-line 5\n+five\n line 6\n",
-    );
-    let run = |args: &[&str]| {
+    let run = |space: &Space, args: &[&str]| {
         let mut command = space.command();
-        let output = command
-            .env("QUILT_PATCHES", "debian/patches")
-            .args(args)
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{args:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let command = command.env("QUILT_PATCHES", "debian/patches").args(args);
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {error}");
     };
-    run(&["import", "src"]);
+    let with_patch = || {
+        let (release, space) = space_of_a();
+        space.write(
+            "src/1.patch",
+            "Subject: x\n\n--- a/a\n+++ b/a\n@@ -4,3 +4,3 @@\n line 4\n-line 5\n+five\n line 6\n",
+        );
+        (release, space)
+    };
+    let (_release, space) = with_patch();
+    run(&space, &["import", "src"]);
     assert!(space.path("patches/1.patch").is_file());
     for args in [
         &["status"][..],
@@ -566,7 +564,7 @@ fn quilts_environment_for_another_package_hides_nothing() {
         &["refresh"],
         &["export", "1", "out"],
     ] {
-        run(args);
+        run(&space, args);
     }
     // Nor do notes of quilt about a folder that is gone.
     space.write(".pc/.version", "2\n");
@@ -574,26 +572,11 @@ fn quilts_environment_for_another_package_hides_nothing() {
     space.write(".pc/.quilt_series", "series\n");
     assert!(space.ok(&["status"]).contains("1 patch"));
     // A folder that is there is meant, and import writes where the other commands read.
-    let (_release, space) = space_of_a();
-    space.write(
-        "src/1.patch",
-        "Subject: x\n\n--- a/a\n+++ b/a\n@@ -4,3 +4,3 @@\n line 4\n-line 5\n+five\n line 6\n",
-    );
+    let (_release, space) = with_patch();
     std::fs::create_dir_all(space.path("debian/patches")).unwrap();
     std::fs::remove_file(space.path("series")).unwrap();
-    for args in [&["import", "src"][..], &["status"]] {
-        let mut command = space.command();
-        let output = command
-            .env("QUILT_PATCHES", "debian/patches")
-            .args(args)
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{args:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
+    run(&space, &["import", "src"]);
+    run(&space, &["status"]);
     assert!(space.path("debian/patches/1.patch").is_file());
 }
 

@@ -540,3 +540,85 @@ fn lint_names_a_hunk_that_twins_and_a_stale_line_make_doubtful() {
     let said = write(19);
     assert!(!said.contains("times"), "{said}");
 }
+
+#[test]
+fn points_have_each_hunk_where_it_is_in_the_stack() {
+    let old = functions(&["alpha", "beta", "gamma"]);
+    let space = space(&[("srv.c", old.clone())], &[("srv.c", old.clone())]);
+    let function = functions(&["new_one"]);
+    let first = format!("{function}{old}");
+    let both = replaced_in(&first, "int beta", "  work(r);\n", "  fast(r);\n");
+    patch(&space, "a.patch", "srv.c", &old, &first);
+    patch(&space, "b.patch", "srv.c", &first, &both);
+    // Without the first patch, the second one's line and context are those of `gamma`.
+    let expected = replaced_in(&old, "int beta", "  work(r);\n", "  fast(r);\n");
+    for (point, folder) in [("alone:2", "alone"), ("without:1", "without")] {
+        space.ok(&["export", point, folder, "-q"]);
+        assert_eq!(space.read(&format!("{folder}/srv.c")), expected, "{point}");
+    }
+    // Where a merge conflicts and the function has twins, nothing says where it belongs.
+    let hunk = "--- a/srv.c\n+++ b/srv.c\n@@ -34,3 +34,3 @@\n   work(r);\n-  unlock(r);\n+  fast_unlock(r);\n   // d\n";
+    let nearer = replaced_in(&first, "int beta", "  // d\n", "  // D\n");
+    space.write("series", "");
+    patch(&space, "c.patch", "srv.c", &old, &nearer);
+    let hunk = hunk.replace("// d", "// D");
+    space.patch(
+        "d.patch",
+        format!("Subject: d\nFrom: T <t@example.org>\n\n{hunk}"),
+    );
+    let error = space.fails(3, &["export", "alone:2", "none"]);
+    assert!(
+        error.contains("patch 2 (d.patch) is not separable"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_hunk_that_needs_fuzz_is_refused_where_several_places_fit() {
+    let old = functions(&["alpha", "beta", "gamma"]);
+    let space = space(&[("srv.c", old.clone())], &[("srv.c", old.clone())]);
+    let write = |line: usize, context: &str| {
+        space.write("series", "");
+        let hunk = format!(
+            "@@ -{line},3 +{line},3 @@\n   {context}(r);\n-  work(r);\n+  fast(r);\n   unlock(r);\n"
+        );
+        let header = "Subject: a\nFrom: T <t@example.org>\n\n--- a/srv.c\n+++ b/srv.c\n";
+        space.patch("a.patch", format!("{header}{hunk}"));
+    };
+    write(17, "locked");
+    let error = space.fails(3, &["stack", "--fuzz", "1"]);
+    let places = "hunk 1 of 1 applies to srv.c only with fuzz 1, and then at lines 6, 19, 32";
+    assert!(error.contains(places), "{error}");
+    // At its own line, nothing speaks against it.
+    write(19, "locked");
+    assert!(space.ok(&["stack", "--fuzz", "1", "-q"]).contains("fuzz 1"));
+}
+
+#[test]
+fn patches_after_a_conflict_stay_in_their_functions() {
+    let old = functions(&["alpha", "beta", "gamma"]);
+    let header = "int setting = 1;\n\n";
+    let old = format!("{header}{old}");
+    // The first patch adds a function and changes what upstream changed.
+    let first = format!(
+        "int setting = 2;\n\n{}{}",
+        functions(&["new_one"]),
+        &old[header.len()..]
+    );
+    let both = replaced_in(&first, "int beta", "  work(r);\n", "  fast(r);\n");
+    let new = old.replace("setting = 1", "setting = 3");
+    let space = space(&[("srv.c", old.clone())], &[("srv.c", new.clone())]);
+    patch(&space, "a.patch", "srv.c", &old, &first);
+    patch(&space, "b.patch", "srv.c", &first, &both);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["changed", "merged"], "{report}");
+    space.ok(&["rebase", "2.0", "--write", "--hold", "--output", "out"]);
+    space.write("srv.c", &new);
+    run_in(
+        space.root(),
+        "patch",
+        &["-s", "-F0", "-i", "out/patches/b.patch"],
+    );
+    let expected = replaced_in(&new, "int beta", "  work(r);\n", "  fast(r);\n");
+    assert_eq!(space.read("srv.c"), expected, "{report}");
+}

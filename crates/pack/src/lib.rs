@@ -3,6 +3,7 @@
 //! The formats are git's pack version 2 and index version 2. Callers hash and delta objects themselves, on as many
 //! threads as they like; one [`PackWriter`] then copies the encoded objects to the file. libgit2 and git read the packs;
 //! their own writers hash and search every object again, which costs several times as much as writing it.
+//! [`PackReader`] reads whole objects, such as a release's files, faster than libgit2.
 //!
 //! # Example
 //!
@@ -24,8 +25,10 @@
 pub mod delta;
 mod entry;
 mod object;
+mod reader;
 mod writer;
 
 pub use entry::{Encoder, Entry};
 pub use object::{ObjectId, ObjectKind, hash};
+pub use reader::PackReader;
 pub use writer::{PackWriter, remove_unfinished};

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use perfquilt_model::error::Kind;
-use perfquilt_pack::{Encoder, ObjectId, ObjectKind, PackWriter, delta, hash, remove_unfinished};
+use perfquilt_pack::{
+    Encoder, ObjectId, ObjectKind, PackReader, PackWriter, delta, hash, remove_unfinished,
+};
 use perfquilt_system::process::Command;
 use proptest::prelude::*;
 
@@ -86,6 +88,11 @@ impl Repository {
             expected.extend([head.as_bytes(), data, b"\n"].concat());
         }
         assert!(read == expected, "git reads other contents");
+        let reader = PackReader::open(&store.join("objects/pack"));
+        for (id, object) in &self.objects {
+            // Deltas are left to libgit2.
+            assert!(reader.read(id).is_none_or(|found| found == *object));
+        }
     }
 }
 
@@ -311,4 +318,65 @@ fn an_unfinished_or_empty_pack_leaves_nothing() {
     assert_eq!(files(folder.path()).len(), 2);
     remove_unfinished(&packs);
     assert_eq!(files(folder.path()), [packs.join("pack-1.keep")]);
+}
+
+#[test]
+fn whole_objects_are_read_and_damaged_or_other_ones_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = 1_u64;
+    let mut noise = |length: usize| -> Vec<u8> {
+        let mut next = || {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 56) as u8
+        };
+        (0..length).map(|_| next()).collect()
+    };
+    let mut contents: Vec<Vec<u8>> = [0, 1, 511, 512, 40_000, 300_000].map(&mut noise).into();
+    contents.push(b"the same line\n".repeat(100_000));
+    let mut pack = PackWriter::new(folder.path()).unwrap();
+    let mut encoder = Encoder::default();
+    for content in &contents {
+        let id = hash(ObjectKind::Blob, content);
+        let entry = encoder.whole(ObjectKind::Blob, id, content).unwrap();
+        pack.add(&entry).unwrap();
+    }
+    pack.finish().unwrap();
+    let ids: Vec<ObjectId> = contents
+        .iter()
+        .map(|it| hash(ObjectKind::Blob, it))
+        .collect();
+    let reader = PackReader::open(folder.path());
+    for (id, content) in ids.iter().zip(&contents) {
+        let (kind, data) = reader.read(id).unwrap();
+        assert!(
+            kind == ObjectKind::Blob && data == *content,
+            "{}",
+            content.len()
+        );
+    }
+    assert!(reader.read(&[7; 20]).is_none());
+    assert!(reader.read(&[0xff; 20]).is_none());
+    // A byte that changed anywhere in the pack is noticed or belongs to another object.
+    let entries = std::fs::read_dir(folder.path()).unwrap();
+    let mut paths = entries.map(|entry| entry.unwrap().path());
+    let path = paths
+        .find(|path| path.extension().is_some_and(|end| end == "pack"))
+        .unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let mut permissions = std::fs::metadata(&path).unwrap().permissions();
+    #[allow(clippy::permissions_set_readonly_false)]
+    permissions.set_readonly(false);
+    std::fs::set_permissions(&path, permissions).unwrap();
+    for at in (12..bytes.len() - 20).step_by(bytes.len() / 200) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x55;
+        std::fs::write(&path, &damaged).unwrap();
+        for (id, content) in ids.iter().zip(&contents) {
+            assert!(reader.read(id).is_none_or(|(_, data)| data == *content));
+        }
+    }
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(ids.iter().any(|id| reader.read(id).is_none()));
 }

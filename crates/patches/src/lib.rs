@@ -42,6 +42,7 @@
 pub mod edit;
 pub mod import;
 pub mod lint;
+mod points;
 pub mod rebase;
 pub mod series;
 pub mod stack;

@@ -9,7 +9,7 @@ use crate::series::{
     FileDiff, Patch, Series, SeriesFile, SeriesLocation, SeriesSurvey, survey, write,
 };
 use crate::stack;
-use crate::stack::place::{Placer, places};
+use crate::stack::place::{HunkPlaces, Placer};
 use crate::stack::trial::TrialTree;
 use crate::stack::{Stack, format};
 use crate::upstream;
@@ -182,29 +182,41 @@ fn twin_places(ws: &Workspace, series: &Series, stack: &Stack) -> Result<Vec<Err
     for (patch, step) in series.patches().iter().zip(&stack.steps) {
         if step.fit.offset != 0 || step.fit.fuzz != 0 {
             let mut tree = TrialTree::new(&store, before)?;
-            let fuzz = patch.flags.fuzz.unwrap_or(ws.config.series.fuzz);
-            for diff in &patch.files {
-                let mut names = [&diff.old, &diff.new, &diff.index].into_iter().flatten();
-                if let Some(name) = names.next()
-                    && let Some(file) = tree.file(name)?
-                {
-                    found.extend(twins_of(patch, diff, &file.content, fuzz));
-                }
-            }
+            found.extend(twins_in(&mut tree, patch, ws.config.series.fuzz)?);
         }
         before = &step.tree;
     }
     Ok(found)
 }
 
+/// Reports the hunks of `patch` that apply to `tree` at another line than their own although the file has their lines
+/// several times.
+///
+/// # Errors
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
+pub(crate) fn twins_in(tree: &mut TrialTree<'_>, patch: &Patch, fuzz: usize) -> Result<Vec<Error>> {
+    let fuzz = patch.flags.fuzz.unwrap_or(fuzz);
+    let mut found = Vec::new();
+    for diff in &patch.files {
+        let mut names = [&diff.old, &diff.new, &diff.index].into_iter().flatten();
+        if let Some(name) = names.next()
+            && let Some(file) = tree.file(name)?
+        {
+            found.extend(twins_of(patch, diff, &file.content, fuzz));
+        }
+    }
+    Ok(found)
+}
+
 fn twins_of(patch: &Patch, diff: &FileDiff, content: &[u8], fuzz: usize) -> Vec<Error> {
     let mut placer = Placer::new(content).ignore_blanks(patch.flags.ignore_whitespace);
+    let all = HunkPlaces::new(content);
     let mut found = Vec::new();
     for (index, hunk) in diff.hunks.iter().enumerate() {
         let Some(position) = placer.apply(hunk, fuzz) else {
             break;
         };
-        let there = places(content, hunk);
+        let there = all.of(hunk, position.fuzz);
         if position.line == hunk.old_start || there.len() < 2 {
             continue;
         }

@@ -264,13 +264,13 @@ impl Planner<'_> {
             candidate,
             assigned,
         } = source;
-        if let Some(path) = format::changed_submodule(self.store, parent, &commit.tree)? {
+        let (diff, submodule) = format::commit_diff(self.store, parent, &commit.tree)?;
+        if let Some(path) = submodule {
             return Err(Error::series(format!(
                 "commit {} changes the submodule {path}, which patches cannot do",
                 short(&commit.id)
             )));
         }
-        let diff = format::diff(self.store, parent, &commit.tree)?;
         let joined = assigned
             .absorbed
             .iter()

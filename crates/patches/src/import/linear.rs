@@ -12,9 +12,7 @@ use git2::{Oid, Repository, Sort};
 use crate::rebase::three_way::{FileMergeResult, Trees, merge_files};
 use crate::series::path::shown;
 use crate::series::{Person, Timestamp};
-use crate::stack::format::{
-    ChangeBudget, ChangeLimit, changed_paths, changed_paths_within, changed_submodule,
-};
+use crate::stack::format::{ChangeBudget, ChangeLimit, tree_changes};
 use crate::stack::history;
 use crate::stack::oid;
 use crate::stack::trial::{TreeFile, TrialTree};
@@ -277,11 +275,13 @@ impl Picker<'_> {
             )));
         };
         let before = self.store.tree_of(parent)?.to_string();
-        // First, because it has a limit: a tree that lists itself many times takes all memory otherwise.
-        let paths = changed_paths_within(self.store, &before, &tree, self.budget.as_mut())?;
-        refuse_submodule(self.store, &before, &tree, &|| {
-            format!("commit {} ({})", short(step.id), title(&commit))
-        })?;
+        // With the limit: a tree that lists itself many times takes all memory otherwise.
+        let changes = tree_changes(self.store, &before, &tree, self.budget.as_mut())?;
+        if let Some(path) = changes.submodule {
+            let commit = format!("commit {} ({})", short(step.id), title(&commit));
+            return Err(submodule_error(&commit, &path));
+        }
+        let paths = changes.paths;
         let mut change = Change {
             id: step.id,
             place,
@@ -329,7 +329,7 @@ impl Picker<'_> {
 
     /// Makes the picked tree that of a merge: files that differ become part of the last change that touches them.
     fn settle(&mut self, step: &Step, title: &str, tree: &str) -> Result<()> {
-        let paths = changed_paths_within(self.store, &self.tree, tree, self.budget.as_mut())?;
+        let paths = tree_changes(self.store, &self.tree, tree, self.budget.as_mut())?.paths;
         if paths.is_empty() {
             return Ok(());
         }
@@ -403,11 +403,11 @@ impl Picker<'_> {
         self.picked.finish()?;
         // Trees that differ without a differing file differ in modes that old versions of git wrote, or in submodules.
         if before != tip {
-            refuse_submodule(self.store, &before, tip, &|| {
-                "a merge of the range".to_owned()
-            })?;
-            let differing = changed_paths(self.store, &before, tip)?;
-            return Err(Error::series(match differing.first() {
+            let differing = tree_changes(self.store, &before, tip, None)?;
+            if let Some(path) = differing.submodule {
+                return Err(submodule_error("a merge of the range", &path));
+            }
+            return Err(Error::series(match differing.paths.first() {
                 Some(path) => format!(
                     "the commits do not make {} as it is at the tip",
                     shown(path)
@@ -419,21 +419,12 @@ impl Picker<'_> {
     }
 }
 
-/// Refuses a change of a submodule, which patches cannot make; `what` makes it.
-fn refuse_submodule(
-    store: &Objects,
-    before: &str,
-    after: &str,
-    what: &dyn Fn() -> String,
-) -> Result<()> {
-    match changed_submodule(store, before, after)? {
-        None => Ok(()),
-        Some(path) => Err(Error::series(format!(
-            "{} changes the submodule {path}, which patches cannot do",
-            what()
-        ))
-        .hint("leave that commit out of the range: `git rebase -i` in a copy of the fork drops it; the release's own configuration decides which submodules it has")),
-    }
+/// Returns the error for a change of a submodule, which patches cannot make; `commit` makes it.
+fn submodule_error(commit: &str, path: &str) -> Error {
+    Error::series(format!(
+        "{commit} changes the submodule {path}, which patches cannot do"
+    ))
+    .hint("leave that commit out of the range: `git rebase -i` in a copy of the fork drops it; the release's own configuration decides which submodules it has")
 }
 
 fn stored(file: Option<TreeFile>) -> Option<(u32, Vec<u8>)> {

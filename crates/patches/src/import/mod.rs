@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::edit::publish::{self, FileChange};
+use crate::lint::twins_in;
+use crate::rebase::transfer::{PatchTrees, transfer};
 use crate::rebase::with_folder;
 use crate::series::decompress::decompress;
 use crate::series::{Patch, Series, SeriesFile, path, paths, survey};
@@ -328,16 +330,28 @@ impl Target<'_> {
         let fuzz = self.ws.config.series.fuzz;
         // On the base of the source itself, every tree must be the source's.
         let base = source.base.as_ref();
+        let mut own = None;
         if let Some(base) = base.filter(|base| **base != self.release.tree) {
-            trees(objects, base, source, &series, fuzz)?;
+            own = Some(trees(objects, base, source, &series, fuzz, None)?);
         }
-        let tree = trees(objects, &self.release.tree, source, &series, fuzz).map_err(|error| match base {
+        let release = &self.release.tree;
+        let steps = trees(objects, release, source, &series, fuzz, own.as_deref());
+        let steps = steps.map_err(|error| match base {
             Some(_) => error.hint(format!(
                 "the range begins at another tree than {}; add the release that it is based on, import for that, and move the series with `perfquilt rebase`",
                 self.release.name
             )),
             None => error,
         })?;
+        if base.is_none() {
+            // Nothing but their contexts says where the hunks of mails and files belong.
+            let before = std::iter::once(release).chain(&steps);
+            for (patch, before) in series.patches().iter().zip(before) {
+                let twins = twins_in(&mut TrialTree::new(objects, before)?, patch, fuzz)?;
+                warnings.extend(twins.iter().map(ToString::to_string));
+            }
+        }
+        let tree = steps.last().unwrap_or(release).clone();
         Ok(AppliedSource {
             series,
             text,
@@ -385,22 +399,44 @@ impl Target<'_> {
     }
 }
 
-/// Applies the series to the tree `base` and returns the last tree. On the source's own base, every tree must be the
-/// source's.
+/// Applies the series to the tree `base` and returns the tree after each patch. On the source's own base, every tree must
+/// be the source's. On another one, each patch must be where it is in `own`, the base with its trees there.
 fn trees(
     objects: &Objects,
     base: &str,
     source: &Source,
     series: &Series,
     fuzz: usize,
-) -> Result<String> {
-    let own = source.base.as_deref() == Some(base);
+    own: Option<&[String]>,
+) -> Result<Vec<String>> {
+    let is_own = source.base.as_deref() == Some(base);
     let mut trial = TrialTree::new(objects, base)?;
-    let mut tree = base.to_owned();
-    for (patch, from) in series.patches().iter().zip(&source.patches) {
-        trial.apply(patch, fuzz)?;
-        tree = trial.write()?;
-        if let Some(wanted) = from.tree.as_ref().filter(|wanted| own && **wanted != tree) {
+    let mut steps = Vec::new();
+    for (index, (patch, from)) in series.patches().iter().zip(&source.patches).enumerate() {
+        let before = steps.last().map_or(base, String::as_str);
+        let tree = match (own, &source.base) {
+            (Some(own), Some(source_base)) => {
+                let trees = PatchTrees {
+                    before: index.checked_sub(1).map_or(source_base, |last| &own[last]),
+                    after: &own[index],
+                };
+                let moved = transfer(objects, patch, trees, (&mut trial, before), fuzz)?;
+                if !moved.is_plain {
+                    let what = "its context alone would put it at another place than a merge";
+                    return Err(Error::series(what).at(&patch.shown, None));
+                }
+                moved.tree
+            }
+            _ => {
+                trial.apply(patch, fuzz)?;
+                trial.write()?
+            }
+        };
+        if let Some(wanted) = from
+            .tree
+            .as_ref()
+            .filter(|wanted| is_own && **wanted != tree)
+        {
             let differing = changed_paths(objects, &tree, wanted)?;
             let what = differing.first().map_or("another tree".to_owned(), |path| {
                 format!("another {}", path::shown(path))
@@ -410,9 +446,10 @@ fn trees(
                 patch.name
             )));
         }
+        steps.push(tree);
     }
     trial.finish()?;
-    Ok(tree)
+    Ok(steps)
 }
 
 /// Returns the name of a release's folder of patches.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::PatchStep;
-use super::function::function_at;
+use super::function::Functions;
 use super::loose_merge::ConflictRegion;
 use super::three_way::{AmbiguousHunk, FileMerge, FileMergeResult, MergeFailure};
 use crate::series::Patch;
@@ -16,6 +16,8 @@ use perfquilt_model::rebase::{Closest, Decision};
 
 /// Maximum number of lines shown of one side of a conflict.
 const MAX_LINES: usize = 24;
+/// Maximum number of conflicts of a file that are shown one by one.
+const MAX_REGIONS: usize = 100;
 /// Minimum similarity (in per cent) to a patch's result for a location to count as a variant of the same change.
 /// The location must also be more similar to the result than to the lines the patch expects.
 const MIN_SIMILARITY: u8 = 80;
@@ -77,7 +79,8 @@ pub fn decisions(
         }
         let origins = origins(objects, &merge.old_path, &texts.base, earlier)?;
         let ours = lines(&texts.ours);
-        for region in &texts.regions {
+        let functions = Functions::new(&merge.path, &ours);
+        for region in texts.regions.iter().take(MAX_REGIONS) {
             let end = region.base_start + region.base.len();
             let hunk = diff.and_then(|diff| {
                 diff.hunks.iter().position(|hunk| {
@@ -92,7 +95,7 @@ pub fn decisions(
                 what: happened(region, closest),
                 hunk: hunk.map(|hunk| hunk + 1),
                 line: Some(region.ours_start),
-                function: function_at(&ours, region.ours_start - 1),
+                function: functions.at(region.ours_start - 1),
                 now: cut(region.ours.iter().map(|line| text(line)).collect()),
                 patch: changes(&region.base, &region.theirs)?,
                 upstream: changes(&region.base, &region.ours)?,
@@ -100,6 +103,10 @@ pub fn decisions(
                 touched_by: origins.names(lines, earlier),
                 ..plain(String::new())
             });
+        }
+        let more = texts.regions.len().saturating_sub(MAX_REGIONS);
+        if more > 0 {
+            found.push(plain(format!("{more} more conflicts in this file")));
         }
     }
     for hunk in merges.iter().flat_map(|merge| &merge.ambiguous) {

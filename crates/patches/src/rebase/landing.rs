@@ -1,6 +1,6 @@
 //! Where a moved patch's changes are on the new release, and what a person should know about these places.
 
-use super::function::{function_at, name};
+use super::function::{Functions, name};
 use super::loose_merge::{count, distinctive, squeezed};
 use super::three_way::{FileMerge, FileMergeResult, MergeTexts};
 use crate::series::path::shown;
@@ -11,6 +11,8 @@ use perfquilt_model::rebase::LandingPlace;
 
 /// Minimum number of letters and digits of added lines whose repetition is noted.
 const MIN_DISTINCTIVE: usize = 10;
+/// Maximum number of changes of a file whose repetition is searched for.
+const MAX_SEARCHED: usize = 200;
 
 /// The places of a file's changes, with notes.
 #[derive(Debug, Default)]
@@ -38,12 +40,14 @@ pub fn landing(merge: &FileMerge) -> Result<Landing> {
     let old_runs = histogram_runs(&base, &theirs)?;
     let new_runs = histogram_runs(&ours, &merged)?;
     let file = shown(&merge.path);
+    let was_in = Functions::new(&merge.old_path, &base);
+    let is_in = Functions::new(&merge.path, &ours);
     // Where the merge joined or left out changes, they have no counterparts.
     let is_paired = old_runs.len() == new_runs.len();
     for (index, run) in new_runs.iter().enumerate() {
-        let function = function_at(&ours, last_before(run));
+        let function = is_in.at(last_before(run));
         let was = if is_paired {
-            function_at(&base, last_before(&old_runs[index]))
+            was_in.at(last_before(&old_runs[index]))
         } else {
             function.clone()
         };
@@ -63,9 +67,9 @@ pub fn landing(merge: &FileMerge) -> Result<Landing> {
             was: if differs { was } else { None },
         });
     }
-    for run in &old_runs {
+    for run in old_runs.iter().take(MAX_SEARCHED) {
         let added = &theirs[run.new_start..run.new_start + run.new];
-        found.notes.extend(repetition(&file, added, texts));
+        found.notes.extend(repetition(&file, added, texts, &is_in));
     }
     Ok(found)
 }
@@ -83,7 +87,12 @@ fn in_words(function: Option<&str>) -> String {
 }
 
 /// Returns a note if upstream added the lines that the patch adds somewhere in the file already.
-fn repetition(file: &str, added: &[&[u8]], texts: &MergeTexts) -> Option<String> {
+fn repetition(
+    file: &str,
+    added: &[&[u8]],
+    texts: &MergeTexts,
+    functions: &Functions<'_, '_>,
+) -> Option<String> {
     let wanted: Vec<Vec<u8>> = added.iter().map(|line| squeezed(&[line])).collect();
     let wanted: Vec<&Vec<u8>> = wanted.iter().filter(|line| !line.is_empty()).collect();
     let letters: usize = wanted.iter().map(|line| distinctive(line)).sum();
@@ -115,11 +124,10 @@ fn repetition(file: &str, added: &[&[u8]], texts: &MergeTexts) -> Option<String>
     if there.len() <= starts(&texts.base).len() {
         return None;
     }
-    let ours = lines(&texts.ours);
     let places: Vec<String> = there
         .iter()
         .take(3)
-        .map(|at| match function_at(&ours, *at) {
+        .map(|at| match functions.at(*at) {
             Some(function) => format!("line {} in `{}`", at + 1, name(&function)),
             None => format!("line {}", at + 1),
         })

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use super::evidence::upstream_origin;
-use super::function::{function_at, function_lines, functions_called, name};
+use super::function::Functions;
 use super::loose_merge::{count, distinctive, squeezed};
 use crate::series::Patch;
 use crate::stack::histogram::histogram_runs;
@@ -26,6 +26,9 @@ const MIN_UPSTREAM_ORIGIN: f64 = 0.75;
 
 /// Size in bytes from which a file's lines are compared as a whole only.
 const LARGE: usize = 256 << 10;
+
+/// Maximum number of changes of a file that are looked for one by one; a file with more of them is no evidence.
+const MAX_CHANGES: usize = 500;
 
 /// Number of lines around a change that belong to its place.
 const CONTEXT: usize = 3;
@@ -77,12 +80,14 @@ impl ReleaseText {
 }
 
 impl LinesThere {
-    /// Adds a file: before and after the patch, on the old release without any patch, and on the new release.
+    /// Adds the file at `path`: before and after the patch, on the old release without any patch, and on the new
+    /// release.
     ///
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
     pub fn add(
         &mut self,
+        path: &[u8],
         before: Option<&Vec<u8>>,
         after: Option<&Vec<u8>>,
         old_release: Option<&Vec<u8>>,
@@ -104,8 +109,15 @@ impl LinesThere {
         let released_lines = split(released);
         let old_release = ReleaseText::new(old_release.unwrap_or(&empty));
         let new_release = ReleaseText::new(released);
+        let old_functions = Functions::new(path, &old);
+        let new_functions = Functions::new(path, &released_lines);
         let release_runs = histogram_runs(&old, &released_lines)?;
         let runs = histogram_runs(&old, &new)?;
+        if runs.len() > MAX_CHANGES {
+            self.open += 1;
+            self.all += distinctive(after);
+            return Ok(());
+        }
         if runs.is_empty() {
             // A change of the mode.
             self.open += 1;
@@ -123,7 +135,12 @@ impl LinesThere {
             let anywhere = change.found(&|text| old_release.count(text), &|text| {
                 new_release.count(text)
             });
-            let places = corresponding(&old, &released_lines, &run, &release_runs);
+            let places = corresponding(
+                (&old, &old_functions),
+                (&released_lines, &new_functions),
+                &run,
+                &release_runs,
+            );
             let placed = places
                 .iter()
                 .map(|(was, is)| change.found(&|text| count(was, text), &|text| count(is, text)))
@@ -252,21 +269,20 @@ impl Change<'_, '_> {
 /// Returns what corresponds to a change's place, each as texts without white space before the patch and on the release:
 /// the function of the same name, if each has one, and the lines that became those around the change.
 fn corresponding(
-    old: &[&[u8]],
-    released: &[&[u8]],
+    (old, old_functions): (&[&[u8]], &Functions<'_, '_>),
+    (released, new_functions): (&[&[u8]], &Functions<'_, '_>),
     run: &LineRun,
     release_runs: &[LineRun],
 ) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut found = Vec::new();
     let at = run.old_start.saturating_sub(usize::from(run.old == 0));
-    if let Some(function) = function_at(old, at) {
-        let called = |lines| functions_called(lines, name(&function));
-        if let ([_], [there]) = (&called(old)[..], &called(released)[..]) {
-            found.push((
-                squeezed(function_lines(old, at)),
-                squeezed(function_lines(released, *there)),
-            ));
-        }
+    if let Some(name) = old_functions.name_at(at)
+        && let ([_], [there]) = (old_functions.called(&name), new_functions.called(&name))
+    {
+        found.push((
+            squeezed(old_functions.lines_at(at)),
+            squeezed(new_functions.lines_at(*there)),
+        ));
     }
     let (mut from, mut end) = (
         run.old_start.saturating_sub(CONTEXT),
@@ -292,7 +308,7 @@ mod tests {
         let [old, mine, new] = [old, mine, new].map(|text| text.as_bytes().to_vec());
         let mut found = LinesThere::default();
         found
-            .add(Some(&old), Some(&mine), Some(&old), Some(&new))
+            .add(b"f.c", Some(&old), Some(&mine), Some(&old), Some(&new))
             .unwrap();
         found.open == 0 && found.added_placed >= MIN_PROOF
     }

@@ -24,6 +24,7 @@ mod plan;
 mod range_diff;
 pub mod resolve;
 pub(crate) mod three_way;
+pub(crate) mod transfer;
 pub mod write;
 
 pub(crate) use configuration::with_folder;

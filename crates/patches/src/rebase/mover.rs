@@ -1,17 +1,19 @@
 //! Moves the patches one after the other and determines the status of each on the new release.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::landing::landing;
 use super::lines_there::LinesThere;
 use super::loose_merge::Rule;
 use super::moved::UpstreamRenames;
-use super::placement::judge;
-use super::three_way::{FileMerge, FileMergeResult, MergeFailure, Trees, merge_files};
+use super::three_way::{
+    FileMerge, FileMergeResult, Trees, changed_files, is_upstream, merge_files,
+};
+use super::transfer::{PatchTrees, has_files, settle, transfer};
 use super::{EvidenceLevel, PatchReport, PatchStep, Status};
 use super::{decision, evidence, history, range_diff, resolve};
 use crate::series::path::shown;
-use crate::series::{FileDiff, Patch, Series};
+use crate::series::{Patch, Series};
 use crate::stack::PatchFit;
 use crate::stack::format::changed_paths;
 use crate::stack::trial::{TreeFile, TrialTree};
@@ -38,22 +40,6 @@ fn is_failed(merges: &[FileMerge]) -> bool {
 fn is_guess(merges: &[FileMerge]) -> bool {
     let mut rules = merges.iter().flat_map(|merge| &merge.rules);
     rules.any(|rule| rule.review().is_some())
-}
-
-fn is_upstream(merges: &[FileMerge]) -> bool {
-    let upstream = |merge: &FileMerge| matches!(merge.result, FileMergeResult::Upstream);
-    merges.iter().all(upstream)
-}
-
-/// Returns the files that a merge writes or removes.
-fn changed_files(merges: &[FileMerge]) -> BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>> {
-    let mut files = BTreeMap::new();
-    for merge in merges {
-        if let FileMergeResult::Clean(changes) = &merge.result {
-            files.extend(changes.clone());
-        }
-    }
-    files
 }
 
 /// Reports where the changes of a placed patch are, and marks those for review that only their context places, where
@@ -195,26 +181,32 @@ impl<'a> Mover<'a> {
             commit: None,
         };
         let fuzz = self.ws.config.series.fuzz;
-        match self.old.apply(patch, fuzz) {
-            Ok(_) => {
-                self.old_tree = self.old.write()?;
-                step.old_after.clone_from(&self.old_tree);
-                if self.held.is_empty() {
-                    self.whole_tree.clone_from(&self.old_tree);
-                }
-            }
-            Err(error) if error.kind() != Kind::Series => return Err(error),
-            Err(error) if self.held.is_empty() => return Err(self.not_for_its_release(error)),
-            Err(_) => {}
-        }
-        if !self.held.is_empty() {
+        if self.held.is_empty() {
+            self.old
+                .apply(patch, fuzz)
+                .map_err(|error| self.not_for_its_release(error))?;
+            self.old_tree = self.old.write()?;
+            self.whole_tree.clone_from(&self.old_tree);
+            step.old_after.clone_from(&self.old_tree);
+        } else {
             self.whole.reset(&self.whole_tree)?;
-            match self.whole.apply(patch, fuzz) {
-                Ok(_) => {}
-                Err(error) if error.kind() != Kind::Series => return Err(error),
-                Err(error) => return Err(self.not_for_its_release(error)),
-            }
+            self.whole
+                .apply(patch, fuzz)
+                .map_err(|error| self.not_for_its_release(error))?;
             self.whole_tree = self.whole.write()?;
+            let own = PatchTrees {
+                before: &step.whole_before,
+                after: &self.whole_tree,
+            };
+            let old = (&mut self.old, self.old_tree.as_str());
+            match transfer(self.objects, patch, own, old, fuzz) {
+                Ok(transferred) => {
+                    self.old_tree = transferred.tree;
+                    step.old_after.clone_from(&self.old_tree);
+                }
+                Err(error) if error.kind() != Kind::Series => return Err(error),
+                Err(_) => {}
+            }
         }
         step.whole_after.clone_from(&self.whole_tree);
         // A patch that needs lines of held patches is tried as a change of the whole old stack.
@@ -236,6 +228,9 @@ impl<'a> Mover<'a> {
     }
 
     fn not_for_its_release(&self, error: Error) -> Error {
+        if error.kind() != Kind::Series {
+            return error;
+        }
         error.hint(format!(
             "the series does not apply to {}, which it is for; fix that first",
             self.from.name
@@ -317,7 +312,8 @@ impl<'a> Mover<'a> {
         }
         let plain = self.plain(patch)?;
         if plain.is_some() {
-            self.settle(patch, &mut merges)?;
+            let fuzz = self.ws.config.series.fuzz;
+            settle(patch, &mut merges, &mut self.new, fuzz)?;
         }
         if let Some(plain) = plain {
             if merges.iter().all(FileMerge::is_gits) {
@@ -413,34 +409,6 @@ impl<'a> Mover<'a> {
         Ok(Some(PlainResult { fit, tree }))
     }
 
-    /// Takes the plain result for the files where git's merge conflicts and every hunk's context says where it
-    /// belongs. The merges of the other files count as failed: a guess has no say where a hunk applies elsewhere.
-    fn settle(&mut self, patch: &Patch, merges: &mut [FileMerge]) -> Result<()> {
-        let fuzz = patch.flags.fuzz.unwrap_or(self.ws.config.series.fuzz);
-        for merge in merges.iter_mut().filter(|merge| !merge.is_certain()) {
-            let named = |diff: &&FileDiff| {
-                let mut names = [&diff.new, &diff.old, &diff.index].into_iter().flatten();
-                names.any(|name| *name == merge.old_path)
-            };
-            let mut diffs = patch.files.iter().filter(named);
-            let (Some(diff), None, Some(texts)) = (diffs.next(), diffs.next(), &merge.texts) else {
-                continue;
-            };
-            let found = judge(diff, texts, &merge.path, fuzz)?;
-            merge.rules.clear();
-            merge.result = if found.ambiguous.is_empty() {
-                let file = self.new.file(&merge.path)?;
-                let file = file.map(|file| (file.mode, file.content.to_vec()));
-                FileMergeResult::Clean(BTreeMap::from([(merge.path.clone(), file)]))
-            } else {
-                FileMergeResult::Failed(MergeFailure::Lines)
-            };
-            merge.is_doubtful = found.is_doubtful;
-            merge.ambiguous = found.ambiguous;
-        }
-        Ok(())
-    }
-
     /// Reports a patch that applies plainly and for which git's merge, or a context that occurs once, says where.
     fn settled(
         &mut self,
@@ -450,65 +418,28 @@ impl<'a> Mover<'a> {
         step: &mut PatchStep,
         report: &mut PatchReport,
     ) -> Result<()> {
-        if !self.has_files(&merges)? {
-            return self.other_than_plain(patch, merges, plain, step, report);
-        }
-        note_places(&merges, report)?;
-        self.report_plain(patch, plain, report);
-        Ok(())
-    }
-
-    /// Returns whether the new tree has every result of the merges.
-    fn has_files(&mut self, merges: &[FileMerge]) -> Result<bool> {
-        for merge in merges {
-            let FileMergeResult::Clean(files) = &merge.result else {
-                return Ok(false);
-            };
-            for (path, file) in files {
-                let there = self.new.file(path)?;
-                let there = there
-                    .as_ref()
-                    .map(|file| (file.mode, file.content.as_slice()));
-                if there
-                    != file
-                        .as_ref()
-                        .map(|(mode, content)| (*mode, content.as_slice()))
-                {
-                    return Ok(false);
-                }
+        let mut is_same = has_files(&mut self.new, &merges)?;
+        if !is_same {
+            self.new.reset(&self.new_tree)?;
+            if is_upstream(&merges) {
+                let evidence = if plain.tree == self.new_tree {
+                    "nothing is left of it"
+                } else {
+                    "a 3-way merge leaves nothing; it would apply a second time"
+                };
+                return self.report_upstream(report, EvidenceLevel::Merge, evidence.to_owned());
             }
+            self.new.change(changed_files(&merges))?;
+            is_same = self.new.write()? == plain.tree;
         }
-        Ok(true)
-    }
-
-    /// Reports a patch whose context alone, which the new tree has followed, gives another tree than the merges.
-    fn other_than_plain(
-        &mut self,
-        patch: &Patch,
-        merges: Vec<FileMerge>,
-        plain: PlainResult,
-        step: &mut PatchStep,
-        report: &mut PatchReport,
-    ) -> Result<()> {
-        self.new.reset(&self.new_tree)?;
-        if is_upstream(&merges) {
-            let evidence = if plain.tree == self.new_tree {
-                "nothing is left of it"
-            } else {
-                "a 3-way merge leaves nothing; it would apply a second time"
-            };
-            return self.report_upstream(report, EvidenceLevel::Merge, evidence.to_owned());
-        }
-        self.new.change(changed_files(&merges))?;
-        if self.new.write()? == plain.tree {
+        if is_same {
             note_places(&merges, report)?;
             self.report_plain(patch, plain, report);
             return Ok(());
         }
         self.new.reset(&self.new_tree)?;
-        report
-            .notes
-            .push("its context alone would put it at another place".to_owned());
+        let note = "its context alone would put it at another place";
+        report.notes.push(note.to_owned());
         self.merged(patch, merges, step, report)
     }
 
@@ -546,6 +477,7 @@ impl<'a> Mover<'a> {
             let after = content(self.after.file(path)?);
             let old_release = content(self.release.file(path)?);
             found.add(
+                path,
                 base.as_deref(),
                 after.as_deref(),
                 old_release.as_deref(),

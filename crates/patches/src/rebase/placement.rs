@@ -5,13 +5,13 @@
 
 use std::collections::HashMap;
 
-use super::function::function_at;
+use super::function::Functions;
 use super::three_way::{AmbiguousHunk, MergeTexts};
 use crate::series::{FileDiff, Hunk};
-use crate::stack::histogram::histogram_runs;
+use crate::stack::histogram::compare;
 use crate::stack::line_runs::{LineRun, lines};
 use crate::stack::merge::side;
-use crate::stack::place::{HunkPosition, Placer, places};
+use crate::stack::place::{HunkPlaces, HunkPosition, Placer};
 use perfquilt_model::error::Result;
 use perfquilt_model::rebase::CandidatePlace;
 
@@ -38,11 +38,18 @@ pub fn judge(
     fuzz: usize,
 ) -> Result<ContextJudgement> {
     let (base, ours) = (lines(&texts.base), lines(&texts.ours));
-    let runs = histogram_runs(&base, &ours)?;
+    let comparison = compare(&base, &ours)?;
+    let runs = comparison.runs;
     let mut old = Placer::new(&texts.base);
     let mut new = Placer::new(&texts.ours);
     let (old_lines, new_lines) = (UniqueLines::new(&base), UniqueLines::new(&ours));
-    let mut found = ContextJudgement::default();
+    let was_in = Functions::new(diff.old.as_deref().unwrap_or(path), &base);
+    let is_in = Functions::new(path, &ours);
+    let (old_places, new_places) = (HunkPlaces::new(&texts.base), HunkPlaces::new(&texts.ours));
+    let mut found = ContextJudgement {
+        is_doubtful: comparison.is_cut_short,
+        ..ContextJudgement::default()
+    };
     for (index, hunk) in diff.hunks.iter().enumerate() {
         let (was, is) = (old.apply(hunk, fuzz), new.apply(hunk, 0));
         let positions = was.zip(is);
@@ -50,8 +57,8 @@ pub fn judge(
         if positions.is_some_and(lands_there) {
             continue;
         }
-        let old_count = places(&texts.base, hunk).len();
-        let there = places(&texts.ours, hunk);
+        let old_count = old_places.of(hunk, was.map_or(0, |was| was.fuzz)).len();
+        let there = new_places.of(hunk, 0);
         let changed = hunk.context().0;
         if let Some((was, is)) = positions
             && old_count == 1
@@ -71,7 +78,7 @@ pub fn judge(
         }
         let place = |line: &usize| CandidatePlace {
             line: *line,
-            function: function_at(&ours, line - 1 + changed),
+            function: is_in.at(line - 1 + changed),
         };
         found.ambiguous.push(AmbiguousHunk {
             file: path.to_vec(),
@@ -80,7 +87,7 @@ pub fn judge(
             old_count,
             count: there.len(),
             places: there.iter().take(MAX_PLACES).map(place).collect(),
-            function: was.and_then(|was| function_at(&base, was.line - 1 + changed)),
+            function: was.and_then(|was| was_in.at(was.line - 1 + changed)),
         });
     }
     Ok(found)
@@ -89,36 +96,42 @@ pub fn judge(
 /// The lines of a text that occur once, such as the beginnings of functions.
 struct UniqueLines<'a> {
     lines: &'a [&'a [u8]],
-    counts: HashMap<&'a [u8], usize>,
+    /// Their numbers, from 0.
+    unique: Vec<usize>,
 }
 
 impl<'a> UniqueLines<'a> {
     fn new(lines: &'a [&'a [u8]]) -> Self {
-        let mut counts = HashMap::new();
+        let mut counts: HashMap<&[u8], usize> = HashMap::new();
         for line in lines {
             *counts.entry(*line).or_default() += 1;
         }
-        UniqueLines { lines, counts }
-    }
-
-    fn is_unique(&self, line: &[u8]) -> bool {
-        self.counts.get(line) == Some(&1) && line.iter().any(u8::is_ascii_alphanumeric)
+        let is_unique = |at: &usize| {
+            let line = lines[*at];
+            counts.get(line) == Some(&1) && line.iter().any(u8::is_ascii_alphanumeric)
+        };
+        UniqueLines {
+            lines,
+            unique: (0..lines.len()).filter(is_unique).collect(),
+        }
     }
 
     /// Returns the last one before line `first`, and the first one from line `end` on.
     fn around(&self, first: usize, end: usize) -> [Option<&'a [u8]>; 2] {
-        let is_unique = |line: &&'a [u8]| self.is_unique(line);
-        [
-            self.lines[..first].iter().copied().rfind(is_unique),
-            self.lines[end..].iter().copied().find(is_unique),
-        ]
+        let before = self.unique.partition_point(|&at| at < first).checked_sub(1);
+        let after = self.unique.partition_point(|&at| at < end);
+        let line = |at: usize| self.unique.get(at).map(|&line| self.lines[line]);
+        [before.and_then(line), line(after)]
     }
 }
 
 /// Returns our line that a line of the ancestor corresponds to, if upstream kept it.
 fn kept_line(runs: &[LineRun], line: usize, count: usize) -> Option<usize> {
-    let is_changed = |run: &LineRun| run.old_start <= line && line < run.old_start + run.old;
-    (!runs.iter().any(is_changed)).then(|| side(runs, line, line + 1, count).start)
+    // The last run that begins at the line or before it.
+    let before = runs.partition_point(|run| run.old_start <= line);
+    let is_changed = |run: &LineRun| line < run.old_start + run.old;
+    let changed = runs[..before].last().is_some_and(is_changed);
+    (!changed).then(|| side(runs, line, line + 1, count).start)
 }
 
 /// Returns whether a hunk lands on the lines that it was made for, all of them unchanged.
@@ -131,6 +144,8 @@ fn corresponds(
 ) -> bool {
     let from = was.line - 1;
     let end = from + hunk.before().count();
-    let is_outside = |run: &LineRun| run.old_start + run.old <= from || end <= run.old_start;
-    runs.iter().all(is_outside) && side(runs, from, end, count).start == is.line - 1
+    // The first run that ends after the hunk's first line.
+    let next = runs.partition_point(|run| run.old_start + run.old <= from);
+    let is_outside = |run: &LineRun| end <= run.old_start;
+    runs.get(next).is_none_or(is_outside) && side(runs, from, end, count).start == is.line - 1
 }

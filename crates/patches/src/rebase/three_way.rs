@@ -98,6 +98,23 @@ pub struct MergeTexts {
     pub regions: Vec<ConflictRegion>,
 }
 
+/// Returns whether the new tree already has every file's change.
+pub fn is_upstream(merges: &[FileMerge]) -> bool {
+    let upstream = |merge: &FileMerge| matches!(merge.result, FileMergeResult::Upstream);
+    merges.iter().all(upstream)
+}
+
+/// Returns the files that merges write or remove.
+pub fn changed_files(merges: &[FileMerge]) -> BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>> {
+    let mut files = BTreeMap::new();
+    for merge in merges {
+        if let FileMergeResult::Clean(changes) = &merge.result {
+            files.extend(changes.clone());
+        }
+    }
+    files
+}
+
 /// The result of merging one file.
 #[derive(Debug, Clone)]
 pub enum FileMergeResult {
@@ -362,6 +379,7 @@ fn merged(base: Option<&TreeFile>, ours: &TreeFile, theirs: &TreeFile) -> Result
     }
     if let Some(merged) = merge(&texts.base, &texts.ours, &texts.theirs)? {
         rules.extend(merged.is_disputed.then_some(Rule::Disputed));
+        rules.extend(merged.is_cut_short.then_some(Rule::Repetitive));
         return Ok(MergedFile {
             file: Ok((mode, merged.content)),
             rules,

@@ -6,7 +6,7 @@ use git2::{ObjectType, Oid};
 
 use super::conflict;
 use super::pending::{FileSource, FileState, PatchEffect, PendingFiles};
-use super::place::{HunkPosition, Placer};
+use super::place::{HunkPlaces, HunkPosition, Placer};
 use super::tree::{PathState, WorkingTree};
 use crate::series::diff::Binary;
 use crate::series::path::shown;
@@ -330,11 +330,19 @@ fn content_after(
     }
     let mut placer = Placer::new(&old).ignore_blanks(patch.flags.ignore_whitespace);
     for (index, hunk) in diff.hunks.iter().enumerate() {
+        let expected = placer.expected(hunk.old_start);
         let position = placer.apply(hunk, fuzz).ok_or_else(|| {
             conflict::hunk_error(diff, index, target, &old, &placer).at(&patch.shown, hunk.line)
         })?;
         if position.line == 1 && diff.before == Presence::Absent && !old.is_empty() {
             return Err(conflict::creation_error(diff, target, &old));
+        }
+        if position.fuzz > 0 && position.line != expected {
+            let places = HunkPlaces::new(&old).of(hunk, position.fuzz);
+            if places.len() > 1 {
+                let error = conflict::fuzz_error(diff, index, target, position.fuzz, &places);
+                return Err(error.at(&patch.shown, hunk.line));
+            }
         }
         fit.add(position);
     }

@@ -49,6 +49,26 @@ pub(super) fn hunk_error(
     }
 }
 
+/// Returns the error for hunk `index` of `diff`, which applies only with fuzz and then at several `places`.
+pub(super) fn fuzz_error(
+    diff: &FileDiff,
+    index: usize,
+    target: &[u8],
+    fuzz: usize,
+    places: &[usize],
+) -> Error {
+    let lines: Vec<String> = places.iter().take(5).map(ToString::to_string).collect();
+    let more = if places.len() > 5 { ", …" } else { "" };
+    Error::series(format!(
+        "hunk {} of {} applies to {} only with fuzz {fuzz}, and then at lines {}{more}",
+        index + 1,
+        diff.hunks.len(),
+        shown(target),
+        lines.join(", ")
+    ))
+    .hint("correct its line and its context in the patch; nothing else says which place is right")
+}
+
 /// Returns the error for a diff that creates an existing file.
 pub(super) fn creation_error(diff: &FileDiff, target: &[u8], content: &[u8]) -> Error {
     let error = Error::series(format!("{} is to be created, but it exists", shown(target)));

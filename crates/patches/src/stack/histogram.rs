@@ -14,12 +14,38 @@ use perfquilt_model::error::Result;
 const MAX_OCCURRENCES: usize = 64;
 /// Marks the end of a list of lines.
 const NONE: usize = usize::MAX;
+/// Number of lines that a comparison may look at, for each line of both texts and for short ones. Git has no limit and
+/// takes quadratic time where lines repeat; what is left then is compared by Myers' algorithm.
+const WORK_PER_LINE: usize = 1000;
+const LEAST_WORK: usize = 50_000_000;
+
+/// How two texts differ.
+#[derive(Debug)]
+pub struct Comparison {
+    /// The runs of lines in which they differ.
+    pub runs: Vec<LineRun>,
+    /// Whether the texts took more work than allowed, so that the runs may be others than git's.
+    pub is_cut_short: bool,
+}
 
 /// Returns the runs of lines in which two texts differ.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
 pub fn histogram_runs(old: &[&[u8]], new: &[&[u8]]) -> Result<Vec<LineRun>> {
+    Ok(compare(old, new)?.runs)
+}
+
+/// Compares two texts.
+///
+/// # Errors
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
+pub fn compare(old: &[&[u8]], new: &[&[u8]]) -> Result<Comparison> {
+    let lines = old.len() + new.len();
+    compare_within(old, new, LEAST_WORK + WORK_PER_LINE * lines)
+}
+
+fn compare_within(old: &[&[u8]], new: &[&[u8]], work: usize) -> Result<Comparison> {
     let mut known: HashMap<&[u8], usize> = HashMap::with_capacity(old.len());
     let mut numbers: Vec<usize> = Vec::with_capacity(old.len() + new.len());
     for &line in old.iter().chain(new) {
@@ -35,16 +61,21 @@ pub fn histogram_runs(old: &[&[u8]], new: &[&[u8]]) -> Result<Vec<LineRun>> {
         added: Marks::new(new.len()),
         lists: vec![Occurrences::default(); known.len()],
         next: vec![NONE; old.len()],
+        work,
     };
     search.compare()?;
     let Search {
         mut removed,
         mut added,
+        work,
         ..
     } = search;
     compact(&mut removed, &added, old_numbers);
     compact(&mut added, &removed, new_numbers);
-    Ok(runs(&removed, &added))
+    Ok(Comparison {
+        runs: runs(&removed, &added),
+        is_cut_short: work == 0,
+    })
 }
 
 /// Parts of both texts: the first line and the one after the last.
@@ -72,6 +103,8 @@ struct Search<'a> {
     lists: Vec<Occurrences>,
     /// For each old line, the next equal one of the current region.
     next: Vec<usize>,
+    /// Number of lines that may still be looked at.
+    work: usize,
 }
 
 /// What [`Search::longest`] finds.
@@ -80,7 +113,7 @@ enum Common {
     Run(Region),
     /// The texts have no line in common.
     Nothing,
-    /// All common lines occur too often.
+    /// All common lines occur too often, or no work is left.
     Repetitive,
 }
 
@@ -147,6 +180,8 @@ impl Search<'_> {
 
     /// Finds the longest common run around the line that occurs least in the old region.
     fn longest(&mut self, region: Region) -> Common {
+        let Region { old, new } = region;
+        self.spend(old.1 - old.0 + new.1 - new.0);
         self.list(region.old);
         let mut best = Best {
             run: None,
@@ -155,7 +190,7 @@ impl Search<'_> {
         };
         let mut any = false;
         let mut at = region.new.0;
-        while at < region.new.1 {
+        while at < region.new.1 && self.work > 0 {
             let list = self.lists[self.new[at]];
             let is_there = list.count > 0
                 && (region.old.0..region.old.1).contains(&list.first)
@@ -168,6 +203,7 @@ impl Search<'_> {
             };
         }
         match best.run {
+            _ if self.work == 0 => Common::Repetitive,
             _ if !any => Common::Nothing,
             Some(run) if best.least <= MAX_OCCURRENCES => Common::Run(run),
             _ => Common::Repetitive,
@@ -175,9 +211,8 @@ impl Search<'_> {
     }
 
     /// Tries the runs of a new line with each equal old one. Returns the line after the longest.
-    fn runs_at(&self, region: Region, at: usize, list: Occurrences, best: &mut Best) -> usize {
+    fn runs_at(&mut self, region: Region, at: usize, list: Occurrences, best: &mut Best) -> usize {
         let Region { old, new } = region;
-        let count = |line: usize| self.lists[self.old[line]].count;
         let mut next = at + 1;
         let mut place = list.first;
         while place != NONE {
@@ -185,14 +220,15 @@ impl Search<'_> {
             let (mut from, mut new_from) = (place, at);
             while old.0 < from && new.0 < new_from && self.equal(from - 1, new_from - 1) {
                 (from, new_from) = (from - 1, new_from - 1);
-                rarest = rarest.min(count(from));
+                rarest = rarest.min(self.count(from));
             }
             let (mut end, mut new_end) = (place + 1, at + 1);
             while end < old.1 && new_end < new.1 && self.equal(end, new_end) {
-                rarest = rarest.min(count(end));
+                rarest = rarest.min(self.count(end));
                 (end, new_end) = (end + 1, new_end + 1);
             }
             next = next.max(new_end);
+            self.spend(end - from);
             if best.length < end - from || rarest < best.least {
                 *best = Best {
                     run: Some(Region {
@@ -210,6 +246,15 @@ impl Search<'_> {
             }
         }
         next
+    }
+
+    /// Returns how often an old line occurs in the region.
+    fn count(&self, line: usize) -> usize {
+        self.lists[self.old[line]].count
+    }
+
+    fn spend(&mut self, lines: usize) {
+        self.work = self.work.saturating_sub(lines);
     }
 
     fn equal(&self, old: usize, new: usize) -> bool {
@@ -423,5 +468,46 @@ mod tests {
         let old = ["x"; 200].join(" ");
         let new = format!("{} y {}", ["x"; 100].join(" "), ["x"; 100].join(" "));
         assert_eq!(runs_of(&old, &new), [(100, 0, 100, 1)]);
+    }
+
+    #[test]
+    fn a_comparison_that_takes_too_much_work_says_so_and_is_still_one() {
+        // Every line occurs some sixty times.
+        let line = |n: usize, shift: usize| format!("{}\n", (n * n + shift * (n / 7)) % 97);
+        let text = |shift: usize| (0..6000).map(|n| line(n, shift)).collect::<String>();
+        let (old, new) = (text(0), text(1));
+        let (old, new) = (lines(old.as_bytes()), lines(new.as_bytes()));
+        let all = compare_within(&old, &new, usize::MAX).unwrap();
+        assert!(!all.is_cut_short);
+        for work in [1, 10_000] {
+            let found = compare_within(&old, &new, work).unwrap();
+            assert!(found.is_cut_short, "{work}");
+            let (mut made, mut at) = (Vec::<&[u8]>::new(), 0);
+            for run in &found.runs {
+                made.extend(&old[at..run.old_start]);
+                made.extend(&new[run.new_start..run.new_start + run.new]);
+                at = run.old_start + run.old;
+            }
+            made.extend(&old[at..]);
+            assert!(made == new, "{work}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_with_many_changes_is_compared_as_git_does() {
+        let text = |step: usize| -> String {
+            let line = |n: usize| {
+                if n.is_multiple_of(step) {
+                    "changed\n".to_owned()
+                } else {
+                    format!("{n}\n")
+                }
+            };
+            (1..20_000).map(line).collect()
+        };
+        let (old, new) = (text(usize::MAX), text(100));
+        let found = compare(&lines(old.as_bytes()), &lines(new.as_bytes())).unwrap();
+        assert!(!found.is_cut_short);
+        assert_eq!(found.runs.len(), 199);
     }
 }

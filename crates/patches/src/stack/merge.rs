@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::histogram::histogram_runs;
+use super::histogram::compare;
 use super::line_runs::{LineRun, line_runs, lines};
 
 use perfquilt_model::error::Result;
@@ -14,6 +14,8 @@ pub struct MergedText {
     pub content: Vec<u8>,
     /// Whether a merge by Myers' algorithm gives another text.
     pub is_disputed: bool,
+    /// Whether the texts repeat so much that git's merge may be another one.
+    pub is_cut_short: bool,
 }
 
 /// Merges the changes from `base` to `theirs` into `ours` as `git rebase` does, with the histogram algorithm; `None` if
@@ -24,14 +26,15 @@ pub struct MergedText {
 pub fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Option<MergedText>> {
     let sides = [base, ours, theirs].map(lines);
     let [base_lines, our_lines, their_lines] = &sides;
-    let our_runs = histogram_runs(base_lines, our_lines)?;
-    let their_runs = histogram_runs(base_lines, their_lines)?;
-    let Some(content) = merge_runs(&sides, &our_runs, &their_runs) else {
+    let our_side = compare(base_lines, our_lines)?;
+    let their_side = compare(base_lines, their_lines)?;
+    let Some(content) = merge_runs(&sides, &our_side.runs, &their_side.runs) else {
         return Ok(None);
     };
     let other = merge_runs(&sides, &line_runs(base, ours)?, &line_runs(base, theirs)?);
     Ok(Some(MergedText {
         is_disputed: other.is_some_and(|other| other != content),
+        is_cut_short: our_side.is_cut_short || their_side.is_cut_short,
         content,
     }))
 }

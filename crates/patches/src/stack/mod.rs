@@ -32,7 +32,6 @@ use crate::series::{Patch, Series};
 use crate::upstream::{Objects, Release};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::point::Point;
 use perfquilt_system::process::check_interrupted;
 
 pub use change::PatchFit;
@@ -51,9 +50,12 @@ pub struct Stack {
     pub release: Release,
     /// The applied patches in order.
     pub steps: Vec<AppliedPatch>,
-    series: Series,
-    store: PathBuf,
-    fuzz: usize,
+    /// The series.
+    pub(crate) series: Series,
+    /// The path of the object store.
+    pub(crate) store: PathBuf,
+    /// The number of context lines that may be ignored.
+    pub(crate) fuzz: usize,
 }
 
 /// A patch applied as part of a stack.
@@ -104,109 +106,9 @@ pub fn apply_with(
     })
 }
 
-impl Stack {
-    /// Returns the tree of a point. [`Point::Alone`] and [`Point::Without`] are applied on demand.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a point beyond the series,
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch cannot be separated from the others.
-    pub fn tree(&self, point: Point) -> Result<String> {
-        let patches = self.series.patches();
-        match point {
-            Point::Control | Point::Step(0) => Ok(self.release.tree.clone()),
-            Point::Step(k) => self
-                .steps
-                .get(k - 1)
-                .map(|step| step.tree.clone())
-                .ok_or_else(|| self.beyond(k)),
-            Point::Alone(k) => {
-                let patch = self.series.patch(k).ok_or_else(|| self.beyond(k))?;
-                self.tree_of(&[patch]).map_err(|error| {
-                    let needs = self.needed_by(k);
-                    not_separable(
-                        patch,
-                        k,
-                        &error,
-                        &match needs {
-                            Some(j) => format!("it needs patch {j} ({})", patches[j - 1].name),
-                            None => "it needs earlier patches".to_owned(),
-                        },
-                    )
-                })
-            }
-            Point::Without(k) => {
-                let patch = self.series.patch(k).ok_or_else(|| self.beyond(k))?;
-                let rest: Vec<&Patch> = patches.iter().filter(|p| p.name != patch.name).collect();
-                self.tree_of(&rest).map_err(|error| {
-                    let failed = patches
-                        .iter()
-                        .position(|p| error.place().is_some_and(|place| place.file == *p.shown));
-                    not_separable(
-                        patch,
-                        k,
-                        &error,
-                        &match failed {
-                            Some(j) => format!("needed by patch {} ({})", j + 1, patches[j].name),
-                            None => "a later patch needs it".to_owned(),
-                        },
-                    )
-                })
-            }
-        }
-    }
-
-    fn tree_of(&self, patches: &[&Patch]) -> Result<String> {
-        let store = Objects::open(&self.store)?;
-        let steps = chain(&store, &self.release, patches, self.fuzz)?;
-        Ok(steps
-            .last()
-            .map_or_else(|| self.release.tree.clone(), |step| step.tree.clone()))
-    }
-
-    /// Returns the latest earlier patch that patch `k` depends on: the last patch of the shortest prefix of the series
-    /// on which `k` applies.
-    fn needed_by(&self, k: usize) -> Option<usize> {
-        let patches = self.series.patches();
-        let store = Objects::open(&self.store).ok()?;
-        let release = oid(&self.release.tree).ok()?;
-        // Patch k applies after the first k - 1 patches and not without them; bisect the number it needs.
-        let (mut without, mut with) = (0, k - 1);
-        while with - without > 1 {
-            let middle = (without + with) / 2;
-            let mut trial: Vec<&Patch> = patches[..middle].iter().collect();
-            trial.push(&patches[k - 1]);
-            if applies(&store, release, &trial, self.fuzz) {
-                with = middle;
-            } else {
-                without = middle;
-            }
-        }
-        (with > 0).then_some(with)
-    }
-
-    fn beyond(&self, k: usize) -> Error {
-        Error::usage(format!(
-            "there is no patch {k}: the series has {}",
-            self.steps.len()
-        ))
-    }
-}
-
-fn not_separable(patch: &Patch, k: usize, cause: &Error, why: &str) -> Error {
-    let error = Error::series(format!(
-        "patch {k} ({}) is not separable: {why}",
-        patch.name
-    ))
-    .details([cause.to_string()]);
-    match cause.place() {
-        Some(place) => error.at(place.file.clone(), place.line),
-        None => error,
-    }
-}
-
 /// Applies `patches` in order, one commit each, after the longest cached prefix. Caches the applied patches even if a
 /// later one fails.
-fn chain(
+pub(crate) fn chain(
     store: &Objects,
     release: &Release,
     patches: &[&Patch],
@@ -342,7 +244,7 @@ fn with_other_order(
 }
 
 /// Returns whether `patches` apply in order on `tree`.
-fn applies(store: &Objects, tree: Oid, patches: &[&Patch], fuzz: usize) -> bool {
+pub(crate) fn applies(store: &Objects, tree: Oid, patches: &[&Patch], fuzz: usize) -> bool {
     let attempt = || -> Result<()> {
         let mut tree = WorkingTree::new(store, tree);
         for patch in patches {

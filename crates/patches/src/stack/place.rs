@@ -1,6 +1,11 @@
 //! Locating and applying hunks exactly like GNU patch 2.7 (`locate_hunk` and `apply_hunk`), so that a stack has the
 //! same content as after `quilt push`.
 
+use std::cell::{Cell, OnceCell};
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::line_runs;
 use super::lines::LineIndex;
 use crate::series::{Hunk, LineChange};
 
@@ -27,7 +32,12 @@ pub struct Placer<'a> {
     offset: i64,
     /// Whether a run of blanks matches any other run (`-l`).
     ignore_blanks: bool,
+    /// Number of lines compared so far.
+    compared: Cell<usize>,
 }
+
+/// Number of comparisons, for each line of a text, after which the rest of the places is searched in linear time.
+const COMPARED_PER_LINE: usize = 16;
 
 impl<'a> Placer<'a> {
     /// Starts with the file's content.
@@ -39,6 +49,7 @@ impl<'a> Placer<'a> {
             frozen: 0,
             offset: 0,
             ignore_blanks: false,
+            compared: Cell::new(0),
         }
     }
 
@@ -94,8 +105,17 @@ impl<'a> Placer<'a> {
             let line = line.filter(|&line| line > 0)?;
             Some((line, self.offset + offset))
         };
+        let all = OnceCell::new();
+        let compared = self.compared.get();
         let fits = |offset: i64, prefix_fuzz: i64, suffix_fuzz: i64| {
-            self.fits(&pattern, first_guess + offset, prefix_fuzz, suffix_fuzz)
+            let line = first_guess + offset;
+            let limit = COMPARED_PER_LINE * (self.input.len() + pattern.len());
+            if self.compared.get() - compared < limit {
+                return self.fits(&pattern, line, prefix_fuzz, suffix_fuzz);
+            }
+            let part = prefix_fuzz..count - suffix_fuzz;
+            let places = all.get_or_init(|| self.places(&pattern, &part));
+            places.binary_search(&(line + prefix_fuzz)).is_ok()
         };
         if prefix_fuzz < 0 && hunk.old_start <= 1 {
             // Less context before than after: the hunk belongs to the file's beginning.
@@ -140,11 +160,34 @@ impl<'a> Placer<'a> {
         let count = signed(pattern.len());
         let mut there = self.input.walk(line - 1 + prefix_fuzz);
         (prefix_fuzz..count - suffix_fuzz).all(|index| {
+            self.compared.set(self.compared.get() + 1);
             let wanted = usize::try_from(index).ok().and_then(|at| pattern.get(at));
             // A missing line equals an empty one without a line end.
             let wanted = wanted.copied().unwrap_or_default();
             there.passes(wanted) || (self.ignore_blanks && equal_up_to_blanks(there.step(), wanted))
         })
+    }
+
+    /// Returns the lines, counted from 1 and sorted, where a part of the pattern matches.
+    fn places(&self, pattern: &[&[u8]], part: &Range<i64>) -> Vec<i64> {
+        let canonical = |line: &[u8]| {
+            if self.ignore_blanks {
+                without_runs_of_blanks(line)
+            } else {
+                line.to_vec()
+            }
+        };
+        let mut numbers = HashMap::new();
+        let mut number = |line: &[u8]| {
+            let next = numbers.len();
+            *numbers.entry(canonical(line)).or_insert(next)
+        };
+        let text = line_runs::lines(self.input.content());
+        let text: Vec<usize> = text.into_iter().map(&mut number).collect();
+        let part = part.start as usize..part.end as usize;
+        let pattern: Vec<usize> = pattern[part].iter().map(|line| number(line)).collect();
+        let found = occurrences(&text, &pattern).into_iter();
+        found.map(signed).collect()
     }
 
     fn put(&mut self, hunk: &Hunk, line: usize) -> bool {
@@ -221,15 +264,87 @@ impl<'a> Placer<'a> {
     }
 }
 
-/// Returns every line, counted from 1, where a text has a hunk's old lines; none for a hunk without any.
-pub fn places(content: &[u8], hunk: &Hunk) -> Vec<usize> {
-    let pattern: Vec<&[u8]> = hunk.before().collect();
-    let placer = Placer::new(content);
-    placer.input.split();
-    let last = (placer.input.len() + 1).saturating_sub(pattern.len());
-    (1..=last)
-        .filter(|&line| !pattern.is_empty() && placer.fits(&pattern, signed(line), 0, 0))
-        .collect()
+/// A text in which the places of hunks are found in linear time, whatever repeats in both.
+pub struct HunkPlaces<'a> {
+    numbers: HashMap<&'a [u8], usize>,
+    /// The lines as numbers, equal for equal lines.
+    lines: Vec<usize>,
+}
+
+impl<'a> HunkPlaces<'a> {
+    /// Numbers the lines of a text.
+    pub fn new(content: &'a [u8]) -> Self {
+        let mut numbers = HashMap::new();
+        let mut number = |line: &'a [u8]| {
+            let next = numbers.len();
+            *numbers.entry(line).or_insert(next)
+        };
+        let lines = line_runs::lines(content);
+        let lines = lines.into_iter().map(&mut number).collect();
+        HunkPlaces { numbers, lines }
+    }
+
+    /// Returns every line, counted from 1, where the text has a hunk's old lines but for `fuzz` ignored ones; none for a
+    /// hunk without any.
+    pub fn of(&self, hunk: &Hunk, fuzz: usize) -> Vec<usize> {
+        let number = |line: &[u8]| self.numbers.get(line).copied();
+        let pattern: Vec<Option<usize>> = hunk.before().map(number).collect();
+        let (prefix, suffix) = hunk.context();
+        let ignored = |lines: usize| (fuzz + lines).saturating_sub(prefix.max(suffix));
+        let (first, end) = (
+            ignored(prefix),
+            pattern.len().saturating_sub(ignored(suffix)),
+        );
+        let pattern = pattern.get(first..end).unwrap_or_default();
+        let pattern: Option<Vec<usize>> = pattern.iter().copied().collect();
+        let found = match pattern {
+            Some(pattern) if !pattern.is_empty() => occurrences(&self.lines, &pattern),
+            _ => Vec::new(),
+        };
+        found
+            .iter()
+            .filter_map(|line| line.checked_sub(first))
+            .collect()
+    }
+}
+
+/// Returns where `pattern` begins in `text`, counted from 1, by the algorithm of Knuth, Morris and Pratt.
+fn occurrences(text: &[usize], pattern: &[usize]) -> Vec<usize> {
+    // For each prefix of the pattern, the length of its longest proper prefix that is also its end.
+    let mut borders = vec![0; pattern.len()];
+    let next = |borders: &[usize], mut length: usize, number: usize| {
+        while length > 0 && (length == pattern.len() || pattern[length] != number) {
+            length = borders[length - 1];
+        }
+        length + usize::from(pattern[length] == number)
+    };
+    for at in 1..pattern.len() {
+        borders[at] = next(&borders, borders[at - 1], pattern[at]);
+    }
+    let mut length = 0;
+    let mut found = Vec::new();
+    for (at, &number) in text.iter().enumerate() {
+        length = next(&borders, length, number);
+        if length == pattern.len() {
+            found.push(at + 2 - length);
+        }
+    }
+    found
+}
+
+/// Returns a line with one blank for every run of them, and without those at its end.
+fn without_runs_of_blanks(line: &[u8]) -> Vec<u8> {
+    let text = line.strip_suffix(b"\n").unwrap_or(line);
+    let words = text.split(|b| matches!(b, b' ' | b'\t'));
+    let mut words: Vec<&[u8]> = words.collect();
+    let is_first_blank = words.len() > 1 && words[0].is_empty();
+    words.retain(|word| !word.is_empty());
+    let start: &[u8] = if is_first_blank && !words.is_empty() {
+        b" "
+    } else {
+        b""
+    };
+    [start, &words.join(&b' ')].concat()
 }
 
 /// Returns whether two lines are equal if a run of blanks equals any other run and trailing blanks are ignored.
@@ -265,6 +380,8 @@ fn signed(number: usize) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::series::diff::parse;
 
@@ -280,6 +397,55 @@ mod tests {
     }
 
     const MIDDLE: &str = "--- f\n+++ f\n@@ -2,3 +2,3 @@\n b\n-c\n+C\n d\n";
+
+    #[test]
+    fn a_hunk_is_located_alike_however_much_repeats() {
+        // Each place fails at the last lines only, but for the right one.
+        let mut text = "x\n".repeat(3000);
+        text.replace_range(2 * 2200..2 * 2200 + 1, "y");
+        let patch = |last: &str| {
+            let (context, removed) = (" x\n".repeat(3), "-x\n".repeat(994));
+            format!("--- f\n+++ f\n@@ -10,1001 +10,6 @@\n{context}{removed}-{last}\n{context}")
+        };
+        for ignore_blanks in [false, true] {
+            for (last, place) in [("y", Some((1204, 1194))), ("q", None)] {
+                let parsed = parse(patch(last).as_bytes(), 0, "p").unwrap();
+                let mut placer = Placer::new(text.as_bytes()).ignore_blanks(ignore_blanks);
+                let position = placer.apply(&parsed.files[0].hunks[0], 0);
+                let found = position.map(|position| (position.line, position.offset));
+                assert_eq!(found, place);
+                assert!(placer.compared.get() < 17 * 4001, "{last}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn lines_equal_up_to_blanks_have_one_form(a in "[ab \t]{0,6}", b in "[ab \t]{0,6}") {
+            let form = |line: &str| without_runs_of_blanks(line.as_bytes());
+            let equal = equal_up_to_blanks(a.as_bytes(), b.as_bytes());
+            prop_assert_eq!(form(&a) == form(&b), equal);
+        }
+    }
+
+    #[test]
+    fn every_place_of_a_hunk_is_found_even_where_they_overlap() {
+        let of = |content: &str, old: &str| {
+            let lines: String = old.lines().map(|line| format!(" {line}\n")).collect();
+            let count = old.lines().count();
+            let patch = format!(
+                "--- f\n+++ f\n@@ -1,{count} +1,{} @@\n{lines}+x\n",
+                count + 1
+            );
+            let parsed = parse(patch.as_bytes(), 0, "p").unwrap();
+            HunkPlaces::new(content.as_bytes()).of(&parsed.files[0].hunks[0], 0)
+        };
+        assert_eq!(of("a\na\na\nb\na\na\n", "a\na\n"), [1, 2, 5]);
+        assert_eq!(of("a\nb\na\nb\na\nc\n", "a\nb\na\nc\n"), [3]);
+        assert!(of("a\nb\n", "a\nb\nc\n").is_empty());
+        // A line without end is another one.
+        assert_eq!(of("a\nb\na", "a\n"), [1]);
+    }
 
     #[test]
     fn exact_and_offset() {

@@ -8,7 +8,7 @@ use git2::{ObjectType, Oid};
 use super::change::{PatchFit, apply_patch};
 use super::commit::{self, put};
 use super::oid;
-use super::place::places;
+use super::place::HunkPlaces;
 use super::tree::{PathState, WorkingTree};
 use super::tree_object::TreeObject;
 use crate::series::path::shown;
@@ -126,7 +126,8 @@ impl<'a> TrialTree<'a> {
                 continue;
             };
             let reversed = diff.clone().reversed();
-            let once = |hunk: &Hunk| places(&file.content, hunk).len() == 1;
+            let places = HunkPlaces::new(&file.content);
+            let once = |hunk: &Hunk| places.of(hunk, 0).len() == 1;
             if !reversed.hunks.iter().all(once) {
                 return Ok(false);
             }

@@ -1,12 +1,13 @@
 //! The object store of a workspace: a bare git repository that perfquilt and its worktrees write to.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use git2::{ObjectType, Odb, OdbLookupFlags, Oid, Repository};
 
 use perfquilt_model::error::{DISK_FULL, Error, Result};
-use perfquilt_pack::{ObjectId, ObjectKind};
+use perfquilt_pack::{ObjectId, ObjectKind, PackReader};
 use perfquilt_system::locks::{self, Lock};
 
 /// A lock file of git that does not change for this time is stale.
@@ -40,6 +41,8 @@ pub struct TreeEntry {
 pub struct Objects {
     repository: Repository,
     path: PathBuf,
+    /// The packs that were there at the first read.
+    packs: OnceCell<PackReader>,
 }
 
 impl Objects {
@@ -66,6 +69,7 @@ impl Objects {
         Ok(Objects {
             repository,
             path: path.to_owned(),
+            packs: OnceCell::new(),
         })
     }
 
@@ -87,6 +91,7 @@ impl Objects {
         Ok(Objects {
             repository,
             path: path.to_owned(),
+            packs: OnceCell::new(),
         })
     }
 
@@ -125,6 +130,14 @@ impl Objects {
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is missing, damaged or of another kind.
     pub fn read(&self, oid: Oid, kind: ObjectType) -> Result<Vec<u8>> {
+        let packs = self
+            .packs
+            .get_or_init(|| PackReader::open(&self.pack_folder()));
+        if let Some((found, data)) = packs.read(&object_id(oid))
+            && found == object_kind(kind)
+        {
+            return Ok(data);
+        }
         let database = self.database()?;
         let object = database.read(oid).map_err(|e| self.damaged(oid, &e))?;
         if object.kind() != kind {

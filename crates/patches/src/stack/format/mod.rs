@@ -41,7 +41,21 @@ struct FilePair {
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an object is missing or damaged.
 pub fn diff(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Vec<u8>> {
+    Ok(commit_diff(store, old_tree, new_tree)?.0)
+}
+
+/// Returns the canonical diff between two trees, and the path of a submodule that differs: a patch cannot express that
+/// change.
+///
+/// # Errors
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an object is missing or damaged.
+pub fn commit_diff(
+    store: &Objects,
+    old_tree: &str,
+    new_tree: &str,
+) -> Result<(Vec<u8>, Option<String>)> {
     let mut pairs = compare(store, old_tree, new_tree, None)?;
+    let submodule = submodule(&pairs);
     // Trees sort folders as if they ended in a slash, so sorting by path gives the order of the trees.
     pairs.sort_by(|a, b| a.new_path.cmp(&b.new_path));
     let mut contents = ContentReader::new(store);
@@ -50,7 +64,16 @@ pub fn diff(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Vec<u8>> 
     for pair in &pairs {
         text::write(pair, &mut contents, &mut out)?;
     }
-    Ok(out)
+    Ok((out, submodule))
+}
+
+/// The paths that differ between two trees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeChanges {
+    /// The paths, sorted.
+    pub paths: Vec<Vec<u8>>,
+    /// The first of them that is a submodule; a patch cannot express its change.
+    pub submodule: Option<String>,
 }
 
 /// Returns the sorted paths that differ between two trees.
@@ -58,23 +81,27 @@ pub fn diff(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Vec<u8>> 
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an object is missing or damaged.
 pub fn changed_paths(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Vec<Vec<u8>>> {
-    changed_paths_within(store, old_tree, new_tree, None)
+    Ok(tree_changes(store, old_tree, new_tree, None)?.paths)
 }
 
-/// Returns the sorted paths that differ between two trees, and takes them from `budget`.
+/// Returns what differs between two trees, and takes it from `budget`.
 ///
 /// # Errors
-/// Those of [`changed_paths`], and [`Kind::Series`](perfquilt_model::error::Kind::Series) when they are more than the
+/// Those of [`changed_paths`], and [`Kind::Series`](perfquilt_model::error::Kind::Series) when it is more than the
 /// budget.
-pub(crate) fn changed_paths_within(
+pub(crate) fn tree_changes(
     store: &Objects,
     old_tree: &str,
     new_tree: &str,
     budget: Option<&mut ChangeBudget>,
-) -> Result<Vec<Vec<u8>>> {
+) -> Result<TreeChanges> {
     let pairs = compare(store, old_tree, new_tree, budget)?;
+    let submodule = submodule(&pairs);
     let paths: BTreeSet<Vec<u8>> = pairs.into_iter().map(|pair| pair.new_path).collect();
-    Ok(paths.into_iter().collect())
+    Ok(TreeChanges {
+        paths: paths.into_iter().collect(),
+        submodule,
+    })
 }
 
 /// Maximum changes of commits by strangers: a tree of a few kilobytes can list more files than any machine can hold.
@@ -261,21 +288,13 @@ fn is_binary(content: &[u8]) -> bool {
     content[..content.len().min(8000)].contains(&0)
 }
 
-/// Returns the path of a submodule that differs between two trees; a patch cannot express that change.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an object is missing or damaged.
-pub fn changed_submodule(
-    store: &Objects,
-    old_tree: &str,
-    new_tree: &str,
-) -> Result<Option<String>> {
-    let pairs = compare(store, old_tree, new_tree, None)?;
-    let submodule = |side: Option<FileSide>| side.is_some_and(|side| side.mode == MODE_COMMIT);
-    Ok(pairs
-        .into_iter()
-        .find(|pair| submodule(pair.old) || submodule(pair.new))
-        .map(|pair| shown(&pair.new_path)))
+/// Returns the path of the first submodule among differing files.
+fn submodule(pairs: &[FilePair]) -> Option<String> {
+    let is_submodule = |side: Option<FileSide>| side.is_some_and(|side| side.mode == MODE_COMMIT);
+    let found = pairs
+        .iter()
+        .find(|pair| is_submodule(pair.old) || is_submodule(pair.new));
+    found.map(|pair| shown(&pair.new_path))
 }
 
 #[cfg(test)]
@@ -313,7 +332,7 @@ mod tests {
         let empty = empty_tree().to_string();
         let within = |tree: &str, files: usize, bytes: u64| {
             let mut budget = ChangeBudget::new(ChangeLimit { files, bytes });
-            changed_paths_within(&store, &empty, tree, Some(&mut budget)).map(|paths| paths.len())
+            tree_changes(&store, &empty, tree, Some(&mut budget)).map(|changes| changes.paths.len())
         };
         // Ten folders of ten files: 110 entries of 29 or 28 bytes, and one byte a file.
         let small = nested(&store, 2, 10);
