@@ -333,21 +333,23 @@ fn a_start_that_fails_once_is_tried_once_more_and_the_run_goes_on() {
 
 #[test]
 fn what_was_measured_before_the_release_failed_is_shown_with_the_next_command() {
-    let environment = TestEnvironment::with_fixture("toy");
-    // The template's start, and those of the first block.
-    let script = "echo x >> \"$3/starts\"\n\
-                  if [ \"$(wc -l < \"$3/starts\")\" -ge 5 ]; then echo 'out of handles' >&2; exit 7; fi\n\
-                  exec \"$1/bin/toyd\" \"$2\"\n";
-    environment.write("bench-config/start.sh", script);
-    let folder = environment.workspace().join("counted");
-    std::fs::create_dir(&folder).unwrap();
-    let start = format!(
-        r#"start = ["sh", "{{config}}/start.sh", "{{server}}", "{{socket}}", "{}"]"#,
-        folder.display()
-    );
-    let plain = r#"start = ["{server}/bin/toyd", "{socket}"]"#;
-    environment.replace("bench-config/perfquilt.toml", plain, &start);
     for command in ["run", "bench"] {
+        let environment = TestEnvironment::with_fixture("toy");
+        let built = environment.run(&["build", "--recipe", "make"]);
+        assert_eq!(built.code, Some(0), "{}", built.stderr);
+        // The template's start, and those of the first block.
+        let script = "echo x >> \"$3/starts\"\n\
+                      if [ \"$(wc -l < \"$3/starts\")\" -ge 5 ]; then echo 'out of handles' >&2; exit 7; fi\n\
+                      exec \"$1/bin/toyd\" \"$2\"\n";
+        environment.write("bench-config/start.sh", script);
+        let folder = environment.workspace().join("counted");
+        std::fs::create_dir(&folder).unwrap();
+        let start = format!(
+            r#"start = ["sh", "{{config}}/start.sh", "{{server}}", "{{socket}}", "{}"]"#,
+            folder.display()
+        );
+        let plain = r#"start = ["{server}/bin/toyd", "{socket}"]"#;
+        environment.replace("bench-config/perfquilt.toml", plain, &start);
         let finished = environment.run(&[command, "--blocks", "3"]);
         assert_eq!(finished.code, Some(5), "{}", finished.stderr);
         assert!(
@@ -363,9 +365,6 @@ fn what_was_measured_before_the_release_failed_is_shown_with_the_next_command() 
             assert!(finished.stderr.contains(words), "{}", finished.stderr);
         }
     }
-    environment.replace("bench-config/perfquilt.toml", &start, plain);
-    let finished = environment.run(&["run", "--blocks", "3"]);
-    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
 }
 
 #[test]

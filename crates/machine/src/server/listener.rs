@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::Endpoint;
-
 /// The kernel's number of the state `LISTEN` in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 /// The flag of a listening socket in `/proc/net/unix`.
@@ -17,10 +15,10 @@ pub(super) fn may_belong_to(port: u16, pids: &[u32]) -> bool {
     listeners.is_empty() || have_any(pids, &listeners).unwrap_or(true)
 }
 
-/// Returns whether the kernel shows that one of the processes `pids` listens at the address `endpoint`.
-pub(super) fn listens(endpoint: &Endpoint, pids: &[u32]) -> bool {
-    let mut listeners = of_path(&read("unix"), &endpoint.socket);
-    listeners.extend(endpoint.port.into_iter().flat_map(of_port));
+/// Returns whether the kernel shows that one of the processes `pids` listens at a Unix socket or a port.
+pub(super) fn listens(socket: &Path, port: Option<u16>, pids: &[u32]) -> bool {
+    let mut listeners = of_path(&read("unix"), socket);
+    listeners.extend(port.into_iter().flat_map(of_port));
     have_any(pids, &listeners).unwrap_or(false)
 }
 
@@ -109,18 +107,15 @@ mod tests {
     fn a_listener_at_the_socket_or_the_port_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let own = [std::process::id()];
-        let mut endpoint = Endpoint {
-            socket: folder.path().join("s.sock"),
-            port: None,
-        };
-        assert!(!listens(&endpoint, &own));
-        let at_socket = std::os::unix::net::UnixListener::bind(&endpoint.socket).unwrap();
-        assert!(listens(&endpoint, &own) && !listens(&endpoint, &[u32::MAX]));
+        let socket = folder.path().join("s.sock");
+        assert!(!listens(&socket, None, &own));
+        let at_socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert!(listens(&socket, None, &own) && !listens(&socket, None, &[u32::MAX]));
         drop(at_socket);
-        assert!(!listens(&endpoint, &own));
+        assert!(!listens(&socket, None, &own));
         let at_port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        endpoint.port = Some(at_port.local_addr().unwrap().port());
-        assert!(listens(&endpoint, &own));
+        let port = at_port.local_addr().unwrap().port();
+        assert!(listens(&socket, Some(port), &own));
     }
 
     #[test]

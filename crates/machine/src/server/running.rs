@@ -387,7 +387,8 @@ impl Running {
         let time = |pid| family_time(pid).unwrap_or_default();
         let theirs: Duration = strays.iter().map(|stray| time(stray.pid)).sum();
         let allowed = time(self.pid()).mul_f64(HELPERS_SHARE).max(HELPERS_TIME);
-        theirs <= allowed && listener::listens(&self.endpoint, &self.pids())
+        let Endpoint { socket, port } = &self.endpoint;
+        theirs <= allowed && listener::listens(socket, *port, &self.pids())
     }
 
     /// Returns the names of the processes that run beside the server, see [`Running::check`]: it started them, and they are
