@@ -122,7 +122,7 @@ fn the_status_tells_what_to_do_next() {
     assert!(committed.success());
     assert_eq!(
         next(&["status"]),
-        "`perfquilt refresh --release 1.0` writes them to the series"
+        "`perfquilt refresh --release 1.0` writes the branch back to the series"
     );
     let posted = environment.run(&["post", "--dry-run"]);
     assert_eq!(posted.code, Some(2));

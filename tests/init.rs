@@ -27,6 +27,17 @@ fn a_new_workspace_has_the_repositorys_configuration() {
     let environment = TestEnvironment::with_fixture("toy");
     let made = environment.run(&["init", "new"]);
     assert_eq!(made.code, Some(0), "{}", made.stderr);
+    let next: Vec<&str> = made.stdout.lines().skip(2).collect();
+    let next: Vec<String> = next
+        .iter()
+        .map(|line| line.chars().take(18).collect())
+        .collect();
+    assert_eq!(
+        next,
+        ["  cd ./new", "  perfquilt doctor", "  perfquilt edit  "]
+    );
+    let status = environment.run(&["-C", "new", "status"]);
+    assert!(status.stdout.contains("0 patches"), "{}", status.stdout);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let new = environment.workspace().join("new");
     assert_same_configuration(root, &new);
@@ -75,8 +86,10 @@ fn assert_same_configuration(root: &Path, new: &Path) {
         let ours = fs::read_to_string(root.join(&name)).unwrap();
         // The series of single releases stay where they are.
         let lines = ours.split_inclusive('\n');
-        let kept =
-            |line: &&str| !(name.ends_with("/perfquilt.toml") && line.starts_with("patches ="));
+        // Nor are the workloads for patches that it does not have.
+        let own = ["patches =", "exercises ="];
+        let is_own = |line: &&str| own.iter().any(|start| line.starts_with(start));
+        let kept = |line: &&str| !(name.ends_with(".toml") && is_own(line));
         assert_eq!(
             lines.filter(kept).collect::<String>(),
             fs::read_to_string(new.join(&name)).unwrap(),

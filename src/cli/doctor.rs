@@ -26,6 +26,7 @@ use perfquilt_report::wrap;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt doctor
+  perfquilt doctor -v              also what is there
   perfquilt doctor --on slurm
   perfquilt doctor --bot
   perfquilt doctor --json | jq -r .repair")]
@@ -86,7 +87,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         })?;
     } else {
         let columns = context.output.width();
-        let text = protected(&protections, columns) + &text(&examination, &checks, columns);
+        let all = context.global.verbose > 0;
+        let text = protected(&protections, columns) + &text(&examination, &checks, columns, all);
         context.output.print(&plain_lines(&text))?;
     }
     if workspace.is_none() {
@@ -169,13 +171,15 @@ fn entry(text: &mut String, head: &str, words: &str, columns: usize) {
     let _ = writeln!(text, "{head}{}", lines.join(&format!("\n{:indent$}", "")));
 }
 
-fn text(examination: &DoctorReport, checks: &[Check], columns: usize) -> String {
+/// Formats the report, with the packages that are present only if `all` are to be listed.
+fn text(examination: &DoctorReport, checks: &[Check], columns: usize, all: bool) -> String {
     let mut text = String::from("programs and packages\n");
-    let found = &examination.packages;
-    let width = |of: fn(&PackageStatus) -> usize| found.iter().map(of).max().unwrap_or(0);
+    let found = examination.packages.iter();
+    let found: Vec<&PackageStatus> = found.filter(|found| all || !found.present).collect();
+    let width = |of: fn(&PackageStatus) -> usize| found.iter().copied().map(of).max().unwrap_or(0);
     let name = width(|found| found.package.len());
     let version = width(|found| found.version.as_ref().map_or(0, |v| v.len().min(24)));
-    for found in found {
+    for found in &found {
         let state = match (found.present, found.need) {
             (true, _) => "ok",
             (false, Need::Required) => "MISSING",
@@ -199,6 +203,10 @@ fn text(examination: &DoctorReport, checks: &[Check], columns: usize) -> String 
             &format!("{}{need}", found.purpose),
             columns,
         );
+    }
+    let hidden = examination.packages.len() - found.len();
+    if hidden > 0 {
+        let _ = writeln!(text, "  {hidden} are there (`-v` lists them)");
     }
     let machine = &examination.machine;
     let _ = writeln!(text, "\nthis machine");

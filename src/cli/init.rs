@@ -9,6 +9,7 @@ use super::Context;
 use super::output::shown;
 use perfquilt_config::init::{TEMPLATES, init, template};
 use perfquilt_model::error::Result;
+use perfquilt_system::process::quoted;
 
 /// Arguments of `perfquilt init`.
 #[derive(Debug, Args)]
@@ -54,9 +55,11 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         });
         return context.output.print_json(&document);
     }
-    context.output.print(&format!(
-        "{} files in {}\nnext: put patches into patches/ and their names into series, then `perfquilt run`\n",
-        written.len(),
-        dir.display()
-    ))
+    let mut text = format!("{} files in {}\n\n", written.len(), dir.display());
+    if dir != Path::new(".") {
+        text += &format!("  cd {}\n", quoted(&shown(&dir)));
+    }
+    text += "  perfquilt doctor         what this machine lacks\n  \
+             perfquilt edit           a git branch for your patches, one commit each\n";
+    context.output.print(&text)
 }

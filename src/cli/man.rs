@@ -85,5 +85,54 @@ fn page(command: &clap::Command, name: &str) -> Result<String> {
         .date("")
         .render(&mut bytes)
         .map_err(|error| Error::internal(format!("cannot write the manual: {error}")))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let text = String::from_utf8_lossy(&bytes);
+    // clap_mangen's name for the text after the options.
+    Ok(text.replace(".SH EXTRA\n", ".SH NOTES\n") + &exit_status())
+}
+
+/// Returns the section with the exit codes, from the table of the reference.
+fn exit_status() -> String {
+    let reference = include_str!("../../docs/reference.md");
+    let rows = reference
+        .lines()
+        .skip_while(|line| *line != "<!-- exit codes -->");
+    let rows = rows.take_while(|line| *line != "<!-- end -->");
+    let mut text = ".SH \"EXIT STATUS\"\n".to_owned();
+    for row in rows {
+        let mut cells = row.trim_matches('|').split(" | ").map(str::trim);
+        if let (Some(code), Some(meaning)) = (cells.next(), cells.next())
+            && code.parse::<u8>().is_ok()
+        {
+            let meaning = meaning
+                .replace('`', "")
+                .replace('-', "\\-")
+                .replace('\'', "\\(aq");
+            text += &format!(".TP\n{code}\n{meaning}\n");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn a_page_has_the_examples_and_the_exit_codes() {
+        let mut command = super::super::Cli::command();
+        command.build();
+        let run = command.find_subcommand("run").unwrap();
+        let text = page(run, "perfquilt-run").unwrap();
+        assert!(!text.contains("EXTRA"), "{text}");
+        assert!(text.contains(".SH NOTES\nExamples:"), "{text}");
+        let (_, codes) = text.split_once(".SH \"EXIT STATUS\"\n").unwrap();
+        assert_eq!(codes.matches(".TP\n").count(), 10, "{codes}");
+        assert!(
+            codes.contains(".TP\n130\nInterrupted by a signal"),
+            "{codes}"
+        );
+        assert!(codes.contains("with \\-\\-fail\\-on regression"), "{codes}");
+    }
 }

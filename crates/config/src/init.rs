@@ -199,8 +199,9 @@ const MARIADB: &[BundledFile] = &[
     bundled!("bench-config/perfquilt.toml"),
 ];
 
-/// Start of the lines for release-specific series, which a new workspace does not have.
-const OWN_SERIES: &str = "patches = ";
+/// Starts of the lines about the patches of this repository and its examples, which a new workspace does not have: series of
+/// single releases, and the patches that a workload is meant for.
+const OF_PATCHES: [&str; 2] = ["patches = ", "exercises = "];
 
 /// Returns the template for a server.
 ///
@@ -244,9 +245,10 @@ pub fn init(dir: &Path, template: &Template) -> Result<Vec<PathBuf>> {
         if path.exists() {
             continue;
         }
-        let content: String = if *name == CONFIG_FILE {
+        let is_about_patches = |line: &&str| OF_PATCHES.iter().any(|start| line.starts_with(start));
+        let content: String = if name.ends_with(".toml") {
             let lines = content.split_inclusive('\n');
-            lines.filter(|l| !l.starts_with(OWN_SERIES)).collect()
+            lines.filter(|line| !is_about_patches(line)).collect()
         } else {
             (*content).to_owned()
         };

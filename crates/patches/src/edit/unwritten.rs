@@ -86,7 +86,7 @@ impl UnwrittenBranch {
                 "commit them in {} (`git commit --amend -a` adds them to the patch that is checked out), then {refresh}",
                 self.directory.display()
             ),
-            UnwrittenWork::Commits(_) => format!("{refresh} writes them to the series"),
+            UnwrittenWork::Commits(_) => format!("{refresh} writes the branch back to the series"),
         }
     }
 }
