@@ -30,6 +30,9 @@ pub struct ReportOptions {
     /// Result to fail on: exit code 6 when a patch or the whole series is slower, 7 when the result is inconclusive
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
+    /// In the table for a terminal, also show functions, noise and builds
+    #[arg(long)]
+    details: bool,
 }
 
 impl ReportOptions {
@@ -311,6 +314,7 @@ fn export(context: &Context, options: &ReportOptions, data: &ReportData<'_>) -> 
         flame_graph: flame_graph.as_deref(),
         columns: context.output.width(),
         color: context.output.color(),
+        details: options.details,
         companion: name.as_deref(),
         ..*data
     })?;

@@ -12,11 +12,19 @@ use perfquilt_model::observation::Meter;
 
 /// Smallest width that is fitted, in columns.
 const NARROWEST: usize = 40;
+/// Smallest width of a table's column of names, in columns; below it, too, each figure has a line of its own.
+const MIN_NAME: usize = 12;
 /// Smallest width of a table, in columns; below it, each figure has a line of its own.
 const MIN_TABLE: usize = 60;
 
-/// Returns the report as text of at most `columns` columns; `color` allows ANSI colours.
-pub(super) fn terminal(attribution: &Attribution, columns: usize, color: bool) -> String {
+/// Returns the report as text of at most `columns` columns, with the answer last, where a terminal shows it; `color` allows
+/// ANSI colours, `details` adds functions, noise and builds.
+pub(super) fn terminal(
+    attribution: &Attribution,
+    columns: usize,
+    color: bool,
+    details: bool,
+) -> String {
     let view = View::new(attribution);
     let mut page = TextPage::new(columns.max(NARROWEST), color);
     let scope = view.scope(&|name| clean(name));
@@ -28,19 +36,26 @@ pub(super) fn terminal(attribution: &Attribution, columns: usize, color: bool) -
         &format!("{}{recipe}: {scope}", clean(attribution.base())),
         "",
     );
-    page.paragraph(&view.headline(&|name| clean(name)), BOLD);
-    page.paragraph(&view.tally(&|name| clean(name)), "");
+    if details {
+        page.builds(attribution);
+        page.noise(attribution);
+        page.functions(attribution);
+    }
+    page.separate_effects(&view);
+    page.workloads(&view);
+    page.warnings(attribution);
+    page.one_layout(attribution);
     page.blank();
     page.of_meters(&view, &view.rows.iter().collect::<Vec<_>>());
     page.blank();
     page.paragraph(&view.legend(), DIM);
+    if !details {
+        page.paragraph("`--details` adds functions, noise and builds.", DIM);
+    }
     page.provenance(&view);
-    page.warnings(attribution);
-    page.separate_effects(&view);
-    page.workloads(&view);
-    page.functions(attribution);
-    page.noise(attribution);
-    page.builds(attribution);
+    page.blank();
+    page.paragraph(&view.headline(&|name| clean(name)), BOLD);
+    page.paragraph(&view.tally(&|name| clean(name)), "");
     page.text
 }
 
@@ -87,10 +102,10 @@ impl TextPage {
         let digits = digits(rows);
         let lead = digits + 2;
         let figures: usize = widths.iter().map(|width| width + 2).sum();
-        let room = self
-            .width
-            .saturating_sub(lead + figures + verdict_room)
-            .max(12);
+        let room = self.width.saturating_sub(lead + figures + verdict_room);
+        if room < MIN_NAME {
+            return self.stacked(heads, rows, &cells);
+        }
         let first = longest.min(room);
         let mut head = format!("{:>digits$}  {noun:first$}", "#");
         for ((text, _), width) in heads.iter().zip(&widths) {
@@ -356,12 +371,14 @@ impl TextPage {
         {
             self.paragraph(&words, "");
         }
-        let timed = attribution
-            .noise
-            .spread
-            .iter()
-            .any(|spread| matches!(spread.meter, Meter::Time | Meter::Cpu));
+    }
+
+    /// Appends that the code layout is part of the effects, if there was only one.
+    fn one_layout(&mut self, attribution: &Attribution) {
+        let mut spread = attribution.noise.spread.iter();
+        let timed = spread.any(|spread| matches!(spread.meter, Meter::Time | Meter::Cpu));
         if timed && attribution.noise.layouts < 2 {
+            self.blank();
             self.paragraph(
                 "All times come from one code layout a point, whose luck is part of the effects.",
                 "",
@@ -440,7 +457,7 @@ mod tests {
     fn words(experiment: &Experiment, observations: &[Observation]) -> String {
         let (header, supplement) = (&experiment.header, &experiment.supplement);
         let attribution = attribute_with(header, observations, supplement, &Meter::default_margin);
-        let text = terminal(&attribution.unwrap(), 80, false);
+        let text = terminal(&attribution.unwrap(), 80, false, true);
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
@@ -519,7 +536,7 @@ mod tests {
         experiment.blocks = 3;
         let mut attribution = experiment.attribution();
         attribution.patches[0].reason = Some("it was not asked for".into());
-        let text = terminal(&attribution, 80, false);
+        let text = terminal(&attribution, 80, false, true);
         assert!(text.contains("no figures"), "{text}");
         for line in text.lines() {
             assert!(width(line) <= 80, "{line}");
@@ -538,7 +555,7 @@ mod tests {
         let reason = format!("it is {}not separable", "very ".repeat(60));
         attribution.patches[0].reason = Some(reason);
         for columns in [40, 80] {
-            let text = terminal(&attribution, columns, false);
+            let text = terminal(&attribution, columns, false, true);
             let words: Vec<&str> = text.split_whitespace().collect();
             assert!(words.join(" ").contains("very not separable"), "{text}");
         }

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 
 use super::html::{PageContent, RawData, html};
-use super::terminal::terminal;
 use super::*;
 use perfquilt_judge::attribution::{Attribution, EffectKind, Provenance, attribute_with};
 use perfquilt_model::observation::{
@@ -205,6 +204,11 @@ fn json(attribution: &Attribution) -> String {
     JSON.export(&data).unwrap().text
 }
 
+/// The report with all its sections.
+fn terminal(attribution: &Attribution, columns: usize, color: bool) -> String {
+    super::terminal::terminal(attribution, columns, color, true)
+}
+
 fn markdown(attribution: &Attribution) -> String {
     super::markdown::markdown(attribution, true)
 }
@@ -364,6 +368,22 @@ fn carried_over_and_stale() {
     let colours = terminal(&attribution, 80, true);
     let row = colours.lines().find(|line| line.contains("0002-")).unwrap();
     assert_eq!(row.matches("\x1b[2m").count(), 3, "{row:?}");
+}
+
+#[test]
+fn the_answer_comes_last_and_fits_a_screen() {
+    let mut experiment = Experiment::new(&[(0.012, 0.01), (-0.009, 0.0), (0.0, 0.004)]);
+    let attribution = experiment.attribution();
+    let short = super::terminal::terminal(&attribution, 80, false, false);
+    let last: Vec<&str> = short.lines().rev().take(23).collect();
+    assert!(last[0].starts_with("3 patches: "), "{short}");
+    assert!(last.iter().any(|line| line.starts_with(" 1  ")), "{short}");
+    assert!(!short.contains("Noise of"), "{short}");
+    assert!(terminal(&attribution, 80, false).contains("Noise of"));
+    // Three wide columns do not make a table wider than the terminal.
+    experiment.separate_points = vec![(Point::Alone(1), 1.01), (Point::Without(1), 1.02)];
+    experiment.noise = 0.4;
+    at_80(&experiment);
 }
 
 #[test]

@@ -107,6 +107,8 @@ pub struct ReportData<'a> {
     pub columns: usize,
     /// Whether text for terminals may have ANSI colours.
     pub color: bool,
+    /// Whether text for terminals has functions, noise and builds, too.
+    pub details: bool,
     /// Name of the file that [`ExportedReport::companion`] is written to, if there can be one: not beside a pipe.
     pub companion: Option<&'a str>,
 }
@@ -123,6 +125,7 @@ impl<'a> ReportData<'a> {
             stored: false,
             columns: 80,
             color: false,
+            details: false,
             companion: None,
         }
     }

@@ -17,6 +17,6 @@ impl Exporter for Terminal {
     }
 
     fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
-        Ok(terminal(data.attribution, data.columns, data.color).into())
+        Ok(terminal(data.attribution, data.columns, data.color, data.details).into())
     }
 }
