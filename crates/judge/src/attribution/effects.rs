@@ -15,7 +15,7 @@ use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
 use super::unexecuted::Unexecuted;
 use crate::stats::{
-    BlockTable, Interval, SharedVariance, StoppingRule, UnitInterval, Units, speed,
+    BlockTable, Interval, SharedVariance, SkewedInterval, StoppingRule, UnitInterval, Units, speed,
 };
 use perfquilt_model::observation::{ExperimentHeader, Meter, RowName, Statistic};
 use perfquilt_model::point::Point;
@@ -631,6 +631,7 @@ impl Effects<'_> {
                 Comparison::AcrossBlocks => interval,
             };
             let known = interval.half_width.is_finite() && heavy_tail.is_none();
+            let ends = interval.skewed(&sample.skewed_values(weights, of.compared));
             let shown = |value: f64| if counts { value } else { speed(value) };
             let level = |point: Point| {
                 let server = self.server_of(point);
@@ -643,23 +644,24 @@ impl Effects<'_> {
             };
             Some(TailFigure {
                 estimate: shown(interval.estimate),
-                low: known.then(|| shown(interval.low())),
-                high: known.then(|| shown(interval.high())),
+                low: known.then(|| shown(ends.low.low())),
+                high: known.then(|| shown(ends.high.high())),
                 before: level(of.points.1),
                 after: level(of.points.0),
                 verdict: if heavy_tail.is_some() {
                     Verdict::Unclear
                 } else {
-                    verdict(&interval, margin.filter(|_| statistic == Statistic::Mean))
+                    let margin = margin.filter(|_| statistic == Statistic::Mean);
+                    ends.verdict(margin)
                 },
                 p_value: (interval.standard_error.is_finite() && heavy_tail.is_none())
-                    .then(|| interval.p_value()),
+                    .then(|| ends.towards_zero().p_value()),
                 p_adjusted: None,
                 error_share: None,
                 blocks,
                 with_control: averaged.is_some(),
                 heavy_tail,
-                basis: heavy_tail.is_none().then_some(interval),
+                basis: heavy_tail.is_none().then(|| ends.wider()),
             })
         };
         let tail = TailFigures {
@@ -947,17 +949,21 @@ impl ContrastSample<'_> {
         let of_machines = self
             .machines
             .and_then(|machines| over_machines(self.units, machines, by_block, self.stopping_rule));
-        let found = match of_machines {
-            Some(found) => found,
-            None => over_units(self.units, weights, by_block, self.stopping_rule)?,
-        };
-        Some(match self.costs {
-            Some(_) => UnitInterval {
-                interval: found.interval.skewed(&means(self.units, by_block)),
-                ..found
-            },
-            None => found,
-        })
+        match of_machines {
+            Some(found) => Some(found),
+            None => over_units(self.units, weights, by_block, self.stopping_rule),
+        }
+    }
+
+    /// Returns the values of independent units whose mean is the contrast, if they are mean costs of blocks, which have a
+    /// long tail.
+    fn skewed_values(&self, weights: &[(Point, f64)], compared: Comparison) -> Vec<f64> {
+        match compared {
+            Comparison::WithinBlocks if self.costs.is_some() => {
+                means(self.units, &self.by_block(weights))
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Returns one value per block that has all points, sorted by block, whose mean is the contrast.
@@ -1078,6 +1084,18 @@ fn interval_type(stopping_rule: StoppingRule) -> document::Interval {
         StoppingRule::FixedSample => document::Interval::Fixed,
         StoppingRule::FixedWidth => document::Interval::Sequential,
         StoppingRule::Anytime => document::Interval::Anytime,
+    }
+}
+
+impl SkewedInterval {
+    /// Returns the verdict as [`verdict`] does.
+    fn verdict(&self, margin: Option<f64>) -> Verdict {
+        match verdict(&self.towards_zero(), None) {
+            Verdict::Unclear if margin.is_some_and(|margin| self.wider().equivalent(margin)) => {
+                Verdict::NoEffect
+            }
+            verdict => verdict,
+        }
     }
 }
 

@@ -397,30 +397,39 @@ impl Interval {
         Some(Self::with(estimate, error, blocks, freedom, stopping_rule))
     }
 
-    /// Returns the interval widened for the skewness of the `values` whose mean it is.
+    /// Returns the interval widened for the skewness of the `values` whose mean it is; without values it stays as it is.
     ///
-    /// The quantiles of Student's statistic of a skewed distribution lie farther out on one side, by `γ (2t² + 1)/(6√n)` to
-    /// the first order (P. Hall, *On the removal of skewness by transformation*, J. Royal Statistical Society B 54, 1992).
-    /// The interval is widened by this on both sides; that of symmetric values stays nearly as it is.
-    #[must_use]
-    pub fn skewed(self, values: &[f64]) -> Self {
+    /// The quantiles of Student's statistic of a skewed distribution lie farther out on the side of the long tail, by
+    /// `γ (2t² + 1)/(6√n)` to the first order (P. Hall, *On the removal of skewness by transformation*, J. Royal Statistical
+    /// Society B 54, 1992): values of the tail are seldom drawn. The other end, which could be nearer, stays where it is.
+    pub fn skewed(self, values: &[f64]) -> SkewedInterval {
         let n = values.len() as f64;
         let deviations = deviations(values);
         let moment = |power: i32| deviations.iter().map(|d| d.powi(power)).sum::<f64>() / n;
         let variance = moment(2);
+        let mut found = SkewedInterval {
+            low: self,
+            high: self,
+        };
         if !(variance > 0.0 && self.standard_error.is_finite() && self.degrees_of_freedom >= 1.0) {
-            return self;
+            return found;
         }
         let skewness = moment(3) / variance.powf(1.5);
         let t = student(0.5 + LEVEL / 2.0, self.degrees_of_freedom);
         let farther = skewness.abs() * (2.0 * t * t + 1.0) / (6.0 * n.sqrt() * t);
-        Self::with(
+        let wide = Self::with(
             self.estimate,
             self.standard_error * (1.0 + farther),
             self.blocks,
             self.degrees_of_freedom,
             self.stopping_rule,
-        )
+        );
+        if skewness < 0.0 {
+            found.low = wide;
+        } else {
+            found.high = wide;
+        }
+        found
     }
 
     /// Returns the difference of the means of `values` and `others`, two samples that share no block and may
@@ -442,6 +451,35 @@ impl Interval {
     }
 }
 
+/// An interval with ends at different distances from the estimate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SkewedInterval {
+    /// The interval whose lower end counts.
+    pub low: Interval,
+    /// The interval whose upper end counts.
+    pub high: Interval,
+}
+
+impl SkewedInterval {
+    /// Returns the one whose end lies on the side of 0.
+    pub fn towards_zero(&self) -> Interval {
+        if self.low.estimate > 0.0 {
+            self.low
+        } else {
+            self.high
+        }
+    }
+
+    /// Returns the wider one.
+    pub fn wider(&self) -> Interval {
+        if self.low.half_width > self.high.half_width {
+            self.low
+        } else {
+            self.high
+        }
+    }
+}
+
 /// Converts a log ratio of costs (before/after) to a fraction of speed: 0.01 is 1 % faster. Never infinite,
 /// because JSON has no infinity.
 pub fn speed(log_ratio: f64) -> f64 {
@@ -457,6 +495,20 @@ mod tests {
         assert_eq!(speed(0.0), 0.0);
         assert_eq!(speed(-1e4), -1.0);
         assert_eq!(speed(1e300_f64.ln() - 1e-300_f64.ln()), f64::MAX);
+    }
+
+    #[test]
+    fn an_interval_is_longer_on_the_side_of_the_long_tail() {
+        let values = [0.0, 0.01, -0.01, 0.0, 0.01, -0.01, 0.0, -0.2];
+        let plain = Interval::of(&values).unwrap();
+        let skewed = plain.skewed(&values);
+        assert_eq!(skewed.high, plain);
+        assert!(skewed.low.low() < 1.2 * plain.low(), "{skewed:?}");
+        assert_eq!((skewed.wider(), skewed.towards_zero()), (skewed.low, plain));
+        let even = [0.01, -0.01, 0.02, -0.02];
+        let plain = Interval::of(&even).unwrap();
+        assert!((plain.skewed(&even).wider().half_width / plain.half_width - 1.0).abs() < 1e-9);
+        assert_eq!(plain.skewed(&[]).low, plain);
     }
 
     #[test]

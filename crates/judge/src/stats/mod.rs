@@ -29,7 +29,7 @@ pub use dependence::{Dependence, PointDependence};
 pub use exchangeability::{Exchangeability, exchangeability};
 pub(crate) use health::FEWEST_PLACES;
 pub use health::{HealthTest, Symptom};
-pub use interval::{FEWEST_COUNTED, Interval, SharedVariance, speed};
+pub use interval::{FEWEST_COUNTED, Interval, SharedVariance, SkewedInterval, speed};
 pub use loss::Loss;
 pub use multiplicity::{benjamini_hochberg, benjamini_hochberg_weighted, holm, holm_weighted};
 pub use places::{PlaceComparison, PlaceSpread};
