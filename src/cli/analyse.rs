@@ -131,7 +131,12 @@ fn format_name(head: &[u8]) -> Option<&'static str> {
 
 fn parse_margin(text: &str) -> Result<(Meter, f64), String> {
     let (meter, percent) = text.split_once('=').ok_or("METER=PERCENT is needed")?;
-    let meter: Meter = meter.parse().map_err(|error: Error| error.to_string())?;
+    let meter: Meter = meter
+        .parse()
+        .map_err(|error: Error| match error.hint_text() {
+            Some(hint) => format!("{error}; {hint}"),
+            None => error.to_string(),
+        })?;
     let number = percent.trim_end_matches('%').trim();
     match number.parse::<f64>() {
         Ok(value) if value > 0.0 && value < 100.0 => Ok((meter, value / 100.0)),
@@ -154,6 +159,6 @@ mod tests {
             assert!(parse_margin(wrong).is_err(), "{wrong}");
         }
         let message = parse_margin("tim=1").unwrap_err();
-        assert!(message.contains("meters are time, cpu,"), "{message}");
+        assert!(message.ends_with("did you mean `time`?"), "{message}");
     }
 }
