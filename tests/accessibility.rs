@@ -1,16 +1,10 @@
 //! Every kind of page in Chromium: axe-core finds no violation, nothing scrolls sideways, and
 //! a printed page is light.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-#[path = "common/chromium.rs"]
-mod chromium;
-mod common;
-
 use std::path::PathBuf;
 
-use chromium::{Chromium, assert_accessible};
-use common::TestEnvironment;
+use crate::common::TestEnvironment;
+use crate::common::chromium::{Chromium, assert_accessible};
 use serde_json::json;
 
 /// Writes a page in the workspace.

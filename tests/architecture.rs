@@ -1,17 +1,12 @@
 //! The invariants of ARCHITECTURE.md that can be read off the manifests and the source text.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
-
-mod architecture {
-    pub mod modules;
-    pub mod sources;
-}
+mod modules;
+mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use architecture::{modules, sources};
 use serde_json::Value;
 
 /// The direct dependencies of every crate of the workspace, by its name without `perfquilt-`; `cli` is the root.

@@ -1,13 +1,9 @@
 //! `perfquilt bench` on the toy server: points that are built, servers built elsewhere, bad input.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
-
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use common::{Finished, TestEnvironment};
+use crate::common::{Finished, TestEnvironment};
 use serde_json::Value;
 
 const WORKLOAD: &str = "bench-config/workloads/requests.toml";
@@ -56,7 +52,7 @@ fn servers_built_elsewhere_are_measured() {
     let environment = environment();
     let built = build(&environment);
     let elsewhere = environment.workspace().join("elsewhere");
-    common::copy(&built[1], &elsewhere);
+    crate::common::copy(&built[1], &elsewhere);
     let base = format!("0={}", built[0].display());
     let args = ["bench", "--server", &base, "--server", "1=elsewhere"];
     let report = environment.run(&args);

@@ -1,12 +1,8 @@
 //! `perfquilt bisect` on the toy server: planted culprits, bad input, kills.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
-
-mod common;
-
 use std::fmt::Write;
 
-use common::{Finished, TestEnvironment};
+use crate::common::{Finished, TestEnvironment};
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -1,12 +1,8 @@
 //! `perfquilt bisect releases`, `commits` and `step` on the toy server in a git repository.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
-
-mod common;
-
 use std::path::PathBuf;
 
-use common::{Finished, TestEnvironment};
+use crate::common::{Finished, TestEnvironment};
 use serde_json::Value;
 
 /// What a state of upstream's sources is.
@@ -70,7 +66,7 @@ Subject: work: a quarter of the rounds
 fn environment(commits: &[Sources]) -> TestEnvironment {
     let environment = TestEnvironment::with_fixture("toy");
     let remote = remote(&environment);
-    common::copy(&environment.workspace().join("upstream"), &remote);
+    crate::common::copy(&environment.workspace().join("upstream"), &remote);
     git(&environment, &["init", "--quiet", "--initial-branch=main"]);
     for (number, sources) in commits.iter().enumerate() {
         std::fs::write(remote.join("work.h"), sources.work()).unwrap();

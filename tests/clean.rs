@@ -1,10 +1,6 @@
 //! `perfquilt clean`: what nobody used goes, what is needed is made again.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-mod common;
-
-use common::TestEnvironment;
+use crate::common::TestEnvironment;
 
 #[test]
 fn what_nobody_used_goes_and_is_made_again() {

@@ -1,9 +1,5 @@
 //! `--on command` on the toy server: rows of blocks as jobs of a queue that is a script.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
-
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
@@ -11,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Stdio};
 use std::time::Duration;
 
-use common::{Finished, TestEnvironment};
+use crate::common::{Finished, TestEnvironment};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 

@@ -1,15 +1,10 @@
 //! What the documents tell people to type works: the tutorial's commands are run (those of other documents in
 //! `docs_commands.rs`), every command of perfquilt's is one, and every link leads to a file.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-#[path = "common/documents.rs"]
-mod documents;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use documents::{commands, root, without_remark};
+use crate::common::documents::{commands, root, without_remark};
 
 /// Every Markdown file that people read, with its text.
 fn documents() -> Vec<(PathBuf, String)> {

@@ -1,23 +1,14 @@
 //! The commands of the documents, run one after the other as a reader would, in a workspace like the one they
 //! are about: a series of four patches with the names of MariaDB's, releases of its versions, on the toy server.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
-
-mod common;
-#[path = "common/documents.rs"]
-mod documents;
-mod github;
-#[path = "common/sysbench.rs"]
-mod sysbench;
-
 use std::fmt::Write;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::TestEnvironment;
-use documents::{commands, root, without_remark};
-use github::{GitHub, TOKEN};
+use crate::common::TestEnvironment;
+use crate::common::documents::{commands, root, without_remark};
+use crate::github::{GitHub, TOKEN};
 
 const COMMIT: &str = "1111111111111111111111111111111111111111";
 
@@ -107,7 +98,7 @@ impl World {
     /// A git remote with three releases; something is slower from a commit before the second one on, and the
     /// third one changes what patch 2 changes.
     fn upstream(&self, remote: &Path) {
-        common::copy(&self.workspace.join("upstream"), remote);
+        crate::common::copy(&self.workspace.join("upstream"), remote);
         self.works("git init --quiet", remote);
         let states: [([u32; 5], &[&str]); 4] = [
             ([1000; 5], &["mariadb-10.11.18", "v1"]),
@@ -177,11 +168,11 @@ impl World {
         for name in ["oltp_read_only", "hash_distinct", "join_setup"] {
             std::fs::write(folder.join(format!("{name}.toml")), &requests).unwrap();
         }
-        let log = sysbench::log([1.0, 1.01, 0.99]);
+        let log = crate::common::sysbench::log([1.0, 1.01, 0.99]);
         self.environment.write("base.log", &log);
-        let log = sysbench::log([0.9, 0.91, 0.89]);
+        let log = crate::common::sysbench::log([0.9, 0.91, 0.89]);
         self.environment.write("patched.log", &log);
-        let log = sysbench::log([1.1, 1.11, 1.09]);
+        let log = crate::common::sysbench::log([1.1, 1.11, 1.09]);
         self.environment.write("other.log", &log);
     }
 

@@ -1,22 +1,12 @@
 //! Pull requests to a fork of the real MariaDB server (`ci/e2e`): two commits on the release, asked for by who may,
 //! and the same code by a stranger, in the sandbox. Uses the machine's caches.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
-
-#[path = "common/mod.rs"]
-mod common;
-#[path = "github/mod.rs"]
-mod github;
-#[path = "bot/world.rs"]
-#[allow(dead_code)]
-mod world;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use github::TOKEN;
-use world::{World, git};
+use crate::bot::world::{World, git};
+use crate::github::TOKEN;
 
 /// The machine's caches.
 fn caches() -> PathBuf {
@@ -38,7 +28,7 @@ fn world() -> (World, String) {
     let bot = text.split_once("\n[bot]").unwrap().1.to_owned();
     for name in ["bench-config", "patches"] {
         fs::remove_dir_all(workspace.join(name)).unwrap();
-        common::copy(&root.join(name), &workspace.join(name));
+        crate::common::copy(&root.join(name), &workspace.join(name));
     }
     fs::copy(root.join("series"), workspace.join("series")).unwrap();
     let text = fs::read_to_string(&config).unwrap();

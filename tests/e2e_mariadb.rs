@@ -1,10 +1,6 @@
 //! The main job on the real MariaDB server (`ci/e2e`): two points, recipe `quick`, time and
 //! instructions. Uses the machine's caches, so that only a new machine builds the server.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
-
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +15,7 @@ fn workspace() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for name in ["bench-config", "patches"] {
-        common::copy(&root.join(name), &folder.path().join(name));
+        crate::common::copy(&root.join(name), &folder.path().join(name));
     }
     fs::copy(root.join("series"), folder.path().join("series")).unwrap();
     folder
@@ -101,7 +97,7 @@ fn a_server_linked_again_runs_and_is_the_same_work() {
     let rows: Value = serde_json::from_str(&rows).unwrap();
     let built = Path::new(rows["points"][0]["built"]["dir"].as_str().unwrap()).to_owned();
     let moved = folder.path().join("moved");
-    common::copy(&built, &moved);
+    crate::common::copy(&built, &moved);
     let program = moved.join("bin/mariadbd");
     fs::remove_file(&program).unwrap();
     let before = functions(&built.join("bin/mariadbd"));

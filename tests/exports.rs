@@ -1,10 +1,5 @@
 //! Reports in other tools' forms, results of other tools, and reports into narrow or closed places.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-#[path = "common/sysbench.rs"]
-mod sysbench;
-
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -169,8 +164,14 @@ fn results_of_other_tools_are_compared() {
         std::fs::write(&file, text).unwrap();
         file.to_str().unwrap().to_owned()
     };
-    let base = write("base.log", sysbench::log([1.0, 1.001, 0.999]));
-    let patched = write("patched.log", sysbench::log([0.9, 0.901, 0.899]));
+    let base = write(
+        "base.log",
+        crate::common::sysbench::log([1.0, 1.001, 0.999]),
+    );
+    let patched = write(
+        "patched.log",
+        crate::common::sysbench::log([0.9, 0.901, 0.899]),
+    );
     let text = output(&["analyse", &base, &patched]);
     assert!(text.contains("patched is 11.1"), "{text}");
     assert!(

@@ -1,10 +1,6 @@
 //! Forecasts, budgets and lanes on the toy server.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
-
-mod common;
-
-use common::TestEnvironment;
+use crate::common::TestEnvironment;
 use serde_json::Value;
 
 fn document(environment: &TestEnvironment, arguments: &[&str]) -> Value {

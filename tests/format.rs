@@ -1,16 +1,12 @@
 //! The canonical form of patches against `git diff --full-index --binary -M`.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-mod support;
-
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use crate::support::run_in;
 use perfquilt_patches::stack::format;
 use perfquilt_patches::upstream::Objects;
 use proptest::prelude::*;
-use support::run_in;
 use tempfile::TempDir;
 
 /// A repository in which trees are made with git itself.

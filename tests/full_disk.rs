@@ -1,14 +1,10 @@
 //! A disk that is full at any moment: the cause is told, nothing that was finished is lost, and the same
 //! command goes on once there is room.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Finished, TestEnvironment};
+use crate::common::{Finished, TestEnvironment};
 
 /// Stands before the C library: of what the process writes to files, `ROOM_LEFT` bytes find room.
 const SHIM: &str = r#"

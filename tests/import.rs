@@ -1,15 +1,11 @@
 //! `perfquilt import`: forks with merges, mails, folders and other series; what is refused.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-#[path = "import/forms.rs"]
 mod forms;
-mod support;
 
 use std::path::Path;
 
-use support::releases::{json, lines};
-use support::{Space, listing, run_in};
+use crate::support::releases::{json, lines};
+use crate::support::{Space, listing, run_in};
 
 /// A workspace with nothing but `[upstream]`, whose releases are these folders.
 fn keeper(releases: &[(&str, &Path)]) -> Space {

@@ -1,13 +1,9 @@
 //! `perfquilt init`: the bundled files are those of the repository, and the result is a workspace.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::TestEnvironment;
+use crate::common::TestEnvironment;
 
 fn files(folder: &Path, below: &str, found: &mut Vec<String>) {
     for entry in fs::read_dir(folder.join(below)).unwrap() {

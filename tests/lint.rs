@@ -1,10 +1,6 @@
 //! `perfquilt lint` on patches that are cut off, and without the release.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
-use support::Space;
+use crate::support::Space;
 
 const PATCH: &str =
     "From: A B <a@example.org>\nSubject: greet\n\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-hi\n+ho\n";

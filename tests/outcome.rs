@@ -1,10 +1,6 @@
 //! What `run --outcome` hands over and `post` makes of it, on the toy server: with real builds and servers.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-mod common;
-
-use common::TestEnvironment;
+use crate::common::TestEnvironment;
 use rustix::process::Signal;
 use serde_json::Value;
 

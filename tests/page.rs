@@ -1,7 +1,5 @@
 //! The pages in a real browser: their figures are the stored ones, and they fit a phone.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,17 +1,13 @@
 //! The stack means what `quilt push -a` (GNU patch without fuzz) and `git apply` make of a series.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::support::applied::{Meaning, ours};
+use crate::support::share::Share;
+use crate::support::trees::{apply_edits, edit, lines};
+use crate::support::{Space, listing, run_in};
 use proptest::prelude::*;
-use support::applied::{Meaning, ours};
-use support::share::Share;
-use support::trees::{apply_edits, edit, lines};
-use support::{Space, listing, run_in};
 
 type Files = BTreeMap<String, Vec<u8>>;
 

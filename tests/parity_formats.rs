@@ -1,17 +1,13 @@
 //! Patches of every form that quilt takes, one by one: GNU patch, `git apply` and this program make the
 //! same of them. `PERFQUILT_CASES=50` tries fifty times as many.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::path::Path;
 
+use crate::support::run_in;
+use crate::support::share::Share;
+use crate::support::trees::{self, Meaning, Op, Tree, cases};
 use perfquilt_patches::series::{Patch, SeriesFile};
 use proptest::prelude::*;
-use support::run_in;
-use support::share::Share;
-use support::trees::{self, Meaning, Op, Tree, cases};
 
 /// How a diff is written.
 #[derive(Debug, Clone, Copy, PartialEq)]

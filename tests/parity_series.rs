@@ -1,17 +1,13 @@
 //! Random series of several patches mean what `quilt push -a` makes of them: the same tree, or the same
 //! patch that does not apply.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-mod support;
-
 use std::io::Write;
 
+use crate::support::applied::{Meaning, ours};
+use crate::support::share::Share;
+use crate::support::trees::{self, Op, Tree, cases};
+use crate::support::{Space, listing, run_in};
 use proptest::prelude::*;
-use support::applied::{Meaning, ours};
-use support::share::Share;
-use support::trees::{self, Op, Tree, cases};
-use support::{Space, listing, run_in};
 
 /// One patch of a series, and how it is written there.
 #[derive(Debug, Clone)]

@@ -1,12 +1,8 @@
 //! Profile-guided recipes on the toy server: what is trained, what is kept, what does not fit.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-mod common;
-
 use std::path::{Path, PathBuf};
 
-use common::{Finished, TestEnvironment};
+use crate::common::{Finished, TestEnvironment};
 use serde_json::Value;
 
 const CONFIG: &str = "bench-config/perfquilt.toml";

@@ -1,14 +1,9 @@
 //! `perfquilt post`, against a GitHub that remembers and checks every request: each test reads like the
 //! conversation on a pull request.
 
-#![allow(clippy::unwrap_used)]
-
-mod experiment;
-mod github;
-
 use std::time::Duration;
 
-use github::{Fault, GitHub, LOGIN, TOKEN};
+use crate::github::{Fault, GitHub, LOGIN, TOKEN};
 use perfquilt_forge::Draft;
 use perfquilt_forge::event::Target;
 use perfquilt_forge::{Client, Credentials, Forge, Posted, Posting, RetryPolicy, Secret};
@@ -25,7 +20,7 @@ const SECOND: &str = "2222222222222222222222222222222222222222";
 const COMMENTS: &str = "/repos/acme/series/issues/7/comments";
 
 fn attribution(gains: &[f64]) -> Attribution {
-    let (header, observations) = experiment::of(gains);
+    let (header, observations) = crate::experiment::of(gains);
     attribute(&header, &observations, &|_| 0.005).unwrap()
 }
 
@@ -88,7 +83,7 @@ fn post_run(
     (head, began): (&str, Option<&str>),
     gains: &[f64],
 ) -> Result<Posted> {
-    let repository = github::REPOSITORY.parse().unwrap();
+    let repository = crate::github::REPOSITORY.parse().unwrap();
     let client = Client::new(repository, &github.uri(), credentials, policy)?;
     let target = Target {
         number: Some(7),
@@ -571,7 +566,7 @@ fn the_pull_request_of_a_deleted_fork_is_found_by_its_commit() {
     }
     github.opens(7, FIRST);
     github.state().of(7).from = "unknown repository".into();
-    let repository = github::REPOSITORY.parse().unwrap();
+    let repository = crate::github::REPOSITORY.parse().unwrap();
     let client = Client::new(repository, &github.uri(), token(), policy()).unwrap();
     // The event still names the branch, or the fork was deleted before it.
     for from in [Some("alice:gone".to_owned()), None] {
@@ -604,7 +599,7 @@ fn a_workflow_for_a_fork_finds_its_pull_request() {
         login: login.map(str::to_owned),
     };
     let client = |login| {
-        let repository = github::REPOSITORY.parse().unwrap();
+        let repository = crate::github::REPOSITORY.parse().unwrap();
         Client::new(repository, &github.uri(), credentials(login), policy()).unwrap()
     };
     let found = client(Some("github-actions[bot]")).find(&target).unwrap();
@@ -634,7 +629,7 @@ fn an_app_posts_under_its_own_name() {
         github.opens(7, FIRST);
         // The second time, this machine's clock and GitHub's are decades apart.
         github.state().clock = clock;
-        post_as(&github, app(github::APP), policy(), FIRST, &[0.01]).unwrap();
+        post_as(&github, app(crate::github::APP), policy(), FIRST, &[0.01]).unwrap();
         assert_eq!(github.ours(7).len(), 1);
         assert!(github.conversation(7).contains("perfquilt-app[bot]"));
     }
@@ -642,7 +637,7 @@ fn an_app_posts_under_its_own_name() {
     let github = GitHub::start();
     github.opens(7, FIRST);
     github.fault(&format!("POST {COMMENTS}"), Fault::Status(401));
-    post_as(&github, app(github::APP), policy(), FIRST, &[0.01]).unwrap();
+    post_as(&github, app(crate::github::APP), policy(), FIRST, &[0.01]).unwrap();
     assert_eq!(github.ours(7).len(), 1);
     assert_eq!(github.count("POST /app/installations"), 2);
     let github = GitHub::start();
@@ -666,7 +661,7 @@ fn a_long_conversation_is_read_to_its_end() {
 fn a_failure_is_a_comment_too() {
     let github = GitHub::start();
     github.opens(7, FIRST);
-    let repository = github::REPOSITORY.parse().unwrap();
+    let repository = crate::github::REPOSITORY.parse().unwrap();
     let client = Client::new(repository, &github.uri(), token(), policy()).unwrap();
     let target = Target {
         number: Some(7),

@@ -1,13 +1,8 @@
 //! `perfquilt post` on the command line and in a workflow.
 
-#![allow(clippy::unwrap_used)]
-
-mod experiment;
-mod github;
-
 use std::path::PathBuf;
 
-use github::{GitHub, TOKEN};
+use crate::github::{GitHub, TOKEN};
 use perfquilt_model::observation::{ObservationFile, Supplement};
 
 const FIRST: &str = "1111111111111111111111111111111111111111";
@@ -20,7 +15,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (header, observations) = experiment::of(&[0.01, -0.02]);
+        let (header, observations) = crate::experiment::of(&[0.01, -0.02]);
         let mut bytes = Vec::new();
         let written = ObservationFile {
             header,

@@ -1,10 +1,6 @@
 //! `perfquilt profile` on the toy server: real callgrind, real debug information.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
-
-mod common;
-
-use common::TestEnvironment;
+use crate::common::TestEnvironment;
 use serde_json::Value;
 
 const CONFIG: &str = "bench-config/perfquilt.toml";

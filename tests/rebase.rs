@@ -1,15 +1,11 @@
 //! `perfquilt rebase` on small releases: every way a patch can go, decisions, and what is written.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
-
-#[path = "rebase/places.rs"]
 mod places;
-mod support;
 
+use crate::support::releases::{commit_all, git, json, lines, patch, space, statuses};
+use crate::support::share::Share;
+use crate::support::{Space, run_in};
 use proptest::prelude::*;
-use support::releases::{commit_all, git, json, lines, patch, space, statuses};
-use support::share::Share;
-use support::{Space, run_in};
 
 /// One patch of each kind. The new release has more at its top, another line 20, the third patch's
 /// change, another line 60 and a renamed file.
@@ -389,7 +385,7 @@ fn white_space_of_upstream_is_no_conflict() {
         "{written}"
     );
     // The same with the change made upstream.
-    let space = support::releases::space(
+    let space = crate::support::releases::space(
         &[("f", old.clone())],
         &[("f", file("\t", "length = compute(first,\n\t\tsecond);"))],
     );
@@ -556,7 +552,7 @@ fn wrong_use_says_what_would_be_right() {
     let err = space.fails(2, &["rebase", "2.0"]);
     assert!(err.contains("no patches"), "{err}");
     // A series that does not fit its own release.
-    let space = support::releases::space(&[("f", lines(5, &[]))], &[("f", lines(5, &[]))]);
+    let space = crate::support::releases::space(&[("f", lines(5, &[]))], &[("f", lines(5, &[]))]);
     space.patch("x.patch", "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-nowhere\n+x\n");
     let err = space.fails(3, &["rebase", "2.0"]);
     assert!(err.contains("fix that first"), "{err}");

@@ -1,18 +1,14 @@
 //! `perfquilt rebase` where files come, go, are binary, compressed or executable; against `git rebase`
 //! on series over several files; and killed while it writes.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-mod support;
-
 use std::path::PathBuf;
 use std::time::Instant;
 
+use crate::support::releases::{commit_all, git, json, lines, patch, space, statuses};
+use crate::support::share::Share;
+use crate::support::trees::cases;
+use crate::support::{Space, run_in};
 use proptest::prelude::*;
-use support::releases::{commit_all, git, json, lines, patch, space, statuses};
-use support::share::Share;
-use support::trees::cases;
-use support::{Space, run_in};
 
 /// Opens the conflict in patch `index` and returns its worktree, ready for commits.
 fn resolve(space: &Space, index: usize) -> PathBuf {

@@ -2,8 +2,6 @@
 //! comments and defaults, exit codes and meters. They stand between a comment that names their source and
 //! `<!-- end -->`. To rewrite them: `UPDATE_REFERENCE=1 cargo test --test reference`.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

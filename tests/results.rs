@@ -1,7 +1,5 @@
 //! `analyse` and `report` on the command line.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -1,12 +1,8 @@
 //! The main job on the toy server: fast, with a real compiler, real processes and known answers.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
-
-mod common;
-
 use std::path::Path;
 
-use common::TestEnvironment;
+use crate::common::TestEnvironment;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -657,7 +653,7 @@ fn a_path_that_is_no_text_ends_no_command() {
     let environment = TestEnvironment::with_fixture("toy");
     let mut export = environment.command(&["export", "0", "--json"]);
     let finished = export.arg(std::ffi::OsStr::from_bytes(b"out\xff"));
-    let finished: common::Finished = finished.output().unwrap().into();
+    let finished: crate::common::Finished = finished.output().unwrap().into();
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let document: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(document["directory"], "out\u{fffd}");

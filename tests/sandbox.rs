@@ -3,16 +3,12 @@
 //!
 //! These tests need bubblewrap, and fail where it cannot make a sandbox.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-mod common;
-
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use common::{Finished, TestEnvironment};
+use crate::common::{Finished, TestEnvironment};
 
 const SECRET: &str = "a-secret-of-the-home";
 const TOKEN: &str = "ghp_a_token_of_the_environment";

@@ -1,7 +1,5 @@
 //! What `--json` prints is what docs/attribution.schema.json says.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
 use std::path::Path;
 use std::process::Command;
 

@@ -1,11 +1,7 @@
 //! The series on the command line: status, lint, stack, export, points, and everything that can be
 //! wrong with patches.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
-use support::{Space, run_in};
+use crate::support::{Space, run_in};
 
 fn numbered() -> String {
     (1..=30).map(|n| format!("line {n}\n")).collect()
@@ -630,7 +626,7 @@ fn compressed_patches() {
     let mut series = String::new();
     for (name, at, tool, ending) in tools {
         patch(name, at);
-        support::run_in(&space.path("patches"), tool, &[name]);
+        crate::support::run_in(&space.path("patches"), tool, &[name]);
         series.push_str(&format!("{name}.{ending}\n"));
     }
     // `lzip` is on few machines: this is what it makes of "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-hi\n+ho\n".

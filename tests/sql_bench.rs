@@ -1,14 +1,10 @@
 //! Operations that a client times apart: tables of old, observation files, and a run on the toy server.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
-
-mod common;
-
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use crate::common::TestEnvironment;
 use assert_cmd::Command;
-use common::TestEnvironment;
 use serde_json::Value;
 
 fn published() -> PathBuf {

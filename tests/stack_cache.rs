@@ -1,15 +1,9 @@
 //! Remembered stacks: whatever is or is not remembered, the result is the same.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-#[path = "support/generate.rs"]
-mod generate;
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use support::{Space, run_in};
+use crate::support::{Space, run_in};
 
 const PATCHES: usize = 60;
 
@@ -28,7 +22,7 @@ fn space() -> Space {
     for (path, content) in &files {
         space.write(&format!("up/{path}"), content);
     }
-    generate::series(space.root(), &files, PATCHES);
+    crate::support::generate::series(space.root(), &files, PATCHES);
     space.ok(&["upstream", "fetch"]);
     space
 }

@@ -1,12 +1,8 @@
 //! What a person at a terminal sees while the main job runs: `script` gives the tool a real one.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-mod common;
-
 use std::process::Stdio;
 
-use common::TestEnvironment;
+use crate::common::TestEnvironment;
 
 /// Runs the tool in a terminal of `columns`; everything that was written to it, and the exit code.
 fn at_a_terminal(environment: &TestEnvironment, columns: usize, line: &str) -> (String, i32) {

@@ -1,12 +1,8 @@
 //! The server's own tests, on the toy server: what fails because of a patch, what fails anyway, and what cannot run.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
-mod common;
-
 use std::fs;
 
-use common::TestEnvironment;
+use crate::common::TestEnvironment;
 use rustix::process::Signal;
 use serde_json::Value;
 

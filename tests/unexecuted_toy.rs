@@ -1,12 +1,8 @@
 //! Patches whose code a workload does not execute, on the toy server.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
-
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::TestEnvironment;
+use crate::common::TestEnvironment;
 use serde_json::Value;
 
 const WORK: &str = "/* What requests cost. */

@@ -1,15 +1,11 @@
 //! Releases: every kind of source, the lock file, damaged and hostile input, kills.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 
+use crate::support::{Space, listing, run_in};
 use perfquilt_patches::upstream::sha256;
-use support::{Space, listing, run_in};
 
 fn sample(space: &Space, dir: &str) {
     space.write(

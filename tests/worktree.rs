@@ -1,18 +1,14 @@
 //! A source tree on the disk that follows the stack.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use crate::support::{Space, listing};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::progress::Silent;
 use perfquilt_patches::stack::{MoveResult, Worktree};
 use perfquilt_patches::upstream;
 use proptest::prelude::*;
-use support::{Space, listing};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {

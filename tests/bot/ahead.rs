@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::world::{Serving, World, eventually};
+use super::world::{Serving, World, eventually};
 
 /// A patch whose build leaves a file.
 fn patch(mark: &Path) -> String {
@@ -22,7 +22,7 @@ fn two(config: &str) -> (World, Serving, std::path::PathBuf) {
         .environment
         .replace(file, "blocks = 5", "blocks = 400");
     let mark = world.environment.workspace().parent().unwrap().join("mark");
-    let first = world.commit_to(7, crate::SERIES, &[]);
+    let first = world.commit_to(7, super::SERIES, &[]);
     let name = "0001-mark.patch";
     let second = world.commit_to(8, &format!("{name}\n"), &[(name, &patch(&mark))]);
     world.github.opens(7, &first);

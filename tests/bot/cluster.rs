@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::world::{SERIES, Serving, World, eventually, pushed};
+use super::world::{SERIES, Serving, World, eventually, pushed};
 
 /// A bot whose preset measures on the queue of the tests, with so many blocks.
 fn on_a_queue(blocks: u32) -> (World, String, Serving) {

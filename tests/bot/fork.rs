@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common;
-use crate::world::{World, commit_all, git};
+use super::world::{World, commit_all, git};
 
 /// A repository of the server with a branch `main`, checked out.
 fn server(world: &World) -> PathBuf {
     let workspace = world.environment.workspace();
     let folder = workspace.parent().unwrap().join("server");
-    common::copy(&workspace.join("upstream"), &folder);
+    crate::common::copy(&workspace.join("upstream"), &folder);
     git(&folder, &["init", "--quiet", "--initial-branch=main", "."]);
     commit_all(&folder, "the server");
     push(world, &folder, "HEAD:refs/heads/main");

@@ -3,8 +3,8 @@
 
 use std::fs;
 
+use super::world::{SECRET, World, commented, eventually, pushed};
 use crate::github::TOKEN;
-use crate::world::{SECRET, World, commented, eventually, pushed};
 
 const STRANGER: (&str, &str) = ("mallory", "NONE");
 
@@ -134,7 +134,7 @@ fn build_runs(script: &str) -> String {
 }
 
 /// A bot whose job builds a server, in which a program ignores every signal that it can.
-fn stubborn() -> (World, crate::world::Serving) {
+fn stubborn() -> (World, super::world::Serving) {
     let world = World::new("");
     let script = "trap '' TERM INT HUP QUIT; while :; do sleep 1; done";
     let head = world.commit_to(
@@ -251,7 +251,7 @@ fn a_flood_of_the_disk_reaches_neither_queue_nor_results() {
     };
     flood(8, "head -c 200000000 /dev/zero > STATE/flood");
     flood(9, "seq -f STATE/%.0f 100000 | xargs touch");
-    let head = world.commit(crate::SERIES);
+    let head = world.commit(super::SERIES);
     world.github.opens(7, &head);
     let mut bot = world.serve();
     for (done, number) in [8, 9].into_iter().enumerate() {
@@ -310,9 +310,9 @@ fn what_steers_a_build_is_approved_first() {
     );
     world.github.pushes(7, &newer);
     let mut push = pushed("synchronize", &newer);
-    push["pull_request"]["user"] = crate::user("mallory");
+    push["pull_request"]["user"] = super::user("mallory");
     push["pull_request"]["author_association"] = "NONE".into();
-    push["sender"] = crate::user("mallory");
+    push["sender"] = super::user("mallory");
     bot.hears("pull_request", &push);
     bot.comment(&world, "alice", "OWNER", &approve);
     eventually("no answer", || {
@@ -421,8 +421,8 @@ fn code_that_was_pushed_after_the_command_is_not_run() {
     let file = "bench-config/perfquilt.toml";
     let environment = &world.environment;
     environment.replace(file, "blocks = 5", "blocks = 400");
-    let first = world.commit_to(8, crate::SERIES, &[]);
-    let seen = world.commit_to(7, crate::SERIES, &[]);
+    let first = world.commit_to(8, super::SERIES, &[]);
+    let seen = world.commit_to(7, super::SERIES, &[]);
     world.github.opens(8, &first);
     world.github.opens(7, &seen);
     let mut bot = world.serve();
@@ -435,7 +435,7 @@ fn code_that_was_pushed_after_the_command_is_not_run() {
         world.github.conversation(7).contains(":rocket:")
     });
     // The delivery about this push is lost.
-    let newer = world.commit_to(7, &format!("# more\n{}", crate::SERIES), &[]);
+    let newer = world.commit_to(7, &format!("# more\n{}", super::SERIES), &[]);
     world.github.pushes(7, &newer);
     bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt cancel");
     let status = bot.until_done(2);
@@ -450,7 +450,7 @@ fn code_that_was_pushed_after_the_command_is_not_run() {
 #[test]
 fn without_a_sandbox_strangers_are_not_run() {
     let world = World::new("sandbox = \"off\"");
-    let head = world.commit(crate::SERIES);
+    let head = world.commit(super::SERIES);
     world.github.opens(7, &head);
     let mut bot = world.serve();
     bot.asked(&world, 7, STRANGER, "@perfquilt run");
@@ -470,7 +470,7 @@ fn without_a_sandbox_strangers_are_not_run() {
     let mut bot = world.serve();
     let id = world.github.says(7, "alice", "@perfquilt run");
     let mut payload = commented(id, "alice", "OWNER", "@perfquilt run");
-    payload["issue"]["user"] = crate::user("mallory");
+    payload["issue"]["user"] = super::user("mallory");
     payload["issue"]["author_association"] = "NONE".into();
     bot.hears("issue_comment", &payload);
     let status = bot.until_done(2);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{self, TestEnvironment};
+use crate::common::TestEnvironment;
 use crate::github::{GitHub, TOKEN};
 
 pub const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -55,7 +55,7 @@ impl World {
         let workspace = self.environment.workspace();
         let folder = workspace.parent().unwrap().join("checkout");
         let _ = std::fs::remove_dir_all(&folder);
-        common::copy(&workspace.join("patches"), &folder.join("patches"));
+        crate::common::copy(&workspace.join("patches"), &folder.join("patches"));
         std::fs::write(folder.join("series"), series).unwrap();
         for (name, text) in patches {
             std::fs::write(folder.join("patches").join(name), text).unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use perfquilt_machine::build::{Built, ChangedCode, CodeComparison};
 use perfquilt_system::process::Command;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 const RECIPE: &str = r#"
 [recipe.quick]

@@ -4,7 +4,7 @@ use perfquilt_model::error::Kind;
 
 use perfquilt_model::progress::Silent;
 
-use crate::fixture::{Fixture, RECIPE, item};
+use super::fixture::{Fixture, RECIPE, item};
 
 #[test]
 fn a_patch_that_does_not_compile_is_named_with_file_and_line() {

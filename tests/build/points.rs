@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use perfquilt_system::process::Command;
 
-use crate::fixture::{Fixture, RECIPE, item};
+use super::fixture::{Fixture, RECIPE, item};
 
 #[test]
 fn only_what_differs_is_compiled_and_results_are_kept() {

@@ -8,7 +8,7 @@ use perfquilt_model::Result;
 use perfquilt_model::progress::{Progress, Silent};
 use perfquilt_system::process::Command;
 
-use crate::fixture::{Fixture, RECIPE, item};
+use super::fixture::{Fixture, RECIPE, item};
 
 /// Runs the program that often, and always says to do the same.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use perfquilt_config::Layouts;
 use perfquilt_machine::build::Relink;
 use perfquilt_system::process::{Command, find_program};
 
-use crate::fixture::{Fixture, RECIPE};
+use super::fixture::{Fixture, RECIPE};
 
 /// Addresses of the program's functions and variables by name.
 fn addresses(program: &Path) -> BTreeMap<String, u64> {

@@ -1,7 +1,5 @@
 //! Chromium, headless, controlled over the pipes of its DevTools protocol; and axe-core in its pages.
 
-#![allow(dead_code)] // Not every test binary uses all of it.
-
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

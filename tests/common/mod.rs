@@ -1,5 +1,9 @@
 //! A hermetic place to run the tool in: own home, own caches, explicit environment.
 
+pub mod chromium;
+pub mod documents;
+pub mod sysbench;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;

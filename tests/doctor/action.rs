@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use sha2::{Digest, Sha256};
 
-use crate::Machine;
+use super::Machine;
 
 /// Answers every request with the file of that path below a folder.
 fn serve(folder: PathBuf) -> String {

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::process::Output;
 
-use crate::Machine;
+use super::Machine;
 
 const CONFIG: &str = r#"
 [upstream]

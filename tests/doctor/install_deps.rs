@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::process::Output;
 
-use crate::Machine;
+use super::Machine;
 
 /// A copy of the script with a short list of packages.
 fn script(machine: &Machine) -> PathBuf {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::Machine;
+use super::Machine;
 
 const THIS_VERSION: &str = "if [ \"$1\" = --version ]; then echo perfquilt 1.2.3; exit; fi\n";
 

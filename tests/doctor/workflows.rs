@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::Machine;
+use super::Machine;
 
 const MEASURE: &str = include_str!("../../ci/github/measure.yml");
 const POST: &str = include_str!("../../ci/github/post.yml");

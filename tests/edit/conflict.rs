@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::support::Space;
 use super::{check_trees, git, put, space};
+use crate::support::Space;
 
 const STOPPED: &str = "a rebase is stopped at two.patch, with conflicts in a.c";
 

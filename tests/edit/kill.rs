@@ -9,7 +9,7 @@ use perfquilt_system::process::find_program;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::support::{Space, run_in};
+use crate::support::{Space, run_in};
 
 const PATCHES: usize = 12;
 

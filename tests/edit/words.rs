@@ -1,7 +1,7 @@
 //! The words of patches: headers, titles, trailers and text between diffs come through edit, refresh and lint --fix.
 
-use super::support::releases;
 use super::*;
+use crate::support::releases;
 
 /// A patch of line `line` of `a.c` below a header.
 fn below(header: &str, line: usize) -> String {

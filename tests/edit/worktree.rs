@@ -1,7 +1,7 @@
 //! The worktree and its branch: removed, copied, moved, on no branch.
 
-use super::support::run_in;
 use super::{check_trees, commit, git, put, space, tree};
+use crate::support::run_in;
 
 #[test]
 fn a_removed_worktree_loses_no_commit() {

@@ -1,8 +1,6 @@
 //! A GitHub that remembers: pull requests, comments, check runs and labels, as far as perfquilt uses them.
 //! Every request, and every answer of its own, is compared with GitHub's published description.
 
-#![allow(dead_code)] // Not every test binary uses all of it.
-
 mod contract;
 mod routes;
 

@@ -1,8 +1,7 @@
 //! Workspaces in temporary folders, and the programs run in them.
 
-#![allow(dead_code, clippy::disallowed_methods)]
-
 pub mod applied;
+pub mod generate;
 pub mod releases;
 pub mod share;
 pub mod trees;

@@ -1,18 +1,12 @@
 //! `perfquilt bot serve`: webhooks come in, jobs run on the toy server, answers go to a GitHub that remembers.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
-
 mod ahead;
 mod cluster;
-#[path = "../common/mod.rs"]
-mod common;
 mod fork;
-#[path = "../github/mod.rs"]
-mod github;
 mod strangers;
-mod world;
+pub mod world;
 
-use github::{Fault, LOGIN, TOKEN};
+use crate::github::{Fault, LOGIN, TOKEN};
 use serde_json::json;
 use world::{SECRET, SERIES, Serving, World, commented, eventually, pushed, user};
 

@@ -1,19 +1,15 @@
 //! The edit loop with the real git and the real quilt.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-
 mod conflict;
 mod kill;
-#[path = "../support/mod.rs"]
-mod support;
 mod unwritten;
 mod words;
 mod worktree;
 
 use std::path::PathBuf;
 
+use crate::support::{Space, run_in};
 use proptest::prelude::*;
-use support::{Space, run_in};
 
 const HEADER: &str =
     "From: A B <a@b.c>\nDate: Mon, 3 Jun 2024 10:00:00 +0200\nBug: 17\nSubject: [PATCH] ";
@@ -121,14 +117,14 @@ fn check_trees(space: &Space) {
 #[test]
 fn nothing_changed_changes_nothing() {
     let space = space();
-    let before = support::listing(&space.path("patches"));
+    let before = crate::support::listing(&space.path("patches"));
     let series = space.read("series");
     let out = space.ok(&["edit"]);
     assert!(out.contains("3 commits on branch edit/srv-1.0"), "{out}");
     assert_eq!(git(&space, &["status", "--porcelain"]), "");
     assert!(space.ok(&["refresh"]).contains("agree with the branch"));
     assert_eq!(space.read("series"), series);
-    assert_eq!(support::listing(&space.path("patches")), before);
+    assert_eq!(crate::support::listing(&space.path("patches")), before);
     assert!(
         space
             .ok(&["edit"])
@@ -625,9 +621,9 @@ fn lint_mends_without_changing_any_tree() {
     assert!(again.contains("\"fixed\": []"), "{again}");
     // What is an error is not touched.
     space.write("patches/zero.patch", "no diff\n");
-    let before = support::listing(&space.path("patches"));
+    let before = crate::support::listing(&space.path("patches"));
     space.fails(3, &["lint", "--fix"]);
-    assert_eq!(support::listing(&space.path("patches")), before);
+    assert_eq!(crate::support::listing(&space.path("patches")), before);
 }
 
 proptest! {

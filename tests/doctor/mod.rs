@@ -1,8 +1,5 @@
 //! `perfquilt doctor`, `ci/install-deps`, `ci/quickstart` and the action's `ci/github/install` on machines made up of a few programs.
 
-#![allow(clippy::unwrap_used)] // A test fails by panicking.
-#![allow(clippy::disallowed_methods, missing_docs)] // These run the tool from outside.
-
 mod action;
 mod command;
 mod install_deps;

@@ -1,0 +1,72 @@
+//! All integration tests, in one program: it is linked once, and its tests share the machine's cores.
+//!
+//! A new file of tests is a line here; `architecture` compares the list with the folder. The examples of CONTRIBUTING.md
+//! (`contributing.rs`) stay apart, because they are written as modules of other crates.
+
+// A test fails by panicking, runs the tool from outside, and says why it was skipped.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    missing_docs
+)]
+
+// What tests share.
+mod common;
+mod experiment;
+mod github;
+mod support;
+
+mod accessibility;
+mod architecture;
+mod bench_toy;
+mod bisect_toy;
+mod bisect_upstream;
+mod bot;
+mod build;
+mod calibrate;
+mod clean;
+mod cluster_toy;
+mod docs;
+mod docs_commands;
+mod doctor;
+mod edit;
+mod exports;
+mod forecast_toy;
+mod format;
+mod full_disk;
+mod import;
+mod init;
+mod lint;
+mod outcome;
+mod page;
+mod parity;
+mod parity_formats;
+mod parity_series;
+mod pgo_toy;
+mod post;
+mod post_command;
+mod profile;
+mod rebase;
+mod rebase_files;
+mod reference;
+mod results;
+mod run_toy;
+mod sandbox;
+mod schema;
+mod series;
+mod sql_bench;
+mod stack_cache;
+mod terminal;
+mod test_toy;
+mod unexecuted_toy;
+mod upstream;
+mod worktree;
+
+// On real servers: `ci/e2e`.
+#[cfg(feature = "e2e")]
+mod e2e_fork;
+#[cfg(feature = "e2e")]
+mod e2e_mariadb;
+#[cfg(feature = "e2e")]
+mod e2e_slurm;
