@@ -73,6 +73,29 @@ fn crates_depend_on_each_other_as_drawn() {
 }
 
 #[test]
+fn every_file_of_tests_is_run() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let program = std::fs::read_to_string(tests.join("integration.rs")).unwrap();
+    let entries = std::fs::read_dir(tests)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let modules = entries
+        .filter(|path| {
+            path.extension().is_some_and(|end| end == "rs") || path.join("mod.rs").exists()
+        })
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .filter(|name| !["integration", "contributing"].contains(&name.as_str()));
+    let missing: Vec<String> = modules
+        .filter(|name| !program.lines().any(|line| line == format!("mod {name};")))
+        .collect();
+    assert_eq!(
+        missing,
+        Vec::<String>::new(),
+        "lines of tests/integration.rs"
+    );
+}
+
+#[test]
 fn the_page_names_files_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();

@@ -1,6 +1,6 @@
 //! The tables of `docs/reference.md` that the code decides: configuration keys from the types that read them, with their
 //! comments and defaults, exit codes and meters. They stand between a comment that names their source and
-//! `<!-- end -->`. To rewrite them: `UPDATE_REFERENCE=1 cargo test --test reference`.
+//! `<!-- end -->`. To rewrite them: `UPDATE_REFERENCE=1 cargo test --test integration reference`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -437,7 +437,7 @@ fn generated_tables_are_those_of_the_code() {
     for (written, generated) in text.lines().zip(fresh.lines()) {
         assert_eq!(
             written, generated,
-            "stale: UPDATE_REFERENCE=1 cargo test --test reference"
+            "stale: UPDATE_REFERENCE=1 cargo test --test integration reference"
         );
     }
     assert_eq!(text, fresh);

@@ -21,7 +21,6 @@ pub struct TestEnvironment {
 
 /// What one command left.
 #[derive(Debug)]
-#[allow(dead_code)] // Not every test binary uses all of it.
 pub struct Finished {
     pub code: Option<i32>,
     pub stdout: String,
@@ -38,7 +37,6 @@ impl From<Output> for Finished {
     }
 }
 
-#[allow(dead_code)] // Not every test binary uses all of it.
 impl TestEnvironment {
     /// An environment whose workspace is a copy of `tests/fixtures/NAME`.
     pub fn with_fixture(name: &str) -> Self {
