@@ -33,7 +33,7 @@ struct Arguments {
     /// Seed of the simulation: the same seed gives the same figures
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Markdown page to update with the results; the drawing goes beside it
+    /// Markdown page to update with the results; the drawing and the table of all bisections go beside it
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
 }
@@ -96,8 +96,13 @@ fn run(arguments: &Arguments) -> Result<()> {
     let started = Instant::now();
     let sessions = experiments.div_ceil(10);
     let cases = bisection::cases(sessions, *seed, &StepNames)?;
-    let part = page::bisections(&cases, sessions, &conditions(*seed, started));
-    open(arguments)?.with("bisections", &part).save()
+    let table = format!("{stem}-bisecting.tsv");
+    let part = page::bisections(&cases, sessions, &conditions(*seed, started), &table);
+    open(arguments)?.with("bisections", &part).save()?;
+    write_file(
+        &output.with_file_name(table),
+        page::bisection_table(&cases).as_bytes(),
+    )
 }
 
 fn open(arguments: &Arguments) -> Result<Page> {

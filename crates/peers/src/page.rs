@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::bisection::Case;
 use crate::power::{self, EFFECTS, Power, RATE, VALUES};
-use perfquilt_calibrate::bisection::{culprits, introduction};
+use perfquilt_calibrate::bisection::{Machine, Setting, culprits, introduction};
 use perfquilt_report::capital;
 
 /// The text above the parts.
@@ -91,8 +91,55 @@ pub(crate) fn rules(
     page
 }
 
-/// Returns the part on methods of bisecting.
-pub(crate) fn bisections(cases: &[Case], sessions: usize, conditions: &Conditions) -> String {
+/// The columns of a case's method.
+const COLUMNS: [&str; 8] = [
+    "changes",
+    "culprits",
+    "method",
+    "right",
+    "of",
+    "exact",
+    "benchmark",
+    "builds",
+];
+
+/// Returns the rows of a case, with the cells of [`COLUMNS`].
+fn rows(case: &Case) -> impl Iterator<Item = Vec<String>> {
+    let setting = case.setting;
+    case.methods.iter().map(move |(method, performance)| {
+        let mut row = vec![
+            setting.changes.to_string(),
+            culprits(setting.culprits, setting.size),
+            (*method).to_owned(),
+        ];
+        row.extend(performance.cells().split(" | ").map(str::to_owned));
+        row
+    })
+}
+
+/// Returns every case of every machine, separated by tabs.
+pub(crate) fn bisection_table(cases: &[Case]) -> String {
+    let mut table = format!("machine\t{}\n", COLUMNS.join("\t"));
+    for case in cases {
+        for row in rows(case) {
+            let _ = writeln!(table, "{}\t{}", case.setting.machine.name(), row.join("\t"));
+        }
+    }
+    table
+}
+
+/// Whether the page shows the case: one culprit at most among 64 changes, where the machine's speed varies.
+fn shown(setting: &Setting) -> bool {
+    setting.machine == Machine::Shared && setting.changes == 64 && setting.culprits <= 1
+}
+
+/// Returns the part on methods of bisecting; `table` is the file name of [`bisection_table`].
+pub(crate) fn bisections(
+    cases: &[Case],
+    sessions: usize,
+    conditions: &Conditions,
+    table: &str,
+) -> String {
     let mut page = String::new();
     let _ = writeln!(
         page,
@@ -113,31 +160,21 @@ pub(crate) fn bisections(cases: &[Case], sessions: usize, conditions: &Condition
         introduction(sessions),
         conditions.text(),
     );
-    for machine_cases in cases.chunk_by(|a, b| a.setting.machine == b.setting.machine) {
-        let machine = machine_cases[0].setting.machine;
-        let _ = writeln!(
-            page,
-            "### On {}\n\n{}.\n\n\
-             | changes | culprits | method | right | of | exact | benchmark | builds |\n\
-             |--:|:--|:--|--:|--:|--:|--:|--:|",
-            machine.name(),
-            capital(machine.description())
-        );
-        for Case { setting, methods } in machine_cases {
-            for (place, (name, performance)) in methods.iter().enumerate() {
-                let (changes, culprits) = match place {
-                    0 => (
-                        setting.changes.to_string(),
-                        culprits(setting.culprits, setting.size),
-                    ),
-                    _ => (String::new(), String::new()),
-                };
-                let cells = performance.cells();
-                let _ = writeln!(page, "| {changes} | {culprits} | {name} | {cells} |");
-            }
-        }
-        page.push('\n');
+    let _ = writeln!(
+        page,
+        "[All cases]({table}): three machines, 8 to 1024 changes, up to three culprits. Here those of 64 changes on {}, whose speed varies from run to run.\n\n\
+         | {} |\n|--:|:--|:--|--:|--:|--:|--:|--:|",
+        Machine::Shared.name(),
+        COLUMNS.join(" | "),
+    );
+    for row in cases
+        .iter()
+        .filter(|case| shown(&case.setting))
+        .flat_map(rows)
+    {
+        let _ = writeln!(page, "| {} |", row.join(" | "));
     }
+    page.push('\n');
     page.push_str(
         "perfquilt compares states within blocks, where a shared machine's speed drops out; the other methods \
          compare runs at different times.\n",
