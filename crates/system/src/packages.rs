@@ -1,7 +1,5 @@
 //! Debian's packages of the programs that perfquilt starts.
 
-use super::process::find_program;
-
 /// The packages for every workspace, one a line; `ci/install-deps` reads the same file, which describes its form.
 pub const LIST: &str = include_str!("../../../ci/packages.txt");
 
@@ -20,7 +18,7 @@ pub fn install_command(packages: &[&str]) -> String {
 
 /// Returns a hint with the command that installs `program`; `None` if no package of the list has it, or without apt.
 pub fn install_hint(program: &str) -> Option<String> {
-    find_program("apt-get")?;
+    which::which_global("apt-get").ok()?;
     let command = install_command(&[package_of(program)?]);
     Some(format!(
         "`{command}` installs it; `perfquilt doctor` lists everything that is missing"
