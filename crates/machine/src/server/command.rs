@@ -216,7 +216,10 @@ impl CommandAdapter {
                 }
                 // A timeout means "not yet"; the start as a whole has its own timeout.
                 Err(error) if error.kind() == Kind::Bench => {
-                    last = vec![error.to_string()];
+                    // One that the end of the start cut off says less than the one before.
+                    if last.is_empty() {
+                        last = vec![error.to_string()];
+                    }
                     Ok(false)
                 }
                 Err(error) if is_own => {
