@@ -463,6 +463,9 @@ fn lacking<'a>(
     warnings
 }
 
+/// Blocks with a value, by point.
+type BlockCounts = BTreeMap<Point, u64>;
+
 /// Finds operations that lack values in blocks in which other rows of their workload have some.
 fn lacking_operations<'a>(
     attribution: &Attribution,
@@ -470,21 +473,20 @@ fn lacking_operations<'a>(
 ) -> Vec<Warning<'a>> {
     let mut warnings = Vec::new();
     for (&meter, tables) in &source.blocks {
-        let mut by_workload: BTreeMap<&str, Vec<(Option<&str>, BTreeMap<Point, u64>)>> =
-            BTreeMap::new();
+        let mut by_workload: BTreeMap<&str, Vec<(Option<&str>, BlockCounts)>> = BTreeMap::new();
         for (name, table) in tables {
             let row = RowName::from(name.as_str());
             let rows = by_workload.entry(row.workload).or_default();
             rows.push((row.operation, table.blocks_by_point()));
         }
         for (workload, rows) in by_workload {
-            let mut most: BTreeMap<Point, u64> = BTreeMap::new();
+            let mut most = BlockCounts::new();
             for (&point, &blocks) in rows.iter().flat_map(|(_, blocks)| blocks) {
                 let most = most.entry(point).or_default();
                 *most = (*most).max(blocks);
             }
             most.retain(|point, _| !attribution.failed.contains_key(point));
-            let lacks = |blocks: &BTreeMap<Point, u64>| -> Vec<Point> {
+            let lacks = |blocks: &BlockCounts| -> Vec<Point> {
                 let of_point = |point: &Point| blocks.get(point).copied().unwrap_or(0);
                 let lacking = most.iter().filter(|(point, most)| of_point(point) < **most);
                 lacking.map(|(point, _)| *point).collect()

@@ -355,6 +355,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::print_stdout)] // Says what a machine cannot show.
     fn a_process_in_a_frozen_control_group_is_noticed_by_its_name_and_group() {
         let mut tried = 0;
         for (parent, state, frozen, thawed) in [
