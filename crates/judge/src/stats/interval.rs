@@ -369,7 +369,7 @@ impl Interval {
     }
 
     /// Returns the interval for the mean over strata (machines) of their means, each with the same weight; `values` has one
-    /// value per block by stratum. `None` with a single stratum, or one of fewer than [`FEWEST_IN_STRATUM`] values.
+    /// value per block by stratum. `None` with a single stratum, or one of fewer than `FEWEST_IN_STRATUM` values.
     ///
     /// Differences between strata are no part of the error, which is that of the strata's means on the degrees of freedom of
     /// F. E. Satterthwaite (1946): stratified sampling (W. G. Cochran, *Sampling Techniques*, 1977, chapter 5).
