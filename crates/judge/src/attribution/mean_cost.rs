@@ -100,21 +100,21 @@ impl MeanCost<'_> {
         for (rows, stalled) in self.ratios(&points).into_iter().zip(stalled) {
             let stalled: BTreeMap<u32, Vec<f64>> = stalled.rows_of(&points).into_iter().collect();
             let share = |block: u32, place: usize| stalled.get(&block).map_or(0.0, |of| of[place]);
-            let calm = rows.iter().flat_map(|(block, row)| {
-                let calm = row.iter().enumerate();
-                let calm = calm.filter(|(place, _)| share(*block, *place) <= 0.0);
-                calm.map(|(_, of)| of.ratio)
-            });
-            let mut calm: Vec<f64> = calm.collect();
             let all = rows.iter().flat_map(|(_, row)| row);
             let smallest = all.map(|of| of.ratio).fold(f64::INFINITY, f64::min);
-            let usual = median(&mut calm).unwrap_or(smallest);
+            // Shorter stalls of a point are in its calm blocks, too.
+            let usual = |place: usize| {
+                let calm = rows.iter().filter(|(block, _)| share(*block, place) <= 0.0);
+                let mut calm: Vec<f64> = calm.map(|(_, row)| row[place].ratio).collect();
+                median(&mut calm).unwrap_or(smallest)
+            };
+            let usual: Vec<f64> = (0..points.len()).map(usual).collect();
             let means = mean_ratios(&rows, points.len());
             for (block, row) in &rows {
                 let sums = carried.entry(*block).or_default();
                 for (place, (_, weight)) in weights.iter().enumerate() {
                     if share(*block, place) > 0.0 {
-                        let excess = (row[place].ratio - usual).max(0.0) / means[place];
+                        let excess = (row[place].ratio - usual[place]).max(0.0) / means[place];
                         sums[usize::from(*weight < 0.0)] +=
                             weight.abs() * excess / self.means.len() as f64;
                     }
