@@ -69,4 +69,6 @@ mod e2e_fork;
 #[cfg(feature = "e2e")]
 mod e2e_mariadb;
 #[cfg(feature = "e2e")]
+mod e2e_own_patch;
+#[cfg(feature = "e2e")]
 mod e2e_slurm;

@@ -267,7 +267,10 @@ fn report_missing_threads() {
             "error: cannot start a thread: {message}\nhint: this user has too many processes: raise the limit \
              (`ulimit -u`, TasksMax), or end some"
         );
-        #[expect(clippy::disallowed_methods, reason = "a panic hook has nobody to return to")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a panic hook has nobody to return to"
+        )]
         std::process::exit(i32::from(Kind::Internal.exit_code()));
     }));
 }
