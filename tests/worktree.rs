@@ -41,7 +41,7 @@ fn tree() -> impl Strategy<Value = Tree> {
 
 fn space_with(trees: &[Tree]) -> (Space, Vec<String>) {
     let releases: Vec<String> = (0..trees.len())
-        .map(|n| format!("{{ version = \"{n}\", directory = \"t{n}\" }}"))
+        .map(|n| format!("{{ version = \"1.{n}\", directory = \"t{n}\" }}"))
         .collect();
     let space = Space::bare(&format!("release = [{}]\n", releases.join(", ")));
     for (number, tree) in trees.iter().enumerate() {
@@ -64,7 +64,7 @@ fn space_with(trees: &[Tree]) -> (Space, Vec<String>) {
     let ws = Workspace::open(space.root()).unwrap();
     let oids = (0..trees.len())
         .map(|n| {
-            upstream::ensure(&ws, Some(&n.to_string()), &Silent)
+            upstream::ensure(&ws, Some(&format!("1.{n}")), &Silent)
                 .unwrap()
                 .tree
         })

@@ -199,6 +199,11 @@ impl BotThread<'_> {
             if jobs_of(number)? != before {
                 continue;
             }
+            // Whether a job that does not know its commit yet is of another one, the next look will tell.
+            let unpinned = before.iter().any(|(_, head)| head.is_empty());
+            if found.open && unpinned {
+                continue;
+            }
             let (newer, why) = if found.open {
                 let head = found.head.to_ascii_lowercase();
                 let push = Push {
