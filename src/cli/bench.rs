@@ -134,9 +134,6 @@ impl MeasuringOptions {
     }
 
     /// Checks that the series has all work of its edit branch, as [`SeriesChoice::check`].
-    ///
-    /// # Errors
-    /// Those of [`SeriesChoice::check`].
     pub fn check_series(&self, context: &Context, ws: &Workspace) -> Result<()> {
         self.series.check(context, ws, &[self.release.as_deref()])
     }

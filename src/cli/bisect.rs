@@ -276,9 +276,6 @@ impl ComparisonOptions {
 
 impl SearchOptions {
     /// Returns the request to find changes in the direction.
-    ///
-    /// # Errors
-    /// Those of [`ComparisonOptions::request`].
     fn request(&self, ws: &Workspace) -> Result<BisectRequest> {
         Ok(BisectRequest {
             direction: self.direction,
@@ -289,9 +286,6 @@ impl SearchOptions {
 
 impl CulpritOptions {
     /// Returns the request to name the change, and to profile it unless that is disabled.
-    ///
-    /// # Errors
-    /// Those of [`ComparisonOptions::request`].
     fn request(&self, ws: &Workspace) -> Result<BisectRequest> {
         Ok(BisectRequest {
             profile: !self.no_profile,
@@ -566,9 +560,6 @@ fn replay_log(context: &Context, replay: &Replay) -> Result<()> {
 }
 
 /// Prints a bisection in the requested format.
-///
-/// # Errors
-/// Those of [`TextReportOptions::format`].
 pub fn show(context: &Context, options: &TextReportOptions, outcome: &BisectOutcome) -> Result<()> {
     let output = &context.output;
     match options.format(context)? {

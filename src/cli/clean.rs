@@ -49,9 +49,6 @@ struct CleanReport {
 }
 
 /// Runs `perfquilt clean`.
-///
-/// # Errors
-/// A cache that cannot be read, or an entry that cannot be removed.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let unused = Duration::from_secs(arguments.unused_days.saturating_mul(86_400));
     let (mut removed, mut in_use) = (Vec::new(), Vec::new());

@@ -43,9 +43,6 @@ pub struct Edit {
 }
 
 /// Runs the subcommand.
-///
-/// # Errors
-/// Those of [`edit::open`], [`edit::close`] and [`edit::quilt`].
 pub fn run(context: &Context, args: &Edit) -> Result<()> {
     let ws = context.workspace()?;
     let progress = context.output.progress();

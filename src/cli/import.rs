@@ -38,9 +38,6 @@ pub struct Arguments {
 }
 
 /// Runs the subcommand.
-///
-/// # Errors
-/// Those of [`import`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
     let request = ImportRequest {

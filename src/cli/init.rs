@@ -33,9 +33,6 @@ fn servers() -> PossibleValuesParser {
 }
 
 /// Runs `perfquilt init`.
-///
-/// # Errors
-/// Those of [`init`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let base = context
         .global

@@ -169,9 +169,6 @@ pub struct Context {
 
 impl Context {
     /// Opens the workspace of `--directory` or the current folder, and finishes what a killed command left undone.
-    ///
-    /// # Errors
-    /// Those of [`Workspace::open`] and [`perfquilt_machine::check`], and when an interrupted write cannot be finished.
     pub fn workspace(&self) -> Result<Workspace> {
         let ws = Workspace::open(self.global.directory.as_deref().unwrap_or(".".as_ref()))?;
         perfquilt_machine::check(&ws.config)?;
@@ -195,9 +192,6 @@ impl Context {
     }
 
     /// Opens the workspace, if `--directory` names one or the current folder is in one.
-    ///
-    /// # Errors
-    /// Those of [`Context::workspace`], if there is a workspace.
     pub fn workspace_if_any(&self) -> Result<Option<Workspace>> {
         let here = std::env::current_dir().unwrap_or_default();
         let mut folders = here.ancestors();

@@ -86,9 +86,6 @@ impl Output {
     }
 
     /// Prints `text` like [`Output::print`], through the user's pager if it is longer than the terminal.
-    ///
-    /// # Errors
-    /// Those of [`Output::print`].
     pub fn page(&self, text: &str) -> Result<()> {
         if self.pages && pager::page(text) {
             return Ok(());
@@ -97,9 +94,6 @@ impl Output {
     }
 
     /// Prints `value` as one JSON document on standard output.
-    ///
-    /// # Errors
-    /// Those of [`Output::print`].
     pub fn print_json(&self, value: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_string_pretty(value)
             .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;

@@ -10,9 +10,6 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_system::files::write_file;
 
 /// Prints a result, or writes it to `file`.
-///
-/// # Errors
-/// [`Kind::Internal`] when it cannot be written.
 pub fn deliver(context: &Context, file: Option<&Path>, text: &str) -> Result<()> {
     let Some(file) = file else {
         return context.output.print(text);
@@ -24,9 +21,6 @@ pub fn deliver(context: &Context, file: Option<&Path>, text: &str) -> Result<()>
 }
 
 /// Writes a result to `file`.
-///
-/// # Errors
-/// [`Kind::Internal`] when it cannot be written.
 pub fn write(file: &Path, bytes: &[u8]) -> Result<()> {
     // A plain file is replaced atomically, so that the old report stays until the new one is whole; devices, pipes and
     // links are written to directly.

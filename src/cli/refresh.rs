@@ -26,9 +26,6 @@ pub struct Refresh {
 }
 
 /// Runs the subcommand.
-///
-/// # Errors
-/// Those of [`edit::refresh`].
 pub fn run(context: &Context, args: &Refresh) -> Result<()> {
     let ws = context.workspace()?;
     let options = RefreshOptions {

@@ -65,9 +65,6 @@ pub fn find_experiment(store: &Store, name: Option<&str>) -> Result<ExperimentId
 }
 
 /// Prints the report of a stored experiment in the requested format.
-///
-/// # Errors
-/// Those of [`show`], and [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
 pub fn show_stored(
     context: &Context,
     options: &ReportOptions,

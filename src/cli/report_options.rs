@@ -287,9 +287,6 @@ pub fn show(
 }
 
 /// Prints the report of an attribution, without its observations, in the requested format.
-///
-/// # Errors
-/// Those of [`show`].
 pub fn print_attribution(
     context: &Context,
     options: &ReportOptions,

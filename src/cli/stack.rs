@@ -24,9 +24,6 @@ pub struct Stack {
 }
 
 /// Runs the subcommand.
-///
-/// # Errors
-/// Those of [`prepare_with`].
 pub fn run(context: &Context, args: &Stack) -> Result<()> {
     let ws = context.workspace()?;
     let fuzz = args.fuzz.unwrap_or(ws.config.series.fuzz);

@@ -42,9 +42,6 @@ struct AppliedPart {
 
 impl AppliedPart {
     /// Applies the series to an imported release.
-    ///
-    /// # Errors
-    /// Those of [`prepare`] and [`next_step`], except that of a patch that does not apply.
     fn of(
         ws: &Workspace,
         release: Option<&str>,

@@ -45,9 +45,6 @@ pub enum Upstream {
 }
 
 /// Runs the subcommand.
-///
-/// # Errors
-/// Those of the functions of [`upstream`].
 pub fn run(context: &Context, command: Upstream) -> Result<()> {
     match command {
         Upstream::List => list(context),

@@ -21,9 +21,6 @@ pub struct Arguments {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// Those of [`worker::work`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let progress = context.output.progress();
     let machine = arguments.machine.clone().unwrap_or_else(host_name);

@@ -33,9 +33,6 @@ impl JobDirs {
     /// Opens the directories of pull request `number` of `repository`. New ones start with the sources of
     /// `release` and the results of `ws`, and evict the least recently used ones, except those of the pull requests
     /// `running`.
-    ///
-    /// # Errors
-    /// Failures of the file system.
     pub(super) fn open(
         paths: &BotPaths,
         ws: &Workspace,

@@ -36,9 +36,6 @@ impl<'a> LimitedGit<'a> {
     }
 
     /// Runs a command like [`LimitedGit::run`] and returns what it prints.
-    ///
-    /// # Errors
-    /// Those of [`LimitedGit::run`], and [`Kind::Internal`] when it fails.
     pub(super) fn output(&self, args: &[&str], most: usize) -> Result<Vec<u8>> {
         let command = self.command(args, most);
         let output = self.finish(&command)?;

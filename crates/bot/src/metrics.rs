@@ -107,9 +107,6 @@ impl Metrics {
     }
 
     /// Returns all metrics as text, with the number of jobs in every state.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be encoded.
     pub(super) fn text(&self, jobs: &[(JobState, u64)]) -> Result<String> {
         for (state, count) in jobs {
             self.jobs

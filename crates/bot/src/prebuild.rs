@@ -62,9 +62,6 @@ pub fn check_processors(bot: &perfquilt_config::Bot) -> Result<()> {
 
 impl Bot {
     /// Prebuilds waiting jobs until a signal asks to stop.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`] when the queue cannot be read.
     pub fn prebuild(&self, progress: &dyn Progress) -> Result<()> {
         let thread = self.thread(progress)?;
         // Jobs that are built already or cannot be built.

@@ -28,9 +28,6 @@ const PIN_PAUSE: i64 = 10;
 
 impl Bot {
     /// Sends replies and pins jobs to commits until a signal asks to stop.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`] when the queue cannot be read or written.
     pub fn answer(&self, progress: &dyn Progress) -> Result<()> {
         let thread = self.thread(progress)?;
         let queue = &thread.queue;
@@ -173,9 +170,6 @@ impl Bot {
 impl BotThread<'_> {
     /// Cancels jobs of pull requests that were closed or have another commit by now, as the deliveries would have done that
     /// say so. It adds no job: GitHub does not tell here who pushed.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`] when the queue cannot be read or written; [`Kind::Interrupted`].
     fn find_lost_deliveries(&self) -> Result<()> {
         let jobs_of = |number: u64| -> Result<Vec<(i64, String)>> {
             let (open, _) = self.queue.list(0, now())?;
@@ -226,9 +220,6 @@ impl BotThread<'_> {
     }
 
     /// Pins a job to the commit that is the head of its pull request.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`] when the queue cannot be written; [`Kind::Interrupted`].
     fn pin(&self, job: &Job) -> Result<()> {
         let found = self.find_pull_request(job.job.number);
         if now() - job.received > PIN_LIMIT {

@@ -77,9 +77,6 @@ pub struct Listener {
 
 impl Listener {
     /// Returns the bound address; when the system chose the port, with that port.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the system does not report it.
     pub fn address(&self) -> Result<SocketAddr> {
         self.listener.local_addr().map_err(|e| cannot_serve(&e))
     }
@@ -118,9 +115,6 @@ fn cannot_serve(error: &std::io::Error) -> Error {
 
 /// Serves connections to `listener` until a signal asks to stop, then gives open requests some seconds to
 /// finish. `progress` returns the progress of the running job.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be opened.
 pub fn serve(
     service: Service,
     Listener { runtime, listener }: Listener,

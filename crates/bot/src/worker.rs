@@ -25,9 +25,6 @@ type JobResult = (JobState, String);
 impl Bot {
     /// Drops the jobs of other repositories than the one served, without posting to them. Must be called before
     /// anything else uses the queue.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`] when the queue cannot be read or written.
     pub fn drop_foreign_jobs(&self, progress: &dyn Progress) -> Result<()> {
         let queue = Queue::open(&self.queue_path())?;
         for job in queue.keep_only(&self.repository.to_string())? {
@@ -41,9 +38,6 @@ impl Bot {
     }
 
     /// Runs jobs until a signal asks to stop. Jobs that were running when the bot last stopped come first.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`] when the queue cannot be read or written.
     pub fn work(&self, progress: &dyn Progress) -> Result<()> {
         let thread = self.thread(progress)?;
         let queue = &thread.queue;

@@ -284,9 +284,6 @@ impl Bisections {
 }
 
 /// Runs `sessions` simulated bisections per case. The same seed gives the same figures.
-///
-/// # Errors
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn bisections(sessions: usize, seed: u64, progress: &dyn Progress) -> Result<Bisections> {
     let started = Instant::now();
     let mut cases = Vec::new();
@@ -315,9 +312,6 @@ pub fn bisections(sessions: usize, seed: u64, progress: &dyn Progress) -> Result
 /// A method of bisecting.
 pub trait Method: Sync {
     /// Simulates a session; `levels` are the logs of the states' costs.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) if the method cannot handle the session.
     fn answer(&self, setting: &Setting, levels: &[f64], noise: &mut Noise) -> Result<Answer>;
 }
 

@@ -514,9 +514,6 @@ fn simulations() -> Vec<Simulation> {
 }
 
 /// Runs all checks; `experiments` is the number for the fastest ones.
-///
-/// # Errors
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub(super) fn checks(
     experiments: usize,
     seed: u64,

@@ -109,9 +109,6 @@ impl Simulated {
     }
 
     /// Returns the drawing that [`Simulated::markdown`] shows, as SVG.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be drawn.
     pub fn plot(&self) -> Result<String> {
         plot::families(self)
     }

@@ -61,9 +61,6 @@ struct One {
 }
 
 /// Runs `experiments` null experiments of `scenario`, and reports each finished one to `done`.
-///
-/// # Errors
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub(super) fn family(
     scenario: Scenario,
     experiments: usize,

@@ -184,9 +184,6 @@ fn is_below(share: f64, least: f64, n: usize) -> bool {
 }
 
 /// Runs `experiments` simulated experiments per scenario. The same seed gives the same figures.
-///
-/// # Errors
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn simulated(experiments: usize, seed: u64, progress: &dyn Progress) -> Result<Simulated> {
     let started = Instant::now();
     let mut families = Vec::new();

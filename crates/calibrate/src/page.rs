@@ -24,9 +24,6 @@ This page tests the promises of intervals and verdicts ([statistics.md](statisti
 
 impl Page {
     /// Reads the page of `perfquilt calibrate` in `file`, or begins one where there is no such file.
-    ///
-    /// # Errors
-    /// Those of [`Page::open`].
     pub fn calibration(file: &Path) -> Result<Self> {
         Page::open(file, "perfquilt calibrate", INTRODUCTION)
     }
@@ -70,9 +67,6 @@ impl Page {
     }
 
     /// Writes the page to its file.
-    ///
-    /// # Errors
-    /// Those of [`write_file`].
     pub fn save(&self) -> Result<()> {
         write_file(&self.file, self.text.as_bytes())
     }

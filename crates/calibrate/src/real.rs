@@ -155,9 +155,6 @@ pub struct RealRequest<'a> {
 /// finished experiments and blocks in a store separate from the results, and reuses them.
 ///
 /// Calls `each` with the results so far after each experiment.
-///
-/// # Errors
-/// The errors of [`experiment::run`], and those of building the release.
 pub fn real(
     ws: &Workspace,
     request: &RealRequest<'_>,

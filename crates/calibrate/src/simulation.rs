@@ -9,9 +9,6 @@ use perfquilt_model::progress::{Progress, Step};
 use perfquilt_system::process::check_interrupted;
 
 /// Runs `work` as a step of `progress` that counts up to `all`; `work` calls its argument after each item.
-///
-/// # Errors
-/// Those of `work`.
 pub fn counted<T>(
     name: &str,
     all: usize,

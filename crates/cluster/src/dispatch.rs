@@ -329,9 +329,6 @@ impl<'e> Dispatch<'e> {
     }
 
     /// Cancels all jobs.
-    ///
-    /// # Errors
-    /// The errors of [`Engine::cancel`].
     pub fn cancel(&self) -> Result<()> {
         self.engine
             .cancel(&self.names(self.latest.max(MOST_ATTEMPTS)))

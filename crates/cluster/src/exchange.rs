@@ -10,9 +10,6 @@ use perfquilt_model::error::{Error, Result};
 /// then stands.
 ///
 /// A hard link decides: unlike a rename, it fails where there is a file, on a network file system too.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the folder cannot be written.
 pub fn publish(path: &Path, bytes: &[u8]) -> Result<bool> {
     let io = |error: std::io::Error| Error::io("write", path, &error);
     let folder = path.parent().unwrap_or(Path::new("/"));

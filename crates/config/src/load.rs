@@ -96,9 +96,6 @@ impl Config {
     }
 
     /// Returns the paths of the series for a release: its own folder, if it has one, or else those of `[series]`.
-    ///
-    /// # Errors
-    /// See [`Config::release`].
     pub fn series_of(&self, version: Option<&str>) -> Result<SeriesFiles> {
         // A workspace may have a series before it has a release.
         if version.is_none() && self.release(None).is_err() {

@@ -143,9 +143,6 @@ pub const DEFAULT_MIN_BLOCKS: u32 = 10;
 
 impl Preset {
     /// Returns the workload called `name` with this preset's overrides.
-    ///
-    /// # Errors
-    /// See [`Config::workload`].
     pub fn workload(&self, config: &Config, name: &str) -> Result<Workload> {
         let mut workload = config.workload(name)?.clone();
         if workload.kind == "sql-bench" {

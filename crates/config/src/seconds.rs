@@ -10,9 +10,6 @@ use super::document::{Document, SettingPath};
 use perfquilt_model::error::Result;
 
 /// Parses a duration such as `30m`, `1h 30m` or `90s`, above 0.
-///
-/// # Errors
-/// What is wrong with it, in words.
 pub fn parse_duration(text: &str) -> std::result::Result<Duration, &'static str> {
     let parsed: SignedDuration = text.parse().map_err(|_| match text.trim().parse::<f64>() {
         Ok(_) => "a duration needs a unit, as in `30m`, `1h 30m` and `90s`",
@@ -25,9 +22,6 @@ pub fn parse_duration(text: &str) -> std::result::Result<Duration, &'static str>
 }
 
 /// Reads a duration.
-///
-/// # Errors
-/// See [`parse_duration`].
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> std::result::Result<Option<Duration>, D::Error> {

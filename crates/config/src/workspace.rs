@@ -27,9 +27,6 @@ impl Workspace {
     }
 
     /// Like [`Workspace::open`], with `cache` in place of the user's cache folder.
-    ///
-    /// # Errors
-    /// See [`Workspace::open`].
     pub fn open_with_cache(dir: &Path, cache: PathBuf) -> Result<Self> {
         let start = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
         if !start.is_dir() {

@@ -17,9 +17,6 @@ pub struct Draft<'a> {
 
 /// Posts the comment of `draft`, and what `posting` requests besides, to the pull request. Updates existing
 /// posts and never creates duplicates.
-///
-/// # Errors
-/// Those of [`Forge::publish`] and of writing the comment.
 pub fn post(
     forge: &dyn Forge,
     posting: &Posting,

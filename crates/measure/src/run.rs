@@ -57,17 +57,11 @@ pub struct Prepared {
 }
 
 /// Fetches and imports the release if necessary, and applies the series to it.
-///
-/// # Errors
-/// Those of [`upstream::ensure`], [`Series::load`] and [`stack::apply`].
 pub fn prepare(ws: &Workspace, release: Option<&str>, progress: &dyn Progress) -> Result<Prepared> {
     prepare_with(ws, release, ws.config.series.fuzz, progress)
 }
 
 /// Prepares a release like [`prepare`]; a hunk may ignore `fuzz` lines of context.
-///
-/// # Errors
-/// The errors of [`prepare`].
 pub fn prepare_with(
     ws: &Workspace,
     release: Option<&str>,
@@ -398,9 +392,6 @@ pub struct RunForecast {
 }
 
 /// Returns the forecast of [`run`]. Applies the series, and builds and measures nothing.
-///
-/// # Errors
-/// The errors of [`prepare`] and [`experiment::foresee`].
 pub fn foresee(
     ws: &Workspace,
     preset: &Preset,

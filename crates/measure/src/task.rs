@@ -63,9 +63,6 @@ fn wrong(path: &Path, why: &str) -> Error {
 }
 
 /// Writes a task or a result as JSON.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
 pub(crate) fn to_bytes<T: Serialize>(value: &T) -> Result<Vec<u8>> {
     serde_json::to_vec(value)
         .map_err(|error| Error::internal(format!("cannot write a job's file: {error}")))

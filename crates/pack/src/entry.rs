@@ -44,9 +44,6 @@ impl Default for Encoder {
 
 impl Encoder {
     /// Encodes the whole object `id`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when compression fails.
     pub fn whole(&mut self, kind: ObjectKind, id: ObjectId, data: &[u8]) -> Result<Entry> {
         let mut bytes = Vec::with_capacity(data.len() / 2 + 64);
         write_header(&mut bytes, kind.number(), data.len());
@@ -55,10 +52,6 @@ impl Encoder {
     }
 
     /// Encodes the object `id`, which is not empty, as a [`delta`](crate::delta) of the object `base`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when compression fails or the object is empty: git
-    /// accepts no delta to nothing.
     pub fn delta(&mut self, id: ObjectId, base: ObjectId, delta: &[u8]) -> Result<Entry> {
         if delta.len() < SHORTEST_DELTA {
             return Err(Error::internal("a delta to an empty object"));

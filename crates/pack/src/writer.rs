@@ -35,9 +35,6 @@ pub struct PackWriter {
 
 impl PackWriter {
     /// Creates a pack in `folder`, which is created if necessary: `objects/pack` of a repository.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be created.
     pub fn new(folder: &Path) -> Result<Self> {
         std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
         let io = |error| Error::io("write a pack in", folder, &error);
@@ -69,9 +66,6 @@ impl PackWriter {
 
     /// Writes an object, unless this pack has it already. A delta's base must have been written before: git refuses
     /// packs that refer to objects of others.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written, or its base is missing.
     pub fn add(&mut self, entry: &Entry) -> Result<()> {
         if self.depths.contains_key(&entry.id) {
             return Ok(());
@@ -104,9 +98,6 @@ impl PackWriter {
 
     /// Publishes the pack. Afterwards its objects are in the repository and synced to the disk. An empty pack is
     /// removed instead.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn finish(mut self) -> Result<()> {
         if self.is_empty() {
             return Ok(());

@@ -191,9 +191,6 @@ fn twin_places(ws: &Workspace, series: &Series, stack: &Stack) -> Result<Vec<Err
 
 /// Reports the hunks of `patch` that apply to `tree` at another line than their own although the file has their lines
 /// several times.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub(crate) fn twins_in(tree: &mut TrialTree<'_>, patch: &Patch, fuzz: usize) -> Result<Vec<Error>> {
     let fuzz = patch.flags.fuzz.unwrap_or(fuzz);
     let mut found = Vec::new();

@@ -17,9 +17,6 @@ pub(crate) struct Case {
 }
 
 /// Runs `sessions` simulated bisections per setting with every method.
-///
-/// # Errors
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub(crate) fn cases(sessions: usize, seed: u64, progress: &dyn Progress) -> Result<Vec<Case>> {
     let mut thresholds = PinpointThresholds::new(seed);
     let case = |setting| case(setting, &mut thresholds, sessions, progress);

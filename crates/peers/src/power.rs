@@ -119,9 +119,6 @@ pub(crate) fn with_effect(comparisons: usize) -> usize {
 }
 
 /// Compares the rules on all machines.
-///
-/// # Errors
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub(crate) fn powers(comparisons: usize, seed: u64, progress: &dyn Progress) -> Result<Vec<Power>> {
     let all = comparisons + with_effect(comparisons);
     let on = |machine: Machine| {
@@ -135,9 +132,6 @@ pub(crate) fn powers(comparisons: usize, seed: u64, progress: &dyn Progress) -> 
 
 /// Compares the rules on `machine`: `comparisons` without effect set the thresholds, a fifth as many with
 /// each effect show the power.
-///
-/// # Errors
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 fn power(
     machine: Machine,
     comparisons: usize,

@@ -14,9 +14,6 @@ const MIN_SHARE: f64 = 0.0005;
 
 /// Returns the flame graph as SVG: frames are as wide as their cost per transaction in `after`, red where it is higher
 /// than in `before`, blue where it is lower.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when nothing was executed or it cannot be drawn.
 pub fn flame_graph(title: &str, before: &[CostTable], after: &[CostTable]) -> Result<String> {
     let mut stacks: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for (stack, cost) in folded(before) {

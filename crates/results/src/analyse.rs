@@ -13,9 +13,6 @@ use perfquilt_model::observation::{Meter, Observation, ObservationFile, Suppleme
 use perfquilt_store::{ExperimentId, Store, jsonl};
 
 /// Returns a stored experiment in the form of an observation file.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
 pub fn stored(store: &Store, id: ExperimentId) -> Result<ObservationFile> {
     let (header, observations) = store.load(id)?;
     let mut supplement = supplement(store, id)?;
@@ -29,9 +26,6 @@ pub fn stored(store: &Store, id: ExperimentId) -> Result<ObservationFile> {
 
 /// Returns the supplement of a stored experiment, with the standard errors within blocks from its slices and the
 /// comparison of the server's own tests.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
 pub fn supplement(store: &Store, id: ExperimentId) -> Result<Supplement> {
     let mut blocks = WithinBlocks::default();
     for (workload, block) in store.slice_blocks(id)? {
@@ -60,9 +54,6 @@ pub fn file(path: &Path, most: u64, margin: &dyn Fn(Meter) -> f64) -> Result<Att
 
 /// Makes the attribution of an open observation file, whose path may refer to another file by now. `shown` is
 /// its name in errors.
-///
-/// # Errors
-/// The errors of [`file()`].
 pub fn opened(
     file: File,
     shown: &Path,
@@ -90,9 +81,6 @@ fn limited(
 }
 
 /// Makes the attribution of an observation file from `input`, without a size limit.
-///
-/// # Errors
-/// The errors of [`file()`].
 pub fn read(
     input: impl BufRead,
     path: &Path,

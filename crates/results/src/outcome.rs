@@ -130,9 +130,6 @@ impl RunOutcome {
     }
 
     /// Writes the outcome to the folder `dir` atomically.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     fn write(&self, dir: &Path) -> Result<()> {
         let text = serde_json::to_vec_pretty(self)
             .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
@@ -217,9 +214,6 @@ pub enum OutcomePart<'a> {
 
 /// Writes the part `made` of the run `start` and its failures to the folder `dir`. A bisection keeps an
 /// existing run of the same commit, and a run an existing bisection; if either commit is unknown, nothing is kept.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
 pub fn put(
     dir: &Path,
     start: &RunStart,
@@ -256,9 +250,6 @@ pub fn put(
 
 /// Copies the outcome of a run or, if `bisected`, of a bisection that is the run `start` from the folder `from`
 /// to the folder `to`, as [`put`] does. The files are untrusted: invalid ones are not copied.
-///
-/// # Errors
-/// The errors of [`read`], [`bisection`] and [`put`].
 pub fn take(
     from: &Path,
     to: &Path,
@@ -310,9 +301,6 @@ fn keep_observations(dir: &Path, packed: Option<&[u8]>) -> Result<()> {
 
 /// Writes the outcome of the run `start` to the folder `dir`, as [`put`] does: the failures, and
 /// the observations of the experiment, if there is one.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written, or the store cannot be read.
 pub fn write(
     dir: &Path,
     start: &RunStart,

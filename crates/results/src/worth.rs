@@ -9,9 +9,6 @@ use perfquilt_store::Store;
 
 /// Adds the stored effects of each patch on both releases to a report, and the patches that no longer help to
 /// its drop candidates.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
 pub fn add_effects(ws: &Workspace, report: &mut Report) -> Result<()> {
     if !ws.results().is_file() {
         return Ok(());

@@ -191,9 +191,6 @@ impl Store {
 
     /// Returns the number of blocks of an experiment that cannot be checked, because an earlier version stored them
     /// without a checksum.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn unchecked(&self, id: ExperimentId) -> Result<u64> {
         let counts: Vec<i64> = self.rows(
             "SELECT count(*) FROM (SELECT DISTINCT workload, meter, direct, block FROM observations

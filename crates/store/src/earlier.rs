@@ -39,9 +39,6 @@ pub struct EarlierExperiment {
 
 impl Store {
     /// Returns the header of the experiment that was begun with `key`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn begun(&self, key: &str) -> Result<Option<ExperimentHeader>> {
         self.connection
             .query_row(
@@ -56,9 +53,6 @@ impl Store {
     }
 
     /// Returns the keys that begin with `start`, the most recently begun or resumed experiment first.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn keys(&self, start: &str) -> Result<Vec<String>> {
         self.rows(
             "SELECT key FROM experiments WHERE substr(key, 1, length(?1)) = ?1 ORDER BY touched DESC",
@@ -68,9 +62,6 @@ impl Store {
     }
 
     /// Returns whether the experiment with `key` exists and is finished.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn is_finished(&self, key: &str) -> Result<bool> {
         self.connection
             .query_row(
@@ -82,9 +73,6 @@ impl Store {
     }
 
     /// Stores the identity of an experiment's observations.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn identify(&self, id: ExperimentId, identity: &ExperimentIdentity) -> Result<()> {
         let transaction = self.transaction()?;
         let write = || -> rusqlite::Result<()> {
@@ -111,9 +99,6 @@ impl Store {
     }
 
     /// Marks an experiment as finished, so that later ones may reuse its values.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn finish(&self, id: ExperimentId) -> Result<()> {
         self.connection
             .execute(
@@ -125,9 +110,6 @@ impl Store {
     }
 
     /// Returns the finished experiments on `release`, the latest first.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn earlier(&self, release: &str) -> Result<Vec<EarlierExperiment>> {
         let all = self.rows(
             "SELECT id, header, protocol FROM experiments

@@ -121,10 +121,6 @@ impl<R: BufRead> Reader<R> {
 
     /// Reads the next lines, some megabytes, into `batch` for parsing on several processors. Returns `false`
     /// at the end.
-    ///
-    /// # Errors
-    /// The errors of [`Reader::next_observation`], except for errors inside lines, which [`Batch::parse`]
-    /// reports.
     pub fn read_ahead(&mut self, batch: &mut Batch) -> Result<bool> {
         batch.text.clear();
         batch.lines.clear();

@@ -156,10 +156,6 @@ impl Store {
     }
 
     /// Writes everything to a new database at `path`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the new database cannot be written, or
-    /// already exists.
     pub fn copy_to(&self, path: &Path) -> Result<()> {
         let target = path.to_string_lossy();
         self.connection
@@ -176,10 +172,6 @@ impl Store {
     /// Begins an experiment, or resumes the one that has the same `key` (its name and start time stay, the
     /// rest of its header is replaced by `header`). If another experiment has the name already, a number is
     /// appended; [`Store::header`] returns the final name.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the header is inconsistent or cannot be
-    /// stored.
     pub fn begin(&self, header: &ExperimentHeader, key: &str) -> Result<ExperimentId> {
         let transaction = self.transaction()?;
         let known: Option<(i64, String)> = transaction
@@ -224,9 +216,6 @@ impl Store {
     }
 
     /// Stores the planned number of blocks and the stopping rule, so that a report can show the progress.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn plan(&self, id: ExperimentId, planned: &[PlannedBlocks]) -> Result<()> {
         let transaction = self.transaction()?;
         transaction
@@ -258,9 +247,6 @@ impl Store {
     }
 
     /// Stores under `key` whether a workload executes the code that a patch changes.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn keep_execution(&self, key: &str, executed: bool) -> Result<()> {
         let sql = "INSERT OR REPLACE INTO executions VALUES (?1, ?2)";
         let kept = self
@@ -270,9 +256,6 @@ impl Store {
     }
 
     /// Returns whether the workload executes the code, as stored under `key`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn execution(&self, key: &str) -> Result<Option<bool>> {
         let sql = "SELECT result FROM executions WHERE key = ?1";
         let found = self.rows(sql, params![key], |row| row.get::<_, String>(0))?;
@@ -280,9 +263,6 @@ impl Store {
     }
 
     /// Stores the patches that workloads of an experiment do not execute.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be stored.
     pub fn record_unexecuted(&self, id: ExperimentId, patches: &[UnexecutedPatch]) -> Result<()> {
         let text = if patches.is_empty() {
             String::new()
@@ -297,9 +277,6 @@ impl Store {
 
     /// Stores the results of the server's own tests for servers with these keys in the cache of builds. They replace
     /// earlier results of the same server.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be stored.
     pub fn record_tests<'a>(
         &self,
         records: impl IntoIterator<Item = (&'a str, &'a TestRecord)>,
@@ -321,9 +298,6 @@ impl Store {
 
     /// Stores the build times of points. The seconds of a cached build do not replace those of the original
     /// build.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be stored.
     pub fn record_builds(&self, id: ExperimentId, builds: &[PointBuild]) -> Result<()> {
         let transaction = self.transaction()?;
         for build in builds {
@@ -370,9 +344,6 @@ impl Store {
 
     /// Adds the values of a block and the slices behind them, without further results
     /// ([`Store::append_block`]).
-    ///
-    /// # Errors
-    /// The errors of [`Store::append_block`].
     pub fn append(
         &self,
         id: ExperimentId,
@@ -388,10 +359,6 @@ impl Store {
     }
 
     /// Adds a block in one transaction.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an observation is invalid, exists
-    /// already, or cannot be stored.
     pub fn append_block(&self, id: ExperimentId, result: &BlockResult<'_>) -> Result<()> {
         let header = self.header(id)?;
         let transaction = self.transaction()?;

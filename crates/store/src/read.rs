@@ -17,9 +17,6 @@ use perfquilt_model::server_tests::TestRecord;
 impl Store {
     /// Returns the stored blocks of a workload and meter, ascending: those over all points, or the `direct`
     /// ones of the closure check.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn blocks_done(
         &self,
         id: ExperimentId,
@@ -36,9 +33,6 @@ impl Store {
     }
 
     /// Returns whether anything was measured for the experiment.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn has_observations(&self, id: ExperimentId) -> Result<bool> {
         let found = self.rows(
             "SELECT 1 FROM observations WHERE experiment = ?1 LIMIT 1",
@@ -49,10 +43,6 @@ impl Store {
     }
 
     /// Returns the experiment's header.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when there is no such experiment or the file
-    /// cannot be read.
     pub fn header(&self, id: ExperimentId) -> Result<ExperimentHeader> {
         let text: String = self
             .connection
@@ -67,9 +57,6 @@ impl Store {
 
     /// Returns the experiment's header and observations, ordered by workload, meter, block and position; its
     /// own observations first, then those of the experiments it reuses, translated to its points.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn load(&self, id: ExperimentId) -> Result<(ExperimentHeader, Vec<Observation>)> {
         let header = self.header(id)?;
         let mut observations = self.observations(id, &header.experiment)?;
@@ -140,9 +127,6 @@ impl Store {
     }
 
     /// Returns the stored supplement: planned blocks, build times, conditions and discarded rounds.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn supplement(&self, id: ExperimentId) -> Result<Supplement> {
         let planned = self.planned(id)?;
         Ok(Supplement {
@@ -156,9 +140,6 @@ impl Store {
     }
 
     /// Returns the patches that workloads of an experiment do not execute.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn unexecuted(&self, id: ExperimentId) -> Result<Vec<UnexecutedPatch>> {
         let sql = "SELECT unexecuted FROM experiments WHERE id = ?1";
         let text: Vec<String> = self.rows(sql, params![id.0], |row| row.get(0))?;
@@ -231,9 +212,6 @@ impl Store {
     }
 
     /// Returns the planned blocks; empty without a plan.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn planned(&self, id: ExperimentId) -> Result<Vec<PlannedBlocks>> {
         self.rows(
             "SELECT workload, meter, blocks, min_blocks, resolution, extended, windows, first_look, wave
@@ -264,9 +242,6 @@ impl Store {
     }
 
     /// Returns the build times of points with their cache keys.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn builds(&self, id: ExperimentId) -> Result<Vec<PointBuild>> {
         let mut builds = self
             .rows(
@@ -304,9 +279,6 @@ impl Store {
 
     /// Returns the results of the server's own tests at the points of an experiment whose servers were tested, whenever
     /// that was.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn tests(&self, id: ExperimentId) -> Result<BTreeMap<Point, TestRecord>> {
         let found = self.rows(
             "SELECT point, record FROM experiment_builds JOIN tests USING (key) WHERE experiment = ?1",
@@ -324,9 +296,6 @@ impl Store {
     }
 
     /// Returns the costs of functions in the counted blocks.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn functions(&self, id: ExperimentId) -> Result<Vec<PointFunctions>> {
         self.rows(
             "SELECT workload, block, point, costs FROM functions WHERE experiment = ?1
@@ -355,9 +324,6 @@ impl Store {
     }
 
     /// Returns the blocks (over all points) whose slices are stored, by workload.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn slice_blocks(&self, id: ExperimentId) -> Result<Vec<(String, u32)>> {
         self.check_slice_blocks(id)?;
         self.rows(
@@ -369,9 +335,6 @@ impl Store {
     }
 
     /// Returns the raw slices of a block (over all points) of a workload.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn slices(&self, id: ExperimentId, workload: &str, block: u32) -> Result<Vec<Slices>> {
         self.check_slices(id, &(workload.to_owned(), false, block))?;
         self.rows(
@@ -398,9 +361,6 @@ impl Store {
     }
 
     /// Returns the most recently begun, resumed or extended experiment.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn latest(&self) -> Result<Option<ExperimentId>> {
         self.connection
             .query_row(
@@ -431,9 +391,6 @@ impl Store {
     }
 
     /// Returns all experiments, the latest first.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be read.
     pub fn list(&self) -> Result<Vec<ExperimentSummary>> {
         self.rows(
             "SELECT id, header, (SELECT count(*) FROM observations WHERE experiment = id)

@@ -132,9 +132,6 @@ pub fn is_unfinished(name: &OsStr) -> bool {
 /// Returns the entries below `cache` that were unused for `unused` before `now`, the longest unused first.
 /// Excludes downloads, which cannot be recreated without a network, and ccache's folder, whose size ccache
 /// limits itself.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a cache cannot be read.
 pub fn unused(cache: &Path, unused: Duration, now: SystemTime) -> Result<Vec<CacheEntry>> {
     let mut found = Vec::new();
     for cache_kind in &CACHES {
@@ -175,9 +172,6 @@ pub fn unused(cache: &Path, unused: Duration, now: SystemTime) -> Result<Vec<Cac
 }
 
 /// Removes `entry`; returns `false` when it is in use and stays.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be removed.
 pub fn remove(entry: &CacheEntry) -> Result<bool> {
     // An entry without a marker is incomplete and old; without lock support, use cannot be detected.
     let _held = match entry
@@ -201,9 +195,6 @@ pub fn remove(entry: &CacheEntry) -> Result<bool> {
 }
 
 /// Removes the file at `path`, if there is one.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be removed.
 pub fn remove_file(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -14,9 +14,6 @@ use perfquilt_model::error::{Error, Result};
 /// Writes a file atomically: whatever happens, either the old or the new content is in place, and the content
 /// reaches the disk before the name does. Keeps the permissions of an existing file; a new one is readable by
 /// everybody. Creates missing folders. Leaves a file with the same content untouched.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     if std::fs::read(path).is_ok_and(|there| there == bytes) {
         return Ok(());

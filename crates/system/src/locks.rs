@@ -40,18 +40,11 @@ impl DerefMut for Lock {
 
 /// Waits until no other process holds the lock file `path`, and locks it exclusively. Creates the file and its
 /// folder when missing. Calls `on_wait` once if it has to wait.
-///
-/// # Errors
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting;
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be made or locked.
 pub fn wait(path: &Path, on_wait: impl FnOnce()) -> Result<Lock> {
     wait_file(path, on_wait).map(Lock)
 }
 
 /// Waits and locks like [`wait`], but the lock lasts until all processes that have the file open close it.
-///
-/// # Errors
-/// Those of [`wait`].
 pub fn wait_file(path: &Path, on_wait: impl FnOnce()) -> Result<File> {
     let mut on_wait = Some(on_wait);
     loop {
@@ -67,9 +60,6 @@ pub fn wait_file(path: &Path, on_wait: impl FnOnce()) -> Result<File> {
 }
 
 /// Locks the file exclusively, like [`wait`]; returns `None` instead of waiting.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be made or locked.
 pub fn try_now(path: &Path) -> Result<Option<Lock>> {
     Ok(try_exclusive(path)?.map(Lock))
 }
@@ -87,9 +77,6 @@ fn try_exclusive(path: &Path) -> Result<Option<File>> {
 
 /// Locks the existing lock file `path` together with others that share it; `None` when another process holds it
 /// exclusively.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be opened or locked.
 pub fn share_now(path: &Path) -> Result<Option<Lock>> {
     let held = lock(path, File::options().read(true), File::try_lock_shared)?;
     Ok(held.map(Lock))

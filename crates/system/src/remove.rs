@@ -7,9 +7,6 @@ use perfquilt_model::error::{Error, Result};
 
 /// Removes the folder `path`, regardless of its depth and of missing permissions on folders in it. Does not follow
 /// links.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the folder cannot be removed.
 pub fn remove_tree(path: &Path) -> Result<()> {
     // Folders nested without limit would exhaust the stack and file descriptors of this process, and their
     // paths exceed what the kernel accepts; `rm` and `chmod` handle both.

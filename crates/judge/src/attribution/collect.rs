@@ -52,9 +52,6 @@ impl From<ObservationFault> for Error {
 
 impl Collector<'static> {
     /// Begins as [`Collector::new`], with a header and supplement of its own.
-    ///
-    /// # Errors
-    /// As [`Collector::new`].
     pub fn owned(header: ExperimentHeader, supplement: Supplement) -> Result<Self> {
         Self::from_parts(Cow::Owned(header), Cow::Owned(supplement))
     }

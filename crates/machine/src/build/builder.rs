@@ -68,9 +68,6 @@ impl Builder {
 
     /// Creates a builder like [`Builder::new`] that also supports profile-guided recipes: `training` runs on the
     /// instrumented servers. `base` is the bare release, whose profile all points may share.
-    ///
-    /// # Errors
-    /// Those of [`Builder::new`], and those of `training` and [`Training::identity`].
     pub fn guided(
         ws: &Workspace,
         recipe: &str,
@@ -399,9 +396,6 @@ impl Builder {
     }
 
     /// Builds `item` with the targets of its tests in the working folder, and passes the locked folder to `act`.
-    ///
-    /// # Errors
-    /// The errors of [`Builder::build`] and of `act`.
     pub(crate) fn in_work_tree<T>(
         &self,
         item: &BuildItem,

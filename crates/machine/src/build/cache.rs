@@ -86,9 +86,6 @@ impl Cache {
 
     /// Compares the contents of the entry `key` with what was built. An entry that differs gets out of the way, so that it
     /// is built again.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it differs and cannot be moved.
     pub(super) fn verify(&self, key: &str) -> Result<Contents> {
         let dir = self.dir.join(key);
         let record = std::fs::read(dir.join(BUILD_RECORD)).ok();

@@ -71,9 +71,6 @@ type Nodes<'f> = BTreeMap<u64, Node<'f>>;
 impl CodeComparison {
     /// Returns the code of the built server in the folder `before` that the one in `after` changes or lacks.
     /// `binary` is the executable inside these folders; other programs in them may differ if nothing `runs_programs`.
-    ///
-    /// # Errors
-    /// The reason why the servers cannot be compared, in words.
     pub fn changed(
         &self,
         before: &Path,
@@ -287,9 +284,6 @@ impl ChangedCode {
 
     /// Links the executable of the built server in the folder `server`, the one that the code is of, to `output`, an
     /// absolute path. A process that enters any of the code ends at once (SIGTRAP).
-    ///
-    /// # Errors
-    /// The errors of [`Relink::link`].
     pub fn link_with_traps(&self, server: &Path, output: &Path) -> Result<()> {
         let relink = Relink::of(server, Layouts::Off).map_err(Error::bench)?;
         relink.link_edited(output, &|name, file| match self.ranges.get(name) {

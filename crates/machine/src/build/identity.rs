@@ -24,9 +24,6 @@ const SHT_NOBITS: u32 = 8;
 const BUILD_ID: &[u8] = b".note.gnu.build-id";
 
 /// Returns the identity of the files below `dir`, given by relative path and size.
-///
-/// # Errors
-/// A file cannot be read.
 pub fn identity_of_files(dir: &Path, files: &BTreeMap<String, u64>) -> Result<String> {
     let mut all = Sha256::new();
     for name in files.keys() {

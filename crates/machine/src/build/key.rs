@@ -31,9 +31,6 @@ pub(super) fn of_server(
 }
 
 /// Returns the digest of the part of a recipe that determines the build tree, without what is installed from it.
-///
-/// # Errors
-/// See [`of_recipe`].
 pub(super) fn of_configuration(
     recipe: &Recipe,
     include: Option<&str>,

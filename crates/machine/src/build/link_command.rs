@@ -27,9 +27,6 @@ pub(super) struct PortableCommand {
 
 /// Converts the shell command that links `target`, which ran in the folder `build` below the working folder
 /// `work`.
-///
-/// # Errors
-/// The reason why the command cannot be converted, in words.
 pub(super) fn portable(
     command: &str,
     target: &str,

@@ -62,9 +62,6 @@ pub(super) enum LinkedFile {
 
 impl LinkedFile {
     /// Reads an object file or an archive, called `name` in every build.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub(super) fn read(mut file: impl Read + Seek, name: &str) -> std::io::Result<LinkedFile> {
         let mut whole = Sha256::new();
         let mut part = vec![0; 1 << 16];

@@ -60,9 +60,6 @@ pub(crate) use run::{Line, Log, ProgramRun, run_within};
 pub trait SourceTree {
     /// Returns the digest of the build files of the git tree `tree`: of the part of each file that
     /// [`build_relevance`] selects.
-    ///
-    /// # Errors
-    /// The tree cannot be read.
     fn build_files_digest(&self, tree: &str) -> Result<String>;
 
     /// Checks out the git tree `tree` in `dir`, which is created if missing. Files that are the same in both trees

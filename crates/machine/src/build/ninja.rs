@@ -44,9 +44,6 @@ impl Ninja<'_> {
     }
 
     /// Builds the targets. A failed build is not an error here, as in [`run::run`].
-    ///
-    /// # Errors
-    /// See [`run::run`].
     pub(super) fn run(&self, log: &mut Log, step: &dyn Step) -> Result<NinjaRun> {
         let before = NinjaLog::read(self.build);
         let mut plan = self.plan(&before)?;

@@ -37,9 +37,6 @@ const DEFAULT_OUTPUT: &str = "{build}/../profile";
 /// Runs the training workload on an instrumented server.
 pub trait Training: Send + Sync + std::fmt::Debug {
     /// Returns the digest of the training workload.
-    ///
-    /// # Errors
-    /// The workload cannot be identified, for example because one of its files cannot be read.
     fn identity(&self) -> Result<String>;
 
     /// Trains the built `server` with `env` in its environment, and stops it cleanly so that it writes its counts.
@@ -61,9 +58,6 @@ pub(super) trait InstrumentedBuilder: Send + Sync + std::fmt::Debug {
     fn key(&self, tree: &str) -> String;
 
     /// Builds the instrumented server of `item`, or takes it from the cache.
-    ///
-    /// # Errors
-    /// See [`Builder::build`](super::Builder::build).
     fn build(
         &self,
         item: &BuildItem,

@@ -52,9 +52,6 @@ pub struct Relink {
 
 impl Relink {
     /// Reads the stored link of the built server in the folder `server`, for layouts of this kind.
-    ///
-    /// # Errors
-    /// The reason why the executable cannot be relinked this way, in words.
     pub fn of(server: &Path, layouts: Layouts) -> std::result::Result<Relink, String> {
         let dir = server.join(RELINK_FOLDER);
         let record: Option<RelinkRecord> = std::fs::read(dir.join(RELINK_RECORD))
@@ -160,9 +157,6 @@ impl Relink {
 
     /// Links the executable to `output`, an absolute path, from copies of the inputs that `edit` may change. It gets
     /// the name of each input and the path of the copy.
-    ///
-    /// # Errors
-    /// The errors of [`Relink::link`].
     pub(super) fn link_edited(
         &self,
         output: &Path,
@@ -340,9 +334,6 @@ fn shared_pool(cache: &Path) -> PathBuf {
 }
 
 /// Removes files for relinking from `cache` that no built server uses any more.
-///
-/// # Errors
-/// The folder cannot be read.
 pub fn sweep(cache: &Path) -> Result<()> {
     let pool = shared_pool(cache);
     let entries = match std::fs::read_dir(&pool) {

@@ -48,9 +48,6 @@ impl Profile {
     }
 
     /// Reads a profile.
-    ///
-    /// # Errors
-    /// See [`Profile::read`].
     pub fn parse(reader: impl BufRead) -> Result<Self> {
         let mut parser = Parser::default();
         for (index, line) in reader.split(b'\n').enumerate() {

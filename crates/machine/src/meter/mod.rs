@@ -80,9 +80,6 @@ impl Counter {
     }
 
     /// Returns the processor's readable counters; `None` if there are none.
-    ///
-    /// # Errors
-    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
     pub fn hardware() -> Result<Option<Self>> {
         let sources = perf::supported()?;
         let meters = sources.iter().map(|source| source.meter).collect();
@@ -300,9 +297,6 @@ pub fn call_graph_instrumentation(dir: &Path) -> Instrumentation {
 /// Returns the call graph with costs of the clients' threads while `running`, started with
 /// [`call_graph_instrumentation`], ran `transactions` after `warm_up` uncounted ones; and the number of counted
 /// transactions. See [`Counter::count`] for `run`.
-///
-/// # Errors
-/// See [`Counter::count`].
 pub fn call_graph(
     running: &mut Running,
     threads: ClientThreads,

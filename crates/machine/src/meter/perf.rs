@@ -74,9 +74,6 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns one source for each meter this machine supports; empty without perf, without permission, or in most
 /// virtual machines.
-///
-/// # Errors
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub(super) fn supported() -> Result<Vec<&'static EventSource>> {
     if find_program("perf").is_none() {
         return Ok(Vec::new());

@@ -14,10 +14,6 @@ const SHARED_KINDS: [&str; 3] = ["builds", "data", "tests"];
 
 /// Applies the limits of the sandbox this program runs in and links the shared caches. Does nothing outside a
 /// sandbox.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the limits are malformed or its cache cannot be
-/// written.
 pub fn enter() -> Result<()> {
     let Some(text) = std::env::var_os(LIMITS) else {
         return Ok(());

@@ -421,9 +421,6 @@ pub fn memory_limit(limits: &SandboxLimits) -> u64 {
 }
 
 /// Checks whether sandboxes with these limits can be created on this machine.
-///
-/// # Errors
-/// The reason why not, in words.
 pub fn check_support(limits: &SandboxLimits) -> std::result::Result<(), String> {
     const TIMEOUT: Duration = Duration::from_secs(10);
     if find_program("bwrap").is_none() {

@@ -38,16 +38,10 @@ const KIB_PER_INODE: u64 = 64;
 /// A process with limits, with or without a sandbox.
 pub trait LimitedProcess {
     /// Waits until it ends; returns `None` after `limit`.
-    ///
-    /// # Errors
-    /// [`Kind::Interrupted`] on a signal.
     fn wait_within(&mut self, limit: Duration) -> Result<Option<ExitStatus>>;
 
     /// Kills the process and its children if they exceed a limit, and returns the exceeded limit in words. Must be
     /// called a few times per second.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`] when it cannot be killed.
     fn enforce_limits(&mut self) -> Result<Option<String>>;
 
     /// Returns the limit that it had reached when it ended, in words: what it tells of itself then is not the cause.
@@ -56,9 +50,6 @@ pub trait LimitedProcess {
     }
 
     /// Asks it to end as Ctrl-C would, and kills it after `grace`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`] when the kernel does not know the process.
     fn stop(&mut self, grace: Duration) -> Result<ExitStatus>;
 }
 
@@ -76,9 +67,6 @@ pub enum ProcessEnd {
 }
 
 /// Supervises `process` until it ends, is `cancelled`, exceeds a limit, or a signal asks this program to stop.
-///
-/// # Errors
-/// [`Kind::Internal`] when the kernel does not know the process.
 pub fn supervise(
     process: &mut impl LimitedProcess,
     cancelled: &dyn Fn() -> bool,

@@ -101,9 +101,6 @@ const X32: u32 = 0x4000_0000;
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Returns the programs that bubblewrap loads, each open at its beginning.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) on a processor that the library does not know.
 pub(super) fn files() -> Result<Vec<Arc<File>>> {
     let forbidden = compiled(forbidden().map_err(unknown)?, libc::EPERM)?;
     let absent = compiled(always(&ABSENT), libc::ENOSYS)?;
@@ -112,9 +109,6 @@ pub(super) fn files() -> Result<Vec<Arc<File>>> {
 
 /// Has all children of this program start without the calls with which one process observes another, except for
 /// `perf` and valgrind's control, with which this program counts events of servers.
-///
-/// # Errors
-/// Those of [`files`].
 pub(super) fn restrict() -> Result<()> {
     static PROGRAM: OnceLock<BpfProgram> = OnceLock::new();
     let program = compiled(observing().map_err(unknown)?, libc::EPERM)?;

@@ -83,9 +83,6 @@ fn read_block(source: &mut File, block: &mut [u8]) -> std::io::Result<usize> {
 }
 
 /// Returns the total size in bytes of the files under `dir`.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a folder cannot be read.
 pub fn size_of_tree(dir: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(dir).map_err(|e| Error::io("read", dir, &e))? {

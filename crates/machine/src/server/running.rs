@@ -181,9 +181,6 @@ pub struct ListenAddress {
 
 impl ListenAddress {
     /// Chooses the socket of a start in `dir`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`] when no folder with a short path can be created.
     pub fn new(dir: &Path, port: Option<u16>) -> Result<Self> {
         let (parent, folder) = socket_folder(dir)?;
         Ok(ListenAddress {

@@ -150,10 +150,6 @@ impl Scratch {
 
     /// Creates a folder inside `parent`, which is accessible to this user only, after removing folders of dead
     /// processes.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal), also when `parent` belongs to another user or
-    /// cannot be made private.
     pub fn within(parent: &Path) -> Result<Self> {
         make_private(parent)?;
         // Only one process at a time removes dead folders or creates its own; otherwise a new folder could be
@@ -180,9 +176,6 @@ impl Scratch {
     }
 
     /// Creates an empty folder for one start.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be created.
     pub fn fresh(&self) -> Result<PathBuf> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         // All names have the same length, because the length of a path can shift a server's heap.

@@ -16,9 +16,6 @@ use perfquilt_system::process::check_interrupted;
 /// under `key`, which must change with everything that determines the data: the release,
 /// [`ServerAdapter::identity`], the workload's options. Concurrent processes create the same data only once,
 /// and a killed process leaves nothing that could be mistaken for a finished data set.
-///
-/// # Errors
-/// Failures of the server or of `fill`, and a full disk.
 pub fn prepare_template(
     ws: &Workspace,
     adapter: &dyn ServerAdapter,

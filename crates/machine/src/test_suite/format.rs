@@ -105,9 +105,6 @@ pub(super) struct ResultReader {
 
 impl ResultReader {
     /// Creates a reader of lines in `format`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a pattern of this program is wrong.
     pub(super) fn new(format: TestFormat) -> Result<Self> {
         let (patterns, outcome): LineFormat = line_format(format).unwrap_or((&[], |_| None));
         let compile = |pattern: &&str| {

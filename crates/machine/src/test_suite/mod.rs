@@ -139,9 +139,6 @@ impl<'a> SuiteRunner<'a> {
 
     /// Runs the tests called `names` of `item` until each has `runs` results, adds the results to `record`, and keeps
     /// them.
-    ///
-    /// # Errors
-    /// See [`SuiteRunner::run`].
     pub fn repeat(
         &self,
         item: &BuildItem,

@@ -40,9 +40,6 @@ pub trait Client: fmt::Debug + Send + Sync {
     }
 
     /// Returns everything that determines the requests, except the files of [`Client::words`].
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
     fn identity(&self, bench_config: &Path) -> Result<Vec<Vec<u8>>>;
 
     /// Returns the words of its commands, which may name files of the configuration as `{config}/PATH`.
@@ -65,9 +62,6 @@ pub trait Client: fmt::Debug + Send + Sync {
 
     /// Returns the key of the data to prepare before a server starts from a copy of it; `None` for none. Workloads
     /// with the same key share their data.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a script cannot be read.
     fn data_key(&self, _environment: &Environment) -> Result<Option<String>> {
         Ok(None)
     }

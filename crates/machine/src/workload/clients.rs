@@ -36,9 +36,6 @@ impl Clients {
     }
 
     /// Creates clients for workloads of `kinds`.
-    ///
-    /// # Errors
-    /// See [`Clients::new`].
     pub fn of_kinds(
         kinds: &[WorkloadKind],
         ws: &Workspace,
@@ -92,9 +89,6 @@ impl Clients {
     }
 
     /// Prepares a server that was just started from its template for a workload.
-    ///
-    /// # Errors
-    /// Failures of the workload's `prepare` command.
     pub fn after_start(&self, workload: &Workload, running: &Running) -> Result<()> {
         self.client(workload)?
             .after_start(&self.environment, running)
@@ -117,18 +111,12 @@ impl Clients {
     }
 
     /// Returns the key of the prepared data of `workload`; `None` if it needs none before the start.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when its script cannot be read.
     pub fn data_key(&self, workload: &Workload) -> Result<Option<String>> {
         self.client(workload)?.data_key(&self.environment)
     }
 
     /// Returns the key of the prepared data of `workloads`: a digest of the release that creates it, the identity of
     /// the adapter and every data set.
-    ///
-    /// # Errors
-    /// See [`Clients::data_key`] and [`ServerAdapter::identity`].
     pub fn template_key(
         &self,
         release: &str,

@@ -16,9 +16,6 @@ pub struct Environment {
 
 impl Environment {
     /// Creates the environment of clients on this machine, for the workspace with this `bench-config/`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a temporary folder cannot be created.
     pub fn new(bench_config: PathBuf) -> Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("perfquilt-")
@@ -47,9 +44,6 @@ impl Environment {
     }
 
     /// Creates an empty folder for the results of one run of a client.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be created.
     pub fn results_folder(&self) -> Result<tempfile::TempDir> {
         tempfile::Builder::new()
             .prefix("run-")

@@ -69,17 +69,11 @@ pub fn client_of(workload: &Workload, kinds: &[WorkloadKind]) -> Result<Box<dyn 
 }
 
 /// Returns the client of a workload.
-///
-/// # Errors
-/// See [`client_of`].
 pub fn client(workload: &Workload) -> Result<Box<dyn Client>> {
     client_of(workload, KINDS)
 }
 
 /// Checks the settings of all workloads, and those with which presets override them.
-///
-/// # Errors
-/// See [`client_of`].
 pub fn check(config: &Config) -> Result<()> {
     for workload in config.workloads.values() {
         client(workload)?;

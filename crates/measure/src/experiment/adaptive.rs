@@ -188,9 +188,6 @@ impl<'a> AdaptiveRunner<'a> {
     }
 
     /// Returns the blocks measured so far, from `number` on.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be read.
     pub fn blocks(&self, number: u32) -> Result<Vec<BlockCosts>> {
         let mut blocks = stored(self.store, &self.key, (&self.workload.name, self.metric))?;
         blocks.retain(|block| block.number >= number);
@@ -199,9 +196,6 @@ impl<'a> AdaptiveRunner<'a> {
 
     /// Measures blocks `numbers` of `states`, whose servers were added. Returns the states that failed, which
     /// later blocks leave out.
-    ///
-    /// # Errors
-    /// The errors of [`super::run`].
     pub fn measure(
         &mut self,
         states: &[usize],
@@ -324,9 +318,6 @@ impl<'a> AdaptiveRunner<'a> {
 
     /// Returns the blocks of `store` with servers of the states, latest experiment first: those measured on
     /// this machine in the same way as this runner measures.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
     pub fn known(
         &self,
         store: &Store,
@@ -390,9 +381,6 @@ impl<'a> AdaptiveRunner<'a> {
 }
 
 /// Returns the blocks that a runner measured under `key`; none if no experiment has that key.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be read.
 pub fn stored(
     store: &Store,
     key: &str,
@@ -409,9 +397,6 @@ pub fn stored(
 }
 
 /// Returns one line with everything that makes blocks comparable: machine, harness, settings and workload.
-///
-/// # Errors
-/// The errors of [`AdaptiveRunner::open`].
 pub fn context(
     ws: &Workspace,
     preset: &Preset,

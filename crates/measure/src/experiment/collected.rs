@@ -64,9 +64,6 @@ struct Rule {
 
 impl Collected {
     /// Reads the stored observations of experiment `id`; `planned` has its stopping rule.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
     pub fn load(
         store: &Store,
         id: ExperimentId,
@@ -165,9 +162,6 @@ impl Collected {
     /// Returns the state of the stopping rule before the timed block `number`, from the blocks before it alone,
     /// so that a resumed experiment decides like an uninterrupted one. `None` without such a rule. Leaves out
     /// `failed` points.
-    ///
-    /// # Errors
-    /// The errors of [`Collected::add`].
     pub fn stopping_before(
         &mut self,
         number: u32,

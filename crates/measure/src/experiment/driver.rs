@@ -103,9 +103,6 @@ pub struct Driver<'a> {
 impl<'a> Driver<'a> {
     /// Continues experiment `id` of `store`, whose observations are `collected`. `margin` gives the equivalence
     /// margins as fractions of speed.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
     pub fn new(
         store: &'a Store,
         id: ExperimentId,
@@ -126,9 +123,6 @@ impl<'a> Driver<'a> {
     }
 
     /// Returns whether `strategy` has no block left without the `failed` points.
-    ///
-    /// # Errors
-    /// The errors of [`Strategy::next`].
     pub fn is_complete(
         &mut self,
         strategy: &mut dyn Strategy,

@@ -65,9 +65,6 @@ pub trait Executor: Sync {
     }
 
     /// Opens the lane `number`, from 0, on the thread that measures its blocks.
-    ///
-    /// # Errors
-    /// Failures of the clients' set-up.
     fn open(&self, number: u32) -> Result<Box<dyn Lane + '_>>;
 }
 

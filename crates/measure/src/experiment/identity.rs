@@ -28,9 +28,6 @@ pub const PROTOCOL: u32 = 5;
 /// Returns the identity of the harness: the measuring protocol, the reduction of slices, the drivers, how
 /// servers run, the source of counts (`counter`, empty without counts), and how code layouts vary. Observations of
 /// different harnesses do not mix.
-///
-/// # Errors
-/// The errors of [`server::adapter`].
 pub fn harness(ws: &Workspace, counter: &str, layouts: Layouts) -> Result<String> {
     let mut digest = Sha256::new();
     digest.update(format!("protocol {PROTOCOL}, reduction {REDUCTION}\n"));
@@ -136,9 +133,6 @@ pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
 
 /// Returns the key under which an experiment is stored: anything that would make old and new observations
 /// incomparable changes it. The number of blocks does not: more blocks extend the experiment.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a workload's script cannot be read.
 pub fn key(
     ws: &Workspace,
     header: &ExperimentHeader,
@@ -175,9 +169,6 @@ pub fn key(
 
 /// Returns the identities of the measured servers and workloads, from which a later experiment decides which
 /// observations still hold.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a workload's script cannot be read.
 pub fn of(
     ws: &Workspace,
     header: &ExperimentHeader,

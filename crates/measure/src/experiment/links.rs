@@ -20,9 +20,6 @@ pub(super) struct Links(Mutex<BTreeMap<LinkKey, Linked>>);
 impl Links {
     /// Returns the executable of the built server in `dir` in the layout `seed`. If there is none, `link` writes it into
     /// a new folder of `scratch`. Another thread that needs the same one waits.
-    ///
-    /// # Errors
-    /// The errors of `link`.
     pub(super) fn executable(
         &self,
         (dir, seed): (&Path, u64),

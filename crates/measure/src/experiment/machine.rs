@@ -203,9 +203,6 @@ impl<'a> ThisMachine<'a> {
 
     /// Returns whether workloads execute code, for each of `questions` in their order; `None` where that could not be
     /// found out. All lanes answer side by side.
-    ///
-    /// # Errors
-    /// [`Kind::Interrupted`].
     pub fn executes(&self, questions: &[ExecutionQuestion<'_>]) -> Result<Vec<Option<bool>>> {
         let next = AtomicUsize::new(0);
         let answer = |lane: &Vec<usize>| -> Vec<(usize, Result<Option<bool>>)> {

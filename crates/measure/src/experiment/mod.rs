@@ -285,9 +285,6 @@ fn resolved(ws: &Workspace, preset: &Preset) -> Result<Vec<Workload>> {
 }
 
 /// Measures `base` against copies of itself, one in the place of each patch of `header`'s series.
-///
-/// # Errors
-/// The errors of [`run`].
 pub fn against_itself(
     ws: &Workspace,
     preset: &Preset,

@@ -69,9 +69,6 @@ pub struct Recorder<'a> {
 
 impl<'a> Recorder<'a> {
     /// Looks up the stored blocks of experiment `id`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
     pub fn new(store: &'a Store, id: ExperimentId, readings: Readings<'a>) -> Result<Self> {
         let mut done = BTreeMap::new();
         for workload in &readings.workloads {

@@ -62,9 +62,6 @@ pub struct Announcement {
 /// Chooses blocks one at a time.
 pub trait Strategy {
     /// Returns the next step. It is [`Next::Wait`] only while blocks are running.
-    ///
-    /// # Errors
-    /// The errors of [`Collected::stopping_before`].
     fn next(&mut self, so_far: &mut SoFar<'_, '_>) -> Result<Next>;
 
     /// Records how long a block took.

@@ -61,9 +61,6 @@ pub fn bisect(
 }
 
 /// Returns the question about `states`.
-///
-/// # Errors
-/// The errors of [`Question::check`].
 pub(super) fn question(request: &BisectRequest, states: &dyn Revisions) -> Result<Question> {
     let question = Question {
         change: states.noun().to_owned(),
@@ -121,9 +118,6 @@ pub(super) struct BisectRun<'a> {
 
 impl<'a> BisectRun<'a> {
     /// Begins or resumes the session that asks `question`.
-    ///
-    /// # Errors
-    /// The errors of [`bisect`].
     pub(super) fn open(
         ws: &'a Workspace,
         states: &'a dyn Revisions,
@@ -314,9 +308,6 @@ impl<'a> BisectRun<'a> {
     }
 
     /// Runs the engine's actions until everything is decided, or `enough` returns true.
-    ///
-    /// # Errors
-    /// The errors of [`bisect`].
     pub(super) fn run(&mut self, enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
         while !enough(&self.engine) {
             match self.engine.action().clone() {

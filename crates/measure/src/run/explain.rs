@@ -29,9 +29,6 @@ pub(super) fn files(ws: &Workspace, before: &str, after: &str) -> Result<Vec<Fil
 
 /// Returns the functions whose own instructions differ, on the workload of `request`, between the servers
 /// without and with the change that ends at state `to`.
-///
-/// # Errors
-/// The errors of [`profile::measure`].
 pub(super) fn functions(
     ws: &Workspace,
     request: &BisectRequest,

@@ -80,9 +80,6 @@ impl<'a> SandboxArea<'a> {
     }
 
     /// Creates a folder that the sandbox can write its outcome to.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be created.
     pub fn outcome(&self) -> Result<TempDir> {
         tempfile::Builder::new()
             .prefix("outcome-")

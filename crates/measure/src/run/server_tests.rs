@@ -72,9 +72,6 @@ pub(super) type TestedItems = Vec<(BuildItem, Result<Tested>)>;
 
 /// Tests `base` and the `items`. Tests that fail somewhere are repeated there; those that fail only with a patch are
 /// repeated on the bare release as well, so that a flaky test is not called broken.
-///
-/// # Errors
-/// See [`test_points`].
 pub(super) fn test_items(
     builder: &Builder,
     base: BuildItem,

@@ -127,9 +127,6 @@ impl Sessions {
     }
 
     /// Returns the names of all sessions, the last written first. Skips other files of the folder.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the folder cannot be read.
     pub fn names(&self) -> Result<Vec<String>> {
         let entries = match std::fs::read_dir(&self.folder) {
             Ok(entries) => entries,
@@ -197,9 +194,6 @@ fn read(path: &Path, name: String) -> Result<StoredSession> {
 
 impl StoredSession {
     /// Writes the session; a kill at any moment leaves the old file or the new one.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn write(&self) -> Result<()> {
         let mut text = serde_json::to_vec(&self.session)
             .map_err(|error| Error::internal(format!("cannot write the session: {error}")))?;

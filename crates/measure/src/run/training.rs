@@ -19,17 +19,11 @@ const SEED: u64 = 1;
 
 /// Returns a builder of `prepared`'s points with the recipe called `recipe`, which trains the profiles that the
 /// recipe needs.
-///
-/// # Errors
-/// The errors of [`Builder::guided`].
 pub fn builder(ws: &Workspace, recipe: &str, prepared: &Prepared) -> Result<Builder> {
     builder_on(ws, recipe, &super::build_item(prepared, Point::BASE)?)
 }
 
 /// Returns a builder like that of [`builder`], with `base` as the bare release.
-///
-/// # Errors
-/// The errors of [`Builder::guided`].
 pub fn builder_on(ws: &Workspace, recipe: &str, base: &BuildItem) -> Result<Builder> {
     Builder::guided(ws, recipe, base, &|profile| {
         Ok(Arc::new(Trainer::new(ws, profile, &base.release)?))

@@ -37,18 +37,12 @@ const MEMBER: usize = 1 << 16;
 
 impl ObservationFile {
     /// Writes the file as JSON Lines.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) when `output` cannot be written to.
     pub fn write(&self, output: &mut impl Write) -> Result<()> {
         self.write_head(output)?;
         write_lines(output, &self.observations)
     }
 
     /// Returns the output of [`ObservationFile::write`] compressed with gzip.
-    ///
-    /// # Errors
-    /// The errors of [`ObservationFile::write`].
     pub fn compressed(&self) -> Result<Vec<u8>> {
         let head = self.observations.len().min(MEMBER);
         let (first, rest) = self.observations.split_at(head);

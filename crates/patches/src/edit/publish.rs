@@ -72,10 +72,6 @@ impl Journal {
 }
 
 /// Waits for other commands that write the series. They stay locked out while the returned lock lives.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the lock file cannot be created,
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting.
 pub fn lock(ws: &Workspace) -> Result<Lock> {
     locks::wait(&folder(ws).join("lock"), || {})
 }

@@ -25,9 +25,6 @@ const MIN_SIMILARITY: u8 = 80;
 const REWRITTEN: u8 = 50;
 
 /// Describes every location in conflict and every ambiguous hunk; `earlier` are the patches before this one.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn decisions(
     objects: &Objects,
     patch: &Patch,

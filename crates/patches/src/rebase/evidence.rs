@@ -54,9 +54,6 @@ fn hunks_there(
 }
 
 /// Returns whether the tree already contains a part of a cleanly merging patch, and notes that name the parts.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn parts_upstream(
     tree: &mut TrialTree<'_>,
     patch: &Patch,

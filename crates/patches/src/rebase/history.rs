@@ -27,9 +27,6 @@ struct Range {
 
 impl History {
     /// Returns the history between two releases, and fetches it if their repository provides it.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when git cannot be started.
     pub fn between(
         ws: &Workspace,
         from: &Release,
@@ -47,9 +44,6 @@ impl History {
     }
 
     /// Returns the commit in the patch's `Applied-Upstream:` that the new release contains, abbreviated.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when git cannot be started.
     pub fn contains(&self, patch: &Patch) -> Result<Option<String>> {
         let Some(range) = &self.range else {
             return Ok(None);
@@ -73,9 +67,6 @@ impl History {
     }
 
     /// Describes the commit between the releases that changes `paths` in the same way as `diff`, by patch id.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when git cannot be started.
     pub fn same_patch(&self, diff: &[u8], paths: &[Vec<u8>]) -> Result<Option<String>> {
         let Some(range) = &self.range else {
             return Ok(None);

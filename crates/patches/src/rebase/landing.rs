@@ -24,9 +24,6 @@ pub struct Landing {
 }
 
 /// Returns the places of a cleanly merged file's changes. Files that upstream did not change have none.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
 pub fn landing(merge: &FileMerge) -> Result<Landing> {
     let mut found = Landing::default();
     let (Some(texts), FileMergeResult::Clean(files)) = (&merge.texts, &merge.result) else {

@@ -82,9 +82,6 @@ impl ReleaseText {
 impl LinesThere {
     /// Adds the file at `path`: before and after the patch, on the old release without any patch, and on the new
     /// release.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
     pub fn add(
         &mut self,
         path: &[u8],

@@ -114,9 +114,6 @@ const MAX_CLUSTERS: usize = 1000;
 const MAX_WORD_LINES: usize = 60;
 
 /// Merges the changes from `base` to `theirs` into `ours`, by the rules above where git's merge fails.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
 pub fn merge_loosely(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<LooseMerge> {
     let merge = Merge::new(base, ours, theirs)?;
     let mut edits = Vec::new();

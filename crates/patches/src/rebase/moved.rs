@@ -38,9 +38,6 @@ impl<'a> UpstreamRenames<'a> {
 
     /// Returns the new path of the old release's file `path` with `content`, which the new release lacks under
     /// that path; `None` if no file is similar enough.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
     pub fn find(&mut self, path: &[u8], content: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some(known) = self.known.get(path) {
             return Ok(known.clone());

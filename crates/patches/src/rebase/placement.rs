@@ -28,9 +28,6 @@ pub struct ContextJudgement {
 }
 
 /// Judges the hunks of `diff`, which applies to both releases' files, by their contexts.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
 pub fn judge(
     diff: &FileDiff,
     texts: &MergeTexts,

@@ -12,9 +12,6 @@ use perfquilt_model::error::Result;
 const CONTEXT: usize = 3;
 
 /// Returns the difference between the diffs of two pairs of trees; empty if only line numbers differ.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn compare(objects: &Objects, old: (&str, &str), new: (&str, &str)) -> Result<Vec<String>> {
     let old = normalised(&diff(objects, old.0, old.1)?);
     let new = normalised(&diff(objects, new.0, new.1)?);

@@ -67,9 +67,6 @@ fn lock(ws: &Workspace) -> Result<Lock> {
 }
 
 /// Returns the open conflict, if any.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when its file cannot be read.
 pub(super) fn opened(ws: &Workspace) -> Result<Option<OpenConflict>> {
     let path = state_file(ws);
     let text = match std::fs::read_to_string(&path) {
@@ -386,9 +383,6 @@ fn prefix(digest: &str) -> String {
 }
 
 /// Returns the recorded resolution of this patch whose files have the same content as then, if any.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn remembered(
     objects: &Objects,
     patch: &Patch,

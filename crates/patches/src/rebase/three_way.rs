@@ -156,9 +156,6 @@ pub struct Trees<'t, 'a> {
 }
 
 /// Merges every file of `paths`, which differ between the old trees; `diffs` tell which of them were renamed.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn merge_files(
     trees: &mut Trees<'_, '_>,
     diffs: &[FileDiff],

@@ -35,9 +35,6 @@ pub struct TransferredPatch {
 
 /// Returns whether `patch`, which made `own.after` of `own.before` in its own stack, is at the same place where it made
 /// `plain.after` of `plain.before` by its context alone.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn is_at_its_place(
     objects: &Objects,
     patch: &Patch,

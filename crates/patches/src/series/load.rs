@@ -348,9 +348,6 @@ impl SeriesLocation {
     }
 
     /// Reads a patch's file without decompressing it.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
     pub fn raw(&self, name: &str) -> Result<Vec<u8>> {
         let path = self.folder.join(name);
         read_file(&path, u64::MAX).map_err(|e| Error::io("read", &path, &e))

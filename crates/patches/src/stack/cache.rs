@@ -148,10 +148,6 @@ impl<'a> StackCache<'a> {
     }
 
     /// Caches a stack whose objects are in the store.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when reference or file cannot be written,
-    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting for another process.
     pub fn publish(&self, keys: &[StackKey], records: &[StackRecord]) -> Result<()> {
         let (Some(key), Some(last)) = (keys.last(), records.last()) else {
             return Ok(());

@@ -87,9 +87,6 @@ pub struct CommittedTree {
 
 /// Commits the changes of each patch on top of the previous one, the first on `start`, until the channel closes. Then
 /// it publishes all new objects at once. `expected` is the approximate number of patches.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read or written.
 pub fn commit_all(
     objects: &Objects,
     start: CommittedTree,
@@ -119,9 +116,6 @@ pub fn commit_all(
 }
 
 /// Stores one change and applies it to the tree `root`.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read or written.
 pub fn put(
     objects: &Objects,
     root: &mut TreeObject,

@@ -29,17 +29,11 @@ pub struct Comparison {
 }
 
 /// Returns the runs of lines in which two texts differ.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
 pub fn histogram_runs(old: &[&[u8]], new: &[&[u8]]) -> Result<Vec<LineRun>> {
     Ok(compare(old, new)?.runs)
 }
 
 /// Compares two texts.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
 pub fn compare(old: &[&[u8]], new: &[&[u8]]) -> Result<Comparison> {
     let lines = old.len() + new.len();
     compare_within(old, new, LEAST_WORK + WORK_PER_LINE * lines)

@@ -64,17 +64,11 @@ pub fn commits(store: &Objects, base: &str, tip: &str) -> Result<Vec<Commit>> {
 }
 
 /// Returns the commit of a reference, if the reference exists.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
 pub fn reference(store: &Objects, name: &str) -> Result<Option<String>> {
     Ok(store.reference(name)?.map(|oid| oid.to_string()))
 }
 
 /// Sets a reference to a commit.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
 pub fn set_reference(store: &Objects, name: &str, commit: &str) -> Result<()> {
     store.set_reference(name, oid(commit)?)
 }

@@ -24,9 +24,6 @@ pub struct LineRun {
 }
 
 /// Returns the runs of lines in which two texts differ.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
 pub fn line_runs(old: &[u8], new: &[u8]) -> Result<Vec<LineRun>> {
     let mut options = DiffOptions::new();
     options.context_lines(0).interhunk_lines(0).force_text(true);

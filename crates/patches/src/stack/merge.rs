@@ -20,9 +20,6 @@ pub struct MergedText {
 
 /// Merges the changes from `base` to `theirs` into `ours` as `git rebase` does, with the histogram algorithm; `None` if
 /// they conflict.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a text is too large.
 pub fn merge(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<Option<MergedText>> {
     let sides = [base, ours, theirs].map(lines);
     let [base_lines, our_lines, their_lines] = &sides;

@@ -23,15 +23,9 @@ pub struct FileState {
 /// A source of the files to patch.
 pub trait FileSource {
     /// Returns the state of `path`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
     fn at(&mut self, path: &[u8]) -> Result<PathState>;
 
     /// Returns the content of the file at `path`, where [`FileSource::at`] found one.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
     fn content(&mut self, path: &[u8]) -> Result<Arc<Vec<u8>>>;
 }
 

@@ -92,9 +92,6 @@ impl<'a> WorkingTree<'a> {
     }
 
     /// Returns the state of `path`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
     pub fn at(&mut self, path: &[u8]) -> Result<PathState> {
         let objects = self.objects;
         let mut folder = &mut self.root;
@@ -130,9 +127,6 @@ impl<'a> WorkingTree<'a> {
     }
 
     /// Returns the content of the file at `path`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
     pub fn content(&mut self, path: &[u8]) -> Result<Arc<Vec<u8>>> {
         if let Some(content) = self.files.get(path) {
             return Ok(Arc::clone(content));
@@ -160,9 +154,6 @@ impl<'a> WorkingTree<'a> {
     }
 
     /// Sets the file at `path`, which must be a file or not exist.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file is in the place of one of its folders.
     pub fn set(&mut self, path: &[u8], mode: u32, content: Arc<Vec<u8>>) -> Result<()> {
         let objects = self.objects;
         let mut folder = &mut self.root;
@@ -200,9 +191,6 @@ impl<'a> WorkingTree<'a> {
     }
 
     /// Removes the file at `path` and the folders that become empty.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
     pub fn remove(&mut self, path: &[u8]) -> Result<()> {
         let components: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
         self.files.remove(path);

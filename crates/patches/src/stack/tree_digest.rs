@@ -46,9 +46,6 @@ impl TreeDigests {
     }
 
     /// Returns the digest of `tree`, an object id, in hexadecimal.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store lacks a part of it.
     pub fn digest(&self, object_store: &Path, tree: &str) -> Result<String> {
         let objects = Objects::open(object_store)?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -37,9 +37,6 @@ pub struct TreeObject {
 
 impl TreeObject {
     /// Reads the tree object `oid`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is missing or damaged.
     pub fn read(objects: &Objects, oid: Oid) -> Result<Self> {
         let bytes = if oid == empty_tree() {
             Vec::new()
@@ -68,9 +65,6 @@ impl TreeObject {
     }
 
     /// Sets the file at a path, which is given by its components.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a tree object is missing or damaged.
     pub fn set(&mut self, objects: &Objects, path: &[&[u8]], mode: u32, oid: Oid) -> Result<()> {
         match path {
             [] => {}
@@ -81,9 +75,6 @@ impl TreeObject {
     }
 
     /// Removes the file at a path.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a tree object is missing or damaged.
     pub fn remove(&mut self, objects: &Objects, path: &[&[u8]]) -> Result<()> {
         match path {
             [] => {}
@@ -94,9 +85,6 @@ impl TreeObject {
     }
 
     /// Returns the object of the file at a path.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a tree object is missing or damaged.
     pub fn file(&mut self, objects: &Objects, path: &[&[u8]]) -> Result<Option<Oid>> {
         match path {
             [] => Ok(None),
@@ -111,9 +99,6 @@ impl TreeObject {
     }
 
     /// Writes the changed tree objects and returns the id of this one.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn write(&mut self, writer: &mut ObjectWriter<'_>) -> Result<Oid> {
         for name in std::mem::take(&mut self.touched) {
             let Some(folder) = self.folders.get_mut(&name) else {

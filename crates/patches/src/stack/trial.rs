@@ -61,9 +61,6 @@ pub struct TrialTree<'a> {
 
 impl<'a> TrialTree<'a> {
     /// Starts with `tree`, an object id.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when there is no such tree.
     pub fn new(objects: &'a Objects, tree: &str) -> Result<TrialTree<'a>> {
         Ok(TrialTree {
             objects,
@@ -74,9 +71,6 @@ impl<'a> TrialTree<'a> {
     }
 
     /// Replaces the tree by another one.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when there is no such tree.
     pub fn reset(&mut self, tree: &str) -> Result<()> {
         self.tree = WorkingTree::new(self.objects, oid(tree)?);
         self.root = TreeObject::read(self.objects, oid(tree)?)?;
@@ -116,9 +110,6 @@ impl<'a> TrialTree<'a> {
     }
 
     /// Returns whether every hunk's result occurs exactly once in its file, so that a reversal can only mean this place.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
     pub fn has_result_once(&mut self, patch: &Patch) -> Result<bool> {
         for diff in &patch.files {
             let Some(path) = &diff.new else { continue };
@@ -149,9 +140,6 @@ impl<'a> TrialTree<'a> {
     }
 
     /// Returns the file at a path; `None` if there is no file or the path is blocked.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
     pub fn file(&mut self, path: &[u8]) -> Result<Option<TreeFile>> {
         match self.tree.at(path)? {
             PathState::File { mode } => {
@@ -168,9 +156,6 @@ impl<'a> TrialTree<'a> {
     }
 
     /// Returns mode and blob of the file at a path, without reading its content; `None` if there is no file.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
     pub fn blob(&mut self, path: &[u8]) -> Result<Option<(u32, Oid)>> {
         let PathState::File { mode } = self.tree.at(path)? else {
             return Ok(None);
@@ -181,9 +166,6 @@ impl<'a> TrialTree<'a> {
     }
 
     /// Returns the reason why no file can be created at a path, if there is one.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
     pub fn obstacle(&mut self, path: &[u8]) -> Result<Option<String>> {
         Ok(match self.tree.at(path)? {
             PathState::Nothing | PathState::File { .. } => None,
@@ -194,9 +176,6 @@ impl<'a> TrialTree<'a> {
     }
 
     /// Writes files, given as mode and content, or removes them (`None`).
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
     pub fn change(&mut self, files: BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>>) -> Result<()> {
         for (path, file) in &files {
             if file.is_none() && matches!(self.tree.at(path)?, PathState::File { .. }) {
@@ -215,26 +194,17 @@ impl<'a> TrialTree<'a> {
     }
 
     /// Writes the tree and returns its id.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
     pub fn write(&mut self) -> Result<String> {
         Ok(self.root.write(&mut self.writer)?.to_string())
     }
 
     /// Writes the commit of a patch whose result is `tree`; returns its id.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
     pub fn commit(&mut self, tree: &str, parent: &str, patch: &Patch) -> Result<String> {
         let text = commit::text(oid(tree)?, oid(parent)?, patch);
         Ok(self.writer.write(ObjectType::Commit, &text)?.to_string())
     }
 
     /// Publishes the written objects in the store.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
     pub fn finish(self) -> Result<()> {
         self.writer.finish()
     }
@@ -261,9 +231,6 @@ pub fn contains_hunk_result(hunk: &Hunk, content: &[u8]) -> bool {
 }
 
 /// Returns path, mode and blob of every file of `tree` whose path does not exist in the tree `other`.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn files_only_in(
     objects: &Objects,
     tree: &str,
@@ -304,9 +271,6 @@ pub fn files_only_in(
 }
 
 /// Returns the content of a blob.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when there is no such blob.
 pub fn blob(objects: &Objects, name: &str) -> Result<Vec<u8>> {
     objects.read(oid(name)?, ObjectType::Blob)
 }

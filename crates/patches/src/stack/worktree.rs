@@ -384,9 +384,6 @@ fn write_file(file: &Path, mode: u32, content: &[u8]) -> Result<()> {
 }
 
 /// Writes a whole tree to `dir`, which must be new or empty; returns the number of files.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
 pub fn export(
     object_store: &Path,
     tree: &str,

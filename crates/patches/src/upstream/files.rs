@@ -14,9 +14,6 @@ pub type ReleaseFile = (PathBuf, Vec<u8>);
 
 /// Returns the files below `folder` (one name, no slashes) of a release, with their paths relative to it; `None` if the
 /// release has no such folder. Skips symbolic links.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn files_of(
     ws: &Workspace,
     release: &Release,
@@ -37,9 +34,6 @@ pub fn files_of(
 
 /// Returns the content of the file at `path` (separated by slashes) in a tree of the object store; `None` if there is
 /// none.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the object store is damaged.
 pub fn file_in(ws: &Workspace, tree: &str, path: &str) -> Result<Option<Vec<u8>>> {
     let store = Objects::open(&ws.object_store())?;
     let mut at = (MODE_TREE, tree_id(tree)?);

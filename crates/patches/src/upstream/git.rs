@@ -167,10 +167,6 @@ fn check(store: &Objects, tree: Oid, prefix: &mut Vec<u8>) -> Result<usize> {
 
 /// Returns the commits of two releases of the same repository after fetching the history from the first to the second
 /// if the store lacks it. Returns `None` if the repository does not serve it.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when git cannot be started,
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting for other importers.
 pub fn history(
     store: &Objects,
     directory: &std::path::Path,

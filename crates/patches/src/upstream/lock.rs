@@ -95,9 +95,6 @@ impl LockFile {
     }
 
     /// Writes the file atomically.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
         let document = LockDocument {
             release: self.releases.values().cloned().collect(),

@@ -26,10 +26,6 @@ pub struct ObjectWriter<'a> {
 
 impl<'a> ObjectWriter<'a> {
     /// Creates a writer for about `expected` objects into `store`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the pack cannot be created,
-    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting for another importer.
     pub fn new(store: &'a Objects, expected: usize) -> Result<Self> {
         let packed = if expected > LOOSE_LIMIT {
             let lock = store.lock_import()?;
@@ -49,9 +45,6 @@ impl<'a> ObjectWriter<'a> {
     }
 
     /// Writes an object and returns its id. A pack may repeat objects of other packs.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn write(&mut self, kind: ObjectType, data: &[u8]) -> Result<Oid> {
         let oid = objects::hash(kind, data);
         self.write_named(kind, oid, data)?;
@@ -59,9 +52,6 @@ impl<'a> ObjectWriter<'a> {
     }
 
     /// Writes an object whose id is known.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn write_named(&mut self, kind: ObjectType, oid: Oid, data: &[u8]) -> Result<()> {
         match &mut self.packed {
             // A lookup in the store would cost more than writing the object twice.
@@ -82,9 +72,6 @@ impl<'a> ObjectWriter<'a> {
 
     /// Writes the object `oid` that is a new version of `base`. `delta` computes the delta from `base`, which a pack
     /// stores instead of the object if it also holds the base.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn write_version(
         &mut self,
         (kind, oid): (ObjectType, Oid),
@@ -109,9 +96,6 @@ impl<'a> ObjectWriter<'a> {
     }
 
     /// Publishes the new objects in the store.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be written.
     pub fn finish(self) -> Result<()> {
         if let Some((_, pack, _lock)) = self.packed
             && !pack.is_empty()

@@ -47,9 +47,6 @@ pub struct Objects {
 
 impl Objects {
     /// Opens the store at `path`, or creates an empty one.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be created or is not a git repository.
     pub fn open_or_create(path: &Path) -> Result<Self> {
         if let Ok(store) = Self::open(path) {
             return Ok(store);
@@ -74,9 +71,6 @@ impl Objects {
     }
 
     /// Opens the store at `path`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when there is none.
     pub fn open(path: &Path) -> Result<Self> {
         let repository = Repository::open_bare(path).map_err(|e| open_error(path, &e))?;
         // perfquilt makes none. Git runs a command of the store's configuration for each.
@@ -110,25 +104,16 @@ impl Objects {
     }
 
     /// Returns its object database, which threads may share.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is damaged.
     pub fn database(&self) -> Result<Odb<'_>> {
         self.repository.odb().map_err(store_error)
     }
 
     /// Finds packs that another process has added.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be read.
     pub fn refresh(&self) -> Result<()> {
         self.database()?.refresh().map_err(store_error)
     }
 
     /// Returns the content of an object of the given `kind`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is missing, damaged or of another kind.
     pub fn read(&self, oid: Oid, kind: ObjectType) -> Result<Vec<u8>> {
         let packs = self
             .packs
@@ -151,9 +136,6 @@ impl Objects {
     }
 
     /// Returns the size of an object in bytes, without reading its content.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is missing or damaged.
     pub(crate) fn size(&self, oid: Oid) -> Result<u64> {
         if oid == empty_tree() {
             return Ok(0);
@@ -164,9 +146,6 @@ impl Objects {
     }
 
     /// Returns the entries of a tree object, in git's order.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is missing, damaged or not a tree.
     pub fn read_tree(&self, oid: Oid) -> Result<Vec<TreeEntry>> {
         if oid == empty_tree() {
             return Ok(Vec::new());
@@ -176,25 +155,16 @@ impl Objects {
     }
 
     /// Returns whether the store holds an object.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
     pub fn has(&self, oid: Oid) -> Result<bool> {
         Ok(self.database()?.exists_ext(oid, OdbLookupFlags::NO_REFRESH))
     }
 
     /// Returns whether the store holds the object with the hexadecimal id `name`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when `name` is not an object id.
     pub fn has_named(&self, name: &str) -> Result<bool> {
         self.has(Oid::from_str(name).map_err(store_error)?)
     }
 
     /// Returns the object that a reference names, if the reference exists.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
     pub fn reference(&self, name: &str) -> Result<Option<Oid>> {
         match self.repository.refname_to_id(name) {
             Ok(oid) => Ok(Some(oid)),
@@ -204,9 +174,6 @@ impl Objects {
     }
 
     /// Sets a reference to an object.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn set_reference(&self, name: &str, oid: Oid) -> Result<()> {
         if self.reference(name)? != Some(oid) {
             self.retry_while_locked(name, || {
@@ -259,9 +226,6 @@ impl Objects {
     }
 
     /// Returns the names of the references that match a pattern such as `refs/stacks/*`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
     pub fn references(&self, pattern: &str) -> Result<Vec<String>> {
         let found = self
             .repository
@@ -277,9 +241,6 @@ impl Objects {
     }
 
     /// Removes a reference, if it exists.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be removed.
     pub fn remove_reference(&self, name: &str) -> Result<()> {
         let removed = self.retry_while_locked(name, || {
             let found = self.repository.find_reference(name);
@@ -292,9 +253,6 @@ impl Objects {
     }
 
     /// Returns the tree of the commit called `commit`, both in hexadecimal.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the commit is missing or damaged.
     pub fn tree_named(&self, commit: &str) -> Result<String> {
         Ok(self
             .tree_of(Oid::from_str(commit).map_err(store_error)?)?
@@ -302,9 +260,6 @@ impl Objects {
     }
 
     /// Writes a commit in perfquilt's name. Its id depends only on the arguments.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub fn commit_named(&self, tree: &str, parent: &str, message: &str) -> Result<String> {
         let who = "perfquilt <perfquilt@localhost> 0 +0000";
         let text =
@@ -317,9 +272,6 @@ impl Objects {
     }
 
     /// Returns the commits of the references below `prefix` as pairs of parent and commit, sorted.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
     pub fn commits_below(&self, prefix: &str) -> Result<Vec<(String, String)>> {
         let mut found = Vec::new();
         for reference in self
@@ -340,9 +292,6 @@ impl Objects {
     }
 
     /// Returns the tree of a commit.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the commit is missing or damaged.
     pub fn tree_of(&self, commit: Oid) -> Result<Oid> {
         Ok(self
             .repository
@@ -352,19 +301,11 @@ impl Objects {
     }
 
     /// Takes the lock file `name` of this store; waits while another process holds it.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the lock file cannot be created,
-    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting.
     pub fn lock(&self, name: &str) -> Result<Lock> {
         locks::wait(&self.path.join(name), || {})
     }
 
     /// Takes the import lock of this store; waits for other importers. Removes the leftovers of killed importers.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the lock file cannot be created,
-    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting.
     pub fn lock_import(&self) -> Result<Lock> {
         let lock = self.lock("import.lock")?;
         self.remove_leftovers();

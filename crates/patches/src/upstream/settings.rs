@@ -23,9 +23,6 @@ const SETTINGS: [(&str, &str); 5] = [
 impl Objects {
     /// Configures the store for worktrees: git must check files out and in byte by byte, and must never run garbage
     /// collection there. `more` are additional settings.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store's settings cannot be read or written.
     pub(crate) fn prepare_worktrees(&self, more: &[(&str, &str)]) -> Result<()> {
         let attributes = self.path().join("info/attributes");
         if std::fs::read(&attributes).ok().as_deref() != Some(ATTRIBUTES) {

@@ -18,10 +18,6 @@ use perfquilt_system::process::check_interrupted;
 const MEMBER_LIMIT: u64 = 512 << 20;
 
 /// Returns the SHA-256 of a file, in hexadecimal.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read,
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn sha256(path: &Path) -> Result<String> {
     let io = |e| Error::io("read", path, &e);
     let mut file = File::open(path).map_err(io)?;

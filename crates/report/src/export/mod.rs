@@ -131,10 +131,6 @@ impl<'a> ReportData<'a> {
     }
 
     /// Returns the observations, for formats that require them.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they were left out, because the format's
-    /// [`Exporter::required_input`] does not ask for them.
     pub fn observations(&self) -> Result<&'a ObservationFile> {
         let missing = || Error::internal("the format did not ask for the observations it exports");
         self.file.ok_or_else(missing)

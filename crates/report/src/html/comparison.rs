@@ -14,9 +14,6 @@ use perfquilt_judge::attribution::{Change, Comparison, ComparisonRow, Comparison
 use perfquilt_model::error::Result;
 
 /// Renders the comparison as a page.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a drawing cannot be written.
 pub fn comparison_page(comparison: &Comparison) -> Result<String> {
     let noun = nouns(comparison);
     let mut main = Vec::new();

@@ -11,9 +11,6 @@ use perfquilt_model::error::Result;
 
 impl History {
     /// Renders the history as a page.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a drawing cannot be written.
     pub fn html(&self) -> Result<String> {
         let places = self.places();
         let (experiments, releases) = (self.experiments(), self.releases());

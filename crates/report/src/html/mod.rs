@@ -61,9 +61,6 @@ pub(crate) enum RawData<'a> {
 
 /// Renders the report as a page: the verdict first, then every effect as drawing and table, then raw slices and blocks,
 /// noise, and the data. Names and titles cannot introduce markup.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a drawing or document cannot be written.
 pub(crate) fn html(attribution: &Attribution, content: &PageContent<'_>) -> Result<String> {
     let view = View::new(attribution);
     let functions = details::functions(attribution)?;

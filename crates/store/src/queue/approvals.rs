@@ -7,9 +7,6 @@ use perfquilt_model::error::Result;
 
 impl Queue {
     /// Holds a running job until the commit `head` is approved, because of its changes to `files`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn hold(&self, id: i64, head: &str, files: &str) -> Result<()> {
         self.connection
             .execute(
@@ -22,9 +19,6 @@ impl Queue {
     }
 
     /// Returns whether the commit `head` of a pull request is approved.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
     pub fn is_approved(&self, repository: &str, number: u64, head: &str) -> Result<bool> {
         self.connection
             .query_row(

@@ -105,9 +105,6 @@ pub struct Queue {
 
 impl Queue {
     /// Opens the queue at `path`, creating it if it is missing.
-    ///
-    /// # Errors
-    /// The errors of [`super::Store::open`].
     pub fn open(path: &Path) -> Result<Self> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
@@ -213,9 +210,6 @@ impl Queue {
     /// Requeues the jobs that were running when the program ended unexpectedly; a job that was running at too
     /// many such ends fails. Returns the number of requeued jobs, and the failed jobs. Must be called once,
     /// before [`Queue::next`].
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn recover(&self, now: i64) -> Result<(usize, Vec<Job>)> {
         let transaction = self.transaction()?;
         let given_up = self.select(
@@ -242,9 +236,6 @@ impl Queue {
     }
 
     /// Requeues a running job that was stopped regularly, without counting the attempt.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn put_back(&self, id: i64) -> Result<()> {
         self.connection
             .execute(
@@ -258,9 +249,6 @@ impl Queue {
 
     /// Postpones a running job because of `why`, each time for longer, and queues an update of the comment.
     /// Returns whether it did: not after too many postponements, nor if the job is cancelled.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn postpone(&self, job: &Job, why: &str, now: i64) -> Result<bool> {
         let transaction = self.transaction()?;
         let postponed = transaction
@@ -281,9 +269,6 @@ impl Queue {
 
     /// Starts the oldest waiting job that may start at `now`; jobs that were started before come first, and jobs whose
     /// commit is not known yet ([`NewJob::needs_commit`]) do not start.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read or written.
     pub fn next(&self, now: i64) -> Result<Option<Job>> {
         let transaction = self.transaction()?;
         let id: Option<i64> = transaction
@@ -314,9 +299,6 @@ impl Queue {
     }
 
     /// Ends a job, unless it was cancelled in the meantime.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn end(&self, id: i64, state: JobState, result: &str, now: i64) -> Result<()> {
         self.connection
             .execute(
@@ -328,9 +310,6 @@ impl Queue {
     }
 
     /// Returns the state of a job.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
     pub fn state(&self, id: i64) -> Result<Option<JobState>> {
         self.connection
             .query_row(&format!("{SELECT} WHERE id = ?1"), [id], read)
@@ -341,9 +320,6 @@ impl Queue {
 
     /// Returns the running and waiting jobs, in order of execution as of `now`, and the last `ended` ended
     /// jobs, the latest first.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
     pub fn list(&self, ended: usize, now: i64) -> Result<(Vec<Job>, Vec<Job>)> {
         let open = format!(
             "{SELECT} WHERE state IN ('running', 'waiting', 'held')
@@ -356,9 +332,6 @@ impl Queue {
     }
 
     /// Returns the job of pull request `number` of `repository` that ended last.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
     pub fn last_ended(&self, repository: &str, number: u64) -> Result<Option<Job>> {
         let text = format!(
             "{SELECT} WHERE repository = ?1 AND number = ?2 AND state NOT IN ('running', 'waiting', 'held')
@@ -369,9 +342,6 @@ impl Queue {
     }
 
     /// Returns the number of jobs in each state.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
     pub fn counts(&self) -> Result<Vec<(JobState, u64)>> {
         let mut statement = self
             .connection

@@ -7,9 +7,6 @@ use perfquilt_model::error::Result;
 impl Queue {
     /// Removes the jobs and replies of all other repositories. Returns the removed jobs that waited or ran.
     /// Must be called once, before [`Queue::recover`].
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn keep_only(&self, repository: &str) -> Result<Vec<Job>> {
         let transaction = self.transaction()?;
         let open = self.select(

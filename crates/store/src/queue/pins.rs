@@ -9,9 +9,6 @@ use perfquilt_model::error::Result;
 
 impl Queue {
     /// Returns the oldest waiting job that needs a commit and was not postponed beyond `now`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
     pub fn next_without_commit(&self, now: i64) -> Result<Option<Job>> {
         let text = format!(
             "{SELECT} WHERE state = 'waiting' AND head = '' AND not_before <= ?1 ORDER BY id LIMIT 1"
@@ -23,9 +20,6 @@ impl Queue {
     }
 
     /// Pins a waiting job to the commit `head`, or removes it if another job does the same.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn pin(&self, job: &Job, head: &str) -> Result<()> {
         let transaction = self.transaction()?;
         let about = &job.job;
@@ -55,9 +49,6 @@ impl Queue {
     }
 
     /// Postpones the next attempt to pin a job until `not_before`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn pin_later(&self, id: i64, not_before: i64) -> Result<()> {
         self.connection
             .execute(
@@ -69,9 +60,6 @@ impl Queue {
     }
 
     /// Cancels a waiting job that could not be pinned, and queues an update of the comment.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn cancel_without_commit(&self, job: &Job, why: &str, now: i64) -> Result<()> {
         let transaction = self.transaction()?;
         let cancelled = transaction

@@ -7,9 +7,6 @@ use perfquilt_model::error::Result;
 
 impl Queue {
     /// Returns the oldest reply that may be sent at `now`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the queue cannot be read.
     pub fn next_reply(&self, now: i64) -> Result<Option<Reply>> {
         self.connection
             .query_row(
@@ -36,9 +33,6 @@ impl Queue {
     }
 
     /// Removes a reply that was sent or given up.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn answered(&self, id: i64) -> Result<()> {
         self.connection
             .execute("DELETE FROM replies WHERE id = ?1", [id])
@@ -47,9 +41,6 @@ impl Queue {
     }
 
     /// Postpones a failed reply until `not_before`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn later(&self, id: i64, not_before: i64) -> Result<()> {
         self.connection
             .execute(

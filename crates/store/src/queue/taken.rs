@@ -8,9 +8,6 @@ use perfquilt_model::error::Result;
 impl Queue {
     /// Stores the commit `head` of a running job, so that a late notification of the push of this commit does
     /// not cancel it.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored.
     pub fn takes(&self, id: i64, head: &str) -> Result<()> {
         self.connection
             .execute(

@@ -97,9 +97,6 @@ impl Child {
     }
 
     /// Returns the exit status if the process has ended; does not wait.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the kernel does not know it.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
         match self.ended {
             None if self.has_ended()? => self.reap().map(Some),
@@ -174,9 +171,6 @@ impl Child {
     }
 
     /// Waits until the process ends, `limit` has passed (`None`) or a signal asks this program to stop.
-    ///
-    /// # Errors
-    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
     pub fn wait_within(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
         let started = Instant::now();
         // The kernel wakes this thread when the process ends, so its run time is exact and waiting costs
@@ -207,18 +201,12 @@ impl Child {
     }
 
     /// Asks the group to end (SIGTERM) and kills it after `grace`; returns how the process ended.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the kernel does not know it.
     pub fn stop(&mut self, grace: Duration) -> Result<ExitStatus> {
         self.signal(Signal::TERM);
         self.end_within(grace)
     }
 
     /// Like [`Child::stop`], with SIGINT.
-    ///
-    /// # Errors
-    /// See [`Child::stop`].
     pub fn stop_by_interrupt(&mut self, grace: Duration) -> Result<ExitStatus> {
         self.interrupt();
         self.end_within(grace)
@@ -241,9 +229,6 @@ impl Child {
     }
 
     /// Kills the group at once; returns how the process ended.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the kernel does not know it.
     pub fn kill(&mut self) -> Result<ExitStatus> {
         self.reap()
     }

@@ -387,9 +387,6 @@ impl Command {
 
     /// Has the new process write `text` to the file `path` before it starts its program, to join a control group or to
     /// change its OOM score (ignored when the kernel refuses).
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the path contains a NUL.
     pub fn writing(mut self, path: &Path, text: &'static [u8]) -> Result<Self> {
         let path = CString::new(path.as_os_str().as_encoded_bytes())
             .map_err(|_| Error::internal("a path with a NUL"))?;
@@ -627,10 +624,6 @@ impl Command {
 
     /// Runs the command like [`Command::run_within`], but also stops the process as soon as `cancelled` returns
     /// true.
-    ///
-    /// # Errors
-    /// Those of [`Command::run_within`], and [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted)
-    /// when it was cancelled.
     pub fn run_cancellable(&self, limit: Duration, cancelled: &dyn Fn() -> bool) -> Result<Output> {
         let started = Instant::now();
         let mut command = self.clone();
@@ -641,9 +634,6 @@ impl Command {
     }
 
     /// Runs the command; any exit code but 0 is an error of `kind` with the last lines of output.
-    ///
-    /// # Errors
-    /// Those of [`Command::run`], and `kind`.
     pub fn run_ok(&self, kind: perfquilt_model::error::Kind) -> Result<Output> {
         self.require_success(self.run()?, kind)
     }

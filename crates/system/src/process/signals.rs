@@ -13,9 +13,6 @@ static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 /// Installs handlers that record SIGINT, SIGTERM and SIGHUP, and one that makes a file that is too large an error. A second
 /// signal ends the process at once (the
 /// kernel then sends the children their parent-death signal).
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the kernel refuses.
 pub fn install_signal_handlers() -> Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
     // A handler makes writing beyond `ulimit -f` an error with a file name; without one, the kernel ends this process. Other
@@ -56,9 +53,6 @@ pub fn interrupt() {
 }
 
 /// Returns an error once a signal has asked this program to stop; for loops without a child to wait for.
-///
-/// # Errors
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn check_interrupted() -> Result<()> {
     if interrupted() {
         Err(Error::interrupted())
@@ -69,9 +63,6 @@ pub fn check_interrupted() -> Result<()> {
 
 /// As [`check_interrupted`], for a failure that the same signal may have caused: a queueing system signals all
 /// processes of a job at once, and a child may end before this process has its signal. Waits up to one second for it.
-///
-/// # Errors
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn check_interrupted_soon() -> Result<()> {
     const SOON: Duration = Duration::from_secs(1);
     const STEP: Duration = Duration::from_millis(50);

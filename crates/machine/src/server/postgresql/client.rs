@@ -44,9 +44,6 @@ impl Client {
     }
 
     /// The same, of a server that answers within `timeout`.
-    ///
-    /// # Errors
-    /// Those of [`Client::connect`].
     pub fn connect_within(socket: &Path, database: &str, timeout: Duration) -> Result<Self> {
         let stream = UnixStream::connect(socket).map_err(|error| lost(&error))?;
         stream

@@ -40,9 +40,6 @@ pub(super) fn with_weight(text: &str) -> Result<(&str, u32), String> {
 
 /// Reads the script `text`. Its random values get names that begin with `prefix`; `variables` are numbers that it may
 /// use, such as `scale`.
-///
-/// # Errors
-/// The first line that cannot be read.
 pub(super) fn read(
     text: &str,
     prefix: &str,

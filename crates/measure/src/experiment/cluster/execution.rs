@@ -52,9 +52,6 @@ enum Answer {
 
 /// Returns for each question whether the workload executes the code, as the machines of the cluster find; `None` where
 /// they could not find out. `row` has the servers and workloads.
-///
-/// # Errors
-/// The errors of [`tasks::run`].
 pub(in crate::experiment) fn executes(
     ws: &Workspace,
     engine: &dyn Engine,

@@ -76,9 +76,6 @@ pub(in crate::experiment) struct Row {
 
 impl Row {
     /// Returns a row without blocks of the experiment with this key, whose blocks `setup` measures.
-    ///
-    /// # Errors
-    /// The errors of [`workload_identity`].
     pub(in crate::experiment) fn empty(
         ws: &Workspace,
         (experiment, preset): (&str, &str),
@@ -279,9 +276,6 @@ impl BlockFile {
     }
 
     /// Returns the file's bytes.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written.
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self)
             .map_err(|error| Error::internal(format!("cannot write a block's result: {error}")))

@@ -157,9 +157,6 @@ pub(super) fn configured(ws: &Workspace, name: &str) -> Result<Box<dyn Engine>> 
 }
 
 /// Returns jobs without rows, called `name`, whose files are in a folder of the same name.
-///
-/// # Errors
-/// [`Kind::Internal`] when the folder cannot be created.
 pub(crate) fn jobs(ws: &Workspace, name: &str) -> Result<JobArray> {
     let config = &ws.config.cluster;
     let folder = ws.root().join(&config.folder).join(name);
@@ -213,9 +210,6 @@ pub struct Cluster<'a> {
 
 impl<'a> Cluster<'a> {
     /// Prepares the folder of exchange for the rows of the experiment of `template`, whose waves have `wave` blocks.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`] when the folder cannot be written.
     pub(super) fn new(
         ws: &Workspace,
         engine: &'a dyn Engine,

@@ -37,18 +37,12 @@ struct FilePair {
 }
 
 /// Returns the canonical diff between two trees, given by their hexadecimal ids; empty if they are equal.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an object is missing or damaged.
 pub fn diff(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Vec<u8>> {
     Ok(commit_diff(store, old_tree, new_tree)?.0)
 }
 
 /// Returns the canonical diff between two trees, and the path of a submodule that differs: a patch cannot express that
 /// change.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an object is missing or damaged.
 pub fn commit_diff(
     store: &Objects,
     old_tree: &str,
@@ -77,9 +71,6 @@ pub struct TreeChanges {
 }
 
 /// Returns the sorted paths that differ between two trees.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when an object is missing or damaged.
 pub fn changed_paths(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Vec<Vec<u8>>> {
     Ok(tree_changes(store, old_tree, new_tree, None)?.paths)
 }

@@ -125,9 +125,6 @@ impl Apt {
     }
 
     /// Returns the archives' versions of the source packages called `packages`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`] when apt cannot read its lists.
     pub fn listed(&self, packages: &[&str]) -> Result<Vec<SourcePackage>> {
         let output = self
             .command("apt-cache")

@@ -28,9 +28,6 @@ pub struct AptSource {
 }
 
 /// Returns every enabled source below `etc` (`/etc/apt`).
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
 pub fn machine_sources(etc: &Path) -> Result<Vec<AptSource>> {
     let mut files = vec![etc.join("sources.list")];
     let parts = etc.join("sources.list.d");
