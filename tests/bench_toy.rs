@@ -37,10 +37,11 @@ fn what_is_built_is_measured_and_shared_with_run() {
     let bench = environment.run(&["bench", "--blocks", "4", "--json"]);
     assert_eq!(bench.code, Some(0), "{}", bench.stderr);
     assert!(bench.stderr.contains("block 4 of 4"), "{}", bench.stderr);
+    assert!(crate::common::measures(&bench.stderr), "{}", bench.stderr);
     let bench: Value = serde_json::from_str(&bench.stdout).unwrap();
     // The same points, harness and workload: the same experiment.
     let run = environment.run(&["run", "--blocks", "4", "--json"]);
-    assert!(!run.stderr.contains("block "), "{}", run.stderr);
+    assert!(!crate::common::measures(&run.stderr), "{}", run.stderr);
     let run: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(run["patches"], bench["patches"]);
     assert_eq!(run["noise"], bench["noise"]);

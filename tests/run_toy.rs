@@ -117,7 +117,11 @@ fn what_an_earlier_experiment_knows_is_carried_over() {
     );
     // It goes on with what it was begun with, and a file of it is complete.
     let finished = environment.run(&["run", "--json", "--blocks", "6"]);
-    assert!(!finished.stderr.contains("block"), "{}", finished.stderr);
+    assert!(
+        !crate::common::measures(&finished.stderr),
+        "{}",
+        finished.stderr
+    );
     let lines = environment.run(&["report", "--format", "jsonl"]).stdout;
     environment.write("observations.jsonl", &lines);
     let analysed = document(&environment, &["analyse", "observations.jsonl", "--json"]);
@@ -248,7 +252,7 @@ fn a_server_that_dies_under_load_fails_alone() {
     // Again there is nothing to measure, and the failure is the same.
     let again = environment.run(&["run", "--json"]);
     assert_eq!(again.code, Some(5), "{}", again.stderr);
-    assert!(!again.stderr.contains("block "), "{}", again.stderr);
+    assert!(!crate::common::measures(&again.stderr), "{}", again.stderr);
     assert!(again.stderr.contains("`--fresh`"), "{}", again.stderr);
     let again: Value = serde_json::from_str(&again.stdout).unwrap();
     assert_eq!(again["failed"], document["failed"]);
@@ -532,13 +536,17 @@ fn a_server_that_has_more_time_to_start_is_tried_again() {
     );
     let again = environment.run(&run);
     assert_eq!(again.code, Some(5), "{}", again.stderr);
-    assert!(!again.stderr.contains("block "), "{}", again.stderr);
+    assert!(!crate::common::measures(&again.stderr), "{}", again.stderr);
 
     environment.replace(config, "start_seconds = 2.0", "start_seconds = 30.0");
     let measured = document(&environment, &run);
     assert_eq!(in_order(&measured, 1)["blocks"], 2, "{measured:#}");
     let finished = environment.run(&run);
-    assert!(!finished.stderr.contains("block "), "{}", finished.stderr);
+    assert!(
+        !crate::common::measures(&finished.stderr),
+        "{}",
+        finished.stderr
+    );
     environment.wait_until_no_process_is_left();
 }
 
@@ -594,7 +602,7 @@ fn measuring_ends_when_the_intervals_are_narrow_enough() {
     // Nothing is left to do, also with a larger budget.
     let again = environment.run(&["run", "--blocks", "20"]);
     assert_eq!(again.code, Some(0), "{}", again.stderr);
-    assert!(!again.stderr.contains("block "), "{}", again.stderr);
+    assert!(!crate::common::measures(&again.stderr), "{}", again.stderr);
     assert!(
         again.stdout.contains("±90 % or narrower"),
         "{}",

@@ -178,7 +178,7 @@ fn an_experiment_ends_without_the_workloads_that_execute_nothing() {
     environment.write("series", "0001-rare.patch\n");
     let arguments = ["run", "--workload", "requests", "--blocks", "12"];
     let (document, log) = json(&environment, &arguments);
-    assert!(!log.contains("block "), "{log}");
+    assert!(!crate::common::measures(&log), "{log}");
     assert_eq!(
         effect(&document, 0, "requests")["executed"],
         false,

@@ -19,6 +19,12 @@ pub struct TestEnvironment {
     folder: TempDir,
 }
 
+/// Whether progress on standard error tells of a measured block, and not of another program that measures meanwhile.
+pub fn measures(stderr: &str) -> bool {
+    let of_block = |line: &str| line.starts_with("block ") || line.starts_with("counted block ");
+    stderr.lines().any(of_block)
+}
+
 /// What one command left.
 #[derive(Debug)]
 pub struct Finished {
