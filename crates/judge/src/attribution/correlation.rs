@@ -1,6 +1,6 @@
 //! Correlation between blocks that ran at one time or one after the other, by table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::SUITE;
 use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
@@ -102,10 +102,10 @@ fn of_tables(
     correlation(tables, units, at_once(source)).map(Correlation::Units)
 }
 
-/// Returns whether so many timed blocks of `source` may all have run at one time, on different lanes.
+/// Returns whether so many timed blocks of `source` all ran at one time: on different lanes, none of which has a second one.
 pub(super) fn is_single_round(source: &ObservationSource, blocks: usize) -> bool {
-    let at_once = blocks_at_once(&source.lanes);
-    at_once > 1 && blocks < 2 * at_once
+    let lanes: BTreeSet<u32> = source.lanes.values().copied().collect();
+    lanes.len() > 1 && blocks <= lanes.len()
 }
 
 /// Returns the factor by which correlation widens the intervals of a timed table of `source`, with as many units as it has;
