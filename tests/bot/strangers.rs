@@ -262,7 +262,10 @@ fn a_flood_of_the_disk_reaches_neither_queue_nor_results() {
         // Whoever writes next meets the full disk: the server's build, or perfquilt's own files of the job.
         let words = ["on the disk", "No space left", "the disk is full"];
         assert!(words.iter().any(|words| told.contains(words)), "{told}");
-        assert!(!areas.join(format!("{number}")).exists());
+        // Before the next job begins.
+        eventually("its folder stays", || {
+            !areas.join(format!("{number}")).exists()
+        });
         assert_eq!(bot.get("/health"), "ok\n");
     }
     // What the flooded job left takes no room of the next.
