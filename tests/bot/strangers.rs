@@ -53,13 +53,7 @@ fn a_stranger_reads_no_secret_and_changes_nothing_of_others() {
         home = home.display(),
         cache = cache.display(),
     );
-    let patches = [("0001-hostile.patch", server_runs(&script))];
-    let head = world.commit_to(
-        7,
-        "0001-hostile.patch\n",
-        &[("0001-hostile.patch", &patches[0].1)],
-    );
-    world.github.opens(7, &head);
+    opens_with(&world, 7, &server_runs(&script));
     let mut bot = world.serve();
     assert_eq!(bot.asked(&world, 7, STRANGER, "@perfquilt run"), 202);
     let status = bot.until_done(1);
@@ -103,12 +97,7 @@ fn what_uses_too_much_is_ended_and_told() {
         .environment
         .replace(file, "[bot]", "[sandbox]\nprocesses = 150\n\n[bot]");
     let script = "for i in $(seq 2000); do sleep 600 & done; wait";
-    let head = world.commit_to(
-        7,
-        "0001-hostile.patch\n",
-        &[("0001-hostile.patch", &server_runs(script))],
-    );
-    world.github.opens(7, &head);
+    opens_with(&world, 7, &server_runs(script));
     let mut bot = world.serve();
     bot.asked(&world, 7, STRANGER, "@perfquilt run");
     let status = bot.until_done(1);
@@ -121,6 +110,13 @@ fn what_uses_too_much_is_ended_and_told() {
     eventually("something survives", || {
         world.environment.processes().is_empty()
     });
+}
+
+/// Opens a pull request with `patch` alone.
+fn opens_with(world: &World, number: u64, patch: &str) {
+    let name = "0001-hostile.patch";
+    let head = world.commit_to(number, &format!("{name}\n"), &[(name, patch)]);
+    world.github.opens(number, &head);
 }
 
 /// A patch whose build does `script`, a line of a shell.
@@ -137,12 +133,7 @@ fn build_runs(script: &str) -> String {
 fn stubborn() -> (World, super::world::Serving) {
     let world = World::new("");
     let script = "trap '' TERM INT HUP QUIT; while :; do sleep 1; done";
-    let head = world.commit_to(
-        7,
-        "0001-hostile.patch\n",
-        &[("0001-hostile.patch", &build_runs(script))],
-    );
-    world.github.opens(7, &head);
+    opens_with(&world, 7, &build_runs(script));
     let mut bot = world.serve();
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
     eventually("it does not begin", || {
@@ -164,13 +155,7 @@ fn a_job_without_a_readable_result_fails_with_a_comment() {
         state.display()
     );
     for (number, script) in [(7, outcome), (8, failing)] {
-        let patch = build_runs(&script);
-        let head = world.commit_to(
-            number,
-            "0001-hostile.patch\n",
-            &[("0001-hostile.patch", &patch)],
-        );
-        world.github.opens(number, &head);
+        opens_with(&world, number, &build_runs(&script));
     }
     let mut bot = world.serve();
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
@@ -241,13 +226,7 @@ fn a_flood_of_the_disk_reaches_neither_queue_nor_results() {
     let flood = |number: u64, script: &str| {
         let state = areas.join(format!("{number}/state"));
         let script = script.replace("STATE", state.to_str().unwrap());
-        let patch = build_runs(&script);
-        let head = world.commit_to(
-            number,
-            "0001-hostile.patch\n",
-            &[("0001-hostile.patch", &patch)],
-        );
-        world.github.opens(number, &head);
+        opens_with(&world, number, &build_runs(&script));
     };
     flood(8, "head -c 200000000 /dev/zero > STATE/flood");
     flood(9, "seq -f STATE/%.0f 100000 | xargs touch");

@@ -283,7 +283,7 @@ impl BotThread<'_> {
     ) -> Result<Posted> {
         let bot = self.bot;
         let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, found.number);
-        // An unreadable one is told when the comment is written.
+        // The comment reports one that cannot be read.
         let outcome = RunOutcome::read(&stored.join(OUTCOME_FILE));
         let subject = outcome.map_or_else(
             |_| PullRequestRef::default(),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use perfquilt_system::control_groups::Groups;
+use perfquilt_system::control_groups::{Groups, value};
 
 /// A quota.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,13 +66,8 @@ fn quota(folder: &Path) -> Option<CpuQuota> {
 
 fn throttled(folder: &Path) -> Option<Duration> {
     let text = std::fs::read_to_string(folder.join("cpu.stat")).ok()?;
-    let value = |name: &str| {
-        let mut pairs = text.lines().filter_map(|line| line.split_once(' '));
-        let (_, value) = pairs.find(|(found, _)| *found == name)?;
-        value.trim().parse().ok()
-    };
-    let microseconds = value("throttled_usec").map(Duration::from_micros);
-    microseconds.or_else(|| value("throttled_time").map(Duration::from_nanos))
+    let microseconds = value(&text, "throttled_usec").map(Duration::from_micros);
+    microseconds.or_else(|| value(&text, "throttled_time").map(Duration::from_nanos))
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ fn rows(case: &Case) -> impl Iterator<Item = Vec<String>> {
             culprits(setting.culprits, setting.size),
             (*method).to_owned(),
         ];
-        row.extend(performance.cells().split(" | ").map(str::to_owned));
+        row.extend(performance.cells());
         row
     })
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rusqlite::{Transaction, params};
 use sha2::{Digest, Sha256};
 
-use super::read::observation;
+use super::read::{OBSERVATION_COLUMNS, observation};
 use super::{ExperimentId, SliceBlob, Store};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, Observation};
@@ -70,11 +70,11 @@ impl Store {
         (workload, meter, direct, block): (&str, Meter, bool, u32),
     ) -> Result<Vec<Observation>> {
         let rows = self.rows(
-            "SELECT workload, meter, block, point, position, layout, value, n, direct,
-                    mean, slow, p99, lane, machine, stalled
-             FROM observations
-             WHERE experiment = ?1 AND workload = ?2 AND meter = ?3 AND direct = ?4 AND block = ?5
-             ORDER BY point",
+            &format!(
+                "SELECT {OBSERVATION_COLUMNS} FROM observations
+                 WHERE experiment = ?1 AND workload = ?2 AND meter = ?3 AND direct = ?4 AND block = ?5
+                 ORDER BY point"
+            ),
             params![id.0, workload, meter.name(), direct, block],
             |row| observation(row, ""),
         )?;

@@ -100,10 +100,10 @@ impl Store {
         let mut observations = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
         let mut damaged = Ok(());
         self.rows(
-            "SELECT workload, meter, block, point, position, layout, value, n, direct,
-                    mean, slow, p99, lane, machine, stalled
-             FROM observations
-             WHERE experiment = ?1 ORDER BY workload, meter, direct, block, point",
+            &format!(
+                "SELECT {OBSERVATION_COLUMNS} FROM observations
+                 WHERE experiment = ?1 ORDER BY workload, meter, direct, block, point"
+            ),
             params![id.0],
             |row| {
                 match observation(row, name)? {
@@ -433,6 +433,10 @@ impl Store {
         self.known(serde_json::from_str(text).map_err(|e| Error::internal(e.to_string())))
     }
 }
+
+/// The columns of a row of observations, in the order that [`observation`] reads.
+pub(super) const OBSERVATION_COLUMNS: &str = "workload, meter, block, point, position, layout, value, n, direct, \
+     mean, slow, p99, lane, machine, stalled";
 
 /// Reads an observation of the experiment `name`; the inner error reports a damaged meter or point.
 pub(super) fn observation(

@@ -50,6 +50,15 @@ impl Groups {
         }
     }
 
+    /// Returns the folder of the group of `controller`, of version 1; that of version 2 if `controller` is empty.
+    pub fn own(&self, controller: &str) -> Option<&Path> {
+        let mut groups = self.groups.iter();
+        let own = groups.find(|group| {
+            group.controllers.is_empty() == controller.is_empty() && group.has(controller)
+        });
+        own.map(|group| group.folder.as_path())
+    }
+
     /// Returns the folders of the groups of `controller`, of version 1, and of those of version 2, with all groups above:
     /// in each hierarchy the innermost first.
     pub fn folders(&self, controller: &str) -> Vec<PathBuf> {
@@ -61,6 +70,13 @@ impl Groups {
         let groups = self.groups.iter().filter(|group| group.has(controller));
         groups.flat_map(of_group).collect()
     }
+}
+
+/// Returns the number after `key` on a line of its own, as files of groups have it.
+pub fn value(text: &str, key: &str) -> Option<u64> {
+    let mut pairs = text.lines().filter_map(|line| line.split_once(' '));
+    let (_, number) = pairs.find(|(name, _)| *name == key)?;
+    number.trim().parse().ok()
 }
 
 impl Group {

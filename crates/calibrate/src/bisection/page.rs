@@ -44,7 +44,7 @@ impl Bisections {
                 "| {} | {} | {} |",
                 case.changes,
                 culprits(case.culprits, case.size),
-                case.performance.cells(),
+                case.performance.cells().join(" | "),
             );
             if self.cases.iter().rfind(|other| other.machine == machine) == Some(case) {
                 page.push('\n');
@@ -86,17 +86,15 @@ impl Bisections {
 }
 
 impl Performance {
-    /// Returns the cells of a row of a Markdown table: right, named, exact, benchmark and builds.
-    pub fn cells(&self) -> String {
-        format!(
-            "{} | {} | {} | {} | {:.1}, {}",
+    /// Returns the cells of a row of a table: right, named, exact, benchmark and builds.
+    pub fn cells(&self) -> [String; 5] {
+        [
             self.right_share(),
             percent(self.named),
             percent(self.exact),
             minutes(self.seconds),
-            self.builds,
-            self.builds_worst,
-        )
+            format!("{:.1}, {}", self.builds, self.builds_worst),
+        ]
     }
 
     /// Returns a line for a terminal.

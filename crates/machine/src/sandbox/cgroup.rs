@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use perfquilt_config::SandboxLimits;
+use perfquilt_system::control_groups::{Groups, value};
 
 /// Time for the kernel to remove the last processes of a group after they were killed.
 const REMOVAL: Duration = Duration::from_secs(2);
@@ -28,19 +29,18 @@ pub(super) struct Cgroup {
 impl Cgroup {
     /// Makes a group with `limits`; `None` where this program may not.
     pub(super) fn create(limits: &SandboxLimits) -> Option<Self> {
-        let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let groups = Groups::of(std::process::id());
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
-        let second = own_folder(&groups, &mounts, "").and_then(|own| {
-            let parent = delegated(&own)?;
+        let second = groups.own("").and_then(|own| {
+            let parent = delegated(own)?;
             make(vec![parent.join(&name)], limits)
         });
         second.or_else(|| {
             let folders: Option<Vec<PathBuf>> = ["pids", "memory"]
                 .iter()
-                .map(|controller| Some(own_folder(&groups, &mounts, controller)?.join(&name)))
+                .map(|controller| Some(groups.own(controller)?.join(&name)))
                 .collect();
             make(folders?, limits)
         })
@@ -174,50 +174,6 @@ fn delegated(own: &Path) -> Option<PathBuf> {
     enable().then(|| own.to_owned())
 }
 
-/// Returns the folder of this program's group of `controller`, empty for version 2.
-///
-/// `groups` is the text of `/proc/self/cgroup`, `mounts` that of `/proc/self/mountinfo`.
-fn own_folder(groups: &str, mounts: &str, controller: &str) -> Option<PathBuf> {
-    let group = groups.lines().find_map(|line| {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (names, path) = (parts.next()?, parts.next()?);
-        names
-            .split(',')
-            .any(|name| name == controller)
-            .then_some(path)
-    })?;
-    mounts.lines().find_map(|line| {
-        let (place, kind) = line.split_once(" - ")?;
-        let mut place = place.split(' ').skip(3);
-        let (root, point) = (place.next()?, place.next()?);
-        let mut kind = kind.split(' ');
-        let options = match kind.next()? {
-            "cgroup2" if controller.is_empty() => return Some(inside(group, root, point)),
-            "cgroup" if !controller.is_empty() => kind.nth(1)?,
-            _ => return None,
-        };
-        let found = options.split(',').any(|option| option == controller);
-        found.then(|| inside(group, root, point))
-    })
-}
-
-/// Returns where `group` is below the mount of `root` at `point`.
-fn inside(group: &str, root: &str, point: &str) -> PathBuf {
-    let below = Path::new(group);
-    let below = below
-        .strip_prefix(root)
-        .or_else(|_| below.strip_prefix("/"));
-    Path::new(point).join(below.unwrap_or(Path::new("")))
-}
-
-/// Returns the number after `key` on a line of its own.
-fn value(text: &str, key: &str) -> Option<u64> {
-    text.lines().find_map(|line| {
-        let (name, number) = line.split_once(' ')?;
-        (name == key).then(|| number.trim().parse().ok())?
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,14 +186,15 @@ mod tests {
 
     #[test]
     fn the_own_group_is_found_in_both_versions() {
-        let of = |controller| own_folder(FIRST, FIRST_MOUNTS, controller);
+        let groups = Groups::read(FIRST, FIRST_MOUNTS);
+        let of = |controller| groups.own(controller).map(Path::to_owned);
         assert_eq!(of("memory"), Some("/sys/fs/cgroup/memory/a/b".into()));
         assert_eq!(of(""), Some("/sys/fs/cgroup/unified".into()));
         assert_eq!(of("pids"), None);
         // In a container, the mount shows a part only.
         let mounts = "32 24 0:28 /x /sys/fs/cgroup rw - cgroup2 cgroup rw";
-        let found = own_folder("0::/x/y\n", mounts, "");
-        assert_eq!(found, Some("/sys/fs/cgroup/y".into()));
+        let groups = Groups::read("0::/x/y\n", mounts);
+        assert_eq!(groups.own(""), Some(Path::new("/sys/fs/cgroup/y")));
     }
 
     /// A folder that looks like a group of version 2 whose controllers can be enabled.

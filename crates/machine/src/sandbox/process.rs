@@ -302,7 +302,7 @@ impl LimitedProcess for SandboxProcess {
     }
 }
 
-/// Returns what is missing on a disk of which `free_mib` must stay free, in words.
+/// Describes which of bytes and inodes a disk lacks, of which `free_mib` must stay free.
 fn short_of(disk: &StatVfs, free_mib: u64) -> Option<String> {
     if disk.f_bavail.saturating_mul(disk.f_frsize) >> 20 < free_mib {
         return Some(format!("less than {free_mib} MiB were left on the disk"));

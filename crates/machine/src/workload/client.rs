@@ -156,8 +156,8 @@ impl TimedBlock<'_> {
         self.monitor.is_some_and(HostMonitor::reads_storage)
     }
 
-    /// Returns whether something stood still in the round that began at `begin`: that says nothing about a server, so the
-    /// round is to be repeated.
+    /// Returns whether something stood still in the round that began at `begin`: the client then repeats the round, which
+    /// says nothing about a server.
     pub fn repeats(&self, begin: Instant) -> bool {
         let watch = self.monitor.and_then(HostMonitor::standstills);
         watch.is_some_and(|watch| watch.repeats(begin))

@@ -27,7 +27,7 @@ const MIN_UPSTREAM_ORIGIN: f64 = 0.75;
 /// Size in bytes from which a file's lines are compared as a whole only.
 const LARGE: usize = 256 << 10;
 
-/// Maximum number of changes of a file that are looked for one by one; a file with more of them is no evidence.
+/// Maximum number of changes of a file to search for; a file with more of them is no evidence.
 const MAX_CHANGES: usize = 500;
 
 /// Number of lines around a change that belong to its place.

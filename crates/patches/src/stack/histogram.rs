@@ -15,7 +15,7 @@ const MAX_OCCURRENCES: usize = 64;
 /// Marks the end of a list of lines.
 const NONE: usize = usize::MAX;
 /// Number of lines that a comparison may look at, for each line of both texts and for short ones. Git has no limit and
-/// takes quadratic time where lines repeat; what is left then is compared by Myers' algorithm.
+/// takes quadratic time where lines repeat; beyond the limit, Myers' algorithm compares the remaining lines.
 const WORK_PER_LINE: usize = 1000;
 const LEAST_WORK: usize = 50_000_000;
 
@@ -97,7 +97,7 @@ struct Search<'a> {
     lists: Vec<Occurrences>,
     /// For each old line, the next equal one of the current region.
     next: Vec<usize>,
-    /// Number of lines that may still be looked at.
+    /// The remaining number of lines to compare.
     work: usize,
 }
 
