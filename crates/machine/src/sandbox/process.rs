@@ -180,6 +180,11 @@ impl SandboxProcess {
         if let Some(exceeded) = time_exceeded(self.started, self.limits.hours) {
             return Some(exceeded);
         }
+        self.short_disk()
+    }
+
+    /// Describes what a disk that the sandbox writes to lacks.
+    fn short_disk(&self) -> Option<String> {
         let mut disks = self.disks.iter();
         disks.find_map(|path| short_of(&rustix::fs::statvfs(path).ok()?, self.limits.free_mib))
     }
@@ -278,7 +283,9 @@ impl LimitedProcess for SandboxProcess {
     }
 
     fn reached_limit(&self) -> Option<String> {
-        self.group.as_ref().and_then(Cgroup::exceeded)
+        let of_group = self.group.as_ref().and_then(Cgroup::exceeded);
+        // A flood may end by its own error, before the next look at the disk.
+        of_group.or_else(|| self.short_disk())
     }
 
     fn stop(&mut self, grace: Duration) -> Result<ExitStatus> {
