@@ -286,18 +286,19 @@ fn a_server_that_goes_to_the_background_is_reported_with_what_went_on() {
     }
 }
 
-/// Starts the toy's servers by `script`, which gets the server's folder, its socket, a folder to count starts in, and its
-/// port.
-fn count_starts(environment: &TestEnvironment, script: &str) {
+/// Starts the toy's servers by `script`, which gets the server's folder, its socket, a folder to count starts in, and `more`.
+fn count_starts(environment: &TestEnvironment, script: &str, more: &[&str]) {
     environment.write("bench-config/start.sh", script);
     let folder = environment.workspace().join("counted");
     std::fs::create_dir(&folder).unwrap();
-    let start = format!(
-        r#"start = ["sh", "{{config}}/start.sh", "{{server}}", "{{socket}}", "{}", "{{port}}"]"#,
-        folder.display()
-    );
+    let script_and_server = ["sh", "{config}/start.sh", "{server}", "{socket}"];
+    let start = [&script_and_server[..], &[folder.to_str().unwrap()], more].concat();
     let plain = r#"start = ["{server}/bin/toyd", "{socket}"]"#;
-    environment.replace("bench-config/perfquilt.toml", plain, &start);
+    environment.replace(
+        "bench-config/perfquilt.toml",
+        plain,
+        &format!("start = {start:?}"),
+    );
 }
 
 #[test]
@@ -306,7 +307,7 @@ fn a_port_taken_once_costs_an_attempt_and_not_the_run() {
     let script = "echo \"$4\" >> \"$3/starts\"\n\
                   if [ \"$(wc -l < \"$3/starts\")\" = 4 ]; then echo 'bind: Address already in use' >&2; exit 1; fi\n\
                   exec \"$1/bin/toyd\" \"$2\"\n";
-    count_starts(&environment, script);
+    count_starts(&environment, script, &["{port}"]);
     let finished = environment.run(&["run", "--json", "--blocks", "3"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let document: Value = serde_json::from_str(&finished.stdout).unwrap();
@@ -320,7 +321,7 @@ fn a_start_that_fails_once_is_tried_once_more_and_the_run_goes_on() {
     let script = "echo x >> \"$3/starts\"\n\
                   case $(wc -l < \"$3/starts\") in 5|6|7) echo 'out of handles' >&2; exit 7;; esac\n\
                   exec \"$1/bin/toyd\" \"$2\"\n";
-    count_starts(&environment, script);
+    count_starts(&environment, script, &[]);
     let finished = environment.run(&["run", "--json", "--blocks", "3"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let told = finished.stderr.matches("it is started once more").count();
@@ -339,7 +340,7 @@ fn what_was_measured_before_the_release_failed_is_shown_with_the_next_command() 
         let script = "echo x >> \"$3/starts\"\n\
                       if [ \"$(wc -l < \"$3/starts\")\" -ge 5 ]; then echo 'out of handles' >&2; exit 7; fi\n\
                       exec \"$1/bin/toyd\" \"$2\"\n";
-        count_starts(&environment, script);
+        count_starts(&environment, script, &[]);
         let finished = environment.run(&[command, "--blocks", "3"]);
         assert_eq!(finished.code, Some(5), "{}", finished.stderr);
         assert!(
