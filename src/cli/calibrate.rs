@@ -10,7 +10,7 @@ use super::bench::with_blocks;
 use super::choices;
 use super::output_file::writable;
 use perfquilt_calibrate::real::RealRequest;
-use perfquilt_calibrate::{Page, Real, Simulated};
+use perfquilt_calibrate::{Bisections, Page, Real, Simulated};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::files::write_file;
 
@@ -18,7 +18,7 @@ use perfquilt_system::files::write_file;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt calibrate --experiments 1000             a quick check
-  perfquilt calibrate --output docs/calibration.md   the full simulation, its drawing in a file beside the page
+  perfquilt calibrate --output docs/calibration.md   the full simulation, drawing and tables in files beside the page
   perfquilt calibrate --bisect --output docs/calibration.md   bisections
   perfquilt calibrate --real --repeats 20            the release against itself, on this machine")]
 pub struct Arguments {
@@ -52,7 +52,7 @@ pub struct Arguments {
     /// Number of blocks instead of the preset's, for --real
     #[arg(long, value_name = "N", value_parser = choices::number::<u32>, requires = "real")]
     blocks: Option<u32>,
-    /// Markdown page to update with the results; the drawing goes beside it
+    /// Markdown page to update with the results; drawing and tables go beside it
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -83,7 +83,7 @@ fn bisected(context: &Context, arguments: &Arguments) -> Result<()> {
     let found =
         perfquilt_calibrate::bisections(sessions, arguments.seed, context.output.progress())?;
     let written = match &arguments.output {
-        Some(file) => update(file, "bisections", &found.markdown()),
+        Some(file) => write_bisected(file, &found),
         None => Ok(()),
     };
     if context.output.json() {
@@ -126,10 +126,22 @@ fn simulated(context: &Context, arguments: &Arguments) -> Result<()> {
 }
 
 fn write_simulated(file: &Path, found: &Simulated) -> Result<()> {
-    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-    let plot = format!("{stem}-errors.svg");
-    update(file, "simulated", &found.markdown(&plot))?;
+    let (plot, table) = (beside(file, "errors.svg"), beside(file, "checks.tsv"));
+    update(file, "simulated", &found.markdown(&plot, &table))?;
+    write_file(&file.with_file_name(table), found.table().as_bytes())?;
     write_file(&file.with_file_name(plot), found.plot()?.as_bytes())
+}
+
+fn write_bisected(file: &Path, found: &Bisections) -> Result<()> {
+    let table = beside(file, "bisections.tsv");
+    update(file, "bisections", &found.markdown(&table))?;
+    write_file(&file.with_file_name(table), found.table().as_bytes())
+}
+
+/// Returns the name of a file of results beside the page `file`.
+fn beside(file: &Path, name: &str) -> String {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    format!("{stem}-{name}")
 }
 
 fn real(context: &Context, arguments: &Arguments) -> Result<()> {

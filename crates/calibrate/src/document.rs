@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{COVERAGE, FALSE_POSITIVES, Real, Simulated, family, plot, scenario};
+use super::{COVERAGE, Check, FALSE_POSITIVES, Real, Simulated, family, plot, scenario};
 use perfquilt_model::error::Result;
 use perfquilt_report::wrap;
 
@@ -11,8 +11,9 @@ fn percent(share: f64) -> String {
 }
 
 impl Simulated {
-    /// Returns the part of the page on simulated experiments. `plot` is the file name of its drawing.
-    pub fn markdown(&self, plot: &str) -> String {
+    /// Returns the part of the page on simulated experiments. `plot` and `table` are the file names of its drawing and of
+    /// [`Simulated::table`].
+    pub fn markdown(&self, plot: &str, table: &str) -> String {
         let mut page = String::new();
         let _ = writeln!(
             page,
@@ -73,22 +74,11 @@ impl Simulated {
         for family in &self.families {
             let _ = writeln!(page, "- *{}*: {}.", family.scenario, family.description);
         }
-        page.push_str(
-            "\nFurther cases, each with its own experiments and limits:\n\n\
-             | simulated | share of | experiments | found | limits |\n|:--|:--|--:|--:|--:|\n",
+        let _ = writeln!(
+            page,
+            "\nThe same simulator tests [{} further promises]({table}), each with its own experiments and limits.",
+            self.checks.len()
         );
-        for check in &self.checks {
-            let _ = writeln!(
-                page,
-                "| {} | {} | {} | {} | {} to {} |",
-                check.name,
-                check.what,
-                check.experiments,
-                percent(check.share),
-                percent(check.least),
-                percent(check.most),
-            );
-        }
         let (faults, by_chance) = (self.faults(), self.outside_by_chance());
         let mut note = |text: &str, figures: &[String]| {
             let _ = writeln!(page, "\n{text}: {}.", figures.join("; "));
@@ -108,9 +98,27 @@ impl Simulated {
         page
     }
 
+    /// Returns all checks as tab-separated values, one per line after a line of names.
+    pub fn table(&self) -> String {
+        let mut table = "simulated\tshare of\texperiments\tfound\tlimits\n".to_owned();
+        for check in &self.checks {
+            let (found, limits) = (percent(check.share), check.limits());
+            let (name, what, experiments) = (&check.name, check.what, check.experiments);
+            let _ = writeln!(table, "{name}\t{what}\t{experiments}\t{found}\t{limits}");
+        }
+        table
+    }
+
     /// Returns the drawing that [`Simulated::markdown`] shows, as SVG.
     pub fn plot(&self) -> Result<String> {
         plot::families(self)
+    }
+}
+
+impl Check {
+    /// Returns the limits of the share, as in `0.0 % to 5.5 %`.
+    fn limits(&self) -> String {
+        format!("{} to {}", percent(self.least), percent(self.most))
     }
 }
 
@@ -143,7 +151,7 @@ pub fn text(simulated: &Simulated) -> String {
         for line in name {
             let _ = writeln!(text, "{}", line.trim_end());
         }
-        let limits = format!("{} to {}", percent(check.least), percent(check.most));
+        let limits = check.limits();
         let _ = writeln!(
             text,
             "{:<NAME$} {:>7}  {limits}",
@@ -213,24 +221,6 @@ impl Real {
                 .collect::<Vec<_>>()
                 .join(", "),
         );
-        page.push_str(
-            "| experiment | blocks | faster | slower | no effect | unclear | intervals that include 0 | exchangeable, p |\n\
-             |--:|--:|--:|--:|--:|--:|--:|--:|\n",
-        );
-        for (number, repeat) in (1..).zip(&self.repeats) {
-            let _ = writeln!(
-                page,
-                "| {number} | {} | {} | {} | {} | {} | {} of {} | {:.3} |",
-                repeat.blocks,
-                repeat.faster,
-                repeat.slower,
-                repeat.no_effect,
-                repeat.unclear,
-                repeat.held,
-                repeat.intervals,
-                repeat.exchangeable,
-            );
-        }
         page
     }
 }
@@ -242,14 +232,13 @@ mod tests {
     #[test]
     fn a_small_calibration_can_be_shown() {
         let simulated = super::super::simulated(10, 1, &perfquilt_model::progress::Silent).unwrap();
-        let page = simulated.markdown("page-errors.svg");
-        for part in [
-            "| restarts |",
-            "(page-errors.svg)",
-            "| 20 patches at the margin |",
-        ] {
+        let page = simulated.markdown("page-errors.svg", "page-checks.tsv");
+        for part in ["| restarts |", "(page-errors.svg)", "(page-checks.tsv)"] {
             assert!(page.contains(part), "{part}");
         }
+        let table = simulated.table();
+        assert!(table.contains("\n20 patches at the margin\t"), "{table}");
+        assert_eq!(table.lines().count(), 1 + simulated.checks.len());
         let svg = simulated.plot().unwrap();
         assert!(svg.starts_with("<svg"), "{svg}");
         assert!(text(&simulated).contains("everything"));

@@ -2,13 +2,15 @@
 
 use std::fmt::Write;
 
-use super::{Bisections, DRIFT, Performance, RIGHT, VALUE_SD, VALUE_SECONDS};
+use super::{Bisections, Case, DRIFT, Machine, Performance, RIGHT, VALUE_SD, VALUE_SECONDS};
 use perfquilt_judge::bisect::{DEFAULT_ERROR, DEFAULT_SIZE};
-use perfquilt_report::capital;
+
+/// The number of changes of the cases that the page shows.
+const SHOWN: usize = 64;
 
 impl Bisections {
-    /// Returns the part of the page on bisections.
-    pub fn markdown(&self) -> String {
+    /// Returns the part of the page on bisections. `table` is the file name of [`Bisections::table`].
+    pub fn markdown(&self, table: &str) -> String {
         let mut page = format!(
             "## Bisections\n\n{} Seed {}, {:.0} s on {} threads, version {}.\n\n",
             introduction(self.sessions),
@@ -27,29 +29,24 @@ impl Bisections {
              of twenty sessions.\n",
             100.0 * RIGHT,
         );
-        let mut machine = "";
-        for case in &self.cases {
-            if case.machine != machine {
-                machine = case.machine;
-                let _ = writeln!(
-                    page,
-                    "### On {machine}\n\n{}.\n\n\
-                     | changes | culprits | right | of | exact | benchmark | builds |\n\
-                     |--:|:--|--:|--:|--:|--:|--:|",
-                    capital(case.description)
-                );
-            }
+        let _ = writeln!(
+            page,
+            "[All {} cases]({table}); those of {SHOWN} changes on {}:\n\n\
+             | culprits | right | of | exact | benchmark | builds |\n\
+             |:--|--:|--:|--:|--:|--:|",
+            self.cases.len(),
+            Machine::Shared.name(),
+        );
+        let shown = |case: &&Case| case.machine == Machine::Shared.name() && case.changes == SHOWN;
+        for case in self.cases.iter().filter(shown) {
             let _ = writeln!(
                 page,
-                "| {} | {} | {} |",
-                case.changes,
+                "| {} | {} |",
                 culprits(case.culprits, case.size),
                 case.performance.cells().join(" | "),
             );
-            if self.cases.iter().rfind(|other| other.machine == machine) == Some(case) {
-                page.push('\n');
-            }
         }
+        page.push('\n');
         let _ = writeln!(
             page,
             "A shared machine's speed varies by {:.0} % from run to run. That hits all states of a block alike, \
@@ -63,6 +60,22 @@ impl Bisections {
             }
         }
         page
+    }
+
+    /// Returns all cases as tab-separated values, one per line after a line of names.
+    pub fn table(&self) -> String {
+        let mut table =
+            "machine\tchanges\tculprits\tright\tof\texact\tbenchmark\tbuilds\n".to_owned();
+        for case in &self.cases {
+            let culprits = culprits(case.culprits, case.size);
+            let cells = case.performance.cells().join("\t");
+            let _ = writeln!(
+                table,
+                "{}\t{}\t{culprits}\t{cells}",
+                case.machine, case.changes
+            );
+        }
+        table
     }
 
     /// Returns the summary for a terminal.
