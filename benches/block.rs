@@ -128,6 +128,8 @@ impl Case {
                     p99: Some(1.5e6 * (1.0 + noise)),
                     stalled: None,
                     lane: None,
+                    began: None,
+                    ended: None,
                     machine: None,
                 });
             }

@@ -58,6 +58,8 @@ fn main() {
                         p99: None,
                         stalled: None,
                         lane: None,
+                        began: None,
+                        ended: None,
                         machine: None,
                     });
                 }

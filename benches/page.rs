@@ -135,6 +135,8 @@ fn fill(store: &Store, wanted: &Arguments, name: &str, blocks: usize, slices: us
                     p99: None,
                     stalled: None,
                     lane: None,
+                    began: None,
+                    ended: None,
                     machine: None,
                 });
                 let noise = |_| (value * random.random_range(0.9..1.3)) as f32;

@@ -667,6 +667,8 @@ fn measure(space: &Space, release: &str, patches: &[&str], costs: &[f64]) {
                 p99: None,
                 stalled: None,
                 lane: None,
+                began: None,
+                ended: None,
                 machine: None,
             }
         });

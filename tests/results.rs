@@ -165,6 +165,8 @@ fn observations(gains: &[f64], noise: f64) -> Vec<Observation> {
                 p99: None,
                 stalled: None,
                 lane: None,
+                began: None,
+                ended: None,
                 machine: None,
             });
         }

@@ -47,6 +47,8 @@ pub fn of(gains: &[f64]) -> (ExperimentHeader, Vec<Observation>) {
                 p99: None,
                 stalled: None,
                 lane: None,
+                began: None,
+                ended: None,
                 machine: None,
             });
         }

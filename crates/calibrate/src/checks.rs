@@ -1,6 +1,8 @@
 //! Simulated checks of single figures: counts, layouts, unpaired runs, tails, families of rows, and the
 //! verdicts on effects of given sizes.
 
+use std::num::NonZeroU32;
+
 use serde::Serialize;
 
 use super::Figure;
@@ -16,7 +18,7 @@ use perfquilt_judge::stats;
 use perfquilt_measure::experiment;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{
-    Meter, Observation, PlannedBlocks, PointFunctions, SCHEMA, Supplement,
+    Meter, Observation, PlannedBlocks, PointBuild, PointFunctions, SCHEMA, Supplement,
 };
 use perfquilt_model::point::Point;
 use perfquilt_report::history::history;
@@ -249,7 +251,16 @@ fn simulations() -> Vec<Simulation> {
             FALSE,
             (0.0, MOST),
             one_in,
-            move |noise| Ok(claims(&hash_seed(patches, noise)?)),
+            move |noise| Ok(claims(&hash_seed(patches, 0.5, noise)?)),
+        ));
+    }
+    for (words, share) in [("three of ten", 0.3), ("three of twenty", 0.15)] {
+        all.push(simulation(
+            format!("counts of which one server's vary by its hash seed, another one at {words} starts, 4 patches, 6 counted blocks"),
+            FALSE,
+            (0.0, MOST),
+            2,
+            move |noise| Ok(claims(&hash_seed(4, share, noise)?)),
         ));
     }
     for meter in [Meter::Rss, Meter::IoCalls] {
@@ -361,6 +372,41 @@ fn simulations() -> Vec<Simulation> {
                     && effect.verdict.is_shown()
             });
             Ok((u32::from(called), 1))
+        },
+    ));
+    all.push(simulation(
+        "20 patches, cumulative effects",
+        "experiments in which one is called faster or slower",
+        (0.0, MOST),
+        10,
+        |noise| {
+            let found = null(20, 12, noise)?;
+            let mut effects = found.patches.iter().flat_map(|patch| &patch.effects);
+            let called =
+                effects.any(|of| of.kind == EffectKind::Cumulative && of.verdict.is_shown());
+            Ok((u32::from(called), 1))
+        },
+    ));
+    all.push(simulation(
+        "five groups of 40 patches",
+        "experiments in which a group is called faster or slower",
+        (0.0, MOST),
+        5,
+        |noise| {
+            let found = first_look(noise)?;
+            let mut effects = found.groups.iter().flat_map(|group| &group.effects);
+            Ok((u32::from(effects.any(|of| of.verdict.is_shown())), 1))
+        },
+    ));
+    all.push(simulation(
+        "ten operations, 4 patches",
+        "experiments in which an operation is called faster or slower",
+        (0.0, MOST),
+        5,
+        |noise| {
+            let found = with_operations(noise)?;
+            let mut effects = found.operations.iter().flat_map(|of| &of.effects);
+            Ok((u32::from(effects.any(|of| of.verdict.is_shown())), 1))
         },
     ));
     all.push(simulation(
@@ -503,12 +549,28 @@ fn simulations() -> Vec<Simulation> {
             move |noise| Ok(claims(&side_by_side(lanes, blocks, noise)?)),
         ));
     }
+    for (lanes, blocks) in [(2, 24), (4, 24), (4, 60)] {
+        all.push(simulation(
+            format!("{blocks} blocks on {lanes} lanes of changing speed, disturbed by what runs beside them"),
+            FALSE,
+            (0.0, MOST),
+            5,
+            move |noise| Ok(claims(&beside_each_other(lanes, blocks, noise)?)),
+        ));
+    }
     all.push(simulation(
         "30 unchanged releases, 4 patches",
         "histories with a row called faster, slower or changed",
         (0.0, MOST),
         50,
         unchanged_history,
+    ));
+    all.push(simulation(
+        "the best of eight variants without effect",
+        "intervals of the best one that exclude its effect",
+        (0.0, MOST),
+        5,
+        best_variant,
     ));
     all
 }
@@ -569,6 +631,8 @@ fn observation(workload: &str, meter: Meter, block: u32, point: Point, log: f64)
         p99: None,
         stalled: None,
         lane: None,
+        began: None,
+        ended: None,
         machine: None,
     }
 }
@@ -595,6 +659,50 @@ fn timed(
         }
     }
     judged(patches, &all)
+}
+
+/// Simulates the first look at forty patches without effect: twelve blocks of the last points of five groups.
+fn first_look(noise: &mut Noise) -> Result<Attribution> {
+    const LOOKS: u32 = 12;
+    let plan = PlannedBlocks {
+        windows: NonZeroU32::new(5),
+        first_look: NonZeroU32::new(LOOKS),
+        ..PlannedBlocks::fixed("work", Meter::Time, 0)
+    };
+    let supplement = Supplement {
+        planned: vec![plan],
+        ..Supplement::default()
+    };
+    let points: Vec<Point> = std::iter::once(Point::Control)
+        .chain((0..=40).step_by(8).map(Point::Step))
+        .collect();
+    let mut all = Vec::new();
+    for block in 0..LOOKS {
+        let drift = 0.03 * noise.normal();
+        for &point in &points {
+            let log = drift + SD * noise.normal();
+            all.push(observation("work", Meter::Time, block, point, log));
+        }
+    }
+    attribution::attribute_with(&header(40), &all, &supplement, &Meter::default_margin)
+}
+
+/// Simulates a workload with ten operations, on none of which a patch has an effect.
+fn with_operations(noise: &mut Noise) -> Result<Attribution> {
+    let mut all = Vec::new();
+    for block in 0..12 {
+        let drift = 0.03 * noise.normal();
+        for &point in &points(4) {
+            let shared = noise.normal();
+            let mut value = || drift + SD * (shared + noise.normal()) / f64::sqrt(2.0);
+            all.push(observation("work", Meter::Time, block, point, value()));
+            for operation in 0..10 {
+                let name = format!("work/part {operation}");
+                all.push(observation(&name, Meter::Time, block, point, value()));
+            }
+        }
+    }
+    judged(4, &all)
 }
 
 fn null(patches: usize, blocks: u32, noise: &mut Noise) -> Result<Attribution> {
@@ -711,15 +819,15 @@ fn counted(
 /// The number of counted blocks that presets have.
 const COUNTED: u32 = 6;
 
-/// Simulates counts that repeat exactly but for those of one server, which draws one of two around the others' at each
-/// start.
-fn hash_seed(patches: usize, noise: &mut Noise) -> Result<Attribution> {
+/// Simulates counts that repeat exactly but for those of one server, which draws one of two at each start, the other one
+/// with probability `share`, and costs as much as the others on average.
+fn hash_seed(patches: usize, share: f64, noise: &mut Noise) -> Result<Attribution> {
     const DISTANCE: f64 = 4e-4;
     let mut all = Vec::new();
     for block in 0..COUNTED {
         let transactions = 0.002 * noise.normal();
         for &point in &points(patches) {
-            let side = if noise.chance(0.5) { 0.5 } else { -0.5 };
+            let side = f64::from(u8::from(noise.chance(share))) - share;
             let own = if point == Point::Step(1) {
                 side * DISTANCE
             } else {
@@ -1333,6 +1441,8 @@ fn sliced_in(
                 p99: value.tail.and_then(|tail| tail.p99),
                 stalled: value.tail.map(|tail| tail.stalled),
                 lane: None,
+                began: None,
+                ended: None,
                 machine: None,
                 ..observation("work", Meter::Time, block, value.point, 0.0)
             });
@@ -1400,6 +1510,42 @@ fn interrupted(noise: &mut Noise) -> Result<Hits> {
     Ok(claims(&judged(4, &all)?))
 }
 
+/// Simulates eight variants of a patch, none of which has an effect.
+fn best_variant(noise: &mut Noise) -> Result<Hits> {
+    let one = |number: u32, noise: &mut Noise| -> Result<Attribution> {
+        let mut found = timed(1, 12, noise, &|_, noise| SD * noise.normal())?;
+        found.experiment = format!("{EXPERIMENT}-{number}");
+        let server = |point: Point, key: String| PointBuild {
+            point,
+            key,
+            configure: 0.0,
+            compile: 0.0,
+            link: 0.0,
+            overhead: 0.0,
+            units: 0,
+            cached: false,
+            code_bytes: None,
+            profile: None,
+        };
+        found.builds = vec![
+            server(Point::BASE, "release".to_owned()),
+            server(Point::Step(1), format!("variant {number}")),
+        ];
+        Ok(found)
+    };
+    let variants: Vec<Attribution> = (0..8)
+        .map(|number| one(number, noise))
+        .collect::<Result<_>>()?;
+    let history = history(&variants, Meter::Time, None);
+    let best = history.patches.iter().flat_map(|patch| &patch.best);
+    let chosen: Vec<bool> = best.map(|of| of.low > 0.0 || of.high < 0.0).collect();
+    let wrong = chosen.iter().filter(|wrong| **wrong).count();
+    Ok((
+        u32::try_from(wrong).unwrap_or(0),
+        u32::try_from(chosen.len()).unwrap_or(0),
+    ))
+}
+
 /// Simulates the history of thirty experiments, none of which has an effect.
 fn unchanged_history(noise: &mut Noise) -> Result<Hits> {
     let one = |release: u32, noise: &mut Noise| -> Result<Attribution> {
@@ -1445,6 +1591,41 @@ fn side_by_side(lanes: u32, blocks: u32, noise: &mut Noise) -> Result<Attributio
             let error = (0.5f64).sqrt() * (shared + noise.normal());
             all.push(Observation {
                 lane: Some(lane),
+                ..observation("work", Meter::Time, block, point, SD * error)
+            });
+        }
+    }
+    judged(4, &all)
+}
+
+/// Simulates blocks of which each takes the lane that is free first, for 0.5 to 1.5 units of time. A server is disturbed anew every
+/// twentieth of a unit, on all lanes alike, which is half of the variance of a block of one unit.
+fn beside_each_other(lanes: u32, blocks: u32, noise: &mut Noise) -> Result<Attribution> {
+    const STEPS: f64 = 20.0;
+    let points = points(4);
+    let mut free = vec![0.0; lanes as usize];
+    let mut disturbances: Vec<Vec<f64>> = Vec::new();
+    let mut all = Vec::new();
+    for block in 0..blocks {
+        let lane = (0..free.len())
+            .min_by(|a, b| f64::total_cmp(&free[*a], &free[*b]))
+            .unwrap_or(0);
+        let began = free[lane];
+        let ended = began + 0.5 + noise.uniform();
+        free[lane] = ended;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let (first, last) = ((began * STEPS) as usize, (ended * STEPS) as usize);
+        while disturbances.len() <= last {
+            disturbances.push(points.iter().map(|_| noise.normal()).collect());
+        }
+        let during = &disturbances[first..=last];
+        for (place, &point) in points.iter().enumerate() {
+            let shared = during.iter().map(|of| of[place]).sum::<f64>() / during.len() as f64;
+            let error = (0.5f64).sqrt() * (STEPS.sqrt() * shared + noise.normal());
+            all.push(Observation {
+                lane: u32::try_from(lane).ok(),
+                began: Some(began),
+                ended: Some(ended),
                 ..observation("work", Meter::Time, block, point, SD * error)
             });
         }

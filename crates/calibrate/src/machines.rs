@@ -105,6 +105,8 @@ impl Fleet {
                         p99: None,
                         stalled: None,
                         lane: None,
+                        began: None,
+                        ended: None,
                         machine: Some(name.clone()),
                     });
                 }

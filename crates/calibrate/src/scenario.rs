@@ -151,6 +151,8 @@ impl Scenario {
                 p99: None,
                 stalled: None,
                 lane: None,
+                began: None,
+                ended: None,
                 machine: None,
             });
         };

@@ -34,6 +34,8 @@
 //!             p99: None,
 //!             stalled: None,
 //!             lane: None,
+//!             began: None,
+//!             ended: None,
 //!             machine: None,
 //!         });
 //!     }

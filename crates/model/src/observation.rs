@@ -85,6 +85,13 @@ pub struct Observation {
     /// The lane that measured it, from 0, where several measured blocks side by side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<u32>,
+    /// When the block's measurement of this workload began, in seconds since 1970 on the clock of its machine; known where
+    /// several lanes measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began: Option<f64>,
+    /// When it ended, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<f64>,
     /// The machine that measured it, where several did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::number;
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, width};
+use super::variants::{BestVariant, best_variants};
 use super::view::effect_on;
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, SUITE, Verdict};
 use perfquilt_judge::stats::{Estimate, change_points, speed};
@@ -33,6 +34,8 @@ pub struct PatchHistory {
     pub name: Option<String>,
     /// Its effects, the earliest first.
     pub moments: Vec<HistoryPoint>,
+    /// The best of its variants, where several were measured on the same state of the server.
+    pub best: Vec<BestVariant>,
 }
 
 /// The effect of a patch in one experiment.
@@ -97,6 +100,7 @@ pub fn history(attributions: &[Attribution], meter: Meter, workload: Option<&str
                     )
                 })
                 .collect(),
+            best: Vec::new(),
         })
         .collect();
     patches.push(PatchHistory {
@@ -105,10 +109,18 @@ pub fn history(attributions: &[Attribution], meter: Meter, workload: Option<&str
             .iter()
             .filter_map(|a| history_point(a, &a.total, EffectKind::Total, meter, workload))
             .collect(),
+        best: Vec::new(),
     });
     patches.retain(|patch| !patch.moments.is_empty());
     adjust(&mut patches);
     find_changes(&mut patches, attributions);
+    let by_name = attributions
+        .iter()
+        .map(|of| (of.experiment.as_str(), of))
+        .collect();
+    for patch in &mut patches {
+        patch.best = best_variants(patch, &by_name);
+    }
     History {
         schema: 1,
         meter,
@@ -318,6 +330,9 @@ impl History {
                     };
                 }
                 page.line(&line, "");
+            }
+            for best in &patch.best {
+                page.indented(&best.text(places), 2, "");
             }
         }
         page.text

@@ -33,6 +33,8 @@
 //!             p99: None,
 //!             stalled: None,
 //!             lane: None,
+//!             began: None,
+//!             ended: None,
 //!             machine: None,
 //!         });
 //!     }
@@ -75,6 +77,7 @@ mod terminal;
 mod tests;
 mod text;
 pub mod two_way;
+mod variants;
 mod view;
 
 use perfquilt_judge::attribution::{MachineNoise, SUITE};

@@ -34,14 +34,10 @@ pub fn next_command(attribution: &Attribution) -> String {
         );
     }
     if let Some((_, effect)) = of(&|effect| effect.verdict == Verdict::Unclear) {
-        let options = narrower(attribution, effect);
+        let (options, purpose) = narrower(attribution, effect);
         return match command {
-            Some(command) => {
-                format!("next: `{command} {options}` measures again, for narrower intervals")
-            }
-            None => format!(
-                "next: the same command with `{options}` measures again, for narrower intervals"
-            ),
+            Some(command) => format!("next: `{command} {options}` {purpose}"),
+            None => format!("next: the same command with `{options}` {purpose}"),
         };
     }
     if attribution.patches.is_empty() {
@@ -64,28 +60,29 @@ pub(super) fn is_sandboxed(attribution: &Attribution) -> bool {
     command.split(' ').any(|word| word == "--sandbox")
 }
 
-/// Returns the options that make the next experiment's intervals narrower. A finished experiment is not extended: the
-/// decision to extend depends on its result, so its intervals would have to hold at every look, and be wider.
-fn narrower(attribution: &Attribution, unclear: &Effect) -> String {
-    match &attribution.stopping {
-        // Half the width takes four times as many blocks.
-        Some(rule) => format!(
-            "--fresh --resolution {} --blocks {}",
-            rule.resolution / 2.0,
-            rule.max_blocks.saturating_mul(4)
+/// Returns the options that make intervals narrower, and what they do. More blocks join those of a finished experiment. Its
+/// result was seen, so their intervals hold at every look: the user may stop as soon as the answer is clear.
+fn narrower(attribution: &Attribution, unclear: &Effect) -> (String, &'static str) {
+    let done = attribution.progress.iter().map(|p| p.done as usize).max();
+    // A rule that looks at widths would end where the experiment ended.
+    let all = if attribution.stopping.is_some() || unclear.interval == Interval::Sequential {
+        " --resolution 0"
+    } else {
+        ""
+    };
+    match unclear.joined_blocks() {
+        Some(joined) if done.unwrap_or(0) > 0 => (
+            format!("{} --blocks {joined}", all).trim_start().to_owned(),
+            "adds blocks to these, for narrower intervals that hold at every look: stop when the answer is clear",
         ),
-        None => {
-            let done = attribution.progress.iter().map(|p| p.done as usize).max();
-            // An experiment with only reused figures has no blocks of its own, and no stopping rule.
-            let all = match unclear.interval {
-                Interval::Sequential => " --resolution 0",
-                Interval::Fixed | Interval::Anytime => "",
-            };
+        // Blocks of another experiment, or too few for an interval.
+        _ => (
             format!(
                 "--fresh{all} --blocks {}",
                 2 * done.unwrap_or(1).max(unclear.blocks)
-            )
-        }
+            ),
+            "measures again, for narrower intervals",
+        ),
     }
 }
 
@@ -132,17 +129,18 @@ mod tests {
         );
         let mut unclear = Experiment::new(&[(0.002, 0.0)]);
         unclear.noise = 0.05;
-        let twice = format!("--fresh --blocks {}", 2 * unclear.blocks);
+        let effects = unclear.attribution().patches[0].effects.clone();
+        let joined = effects[0].joined_blocks().unwrap();
+        assert!(joined > 2 * unclear.blocks as usize, "{joined}");
+        let purpose = "adds blocks to these, for narrower intervals that hold at every look: stop when the answer is clear";
         assert_eq!(
             next(&unclear),
-            format!("next: the same command with `{twice}` measures again, for narrower intervals")
+            format!("next: the same command with `--blocks {joined}` {purpose}")
         );
         unclear.header.command = Some("perfquilt run --preset series".to_owned());
         assert_eq!(
             next(&unclear),
-            format!(
-                "next: `perfquilt run --preset series {twice}` measures again, for narrower intervals"
-            )
+            format!("next: `perfquilt run --preset series --blocks {joined}` {purpose}")
         );
         let mut attribution = unclear.attribution();
         for effect in &mut attribution.patches[0].effects {
@@ -176,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_by_width_is_put_farther() {
+    fn blocks_join_an_experiment_that_its_width_ended() {
         let mut experiment = Experiment::new(&[(0.002, 0.0)]);
         experiment.noise = 0.05;
         let plan = |workload: &&str| PlannedBlocks {
@@ -187,7 +185,7 @@ mod tests {
         experiment.supplement.planned = experiment.workloads.iter().map(plan).collect();
         let next = next_command(&experiment.attribution());
         assert!(
-            next.contains("`--fresh --resolution 0.45 --blocks 240`"),
+            next.contains("`--resolution 0 --blocks ") && !next.contains("--fresh"),
             "{next}"
         );
     }

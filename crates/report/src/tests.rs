@@ -144,6 +144,8 @@ impl Experiment {
                             p99: None,
                             stalled: None,
                             lane: None,
+                            began: None,
+                            ended: None,
                             machine: None,
                         });
                         if let (Some(from), Meter::Time) = (self.stalled, meter)

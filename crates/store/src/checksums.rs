@@ -237,6 +237,10 @@ fn of_values(block: &[Observation]) -> Vec<u8> {
             let bits = more.map_or(u64::MAX, f64::to_bits);
             digest.update(bits.to_le_bytes());
         }
+        // Blocks of earlier versions have no times, and keep their digests.
+        for time in [of.began, of.ended].into_iter().flatten() {
+            digest.update(time.to_bits().to_le_bytes());
+        }
         let lane = of.lane.map_or_else(String::new, |lane| lane.to_string());
         add(&mut digest, lane.as_bytes());
         add(

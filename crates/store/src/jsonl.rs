@@ -272,7 +272,7 @@ fn faulty_field(error: &serde_json::Error, text: &[u8]) -> Option<String> {
 
 /// The name of an observation's field, and a check of its values.
 type Field = (&'static str, fn(&serde_json::Value) -> bool);
-const FIELDS: [Field; 18] = [
+const FIELDS: [Field; 20] = [
     ("schema", fits::<u32>),
     ("experiment", fits::<String>),
     ("block", fits::<u32>),
@@ -290,6 +290,8 @@ const FIELDS: [Field; 18] = [
     ("p99", fits::<Option<f64>>),
     ("stalled", fits::<Option<f64>>),
     ("lane", fits::<Option<u32>>),
+    ("began", fits::<Option<f64>>),
+    ("ended", fits::<Option<f64>>),
     ("machine", fits::<Option<String>>),
 ];
 

@@ -451,7 +451,7 @@ impl Store {
         let mut insert = transaction
             .prepare_cached(
                 "INSERT INTO observations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-                     ?11, ?12, ?13, ?14, ?15, ?16)",
+                     ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
             )
             .map_err(self.failed("write"))?;
         for observation in observations {
@@ -483,6 +483,8 @@ impl Store {
                     checked.lane,
                     checked.machine,
                     checked.stalled,
+                    checked.began,
+                    checked.ended,
                 ])
                 .map_err(|error| match error.sqlite_error_code() {
                     Some(rusqlite::ErrorCode::ConstraintViolation) => Error::internal(format!(

@@ -48,6 +48,8 @@ struct Fields<'a> {
     p99: Option<f64>,
     stalled: Option<f64>,
     lane: Option<u32>,
+    began: Option<f64>,
+    ended: Option<f64>,
     machine: Option<&'a str>,
 }
 
@@ -73,6 +75,8 @@ impl<'a> Fields<'a> {
             "p99" => once(&mut self.p99, cursor.float()?),
             "stalled" => once(&mut self.stalled, cursor.float()?),
             "lane" => once(&mut self.lane, cursor.small()?),
+            "began" => once(&mut self.began, cursor.float()?),
+            "ended" => once(&mut self.ended, cursor.float()?),
             "machine" => once(&mut self.machine, cursor.string()?),
             _ => None,
         }
@@ -98,6 +102,8 @@ impl<'a> Fields<'a> {
             p99: self.p99,
             stalled: self.stalled,
             lane: self.lane,
+            began: self.began,
+            ended: self.ended,
             machine: self.machine.map(Cow::Borrowed),
         })
     }
@@ -211,7 +217,7 @@ impl<'a> Cursor<'a> {
 mod tests {
     use super::*;
 
-    const LINE: &str = r#"{"schema":1,"experiment":"quick-1","block":3,"order":2,"point":"alone:2","layout":18446744073709551615,"workload":"oltp – größer","meter":"l1i_misses","unit":"misses/txn","value":91823.4e-3,"n":400,"direct":true,"mean":92000.5,"slow":0.01,"p99":1e5,"stalled":1e-4,"lane":1,"machine":"node-7"}"#;
+    const LINE: &str = r#"{"schema":1,"experiment":"quick-1","block":3,"order":2,"point":"alone:2","layout":18446744073709551615,"workload":"oltp – größer","meter":"l1i_misses","unit":"misses/txn","value":91823.4e-3,"n":400,"direct":true,"mean":92000.5,"slow":0.01,"p99":1e5,"stalled":1e-4,"lane":1,"began":1764187000.25,"ended":1764187004.5,"machine":"node-7"}"#;
 
     fn slow(text: &[u8]) -> Option<ObservationRef<'_>> {
         serde_json::from_slice(text).ok()

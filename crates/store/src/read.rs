@@ -197,6 +197,7 @@ impl Store {
                     mhz: row.get::<_, Option<f64>>(7)?.zip(row.get(8)?),
                     throttled: row.get(9)?,
                     standstills: unsigned(row.get(10)?),
+                    ..HostSample::default()
                 };
                 Ok((row.get(0)?, sample))
             },
@@ -436,7 +437,7 @@ impl Store {
 
 /// The columns of a row of observations, in the order that [`observation`] reads.
 pub(super) const OBSERVATION_COLUMNS: &str = "workload, meter, block, point, position, layout, value, n, direct, \
-     mean, slow, p99, lane, machine, stalled";
+     mean, slow, p99, lane, machine, stalled, began, ended";
 
 /// Reads an observation of the experiment `name`; the inner error reports a damaged meter or point.
 pub(super) fn observation(
@@ -467,6 +468,8 @@ pub(super) fn observation(
         lane: row.get(12)?,
         machine: row.get(13)?,
         stalled: row.get(14)?,
+        began: row.get(15)?,
+        ended: row.get(16)?,
     }))
 }
 

@@ -263,6 +263,11 @@ const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (experiment, workload, direct, block)
     ) STRICT, WITHOUT ROWID;
 ",
+    "
+    -- When the measurement of a workload in a block began and ended, where several lanes measured.
+    ALTER TABLE observations ADD COLUMN began REAL;
+    ALTER TABLE observations ADD COLUMN ended REAL;
+",
 ];
 
 /// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.

@@ -224,6 +224,8 @@ fn file(name: &str, rows: &[RecordedRow], servers: Vec<String>, runs: &[usize]) 
                 p99: None,
                 stalled: None,
                 lane: None,
+                began: None,
+                ended: None,
                 machine: None,
             });
         }

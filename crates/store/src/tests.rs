@@ -48,6 +48,8 @@ fn observation(block: u32, point: usize) -> Observation {
         p99: None,
         stalled: None,
         lane: None,
+        began: None,
+        ended: None,
         machine: None,
     }
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::document::SUITE;
 use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
 use crate::stats::{
-    BlockTable, Interval, MachineCorrelation, UnitCorrelation, Units, blocks_at_once,
+    BlockTable, Interval, MachineCorrelation, UnitCorrelation, Units, blocks_in_wave, equal_rounds,
+    rounds_of_times,
 };
 use perfquilt_model::observation::{Meter, Statistic};
 
@@ -93,19 +94,24 @@ fn of_tables(
             .collect();
         return MachineCorrelation::of(&rows?).map(Correlation::Machines);
     }
-    let most = tables.iter().map(|table| table.blocks()).max();
-    if most.is_some_and(|blocks| is_single_round(source, blocks)) {
+    if tables.iter().all(|table| is_single_round(source, table)) {
         return Some(Correlation::SingleRound);
     }
-    let none = Units::default();
-    let units = source.units.get(&meter).unwrap_or(&none);
-    correlation(tables, units, at_once(source)).map(Correlation::Units)
+    correlation(source, meter, tables).map(Correlation::Units)
 }
 
-/// Returns whether so many timed blocks of `source` all ran at one time: on different lanes, none of which has a second one.
-pub(super) fn is_single_round(source: &ObservationSource, blocks: usize) -> bool {
+/// Returns whether all timed blocks of `table` ran at one time; where their times are unknown, whether they are on different
+/// lanes, none of which has a second one.
+pub(super) fn is_single_round(source: &ObservationSource, table: &BlockTable) -> bool {
     let lanes: BTreeSet<u32> = source.lanes.values().copied().collect();
-    lanes.len() > 1 && blocks <= lanes.len()
+    let blocks = table.blocks();
+    if lanes.len() < 2 || blocks < 2 {
+        return false;
+    }
+    match times(source, &table.block_numbers()) {
+        Some(times) => rounds_of_times(&times).len() == 1,
+        None => blocks <= lanes.len(),
+    }
 }
 
 /// Returns the factor by which correlation widens the intervals of a timed table of `source`, with as many units as it has;
@@ -116,22 +122,55 @@ pub(super) fn widening(source: &ObservationSource, meter: Meter, table: &BlockTa
     }
     let none = Units::default();
     let units = source.units.get(&meter).unwrap_or(&none);
-    let found = correlation(&[table], units, at_once(source));
+    let found = correlation(source, meter, &[table]);
     let count = units.mean_rows(&table.largest_window().complete()).len();
     found.map_or(1.0, |of| of.variance_factor(count).sqrt())
 }
 
-/// Returns how many blocks may have run at one time.
-fn at_once(source: &ObservationSource) -> usize {
-    blocks_at_once(&source.lanes).max(blocks_at_once(source.machines.by_block()))
+/// Returns when each of `blocks` began and ended; `None` if that is unknown of one, or several machines measured, whose
+/// clocks may differ.
+fn times(source: &ObservationSource, blocks: &[u32]) -> Option<BTreeMap<u32, (f64, f64)>> {
+    if source.machines.names().len() > 1 {
+        return None;
+    }
+    blocks
+        .iter()
+        .map(|block| Some((*block, *source.times.get(block)?)))
+        .collect()
+}
+
+/// Groups the units of `blocks`, each named by its first block, into rounds that may have run at one time. Where times are
+/// unknown, neighbouring blocks make a round: as many as there are lanes, since a lane takes the next block as soon as it is
+/// free, or a row of each machine.
+fn rounds(source: &ObservationSource, units: &Units, blocks: &[u32]) -> Vec<Vec<u32>> {
+    let mut seen = BTreeSet::new();
+    let is_first = |block: &&u32| seen.insert(units.of(**block));
+    let firsts: Vec<u32> = blocks.iter().filter(is_first).copied().collect();
+    if let Some(times) = times(source, &firsts) {
+        return rounds_of_times(&times);
+    }
+    let lanes: BTreeSet<u32> = source.lanes.values().copied().collect();
+    let at_once = lanes.len().max(blocks_in_wave(source.machines.by_block()));
+    let size = (at_once * firsts.len()).div_ceil(blocks.len().max(1));
+    let mut left = firsts.into_iter();
+    equal_rounds(left.len(), size)
+        .into_iter()
+        .map(|size| left.by_ref().take(size).collect())
+        .collect()
 }
 
 /// Estimates the correlation of the units of blocks that all of `tables` have, each value being the mean over the tables.
 /// `None` where layouts cross, whose intervals have components of their own, or where too few blocks have the same points.
-fn correlation(tables: &[&BlockTable], units: &Units, at_once: usize) -> Option<UnitCorrelation> {
+fn correlation(
+    source: &ObservationSource,
+    meter: Meter,
+    tables: &[&BlockTable],
+) -> Option<UnitCorrelation> {
+    let none = Units::default();
+    let units = source.units.get(&meter).unwrap_or(&none);
     let shared = shared_rows(tables)?;
     let mut rows: BTreeMap<u32, (Vec<f64>, f64)> = BTreeMap::new();
-    let blocks = shared.len();
+    let blocks: Vec<u32> = shared.keys().copied().collect();
     for (block, row) in shared {
         let (sums, count) = rows
             .entry(units.of(block))
@@ -141,15 +180,17 @@ fn correlation(tables: &[&BlockTable], units: &Units, at_once: usize) -> Option<
             .for_each(|(sum, value)| *sum += value);
         *count += 1.0;
     }
-    if rows.is_empty() || rows.len() * 2 < blocks {
+    if rows.is_empty() || rows.len() * 2 < blocks.len() {
         return None;
     }
-    let size = (at_once * rows.len()).div_ceil(blocks);
-    let rows: Vec<Vec<f64>> = rows
-        .into_values()
+    let rounds = rounds(source, units, &blocks);
+    let sizes: Vec<usize> = rounds.iter().map(Vec::len).collect();
+    let in_order = rounds.into_iter().flatten();
+    let rows: Vec<Vec<f64>> = in_order
+        .filter_map(|first| rows.remove(&units.of(first)))
         .map(|(sums, count)| sums.into_iter().map(|sum| sum / count).collect())
         .collect();
-    UnitCorrelation::of(&rows, size)
+    UnitCorrelation::of(&rows, &sizes)
 }
 
 /// Returns the rows of the blocks that all of `tables` have, each the sum over the tables; `None` if most blocks of the

@@ -5,6 +5,9 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::stopping::FORESEEABLE;
+use crate::stats::blocks_joined;
+
 use perfquilt_model::observation::{
     Conditions, ExcludedReadings, FunctionChange, Meter, PointBuild, ReusedFrom, Statistic,
 };
@@ -584,6 +587,18 @@ impl Effect {
                 false
             }
         }
+    }
+
+    /// Returns how many blocks in all make the interval narrower by √2 if they join those behind it and it holds at every
+    /// look; `None` without an interval.
+    pub fn joined_blocks(&self) -> Option<usize> {
+        let half_width = (self.high?.ln_1p() - self.low?.ln_1p()) / 2.0;
+        let error = self.standard_error.filter(|error| *error > 0.0)?;
+        let units = blocks_joined(half_width / error, self.units, FORESEEABLE);
+        let blocks_a_unit = self.blocks as f64 / self.units.max(1) as f64;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let blocks = (units as f64 * blocks_a_unit).ceil() as usize;
+        Some(blocks)
     }
 
     /// The verdict on the typical time alone.

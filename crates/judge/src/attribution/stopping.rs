@@ -12,7 +12,7 @@ use crate::stats::{BlockTable, blocks_needed, blocks_needed_on_machines, half_wi
 use perfquilt_model::observation::PlannedBlocks;
 
 /// The limit of forecasts, far above any practical number of blocks.
-const FORESEEABLE: usize = 1_000_000;
+pub(super) const FORESEEABLE: usize = 1_000_000;
 /// Machines are expected to go on differing if the p-value of their differences is below this.
 const HETEROGENEOUS: f64 = 0.05;
 

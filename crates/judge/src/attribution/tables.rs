@@ -34,6 +34,8 @@ pub(super) struct ObservationSource {
     pub(super) direct_units: BTreeMap<Meter, Units>,
     /// The lane that measured each timed block, where several did.
     pub(super) lanes: BTreeMap<u32, u32>,
+    /// When each timed block began and ended, where that is known.
+    pub(super) times: BTreeMap<u32, (f64, f64)>,
     /// The machines that measured timed blocks, where several did.
     pub(super) machines: Machines,
     /// The machines that measured counted blocks, likewise.
@@ -65,6 +67,11 @@ impl ObservationSource {
             && !observation.direct
         {
             self.lanes.insert(block, lane);
+            if let Some((began, ended)) = observation.began.zip(observation.ended) {
+                // A block has one workload after the other.
+                let time = self.times.entry(block).or_insert((began, ended));
+                *time = (time.0.min(began), time.1.max(ended));
+            }
         }
         if let Some(machine) = &observation.machine {
             let machines = if observation.meter.is_timed() {
@@ -162,6 +169,7 @@ impl ObservationSource {
             units: self.units.clone(),
             direct_units: self.direct_units.clone(),
             lanes: self.lanes.clone(),
+            times: self.times.clone(),
         }
     }
 

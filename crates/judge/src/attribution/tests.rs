@@ -63,6 +63,8 @@ pub(crate) fn observation(
         p99: None,
         stalled: None,
         lane: None,
+        began: None,
+        ended: None,
         machine: None,
     }
 }

@@ -404,7 +404,7 @@ pub(super) fn warnings(
                 across,
             });
         }
-        if meter.is_timed() && table.blocks() > 1 && is_single_round(source, table.blocks()) {
+        if meter.is_timed() && is_single_round(source, table) {
             let blocks = table.blocks();
             warnings.push(Warning::OneRound { row, blocks });
         }

@@ -18,8 +18,8 @@ const MOST: f64 = 0.9;
 /// one unit where only one did.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UnitCorrelation {
-    /// Units in a round.
-    size: usize,
+    /// Units in a round, on average.
+    size: f64,
     /// Variance of a round's mean in units of that of independent units; at least 1.
     within: f64,
     /// Degrees of freedom of `within`.
@@ -32,30 +32,39 @@ pub struct UnitCorrelation {
 
 impl UnitCorrelation {
     /// Estimates the correlation from `rows`, one per unit in their order, each with the logarithms of the costs of the
-    /// same points; `size` units make a round. `None` if it cannot be estimated: with a single round or point.
+    /// same points; `sizes` are those of the rounds that they make, one after the other. `None` if it cannot be estimated:
+    /// with a single round or point.
     ///
     /// Deviations from the units' means are divided by each point's standard deviation, so that no noisy point decides. With
-    /// the mean squares `B` between rounds and `W` within them, a round's mean has the variance `B/((B + (k − 1) W)/k)` of
-    /// independent units if this is more than 1 (intraclass correlation: R. A. Fisher, *Statistical Methods for Research
-    /// Workers*, 1925, section 40). The correlation of consecutive rounds is the mean over points of the lag-1
+    /// the mean squares `B` between rounds and `W` within them, the correlation in a round is `ρ = (B − W)/(B + (k₀ − 1) W)`,
+    /// `k₀ = (N − Σk²/N)/(R − 1)` for `N` units in `R` rounds of `k` each (intraclass correlation: R. A. Fisher, *Statistical
+    /// Methods for Research Workers*, 1925, section 40; unequal rounds: Searle, Casella and McCulloch, *Variance Components*,
+    /// 1992, section 3.6). The mean over units has `1 + ρ (Σk²/N − 1)` times the variance of independent ones. The correlation of consecutive rounds is the mean over points of the lag-1
     /// autocorrelation `r`, as `(r + 1/n)/(1 − 3/n)`, because that of `n` values is too small by about `(1 + 3r)/n` (M. G.
     /// Kendall, *Note on bias in the estimation of autocorrelation*, Biometrika 41, 1954).
-    pub fn of(rows: &[Vec<f64>], size: usize) -> Option<Self> {
-        let size = size.max(1);
+    pub fn of(rows: &[Vec<f64>], sizes: &[usize]) -> Option<Self> {
+        debug_assert_eq!(sizes.iter().sum::<usize>(), rows.len());
         let points = rows.first().map_or(0, Vec::len);
-        let rounds = rows.len() / size;
+        let rounds = sizes.len();
         if points < 2 || rounds < 2 {
             return None;
         }
         let columns = standardised(rows, points);
         let free = (points - 1) as f64;
-        let means: Vec<Vec<f64>> = columns.iter().map(|of| round_means(of, rounds)).collect();
+        let means: Vec<Vec<f64>> = columns.iter().map(|of| round_means(of, sizes)).collect();
         let n = rounds as f64;
-        let (within, within_freedom) = if size > 1 {
-            let freedom = (n - 1.0) * free;
-            let (between, left) = mean_squares(&columns, &means, size, free);
-            let all = (between + (size - 1) as f64 * left) / size as f64;
-            (if all > 0.0 { between / all } else { 1.0 }, freedom)
+        let units = rows.len() as f64;
+        let (within, within_freedom) = if rows.len() > rounds {
+            let squares = sizes.iter().map(|size| (size * size) as f64).sum::<f64>() / units;
+            let typical = (units - squares) / (n - 1.0);
+            let (between, left) = mean_squares(&columns, &means, sizes, free);
+            let all = between + (typical - 1.0) * left;
+            let shared = if all > 0.0 {
+                (between - left) / all
+            } else {
+                0.0
+            };
+            (1.0 + shared * (squares - 1.0), (n - 1.0) * free)
         } else {
             (1.0, f64::INFINITY)
         };
@@ -66,7 +75,7 @@ impl UnitCorrelation {
             ((raw + 1.0 / n) / (1.0 - 3.0 / n)).clamp(0.0, MOST)
         };
         Some(UnitCorrelation {
-            size,
+            size: units / n,
             within: within.max(1.0),
             within_freedom,
             between,
@@ -77,7 +86,8 @@ impl UnitCorrelation {
     /// Returns the variance of the mean of `n` neighbouring units in units of what Student's formula estimates it to be,
     /// which is too little: independent units have 1.
     pub fn variance_factor(&self, n: usize) -> f64 {
-        let rounds = (n / self.size).max(1);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let rounds = ((n as f64 / self.size) as usize).max(1);
         let count = rounds as f64;
         let of_rounds: f64 = (1..rounds)
             .map(|lag| 2.0 * (1.0 - lag as f64 / count) * self.between.powf(lag as f64))
@@ -127,7 +137,7 @@ impl UnitCorrelation {
     /// Estimates the correlation of consecutive values of a single contrast; `None` with fewer than two.
     pub(crate) fn of_values(values: &[f64]) -> Option<Self> {
         let rows: Vec<Vec<f64>> = values.iter().map(|value| vec![0.0, *value]).collect();
-        Self::of(&rows, 1)
+        Self::of(&rows, &vec![1; rows.len()])
     }
 
     /// Returns the same rounds without correlation.
@@ -196,7 +206,8 @@ impl MachineCorrelation {
             .collect();
         let columns = standardised(&left, points);
         let free = (points - 1) as f64;
-        let by_wave: Vec<Vec<f64>> = columns.iter().map(|of| round_means(of, waves)).collect();
+        let sizes = equal_rounds(runs.len(), count);
+        let by_wave: Vec<Vec<f64>> = columns.iter().map(|of| round_means(of, &sizes)).collect();
         let size = runs.len() as f64 / waves as f64;
         let of_waves = (waves - 1) as f64 * free;
         let between: f64 = by_wave
@@ -270,32 +281,37 @@ fn standardised(rows: &[Vec<f64>], points: usize) -> Vec<Vec<f64>> {
     (0..points).map(column).collect()
 }
 
-/// Returns the means of as many parts of nearly equal length.
-fn round_means(values: &[f64], rounds: usize) -> Vec<f64> {
-    (0..rounds)
-        .map(|round| {
-            let part = &values[round_range(values.len(), rounds, round)];
-            part.iter().sum::<f64>() / part.len() as f64
-        })
+/// Returns the means of consecutive parts of these sizes.
+fn round_means(values: &[f64], sizes: &[usize]) -> Vec<f64> {
+    parts(values, sizes)
+        .map(|part| part.iter().sum::<f64>() / part.len() as f64)
         .collect()
 }
 
-fn round_range(n: usize, rounds: usize, round: usize) -> std::ops::Range<usize> {
-    round * n / rounds..(round + 1) * n / rounds
+/// Iterates over consecutive parts of these sizes.
+fn parts<'v>(values: &'v [f64], sizes: &[usize]) -> impl Iterator<Item = &'v [f64]> {
+    let mut left = values;
+    sizes.iter().map(move |&size| {
+        let (part, rest) = left.split_at(size);
+        left = rest;
+        part
+    })
 }
 
 /// Returns the mean squares between rounds and within them; `means` are those of the rounds.
-fn mean_squares(columns: &[Vec<f64>], means: &[Vec<f64>], size: usize, free: f64) -> (f64, f64) {
+fn mean_squares(
+    columns: &[Vec<f64>],
+    means: &[Vec<f64>],
+    sizes: &[usize],
+    free: f64,
+) -> (f64, f64) {
     let n = columns[0].len();
-    let rounds = means[0].len();
+    let rounds = sizes.len();
     let (mut between, mut within) = (0.0, 0.0);
     for (column, means) in columns.iter().zip(means) {
-        for (round, mean) in means.iter().enumerate() {
-            between += size as f64 * mean * mean;
-            within += column[round_range(n, rounds, round)]
-                .iter()
-                .map(|value| (value - mean).powi(2))
-                .sum::<f64>();
+        for (part, mean) in parts(column, sizes).zip(means) {
+            between += part.len() as f64 * mean * mean;
+            within += part.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
         }
     }
     (
@@ -316,14 +332,41 @@ pub(super) fn lag1(values: &[f64]) -> f64 {
     }
 }
 
-/// Returns how many neighbouring blocks may have run at one time, given the place (lane or machine) of each block: so many
-/// as there are places, times the typical number of consecutive blocks that one place runs. Without places it is 1.
-pub fn blocks_at_once(places: &BTreeMap<u32, u32>) -> usize {
-    let distinct: BTreeSet<u32> = places.values().copied().collect();
+/// Returns the sizes of rounds of nearly equal length, `size` or more each, that `n` units make.
+pub fn equal_rounds(n: usize, size: usize) -> Vec<usize> {
+    let rounds = (n / size.max(1)).max(1);
+    (0..rounds)
+        .map(|round| (round + 1) * n / rounds - round * n / rounds)
+        .collect()
+}
+
+/// Groups blocks into rounds by the times at which they began and ended, in the order of their beginnings: a round has
+/// the blocks that ran beside its first one for half of their time, or of its time, or longer.
+pub fn rounds_of_times(times: &BTreeMap<u32, (f64, f64)>) -> Vec<Vec<u32>> {
+    let mut blocks: Vec<(u32, (f64, f64))> = times.iter().map(|(&b, &time)| (b, time)).collect();
+    blocks.sort_by(|(_, a), (_, b)| a.0.total_cmp(&b.0));
+    let mut rounds: Vec<((f64, f64), Vec<u32>)> = Vec::new();
+    for (block, (began, ended)) in blocks {
+        if let Some((first, round)) = rounds.last_mut() {
+            let beside = first.1.min(ended) - began;
+            if 2.0 * beside >= (first.1 - first.0).min(ended - began) {
+                round.push(block);
+                continue;
+            }
+        }
+        rounds.push(((began, ended), vec![block]));
+    }
+    rounds.into_iter().map(|(_, round)| round).collect()
+}
+
+/// Returns how many neighbouring blocks make a wave, given the machine of each block: so many as there are machines, times
+/// the typical number of consecutive blocks that one of them runs. Without machines it is 1.
+pub fn blocks_in_wave(machines: &BTreeMap<u32, u32>) -> usize {
+    let distinct: BTreeSet<u32> = machines.values().copied().collect();
     if distinct.len() < 2 {
         return 1;
     }
-    let in_order: Vec<u32> = places.values().copied().collect();
+    let in_order: Vec<u32> = machines.values().copied().collect();
     let mut runs: Vec<f64> = in_order
         .chunk_by(|a, b| a == b)
         .map(|run| run.len() as f64)
@@ -375,7 +418,7 @@ mod tests {
         let (mut student, mut widened, mut wider) = (0, 0, 0.0);
         for _ in 0..RUNS {
             let rows = rows(&mut random, n, serial, at_once, shared);
-            let found = UnitCorrelation::of(&rows, at_once).unwrap();
+            let found = UnitCorrelation::of(&rows, &equal_rounds(n, at_once)).unwrap();
             let contrast: Vec<f64> = rows.iter().map(|row| row[3] - row[4]).collect();
             let plain = Interval::of(&contrast).unwrap();
             let wide = found.widen(plain);
@@ -459,14 +502,15 @@ mod tests {
         let rows: Vec<Vec<f64>> = (0..12u32)
             .map(|unit| vec![0.0, if unit % 2 == 0 { 0.01 } else { -0.01 }])
             .collect();
-        let found = UnitCorrelation::of(&rows, 1).unwrap();
+        let found = UnitCorrelation::of(&rows, &[1; 12]).unwrap();
         let plain = Interval::of(&[1.0, 2.0, 4.0, 3.0]).unwrap();
         assert_eq!(found.widen(plain), plain);
         assert!((found.variance_factor(12) - 1.0).abs() < 1e-12);
-        assert_eq!(UnitCorrelation::of(&rows[..1], 1), None);
-        assert_eq!(UnitCorrelation::of(&rows, 7), None);
+        assert_eq!(UnitCorrelation::of(&rows[..1], &[1]), None);
+        assert_eq!(UnitCorrelation::of(&rows, &equal_rounds(12, 7)), None);
         let equal = vec![vec![1.0; 3]; 12];
-        assert_eq!(UnitCorrelation::of(&equal, 3).unwrap().widen(plain), plain);
+        let of_three = UnitCorrelation::of(&equal, &[3; 4]).unwrap();
+        assert_eq!(of_three.widen(plain), plain);
     }
 
     #[test]
@@ -479,7 +523,7 @@ mod tests {
                 vec![0.0, at]
             })
             .collect();
-        let found = UnitCorrelation::of(&rows, 1).unwrap();
+        let found = UnitCorrelation::of(&rows, &[1; 30]).unwrap();
         let contrast: Vec<f64> = rows.iter().map(|row| row[1]).collect();
         let plain = Interval::of(&contrast).unwrap();
         let wide = found.widen(plain);
@@ -487,11 +531,65 @@ mod tests {
     }
 
     #[test]
-    fn blocks_at_one_time_are_those_of_all_places() {
-        let of = |places: &[u32]| blocks_at_once(&(0..).zip(places.iter().copied()).collect());
+    fn a_wave_has_the_rows_of_all_machines() {
+        let of = |places: &[u32]| blocks_in_wave(&(0..).zip(places.iter().copied()).collect());
         assert_eq!(of(&[]), 1);
         assert_eq!(of(&[0, 0, 0]), 1);
         assert_eq!(of(&[0, 1, 0, 1, 1, 0]), 2);
         assert_eq!(of(&[0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]), 12);
+    }
+
+    #[test]
+    fn a_round_has_the_blocks_that_ran_beside_each_other_most_of_the_time() {
+        let of =
+            |times: &[(f64, f64)]| rounds_of_times(&(0..).zip(times.iter().copied()).collect());
+        assert_eq!(of(&[]), Vec::<Vec<u32>>::new());
+        // A lane that takes two blocks in a row, as the other one is slow once.
+        let lanes = [
+            (0., 10.),
+            (1., 11.),
+            (10., 20.),
+            (11., 31.),
+            (20., 30.),
+            (31., 41.),
+            (30., 40.),
+        ];
+        assert_eq!(of(&lanes), [vec![0, 1], vec![2, 3], vec![4], vec![6, 5]]);
+        // One after the other, or hardly beside each other.
+        assert_eq!(
+            of(&[(0., 10.), (10., 20.), (18., 28.)]),
+            [vec![0], vec![1], vec![2]]
+        );
+        // A short one beside a long one.
+        assert_eq!(
+            of(&[(0., 100.), (90., 99.), (99., 108.)]),
+            [vec![0, 1], vec![2]]
+        );
+        assert_eq!(
+            of(&[(0., 10.), (5., 15.), (10., 20.)]),
+            [vec![0, 1], vec![2]]
+        );
+    }
+
+    #[test]
+    fn rounds_of_unlike_sizes_are_estimated() {
+        let sizes: Vec<usize> = (0..12).map(|round| 1 + round % 3).collect();
+        let mut random = StdRng::seed_from_u64(11);
+        let (mut missed, mut plain) = (0, 0);
+        for _ in 0..1000 {
+            let mut rows = Vec::new();
+            for &size in &sizes {
+                let common: [f64; 6] = std::array::from_fn(|_| normal(&mut random));
+                for _ in 0..size {
+                    rows.push(common.map(|of| of + normal(&mut random)).to_vec());
+                }
+            }
+            let contrast: Vec<f64> = rows.iter().map(|row| row[3] - row[4]).collect();
+            let own = Interval::of(&contrast).unwrap();
+            let found = UnitCorrelation::of(&rows, &sizes).unwrap();
+            plain += u32::from(!own.contains_zero());
+            missed += u32::from(!found.widen(own).contains_zero());
+        }
+        assert!(plain > 110 && missed < 70, "{plain} {missed}");
     }
 }

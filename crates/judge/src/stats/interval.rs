@@ -56,6 +56,9 @@ const FEWEST_UNLIKE: usize = 3;
 /// The standard deviation of counts, as a fraction, below which they are equal.
 const EQUAL: f64 = 1e-5;
 
+/// The probability that an interval of equal counts may omit a state of the server that no start showed.
+const UNSEEN: f64 = 0.05;
+
 /// The least number of values of a machine for its own variance.
 const FEWEST_IN_STRATUM: usize = 4;
 
@@ -133,10 +136,16 @@ impl Interval {
     /// large ones are genuine. If `s²` is less than a twenty-fifth of `s₀²`, the half-width is at least the
     /// largest distance between two values of one point. The half-width is infinite with fewer
     /// than three blocks, and with fewer than [`FEWEST_COUNTED`] if `s` is less than 10⁻⁵.
+    ///
+    /// Equal counts (`s` below 10⁻⁵) do not exclude a state that all starts missed: one of probability `q` is missing from
+    /// `n` starts with probability `(1 − q)ⁿ`, which is 5 % at `q = 1 − 0.05^(1/n)` (C. J. Clopper and E. S. Pearson,
+    /// Biometrika 26, 1934). If such a state lies `states` away, it moves the mean by `q · states`, so the half-width is at
+    /// least that.
     pub fn of_counts(
         values: &[f64],
         stopping_rule: StoppingRule,
         shared: Option<SharedVariance>,
+        states: f64,
     ) -> Option<Self> {
         let own = Self::under(values, stopping_rule)?;
         let few = values.len() < FEWEST_COUNTED;
@@ -148,10 +157,15 @@ impl Interval {
                 ..own
             });
         }
-        let Some(shared) = shared else {
-            return Some(own);
-        };
         let n = values.len() as f64;
+        let unseen = if deviation < EQUAL {
+            (1.0 - UNSEEN.powf(n.recip())) * states
+        } else {
+            0.0
+        };
+        let Some(shared) = shared else {
+            return Some(own.at_least(unseen));
+        };
         let variance = own.standard_error.powi(2) * n;
         let (used, degrees_of_freedom) = if variance > shared.variance {
             let most = if few { n - 1.0 } else { n };
@@ -160,18 +174,31 @@ impl Interval {
             (shared.variance, shared.degrees_of_freedom)
         };
         let error = (used / n).sqrt();
-        let mut interval = Self::with(
+        let interval = Self::with(
             own.estimate,
             error,
             values.len(),
             degrees_of_freedom,
             stopping_rule,
         );
-        if variance * ATOMS < shared.variance && interval.half_width < shared.range {
-            interval.standard_error = shared.range / interval.critical_value(1.0);
-            interval.half_width = shared.range;
+        let range = if variance * ATOMS < shared.variance {
+            shared.range
+        } else {
+            0.0
+        };
+        Some(interval.at_least(range.max(unseen)))
+    }
+
+    /// Returns the interval with at least this half-width, and the standard error that belongs to it.
+    fn at_least(self, half_width: f64) -> Self {
+        if self.half_width >= half_width {
+            return self;
         }
-        Some(interval)
+        Interval {
+            standard_error: half_width / self.critical_value(1.0),
+            half_width,
+            ..self
+        }
     }
 
     /// Returns the critical value in standard errors when the error probability is `share` of 1 −
@@ -179,6 +206,16 @@ impl Interval {
     pub(super) fn critical_value(&self, share: f64) -> f64 {
         self.stopping_rule
             .critical_value(self.blocks, self.degrees_of_freedom, share)
+    }
+
+    /// Returns the interval that holds for the best of so many estimates (Bonferroni): it is as wide as each of them must be
+    /// for all to contain their true values with the probability of [`StoppingRule::level`].
+    #[must_use]
+    pub fn best_of(self, estimates: usize) -> Self {
+        let share = (estimates.max(1) as f64).recip();
+        let wider = self.critical_value(share) / self.critical_value(1.0);
+        let half_width = (self.half_width - self.rounding) * wider + self.rounding;
+        Interval { half_width, ..self }
     }
 
     /// Returns the lower confidence limit.
@@ -581,18 +618,21 @@ mod tests {
         ];
         let own = Interval::of(&alike).unwrap();
         assert!(!own.contains_zero());
-        let counts = Interval::of_counts(&alike, StoppingRule::FixedSample, Some(shared)).unwrap();
+        let counts =
+            Interval::of_counts(&alike, StoppingRule::FixedSample, Some(shared), 0.0).unwrap();
         assert!(
             counts.contains_zero() && counts.p_value() > 0.04,
             "{counts:?}"
         );
         // A difference larger than the range of starts is an effect.
         let large = alike.map(|value| value * 3.0);
-        let counts = Interval::of_counts(&large, StoppingRule::FixedSample, Some(shared)).unwrap();
+        let counts =
+            Interval::of_counts(&large, StoppingRule::FixedSample, Some(shared), 0.0).unwrap();
         assert!(!counts.contains_zero());
         // A variance larger than the pooled one is kept.
         let wild = [1e-3, -2e-3, 4e-3, 1e-3, -2e-3, 4e-3];
-        let counts = Interval::of_counts(&wild, StoppingRule::FixedSample, Some(shared)).unwrap();
+        let counts =
+            Interval::of_counts(&wild, StoppingRule::FixedSample, Some(shared), 0.0).unwrap();
         assert!(
             (counts.standard_error / Interval::of(&wild).unwrap().standard_error - 1.0).abs()
                 < 1e-9
@@ -600,11 +640,30 @@ mod tests {
         assert_eq!(counts.degrees_of_freedom, 6.0);
         // Five equal starts give no finite interval: one of sixteen servers with two counts shows the same five times.
         let five =
-            Interval::of_counts(&large[..5], StoppingRule::FixedSample, Some(shared)).unwrap();
+            Interval::of_counts(&large[..5], StoppingRule::FixedSample, Some(shared), 0.0).unwrap();
         assert!(five.half_width.is_infinite() && five.p_value() == 1.0);
         let unlike =
-            Interval::of_counts(&wild[..3], StoppingRule::FixedSample, Some(shared)).unwrap();
+            Interval::of_counts(&wild[..3], StoppingRule::FixedSample, Some(shared), 0.0).unwrap();
         assert!(unlike.half_width.is_finite() && unlike.degrees_of_freedom == 2.0);
+    }
+
+    #[test]
+    fn equal_counts_may_have_missed_a_state() {
+        let of = |n: usize, states| {
+            let values = vec![1e-4; n];
+            Interval::of_counts(&values, StoppingRule::FixedSample, None, states).unwrap()
+        };
+        assert!(!of(6, 0.0).contains_zero());
+        // With 39 %, a state 4 · 10⁻⁴ away would be missing from six starts in one of twenty experiments.
+        let six = of(6, 4e-4);
+        assert!((six.half_width - 0.393 * 4e-4).abs() < 1e-6, "{six:?}");
+        assert!(six.contains_zero() && six.p_value() > 0.05);
+        assert!(of(24, 4e-4).half_width < 0.12 * 4e-4);
+        // Counts that differ show their variance.
+        let values = [1e-4, 3e-4, 2e-4, 1e-4, 3e-4, 2e-4];
+        let plain = Interval::of(&values).unwrap();
+        let rule = StoppingRule::FixedSample;
+        assert_eq!(Interval::of_counts(&values, rule, None, 4e-4), Some(plain));
     }
 
     #[test]

@@ -24,7 +24,9 @@ mod simulation;
 
 pub use change_points::{ChangePoint, Estimate, RUN, change_points};
 pub use components::Components;
-pub use correlation::{MachineCorrelation, UnitCorrelation, blocks_at_once};
+pub use correlation::{
+    MachineCorrelation, UnitCorrelation, blocks_in_wave, equal_rounds, rounds_of_times,
+};
 pub use dependence::{Dependence, PointDependence};
 pub use exchangeability::{Exchangeability, exchangeability};
 pub(crate) use health::FEWEST_PLACES;
@@ -38,7 +40,8 @@ pub(crate) use robust::deviations;
 pub use robust::{median, trimmed_mean};
 pub use sequential::{
     EARLY_LEVEL, StoppingRule, anytime_critical_value, bayes_factor, bayes_factor_above,
-    bayes_factor_above_known, blocks_needed, blocks_needed_on_machines, half_width, widening,
+    bayes_factor_above_known, blocks_joined, blocks_needed, blocks_needed_on_machines, half_width,
+    widening,
 };
 pub use slices::{
     BlockValue, FEWEST_FOR_P99, FEWEST_SLICES, Histogram, REDUCTION, SLOW, STALLED, SliceTail,

@@ -176,16 +176,18 @@ pub fn half_width(standard_error: f64, n: usize) -> f64 {
     StoppingRule::FixedWidth.critical_value(n, (n - 1) as f64, 1.0) * standard_error
 }
 
-/// Returns the expected total number of blocks for a half-width of `resolution`, extrapolated from the
-/// standard error of `n` blocks; at most `most`. `None` before the standard deviation can be estimated.
-pub fn blocks_needed(standard_error: f64, n: usize, resolution: f64, most: usize) -> Option<usize> {
-    if n < 2 || !standard_error.is_finite() {
-        return None;
-    }
-    let spread = standard_error * (n as f64).sqrt();
-    let enough = |blocks: usize| half_width(spread / (blocks as f64).sqrt(), blocks) <= resolution;
-    // The width falls monotonically in the number of blocks, so bisection finds the least sufficient one.
-    let (mut low, mut high) = (2, most.max(2));
+/// Returns how many blocks in all give an interval that holds at every look ([`StoppingRule::Anytime`]) and is narrower by
+/// √2 than one of `half_width` standard errors over `n` blocks: as narrow as twice as many blocks in an experiment of their
+/// own would make it. At most `most`.
+pub fn blocks_joined(half_width: f64, n: usize, most: usize) -> usize {
+    let wanted = half_width / (2.0 * n as f64).sqrt();
+    let of =
+        |blocks: usize| anytime_critical_value(blocks, 1.0 - EARLY_LEVEL) / (blocks as f64).sqrt();
+    least(n.max(2), most, |blocks| of(blocks) <= wanted)
+}
+
+/// Returns the least number from `low` to `high` that is `enough`, given that all larger ones are; `high` if none is.
+fn least(mut low: usize, mut high: usize, enough: impl Fn(usize) -> bool) -> usize {
     while low < high {
         let middle = low.midpoint(high);
         if enough(middle) {
@@ -194,7 +196,19 @@ pub fn blocks_needed(standard_error: f64, n: usize, resolution: f64, most: usize
             low = middle + 1
         }
     }
-    Some(low)
+    low
+}
+
+/// Returns the expected total number of blocks for a half-width of `resolution`, extrapolated from the
+/// standard error of `n` blocks; at most `most`. `None` before the standard deviation can be estimated.
+pub fn blocks_needed(standard_error: f64, n: usize, resolution: f64, most: usize) -> Option<usize> {
+    if n < 2 || !standard_error.is_finite() {
+        return None;
+    }
+    let spread = standard_error * (n as f64).sqrt();
+    let enough = |blocks: usize| half_width(spread / (blocks as f64).sqrt(), blocks) <= resolution;
+    // The width falls monotonically in the number of blocks.
+    Some(least(2, most.max(2), enough))
 }
 
 /// Returns the expected total number of blocks for a half-width of `resolution` on the same `machines`, which are the
@@ -220,6 +234,23 @@ pub fn blocks_needed_on_machines(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn joined_blocks_narrow_the_interval_as_a_new_experiment_of_twice_as_many_would() {
+        for n in [8, 16, 24, 60] {
+            let half = student(0.975, (n - 1) as f64);
+            let joined = blocks_joined(half, n, 100_000);
+            let width =
+                |blocks: usize| anytime_critical_value(blocks, 0.01) / (blocks as f64).sqrt();
+            let wanted = half / (2.0 * n as f64).sqrt();
+            assert!(
+                width(joined) <= wanted && width(joined - 1) > wanted,
+                "{n}: {joined}"
+            );
+            assert!((3 * n..9 * n).contains(&joined), "{n}: {joined}");
+        }
+        assert_eq!(blocks_joined(0.0, 8, 1000), 1000);
+    }
 
     #[test]
     fn the_critical_value_is_where_the_factor_reaches_it() {

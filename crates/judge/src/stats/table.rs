@@ -175,6 +175,11 @@ impl BlockTable {
         self.rows.len()
     }
 
+    /// Returns the numbers of the blocks that have a value, sorted.
+    pub fn block_numbers(&self) -> Vec<u32> {
+        self.row_of.keys().copied().collect()
+    }
+
     /// Returns the last block that has a value.
     pub fn last(&self) -> Option<u32> {
         self.row_of.last_key_value().map(|(&block, _)| block)

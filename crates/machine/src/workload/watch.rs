@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::standstill::{StandstillWatch, Standstills};
 use crate::cpu_quota::ControlGroups;
@@ -162,8 +162,11 @@ impl HostMonitor {
 
     fn changes(&self) -> (HostSample, Vec<ServerUsage>) {
         let start = self.start.lock().unwrap_or_else(PoisonError::into_inner);
+        let seconds = start.at.elapsed().as_secs_f64();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let mut moment = HostSample {
-            seconds: start.at.elapsed().as_secs_f64(),
+            seconds,
+            began: now.map_or(0.0, |now| now.as_secs_f64() - seconds),
             ..HostSample::default()
         };
         if let Some((before, after)) = start.ticks.zip(read_ticks(&self.cpus)) {

@@ -539,6 +539,8 @@ mod tests {
                 p99: None,
                 stalled: None,
                 lane: None,
+                began: None,
+                ended: None,
                 machine: None,
             };
             store.append(id, &[of(0), of(1)], &[]).unwrap();

@@ -179,6 +179,10 @@ impl<'a> Recorder<'a> {
         let with_time = self.readings.timed.contains(&Meter::Time)
             && !self.is_done(workload, Meter::Time, block);
         let mut observations = Vec::new();
+        // Without a second lane nothing else is measured at the time.
+        let time = sample.filter(|sample| place.lane.is_some() && sample.began > 0.0);
+        let began = time.map(|sample| sample.began);
+        let ended = time.map(|sample| sample.began + sample.seconds);
         for &meter in &self.readings.timed {
             if self.is_done(workload, meter, block) {
                 continue;
@@ -199,6 +203,8 @@ impl<'a> Recorder<'a> {
                     block: block.stored_as(copy),
                     layout: block.layout(point, copy),
                     lane: place.lane,
+                    began,
+                    ended,
                     machine: place.machine.clone(),
                     mean: reduced.tail.map(|tail| tail.mean),
                     slow: reduced.tail.map(|tail| tail.slow),
@@ -224,6 +230,8 @@ impl<'a> Recorder<'a> {
                     block: block.stored_as(copy),
                     layout: block.layout(point, copy),
                     lane: place.lane,
+                    began,
+                    ended,
                     machine: place.machine.clone(),
                     ..self.observation(block, &part, point, reading)
                 });

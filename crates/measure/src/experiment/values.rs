@@ -66,6 +66,8 @@ pub(super) fn observation(
         p99: None,
         stalled: None,
         lane: None,
+        began: None,
+        ended: None,
         machine: None,
     }
 }

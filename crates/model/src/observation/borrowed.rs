@@ -53,6 +53,12 @@ pub struct ObservationRef<'a> {
     /// The lane.
     #[serde(default)]
     pub lane: Option<u32>,
+    /// When the measurement began.
+    #[serde(default)]
+    pub began: Option<f64>,
+    /// When it ended.
+    #[serde(default)]
+    pub ended: Option<f64>,
     /// The machine.
     #[serde(default, borrow)]
     pub machine: Option<Cow<'a, str>>,
@@ -79,6 +85,8 @@ impl Observation {
             p99: self.p99,
             stalled: self.stalled,
             lane: self.lane,
+            began: self.began,
+            ended: self.ended,
             machine: self.machine.as_deref().map(Cow::Borrowed),
         }
     }
@@ -104,6 +112,8 @@ impl From<ObservationRef<'_>> for Observation {
             p99: borrowed.p99,
             stalled: borrowed.stalled,
             lane: borrowed.lane,
+            began: borrowed.began,
+            ended: borrowed.ended,
             machine: borrowed.machine.map(Cow::into_owned),
         }
     }

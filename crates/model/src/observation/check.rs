@@ -112,6 +112,20 @@ impl ExperimentHeader {
                 return Err(format!("`{name}` is {share}: a share lies between 0 and 1"));
             }
         }
+        match (observation.began, observation.ended) {
+            (None, None) => {}
+            (Some(began), Some(ended))
+                if began.is_finite() && ended.is_finite() && began <= ended => {}
+            (began, ended) => {
+                let text =
+                    |time: Option<f64>| time.map_or("missing".to_owned(), |time| time.to_string());
+                return Err(format!(
+                    "`began` is {} and `ended` is {}: both are needed, and a block ends after it began",
+                    text(began),
+                    text(ended)
+                ));
+            }
+        }
         if observation.n == 0 {
             return Err("`n` is 0: a value stands for at least one transaction".to_owned());
         }

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct HostSample {
     /// Duration in seconds.
     pub seconds: f64,
+    /// When it began, in seconds since 1970; 0 if unknown.
+    #[serde(default)]
+    pub began: f64,
     /// Share of the measuring processors' time that the hypervisor gave to other machines (steal time).
     pub steal: f64,
     /// Share of the measuring processors' time in which they were idle.

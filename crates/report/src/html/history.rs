@@ -38,6 +38,7 @@ impl History {
                         Some(svg) => (drawing(&svg, &caption, &table)),
                         None => (table),
                     }
+                    @for best in &patch.best { p { (best.text(places)) } }
                 }
             });
         }

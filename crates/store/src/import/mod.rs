@@ -454,6 +454,8 @@ fn file(name: &str, imported: Imported) -> Result<ObservationFile> {
                 p99: None,
                 stalled: None,
                 lane: None,
+                began: None,
+                ended: None,
                 machine: None,
             };
             *count += 1;

@@ -162,6 +162,8 @@ fn what_was_carried_over_is_not_compared_with_the_rest() {
                         p99: None,
                         stalled: None,
                         lane: None,
+                        began: None,
+                        ended: None,
                         machine: None,
                     });
                 }

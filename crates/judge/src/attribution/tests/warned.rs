@@ -92,3 +92,44 @@ fn what_disturbed_the_machine_is_told_with_what_to_do() {
         assert!(warnings[0].contains(words), "{warnings:?}");
     }
 }
+
+/// Four blocks of three points, each on the lane and at the time given.
+fn on_lanes(places: [(u32, f64, f64); 4]) -> Attribution {
+    let mut all = Vec::new();
+    for (block, (lane, began, ended)) in (0..).zip(places) {
+        for (place, point) in [Point::BASE, Point::Step(1), Point::Control]
+            .into_iter()
+            .enumerate()
+        {
+            let scatter = (f64::from(block) * 2.4 + place as f64 * 3.7).sin() * 0.002;
+            all.push(Observation {
+                lane: Some(lane),
+                began: Some(began),
+                ended: Some(ended),
+                ..observation("w", Meter::Time, block, point, 100.0 * (1.0 + scatter))
+            });
+        }
+    }
+    attribute_with(&header(1), &all, &Supplement::default(), &margin).unwrap()
+}
+
+#[test]
+fn only_blocks_that_ran_beside_each_other_are_a_round() {
+    let is_single = |of: &Attribution| {
+        let one_time = "ran at one time";
+        let warned = of.warnings.iter().any(|warning| warning.contains(one_time));
+        let low = in_order(of, 1).low;
+        assert_eq!(warned, low.is_none(), "{:?}", of.warnings);
+        warned
+    };
+    let beside = [(0, 0.0, 9.0), (1, 0.5, 9.5), (2, 1.0, 10.0), (3, 1.0, 9.0)];
+    assert!(is_single(&on_lanes(beside)));
+    // Four lanes, of which two measured after the others, as after an interruption.
+    let later = [
+        (0, 0.0, 9.0),
+        (1, 0.5, 9.5),
+        (2, 60.0, 69.0),
+        (3, 61.0, 70.0),
+    ];
+    assert!(!is_single(&on_lanes(later)));
+}
