@@ -245,6 +245,7 @@ fn all_faster() {
     }];
     let moment = HostSample {
         seconds: 2.5,
+        began: 0.0,
         steal: 0.004,
         idle: 0.012,
         preempted: 3,

@@ -459,6 +459,7 @@ fn supplements_come_back() {
     }
     let host_sample = HostSample {
         seconds: 2.5,
+        began: 1.0,
         steal: 0.01,
         idle: 0.5,
         preempted: 5,

@@ -107,6 +107,7 @@ mod tests {
     fn shares_are_weighted_by_time() {
         let short = HostSample {
             seconds: 1.0,
+            began: 0.0,
             steal: 0.3,
             idle: 0.0,
             preempted: 3,
