@@ -14,6 +14,7 @@ use perfquilt_patches::lint::{self, LintReport, Severity};
 #[command(after_help = "Examples:
   perfquilt lint
   perfquilt lint --fix                  write patches in canonical form
+  perfquilt lint --split                write one file for each commit of a mailbox
   perfquilt lint --strict               in a workflow that warnings should fail")]
 pub struct Lint {
     /// Fail on warnings, and when the patches could not be applied
@@ -22,6 +23,9 @@ pub struct Lint {
     /// Fix the form of patches and series, without changing what any patch does
     #[arg(long)]
     fix: bool,
+    /// Split patch files that hold several commits, such as mailboxes, into one file a commit
+    #[arg(long)]
+    split: bool,
 }
 
 /// Runs the subcommand.
@@ -31,6 +35,11 @@ pub struct Lint {
 /// warnings, or when the patches could not be applied.
 pub fn run(context: &Context, args: &Lint) -> Result<()> {
     let ws = context.workspace()?;
+    let split = if args.split {
+        lint::split(&ws, context.output.progress())?
+    } else {
+        lint::SplitResult::default()
+    };
     let fixed = if args.fix {
         lint::fix(&ws, context.output.progress())?
     } else {
@@ -64,14 +73,26 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
             "findings": list,
             "applied": applied,
             "fixed": fixed.files,
-            "kept": fixed.kept.as_deref().map(shown),
+            "kept": fixed.kept.or(split.kept).as_deref().map(shown),
+            "split": split.files.iter().map(|split| json!({
+                "file": split.file,
+                "new": split.new,
+            })).collect::<Vec<_>>(),
         }))?;
     } else {
         let mut text = String::new();
+        for split in &split.files {
+            let new = split.new.iter().map(|file| plain(file));
+            text.push_str(&format!(
+                "split: {} keeps its first commit; new: {}\n",
+                plain(&split.file),
+                new.collect::<Vec<_>>().join(", ")
+            ));
+        }
         for file in &fixed.files {
             text.push_str(&format!("fixed: {}\n", plain(file)));
         }
-        if let Some(kept) = &fixed.kept {
+        for kept in split.kept.iter().chain(&fixed.kept) {
             text.push_str(&format!(
                 "the original files are kept in {}\n",
                 kept.display()

@@ -238,6 +238,48 @@ fn text_between_diffs_is_named_and_kept() {
 }
 
 #[test]
+fn a_file_of_several_commits_is_split_when_asked() {
+    let diff = |name: &str, line: usize, old: &str, new: &str| {
+        format!(
+            "diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n@@ -{line},2 +{line},2 @@\n-{old}\n+{new}\n {}\n",
+            line + 1
+        )
+    };
+    let first = format!(
+        "From: A B <a@b.c>\nSubject: a: five\n\nReason one.\n---\n{}-- \n2.39.5\n\n",
+        diff("a.c", 5, "5", "x5")
+    );
+    let second = |diff: &str| {
+        format!(
+            "From 12 Mon Sep 17 00:00:00 2001\nFrom: C D <c@d.e>\nSubject: [PATCH 2/2] more\n\nReason two.\n---\n{diff}"
+        )
+    };
+    // The second commit changes another file, or the line that the first one wrote.
+    for diff in [diff("b.c", 9, "9", "x9"), diff("a.c", 5, "x5", "y5")] {
+        let space = space();
+        let second = second(&diff);
+        space.write("series", "# both\nboth.patch -p1 # why\n");
+        space.write("patches/both.patch", format!("{first}{second}"));
+        space.write("patches/both-2.patch", "something else\n");
+        let out = space.ok(&["lint", "--split"]);
+        assert!(
+            out.contains(
+                "split: patches/both.patch keeps its first commit; new: patches/both-3.patch"
+            ),
+            "{out}"
+        );
+        assert!(!out.contains("another commit begins"), "{out}");
+        assert_eq!(
+            space.read("series"),
+            "# both\nboth.patch -p1 # why\nboth-3.patch -p1\n"
+        );
+        assert_eq!(space.read("patches/both.patch"), first);
+        assert_eq!(space.read("patches/both-3.patch"), second);
+        assert!(!space.ok(&["lint", "--split"]).contains("split:"));
+    }
+}
+
+#[test]
 fn a_squash_keeps_fields_and_text_of_both_patches() {
     let space = space();
     let two = space

@@ -1,6 +1,7 @@
 //! Finds all problems of a series in one pass.
 
 mod fix;
+mod split;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 
 pub use fix::{FixResult, fix};
+pub use split::{SplitFile, SplitResult, split};
 
 /// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

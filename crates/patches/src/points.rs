@@ -92,6 +92,7 @@ impl Stack {
             let own = self.trees(index);
             tree = transfer(&store, &patches[index], own, place, self.fuzz)?.tree;
         }
+        target.finish()?;
         Ok(tree)
     }
 

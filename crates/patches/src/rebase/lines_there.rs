@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::evidence::upstream_origin;
 use super::function::Functions;
-use super::loose_merge::{count, distinctive, squeezed};
+use super::loose_merge::{SqueezedLines, count, distinctive, squeezed};
 use crate::series::Patch;
 use crate::stack::histogram::histogram_runs;
 use crate::stack::line_runs::{LineRun, lines as split};
@@ -53,7 +53,7 @@ pub struct LinesThere {
 /// A release's file without white space.
 enum ReleaseText {
     /// The text as a whole.
-    Text(Vec<u8>),
+    Text(SqueezedLines),
     /// How often each line occurs, in a file that is too large to be searched for every line.
     Lines(HashMap<Vec<u8>, usize>),
 }
@@ -62,7 +62,7 @@ impl ReleaseText {
     fn new(content: &[u8]) -> Self {
         let lines = split(content);
         if content.len() < LARGE {
-            return ReleaseText::Text(squeezed(&lines));
+            return ReleaseText::Text(SqueezedLines::new(&lines));
         }
         let mut counts = HashMap::new();
         for line in lines {
@@ -73,7 +73,7 @@ impl ReleaseText {
 
     fn count(&self, wanted: &[u8]) -> usize {
         match self {
-            ReleaseText::Text(text) => count(text, wanted),
+            ReleaseText::Text(text) => text.count(wanted),
             ReleaseText::Lines(lines) => lines.get(wanted).copied().unwrap_or(0),
         }
     }
@@ -129,9 +129,12 @@ impl LinesThere {
             if block.is_empty() && squeezed(change.removed).is_empty() {
                 continue;
             }
-            let anywhere = change.found(&|text| old_release.count(text), &|text| {
-                new_release.count(text)
-            });
+            let appeared = |text: &[u8]| new_release.count(text) > old_release.count(text);
+            let disappeared = |text: &[u8]| Gone {
+                wholly: new_release.count(text) == 0,
+                partly: new_release.count(text) < old_release.count(text),
+            };
+            let anywhere = change.found(&appeared, &disappeared);
             let places = corresponding(
                 (&old, &old_functions),
                 (&released_lines, &new_functions),
@@ -140,7 +143,7 @@ impl LinesThere {
             );
             let placed = places
                 .iter()
-                .map(|(was, is)| change.found(&|text| count(was, text), &|text| count(is, text)))
+                .map(|(was, is)| change.found_at(was, is))
                 .max_by_key(|found| (found.is_complete, found.there))
                 .unwrap_or_default();
             self.all += anywhere.all;
@@ -217,12 +220,28 @@ struct Found {
     is_complete: bool,
 }
 
+/// Whether a text has lost all occurrences of a line, or some of them.
+struct Gone {
+    wholly: bool,
+    partly: bool,
+}
+
 impl Change<'_, '_> {
-    /// Compares how often the lines occur before and now.
-    fn found(&self, before: &dyn Fn(&[u8]) -> usize, now: &dyn Fn(&[u8]) -> usize) -> Found {
+    /// Compares a place before and now. A line that only begins as an added one does is another line, and a removed line
+    /// with more around it is still there.
+    fn found_at(&self, was: &SqueezedLines, is: &SqueezedLines) -> Found {
+        let appeared = |text: &[u8]| is.count_whole(text) > was.count_whole(text);
+        let gone = |text: &[u8]| Gone {
+            wholly: is.count(text) == 0,
+            partly: is.count(text) < was.count(text),
+        };
+        self.found(&appeared, &gone)
+    }
+
+    /// Finds which lines `appeared` and which are `gone`.
+    fn found(&self, appeared: &dyn Fn(&[u8]) -> bool, is_gone: &dyn Fn(&[u8]) -> Gone) -> Found {
         let mut found = Found::default();
         let block = squeezed(self.added);
-        let appeared = |text: &[u8]| now(text) > before(text);
         let whole = distinctive(&block) >= MIN_LINE && appeared(&block);
         // Short lines such as `x = 1;` and braces prove nothing by themselves.
         let (mut complete, mut proven) = (true, false);
@@ -249,9 +268,9 @@ impl Change<'_, '_> {
                 complete &= whole;
             } else if self.old_release.count(&text) == 0 {
                 // What an earlier patch wrote cannot disappear from the release.
-                complete &= now(&text) == 0;
+                complete &= is_gone(&text).wholly;
             } else {
-                let gone = now(&text) < before(&text);
+                let gone = is_gone(&text).partly;
                 found.all += weight;
                 found.there += if gone { weight } else { 0 };
                 complete &= gone;
@@ -270,15 +289,15 @@ fn corresponding(
     (released, new_functions): (&[&[u8]], &Functions<'_, '_>),
     run: &LineRun,
     release_runs: &[LineRun],
-) -> Vec<(Vec<u8>, Vec<u8>)> {
+) -> Vec<(SqueezedLines, SqueezedLines)> {
     let mut found = Vec::new();
     let at = run.old_start.saturating_sub(usize::from(run.old == 0));
     if let Some(name) = old_functions.name_at(at)
         && let ([_], [there]) = (old_functions.called(&name), new_functions.called(&name))
     {
         found.push((
-            squeezed(old_functions.lines_at(at)),
-            squeezed(new_functions.lines_at(*there)),
+            SqueezedLines::new(old_functions.lines_at(at)),
+            SqueezedLines::new(new_functions.lines_at(*there)),
         ));
     }
     let (mut from, mut end) = (
@@ -292,7 +311,10 @@ fn corresponding(
         }
     }
     let there = side(release_runs, from, end, released.len());
-    found.push((squeezed(&old[from..end]), squeezed(&released[there])));
+    found.push((
+        SqueezedLines::new(&old[from..end]),
+        SqueezedLines::new(&released[there]),
+    ));
     found
 }
 

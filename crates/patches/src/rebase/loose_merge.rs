@@ -280,8 +280,13 @@ impl<'a> Merge<'a> {
     fn resolve(&self, cluster: &Cluster) -> Result<Option<(Vec<LineEdit>, Option<Rule>)>> {
         let (ours, theirs) = self.sides(cluster);
         let (start, ours, theirs) = (ours.start, ours.lines, theirs.lines);
+        let base = &self.base[cluster.from..cluster.end];
+        // White space that the patch is about is no detail.
+        let is_of_blanks = squeezed(base) == squeezed(theirs);
         if cluster.ours.is_empty() {
-            let base = &self.base[cluster.from..cluster.end];
+            if is_of_blanks && base != ours {
+                return Ok(None);
+            }
             let (lines, changed) = self.reindented(cluster, start, theirs);
             let edit = LineEdit {
                 start,
@@ -291,7 +296,8 @@ impl<'a> Merge<'a> {
             let blanks = changed || base != ours;
             return Ok(Some((vec![edit], blanks.then_some(Rule::Blanks))));
         }
-        if squeezed(ours) == squeezed(theirs) || self.contains(cluster, ours) {
+        let is_there = squeezed(ours) == squeezed(theirs) || self.contains(cluster, ours);
+        if is_there && !is_of_blanks {
             return Ok(Some((Vec::new(), Some(Rule::Already))));
         }
         if let Some(edit) = self.moved(cluster) {
@@ -305,7 +311,6 @@ impl<'a> Merge<'a> {
             count: ours.len(),
             lines,
         };
-        let base = &self.base[cluster.from..cluster.end];
         if let Some(lines) = merge_words(base, ours, theirs)? {
             return Ok(Some((vec![whole(lines)], Some(Rule::Words))));
         }
@@ -369,26 +374,30 @@ impl<'a> Merge<'a> {
 
     /// Returns whether `ours`, our lines of a cluster, contain every change that the patch makes there.
     fn contains(&self, cluster: &Cluster, ours: &[&[u8]]) -> bool {
-        let text = squeezed(ours);
-        let base = squeezed(&self.base[cluster.from..cluster.end]);
+        let text = SqueezedLines::new(ours);
+        let base = SqueezedLines::new(&self.base[cluster.from..cluster.end]);
         cluster.theirs.iter().all(|run| {
             let removed = &self.base[run.old_start..run.old_start + run.old];
             let added = &self.theirs[run.new_start..run.new_start + run.new];
             let added_text = squeezed(added);
+            if squeezed(removed) == added_text {
+                return false;
+            }
             if removed.is_empty() {
                 return distinctive(&added_text) >= MIN_DISTINCTIVE
-                    && count(&text, &added_text) > count(&base, &added_text);
+                    && text.count_whole(&added_text) > base.count_whole(&added_text);
             }
             let gone = removed.iter().all(|line| {
                 let line = squeezed(&[line]);
-                line.len() < 3 || contains(&added_text, &line) || !contains(&text, &line)
+                line.len() < 3 || contains(&added_text, &line) || text.count(&line) == 0
             });
             if added_text.is_empty() {
                 // Only upstream's removal of the same lines is the same change.
-                let is_same = !text.is_empty() && contains(&base, &text);
+                let is_same = !text.text.is_empty() && base.count(&text.text) > 0;
                 return gone && is_same && distinctive(&squeezed(removed)) > 0;
             }
-            gone && distinctive(&added_text) >= MIN_REPLACEMENT && contains(&text, &added_text)
+            // A line may begin as the patch's does and go on as the one that it removes.
+            gone && distinctive(&added_text) >= MIN_REPLACEMENT && text.count_whole(&added_text) > 0
         })
     }
 
@@ -589,6 +598,41 @@ pub fn squeezed(lines: &[&[u8]]) -> Vec<u8> {
     text
 }
 
+/// Lines as one text without white space.
+pub struct SqueezedLines {
+    text: Vec<u8>,
+    /// Where each line begins, and the end of the text.
+    borders: Vec<usize>,
+}
+
+impl SqueezedLines {
+    pub fn new(lines: &[&[u8]]) -> Self {
+        let mut found = SqueezedLines {
+            text: Vec::new(),
+            borders: vec![0],
+        };
+        for line in lines {
+            let visible = line.iter().filter(|byte| !byte.is_ascii_whitespace());
+            found.text.extend(visible);
+            found.borders.push(found.text.len());
+        }
+        found
+    }
+
+    /// Returns how often the text contains `wanted`.
+    pub fn count(&self, wanted: &[u8]) -> usize {
+        count(&self.text, wanted)
+    }
+
+    /// Returns how often `wanted` is one line or several whole ones.
+    pub fn count_whole(&self, wanted: &[u8]) -> usize {
+        let is_border = |at: usize| self.borders.binary_search(&at).is_ok();
+        memchr::memmem::find_iter(&self.text, wanted)
+            .filter(|&at| is_border(at) && is_border(at + wanted.len()))
+            .count()
+    }
+}
+
 /// Returns the number of letters and digits.
 pub fn distinctive(text: &[u8]) -> usize {
     text.iter().filter(|b| b.is_ascii_alphanumeric()).count()
@@ -678,6 +722,33 @@ mod tests {
             loosely("a\nb\n", "a\nx();\nbreak;\nb\n", "a\nbreak;\nb\n")
                 .is_none_or(|(_, rules)| rules != [Rule::Already])
         );
+    }
+
+    #[test]
+    fn a_line_that_begins_as_the_patchs_is_another_one() {
+        // The patch ends the list that upstream made longer.
+        let base = "first: a\n\nupdate: | $(gems)\n\nlast: b\n";
+        let ours = "first: a\n\nupdate: | $(more-gems)\nupdate: | $(gem-files)\n\nlast: b\n";
+        assert!(loosely(base, ours, "first: a\n\nupdate:\n\nlast: b\n").is_none());
+    }
+
+    #[test]
+    fn a_patch_of_white_space_is_not_there_because_the_words_are() {
+        let base = "f()\n{\n\n  work(first);\n\n  done(last);\n\n}\n";
+        let theirs = base
+            .replace("  work", "    work")
+            .replace("  done", "    done");
+        for ours in [
+            base.replace("\n\n", "\n"),
+            base.replace("  ", "\t"),
+            base.replace(" work", " work ").replace("done", "end"),
+        ] {
+            let merged = loosely(base, &ours, &theirs);
+            assert!(
+                merged.is_none_or(|(_, rules)| rules.iter().any(|rule| rule.review().is_some())),
+                "{ours}"
+            );
+        }
     }
 
     #[test]

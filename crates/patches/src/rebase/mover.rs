@@ -669,6 +669,8 @@ impl<'a> Mover<'a> {
         let Mover {
             new,
             old,
+            whole,
+            held,
             reports,
             steps,
             parent,
@@ -676,7 +678,11 @@ impl<'a> Mover<'a> {
             ..
         } = self;
         new.finish()?;
-        old.finish()?;
+        // The conflicts that a person opens need the old trees.
+        if !held.is_empty() || reports.iter().any(|report| report.review.is_some()) {
+            old.finish()?;
+            whole.finish()?;
+        }
         if parent != to.commit {
             // The reference protects the commits from git's garbage collection and gives users a name for them.
             let digest = &series.digest()[..16];

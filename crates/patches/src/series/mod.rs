@@ -29,7 +29,7 @@ pub use header::{Header, Person};
 pub use load::{SeriesLocation, SeriesSurvey, patch_bytes, paths, survey};
 pub(crate) use load::{looks_like_patch, quilt_folder};
 pub use options::Flags;
-pub(crate) use remarks::rewritten;
+pub(crate) use remarks::{commits_of, rewritten};
 
 use std::sync::Arc;
 
@@ -247,7 +247,7 @@ impl Patch {
             let (what, hint) = match kind {
                 remarks::RemarkKind::Mail => (
                     "the message of another commit begins here, between the diffs; only the first one is the patch's header",
-                    "a rewritten patch keeps it; to get one patch a commit, take the file out of the series and `perfquilt import` it as a mailbox",
+                    "a rewritten patch keeps it; `perfquilt lint --split` makes one patch a commit",
                 ),
                 remarks::RemarkKind::EndOfHeader => (
                     "the header seems to go on here: the diff before this line stands in the words of the message, and is applied",

@@ -91,6 +91,44 @@ pub(super) fn places(text: &[TextLine], diffs: usize, lines: &[&[u8]]) -> Vec<(u
     found.collect()
 }
 
+/// Divides a patch file into its commits: the first one, and those whose message begins between the diffs.
+pub(crate) fn commits_of(patch: &[u8]) -> Vec<&[u8]> {
+    let Ok(parsed) = diff::parse(patch, 0, "") else {
+        return vec![patch];
+    };
+    let lines = diff::lines(patch);
+    let mut found = Vec::new();
+    let (mut start, mut line) = (0, 1);
+    for (begin, kind) in places(&parsed.text, parsed.files.len(), &lines) {
+        if kind != RemarkKind::Mail {
+            continue;
+        }
+        // The fields above the first one that tells a message.
+        let is_field = |at: &usize| is_field_line(lines[begin - 1]) && is_field_line(lines[at - 1]);
+        let begin = (line + 1..begin)
+            .rev()
+            .take_while(is_field)
+            .last()
+            .unwrap_or(begin);
+        let length: usize = lines[line - 1..begin - 1]
+            .iter()
+            .map(|line| line.len())
+            .sum();
+        found.push(&patch[start..start + length]);
+        (start, line) = (start + length, begin);
+    }
+    found.push(&patch[start..]);
+    found
+}
+
+/// Returns whether a line is a field of a header, or goes on with one.
+fn is_field_line(line: &[u8]) -> bool {
+    let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+    let begins = name.len() < line.len() && name.first().is_some_and(u8::is_ascii_uppercase);
+    begins && name.iter().all(is_name)
+}
+
 fn remarks(patch: &[u8]) -> Vec<Remark> {
     let Ok(parsed) = diff::parse(patch, 0, "") else {
         return Vec::new();
@@ -187,6 +225,31 @@ mod tests {
             diff.as_bytes(),
         ))
         .unwrap()
+    }
+
+    #[test]
+    fn a_file_of_several_commits_is_divided_at_their_messages() {
+        let diff = |name: &str| {
+            format!(
+                "diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n-1\n+2\n"
+            )
+        };
+        let (a, b, c) = (diff("a"), diff("b"), diff("c"));
+        let sha = "0123456789012345678901234567890123456789";
+        let first = format!(
+            "From: A <a@example.org>\nSubject: first\n\n---\n{a}a remark\n{b}-- \n2.39.2\n\n"
+        );
+        let second = format!(
+            "From {sha} Mon Sep 17 00:00:00 2001\nFrom: B <b@example.org>\nSubject: second\n\nWords: more.\n---\n{c}"
+        );
+        let third = format!("From: C <c@example.org>\nSubject: third\n\n{a}");
+        let whole = [first.as_str(), &second, &third].concat();
+        let parts: Vec<&str> = commits_of(whole.as_bytes())
+            .into_iter()
+            .map(|part| std::str::from_utf8(part).unwrap())
+            .collect();
+        assert_eq!(parts, [first.as_str(), &second, &third]);
+        assert_eq!(commits_of(first.as_bytes()), [first.as_bytes()]);
     }
 
     #[test]

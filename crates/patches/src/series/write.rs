@@ -121,6 +121,28 @@ pub fn series(file: &SeriesFile, wanted: &[SeriesLine]) -> String {
     text
 }
 
+/// Returns the text of `file` with further patches after some entries, whose options they take.
+pub fn with_lines_after(file: &SeriesFile, new: &[(&SeriesEntry, Vec<String>)]) -> String {
+    let mut after: Vec<Vec<String>> = vec![Vec::new(); file.lines().len()];
+    for (entry, names) in new {
+        let line = &file.lines()[entry.line - 1];
+        let start = line.len() - line.trim_start_matches(['\r', ' ', '\t']).len();
+        let (options, _) = split_remark(&line[start + entry.name.len()..]);
+        let options = options.trim_end();
+        let lines = names.iter().map(|name| format!("{name}{options}"));
+        after[entry.line - 1].extend(lines);
+    }
+    let lines = file.lines().iter().zip(after);
+    let lines: Vec<String> = lines
+        .flat_map(|(line, after)| std::iter::once(line.clone()).chain(after))
+        .collect();
+    let mut text = lines.join("\n");
+    if file.to_text().ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
 /// Returns the line of a patch, unchanged where possible.
 fn line_of(file: &SeriesFile, listed: &SeriesLine) -> String {
     let Some(entry) = listed.from.and_then(|at| file.entries().get(at)) else {

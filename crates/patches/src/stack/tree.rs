@@ -134,7 +134,7 @@ impl<'a> WorkingTree<'a> {
         let oid = self.unchanged(path)?.ok_or_else(|| {
             Error::internal(format!("there is no file {} to be read", shown(path)))
         })?;
-        let content = Arc::new(self.objects.read(oid, ObjectType::Blob)?);
+        let content = self.objects.read_shared(oid, ObjectType::Blob)?;
         self.files.insert(path.to_vec(), Arc::clone(&content));
         Ok(content)
     }

@@ -64,7 +64,7 @@ impl<'a> TrialTree<'a> {
     pub fn new(objects: &'a Objects, tree: &str) -> Result<TrialTree<'a>> {
         Ok(TrialTree {
             objects,
-            writer: ObjectWriter::new(objects, 0)?,
+            writer: ObjectWriter::deferred(objects)?,
             tree: WorkingTree::new(objects, oid(tree)?),
             root: TreeObject::read(objects, oid(tree)?)?,
         })
@@ -204,7 +204,7 @@ impl<'a> TrialTree<'a> {
         Ok(self.writer.write(ObjectType::Commit, &text)?.to_string())
     }
 
-    /// Publishes the written objects in the store.
+    /// Publishes the written objects in the store. Without it, only the same [`Objects`] can read them.
     pub fn finish(self) -> Result<()> {
         self.writer.finish()
     }

@@ -13,6 +13,7 @@ pub(crate) mod git;
 mod import;
 mod lock;
 mod merge;
+mod object_memory;
 pub(crate) mod object_writer;
 pub(crate) mod objects;
 mod settings;

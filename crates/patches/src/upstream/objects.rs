@@ -1,11 +1,13 @@
 //! The object store of a workspace: a bare git repository that perfquilt and its worktrees write to.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use git2::{ObjectType, Odb, OdbLookupFlags, Oid, Repository};
 
+use super::object_memory::ObjectMemory;
 use perfquilt_model::error::{DISK_FULL, Error, Result};
 use perfquilt_pack::{ObjectId, ObjectKind, PackReader};
 use perfquilt_system::locks::{self, Lock};
@@ -43,6 +45,7 @@ pub struct Objects {
     path: PathBuf,
     /// The packs that were there at the first read.
     packs: OnceCell<PackReader>,
+    memory: RefCell<ObjectMemory>,
 }
 
 impl Objects {
@@ -67,6 +70,7 @@ impl Objects {
             repository,
             path: path.to_owned(),
             packs: OnceCell::new(),
+            memory: RefCell::default(),
         })
     }
 
@@ -86,6 +90,7 @@ impl Objects {
             repository,
             path: path.to_owned(),
             packs: OnceCell::new(),
+            memory: RefCell::default(),
         })
     }
 
@@ -113,8 +118,29 @@ impl Objects {
         self.database()?.refresh().map_err(store_error)
     }
 
+    /// Returns the objects in memory.
+    pub(super) fn memory(&self) -> &RefCell<ObjectMemory> {
+        &self.memory
+    }
+
     /// Returns the content of an object of the given `kind`.
     pub fn read(&self, oid: Oid, kind: ObjectType) -> Result<Vec<u8>> {
+        Ok(Arc::unwrap_or_clone(self.read_shared(oid, kind)?))
+    }
+
+    /// Returns the content of an object of the given `kind`, which may be shared with others who read it.
+    pub fn read_shared(&self, oid: Oid, kind: ObjectType) -> Result<Arc<Vec<u8>>> {
+        if let Some((found, data)) = self.memory.borrow_mut().get(&oid)
+            && found == kind
+        {
+            return Ok(data);
+        }
+        let data = Arc::new(self.read_stored(oid, kind)?);
+        self.memory.borrow_mut().keep(oid, kind, &data);
+        Ok(data)
+    }
+
+    fn read_stored(&self, oid: Oid, kind: ObjectType) -> Result<Vec<u8>> {
         let packs = self
             .packs
             .get_or_init(|| PackReader::open(&self.pack_folder()));
@@ -139,6 +165,9 @@ impl Objects {
     pub(crate) fn size(&self, oid: Oid) -> Result<u64> {
         if oid == empty_tree() {
             return Ok(0);
+        }
+        if let Some(made) = self.memory.borrow().unwritten(&oid) {
+            return Ok(made.data.len() as u64);
         }
         let header = self.database()?.read_header(oid);
         let (size, _) = header.map_err(|e| self.damaged(oid, &e))?;

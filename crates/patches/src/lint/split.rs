@@ -1,0 +1,185 @@
+//! Splits patch files that hold several commits, such as a mailbox, into one file a commit.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::imported;
+use crate::edit::publish::{self, FileChange};
+use crate::series::write::with_lines_after;
+use crate::series::{
+    Patch, Series, SeriesEntry, SeriesFile, SeriesLocation, commits_of, compression, survey,
+};
+use crate::stack::{self, Stack};
+use crate::upstream;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
+
+/// A file that was split.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitFile {
+    /// Displayed path of the file, which keeps its first commit.
+    pub file: String,
+    /// Displayed paths of the new files, in the order of the series.
+    pub new: Vec<String>,
+}
+
+/// The result of [`split`].
+#[derive(Debug, Clone, Default)]
+pub struct SplitResult {
+    /// The split files.
+    pub files: Vec<SplitFile>,
+    /// Folder that keeps the old files.
+    pub kept: Option<PathBuf>,
+}
+
+/// A patch of the series and its commits, one file each.
+struct Parts<'a> {
+    entry: &'a SeriesEntry,
+    /// Name and bytes of each; the patch's own bytes if there is one commit.
+    files: Vec<(String, Vec<u8>)>,
+}
+
+/// Splits patch files at the messages of further commits. Nothing is written unless the series then applies, and makes
+/// the same trees if it applied before.
+///
+/// # Errors
+/// [`Kind::Series`] when the series has errors, or does not apply or makes another tree in parts,
+/// [`Kind::Usage`] when the release is not imported.
+pub fn split(ws: &Workspace, progress: &dyn Progress) -> Result<SplitResult> {
+    let lock = publish::lock(ws)?;
+    let location = SeriesLocation::of(ws, None)?;
+    let series = match survey(ws, None)?.faults.into_iter().next() {
+        Some(fault) => return Err(fault),
+        None => Series::load(ws)?,
+    };
+    let parts = parts(&location, &series)?;
+    if parts.iter().all(|patch| patch.files.len() == 1) {
+        return Ok(SplitResult::default());
+    }
+    if !imported(ws)? {
+        return Err(Error::usage(
+            "the release is not imported, so lint cannot check what the parts of the patches do",
+        )
+        .hint("`perfquilt upstream fetch` imports it"));
+    }
+    let release = upstream::ensure(ws, None, progress)?;
+    let before = match stack::apply(ws, &release, &series) {
+        Ok(stack) => Some(stack),
+        Err(error) if error.kind() == Kind::Series => None,
+        Err(error) => return Err(error),
+    };
+    let new_lines: Vec<(&SeriesEntry, Vec<String>)> = parts
+        .iter()
+        .map(|patch| {
+            let names = patch.files[1..].iter().map(|(name, _)| name.clone());
+            (patch.entry, names.collect())
+        })
+        .collect();
+    let text = with_lines_after(series.file(), &new_lines);
+    let (file, faults) = SeriesFile::parse(text.as_bytes(), &location.shown);
+    if let Some(fault) = faults.into_iter().next() {
+        return Err(fault);
+    }
+    let bytes = parts.iter().flat_map(|patch| &patch.files);
+    let patches =
+        file.entries().iter().zip(bytes).map(|(entry, (_, bytes))| {
+            Patch::parse(entry, &location.shown_patch(&entry.name), bytes)
+        });
+    let patches = patches.collect::<Result<Vec<Patch>>>()?;
+    let after = stack::apply(ws, &release, &Series::assemble(file, patches))?;
+    compare(&parts, before.as_ref(), &after)?;
+    let mut result = SplitResult::default();
+    let mut changes = vec![FileChange {
+        path: location.file.clone(),
+        content: Some(text.into_bytes()),
+    }];
+    for patch in parts.iter().filter(|patch| patch.files.len() > 1) {
+        for (name, bytes) in &patch.files {
+            changes.push(FileChange {
+                path: location.folder.join(name),
+                content: Some(crate::edit::compressed(name, bytes)?),
+            });
+        }
+        let shown = |(name, _): &(String, Vec<u8>)| location.shown_patch(name);
+        result.files.push(SplitFile {
+            file: location.shown_patch(&patch.entry.name),
+            new: patch.files[1..].iter().map(shown).collect(),
+        });
+    }
+    let label = jiff::Timestamp::now()
+        .strftime("%Y%m%dT%H%M%SZ")
+        .to_string();
+    result.kept = publish::publish(ws, &lock, &changes, &[], &label)?;
+    Ok(result)
+}
+
+/// Divides every patch of the series into its commits.
+fn parts<'a>(location: &SeriesLocation, series: &'a Series) -> Result<Vec<Parts<'a>>> {
+    let entries = series.file().entries();
+    let mut taken: BTreeSet<String> = entries.iter().map(|entry| entry.name.clone()).collect();
+    let mut found = Vec::new();
+    for (entry, patch) in entries.iter().zip(series.patches()) {
+        let bytes = location.bytes(entry)?;
+        let commits = if patch.has_text_between() {
+            commits_of(&bytes)
+        } else {
+            vec![bytes.as_slice()]
+        };
+        if commits.len() > 1 && entry.reverse {
+            let what =
+                "it has several commits and is applied in reverse, so lint does not split it";
+            return Err(Error::series(what)
+                .at(&patch.shown, None)
+                .hint("split it by hand, and list the last commit first"));
+        }
+        let mut files = Vec::new();
+        for (number, commit) in commits.into_iter().enumerate() {
+            let name = if number == 0 {
+                entry.name.clone()
+            } else {
+                free_name(location, &entry.name, &mut taken)
+            };
+            files.push((name, commit.to_vec()));
+        }
+        found.push(Parts { entry, files });
+    }
+    Ok(found)
+}
+
+/// Returns `NAME-2.patch` for `NAME.patch`, or the next number that neither the series nor a file has.
+fn free_name(location: &SeriesLocation, name: &str, taken: &mut BTreeSet<String>) -> String {
+    let compressed = compression(name);
+    let plain = name.strip_suffix(compressed).unwrap_or(name);
+    let file = plain.rfind('/').map_or(0, |slash| slash + 1);
+    let dot = plain[file..].rfind('.').filter(|dot| *dot > 0);
+    let (stem, ending) = plain.split_at(dot.map_or(plain.len(), |dot| file + dot));
+    let mut number = 2;
+    loop {
+        let name = format!("{stem}-{number}{ending}{compressed}");
+        let exists = location.folder.join(&name).symlink_metadata().is_ok();
+        if !exists && taken.insert(name.clone()) {
+            return name;
+        }
+        number += 1;
+    }
+}
+
+/// Checks that the last commit of every patch makes the tree that the patch made, if the series applied.
+fn compare(parts: &[Parts<'_>], before: Option<&Stack>, after: &Stack) -> Result<()> {
+    let Some(before) = before else {
+        return Ok(());
+    };
+    let mut last = 0;
+    for (patch, old) in parts.iter().zip(&before.steps) {
+        last += patch.files.len();
+        if after.steps.get(last - 1).map(|new| &new.tree) != Some(&old.tree) {
+            return Err(Error::series(format!(
+                "{} makes another tree when its commits are applied one after the other; nothing was written",
+                old.name
+            ))
+            .hint("its commits change the same lines; `perfquilt edit` shows what the whole patch does"));
+        }
+    }
+    Ok(())
+}
