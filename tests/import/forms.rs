@@ -125,6 +125,12 @@ fn commits_and_mails_in_any_encoding_are_read_as_git_reads_them() {
     );
     let err = space.fails(2, &["import", "bad.mbx"]);
     assert!(err.contains("mail 1"), "{err}");
+    // A date that is none goes, with a note.
+    let (_release, space) = space_of_a();
+    let headers = "From: A B <a@b.c>\nDate: yesterday at noon\nSubject: x\n";
+    space.write("date.mbx", mail(headers, "Words.\n"));
+    let out = space.ok(&["import", "date.mbx"]);
+    assert!(out.contains("the patch has none: yesterday at noon"), "{out}");
 }
 
 #[test]
@@ -636,6 +642,13 @@ fn mails_are_read_as_git_am_reads_them() {
             &[body, b"\n".to_vec()].concat(),
         ));
     }
+    // Latin-1 without a declared character set, which git guesses when it commits.
+    let utf8 = encoded_mail(
+        &headers("").replace("A B", "Jürgen").replace("five", "fünf"),
+        words("Größer.\n").as_bytes(),
+    );
+    let utf8 = String::from_utf8(utf8).unwrap();
+    mails.push(utf8.chars().map(|c| c as u8).collect());
     for head in [
         headers("Message-Id: <1@x>\nX-Long: a\n\tb\nCc: a@b.c,\n d@e.f\n"),
         headers("").replace("A B <a@b.c>", "\"B, A\" <a@b.c>"),

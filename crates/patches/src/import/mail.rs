@@ -10,6 +10,7 @@ use crate::series::decompress::decompress;
 use crate::series::layout::{HeaderForm, HeaderLayout, is_mailbox_line};
 use crate::series::message::{Message, add_fields, new_header, squeeze};
 use crate::series::quoting::{quote_diffs, quote_lines};
+use crate::series::text::decode;
 use crate::series::{ForeignContent, Header, SeriesEntry, Timestamp, diff};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::git::Git;
@@ -25,6 +26,8 @@ struct Mail {
     /// The mail's id, and fields of DEP-3 in its header, which git does not read.
     fields: Vec<u8>,
     diff: Vec<u8>,
+    /// The date in the header, if it is none.
+    odd_date: Option<String>,
 }
 
 /// Reads a box of mails, a single mail, a folder of mails (maildir), or a single patch file in another form.
@@ -67,6 +70,12 @@ pub(super) fn read(path: &Path) -> Result<Source> {
             &mails.join(format!("{place:04}")),
             place,
         )?;
+        if let Some(date) = &mail.odd_date {
+            notes.push(format!(
+                "mail {place} ({}): its date is not a date, so the patch has none: {date}",
+                mail.message.title
+            ));
+        }
         if mail.diff.is_empty() {
             notes.push(format!("mail {place} has no patch: {}", mail.message.title));
         } else {
@@ -336,7 +345,8 @@ fn decoded(git: &Git, folder: &Path, file: &Path, place: usize) -> Result<Mail> 
             "its character set is unknown or does not fit its bytes; correct `Content-Type:` in the mail",
         ));
     }
-    let info = output.stdout_text();
+    // Git leaves text of no declared character set as it is, and guesses only when it commits.
+    let info = decode(&output.stdout, None).text;
     let field = |name: &str| {
         let prefix = format!("{name}: ");
         let line = info.lines().find_map(|line| line.strip_prefix(&prefix));
@@ -349,7 +359,7 @@ fn decoded(git: &Git, folder: &Path, file: &Path, place: usize) -> Result<Mail> 
         field("Email"),
         field("Date")
     ));
-    let body = String::from_utf8_lossy(&read(&text)?).into_owned();
+    let body = decode(&read(&text)?, None).text;
     let mut id = None;
     let lines: Vec<&str> = body
         .lines()
@@ -388,6 +398,7 @@ fn decoded(git: &Git, folder: &Path, file: &Path, place: usize) -> Result<Mail> 
         id,
         fields,
         diff: if has_diff { diff } else { Vec::new() },
+        odd_date: Some(field("Date")).filter(|date| header.date.is_none() && !date.is_empty()),
     })
 }
 
