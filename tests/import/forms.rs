@@ -130,7 +130,10 @@ fn commits_and_mails_in_any_encoding_are_read_as_git_reads_them() {
     let headers = "From: A B <a@b.c>\nDate: yesterday at noon\nSubject: x\n";
     space.write("date.mbx", mail(headers, "Words.\n"));
     let out = space.ok(&["import", "date.mbx"]);
-    assert!(out.contains("the patch has none: yesterday at noon"), "{out}");
+    assert!(
+        out.contains("the patch has none: yesterday at noon"),
+        "{out}"
+    );
 }
 
 #[test]

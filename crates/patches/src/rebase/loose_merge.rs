@@ -281,8 +281,10 @@ impl<'a> Merge<'a> {
         let (ours, theirs) = self.sides(cluster);
         let (start, ours, theirs) = (ours.start, ours.lines, theirs.lines);
         let base = &self.base[cluster.from..cluster.end];
-        // White space that the patch is about is no detail.
-        let is_of_blanks = squeezed(base) == squeezed(theirs);
+        // White space that the patch is about is no detail; blank lines beside other changes are.
+        let text = squeezed(base);
+        let is_of_blanks =
+            text == squeezed(theirs) && (!text.is_empty() || self.is_patch_of_blanks());
         if cluster.ours.is_empty() {
             if is_of_blanks && base != ours {
                 return Ok(None);
@@ -319,6 +321,15 @@ impl<'a> Merge<'a> {
             return Ok(Some((vec![whole(lines.collect())], Some(Rule::Both))));
         }
         Ok(None)
+    }
+
+    /// Returns whether the patch changes nothing but white space.
+    fn is_patch_of_blanks(&self) -> bool {
+        self.their_runs.iter().all(|run| {
+            let removed = &self.base[run.old_start..run.old_start + run.old];
+            let added = &self.theirs[run.new_start..run.new_start + run.new];
+            squeezed(removed) == squeezed(added)
+        })
     }
 
     /// Returns the patch's lines with upstream's indentation, and whether that changed any.
