@@ -88,7 +88,7 @@ fn commits_on_the_real_server_are_measured_for_who_may_and_for_a_stranger() {
             found.unwrap_or_else(|| panic!("no {text}")).to_owned()
         };
         assert!(ours[0].contains(" The series is "), "{}", ours[0]);
-        assert!(row("| **total** |").contains("| faster ("));
+        assert!(row("| total |").contains("| faster ("));
         assert!(row("0001-String-append").contains("faster"));
         assert!(ours[0].contains("0002-Do-not-call"));
         assert_eq!(ours[0].contains("0003-"), jobs == 2);

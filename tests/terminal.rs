@@ -144,3 +144,44 @@ fn a_long_report_goes_through_the_pager() {
         assert_eq!(shown(5, none, "history"), 0, "{none}");
     }
 }
+
+/// On a terminal of 24 lines, the last screen has the answer and the next command.
+#[test]
+fn the_answer_is_on_the_last_screen() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let last_screen = |text: &str| -> Vec<String> {
+        let escapes = regex::Regex::new("\x1b\\[[0-9;?]*[A-Za-z]").unwrap();
+        let plain = escapes.replace_all(text, "").into_owned();
+        let lines: Vec<String> = plain
+            .lines()
+            .map(|line| line.trim_end().to_owned())
+            .collect();
+        lines[lines.len().saturating_sub(24)..].to_vec()
+    };
+    let answered = |lines: &[String]| {
+        let at = |start: &str| lines.iter().rposition(|line| line.starts_with(start));
+        let (verdict, tally, next) = (at("The series "), at("2 patches: "), at("next: "));
+        assert!(
+            verdict.is_some() && verdict < tally && tally < next,
+            "{lines:#?}"
+        );
+    };
+    let run = "run --blocks 3 --effects alone,without";
+    let (text, code) = at_a_terminal_of(&environment, (80, 24), "", run);
+    assert_eq!(code, 0, "{text}");
+    answered(&last_screen(&text));
+    let report = text.rsplit("toy-1.0, recipe").next().unwrap();
+    let escapes = regex::Regex::new("\x1b\\[[0-9;?]*[A-Za-z]").unwrap();
+    for line in escapes.replace_all(report, "").lines() {
+        let fits = line.trim_end().chars().count() <= 80;
+        assert!(fits || line.starts_with("next: "), "{line}");
+    }
+    // The pager of a report begins at its end, that of a history at its top.
+    let pager = "PAGER='cat; echo options $LESS #'";
+    let (text, code) = at_a_terminal_of(&environment, (80, 9), pager, "report --details");
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("options -FRX +G"), "{text}");
+    answered(&last_screen(&text));
+    let (text, _) = at_a_terminal_of(&environment, (80, 5), pager, "history");
+    assert!(text.contains("options -FRX\r"), "{text}");
+}

@@ -89,7 +89,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     } else {
         // Observations are read one by one, so that a large file need not fit into memory.
         let attribution = analyse::read(input, &arguments.file, &margin)?;
-        return print_attribution(context, &arguments.report, &attribution);
+        return print_attribution(context, &arguments.report.paged(), &attribution);
     };
     let shown = ReportInput {
         file,
@@ -97,7 +97,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         distributions: Vec::new(),
         stored: false,
     };
-    show(context, &arguments.report, &shown, &margin)
+    show(context, &arguments.report.paged(), &shown, &margin)
 }
 
 /// Opens a further file, which must have the format of `first`; `head` is the beginning of that file.

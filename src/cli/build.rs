@@ -26,6 +26,9 @@ pub struct Arguments {
     /// Points to build (default: all in order)
     #[arg(value_name = "POINT")]
     points: Vec<Point>,
+    /// Point to build, as in `perfquilt run` (repeatable)
+    #[arg(long = "point", value_name = "POINT")]
+    further: Vec<Point>,
     /// Recipe to build with: a [recipe.NAME] of the configuration (default: that of the preset quick)
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
@@ -64,7 +67,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         Point::Control => Point::BASE,
         point => *point,
     };
-    let chosen: Vec<Point> = arguments.points.iter().map(server).collect();
+    let named = arguments.points.iter().chain(&arguments.further);
+    let chosen: Vec<Point> = named.map(server).collect();
     let request = RunRequest {
         points: chosen.clone(),
         ..RunRequest::default()

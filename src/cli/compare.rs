@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::Context;
 use super::output_file::{deliver, identity, writable};
+use super::pager::PagerStart;
 use super::report_options::{self, choose_format, format_by_suffix};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, SUITE};
@@ -100,7 +101,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         }
     };
     if arguments.output.is_none() && format == ComparisonFormat::Terminal {
-        return context.output.page(&text);
+        return context.output.page(&text, PagerStart::Top);
     }
     deliver(context, arguments.output.as_deref(), &text)
 }

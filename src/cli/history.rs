@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::Context;
 use super::output_file::{deliver, writable};
+use super::pager::PagerStart;
 use super::report_options::{choose_format, format_by_suffix};
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_model::error::{Error, Result};
@@ -149,7 +150,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         }
     };
     if arguments.output.is_none() && format == HistoryFormat::Terminal {
-        return context.output.page(&text);
+        return context.output.page(&text, PagerStart::Top);
     }
     deliver(context, arguments.output.as_deref(), &text)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::Global;
-use super::pager;
+use super::pager::{self, PagerStart};
 use super::plain::plain;
 use super::terminal::Terminal;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -86,8 +86,8 @@ impl Output {
     }
 
     /// Prints `text` like [`Output::print`], through the user's pager if it is longer than the terminal.
-    pub fn page(&self, text: &str) -> Result<()> {
-        if self.pages && pager::page(text) {
+    pub fn page(&self, text: &str, start: PagerStart) -> Result<()> {
+        if self.pages && pager::page(text, start) {
             return Ok(());
         }
         self.print(text)

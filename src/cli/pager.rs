@@ -7,9 +7,18 @@ use perfquilt_system::process::{Command, DeathSignal, Sink, is_in_foreground};
 /// The pager of users who name none.
 const USUAL: &str = "less";
 
+/// The end of a text that a pager shows first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PagerStart {
+    /// Its first lines.
+    Top,
+    /// Its last lines, for reports that end with the answer.
+    End,
+}
+
 /// Shows `text` in the pager that `PERFQUILT_PAGER` or `PAGER` names, else in `less`; returns false if standard output is
 /// no terminal, the text fits it, or there is no such pager.
-pub fn page(text: &str) -> bool {
+pub fn page(text: &str, start: PagerStart) -> bool {
     let stdout = std::io::stdout();
     let Ok(size) = rustix::termios::tcgetwinsize(&stdout) else {
         return false;
@@ -26,10 +35,14 @@ pub fn page(text: &str) -> bool {
     }
     let setting =
         |name: &str, usual: &str| std::env::var(name).unwrap_or_else(|_| usual.to_owned());
+    let less = match start {
+        PagerStart::Top => "-FRX",
+        PagerStart::End => "-FRX +G",
+    };
     // The variable may hold arguments, so a shell reads it.
     let child = Command::new("sh")
         .args(["-c", pager])
-        .env("LESS", setting("LESS", "FRX"))
+        .env("LESS", setting("LESS", less))
         .env("LV", setting("LV", "-c"))
         .stdin(text)
         .stdout(Sink::Inherit)

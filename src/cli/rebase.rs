@@ -7,6 +7,7 @@ use clap::Args;
 use super::Context;
 use super::bench::chosen_recipe;
 use super::output::{counted, shown};
+use super::pager::PagerStart;
 use super::plain::plain_lines;
 use super::report_options::{TextFormat, TextReportOptions};
 use perfquilt_config::CONFIG_FILE;
@@ -202,12 +203,12 @@ fn show(
 ) -> Result<()> {
     let output = &context.output;
     match format {
-        TextFormat::Terminal => output.page(&perfquilt_report::rebase::terminal(
-            report,
-            output.width(),
-            output.color(),
-            arguments.conflicts,
-        )),
+        TextFormat::Terminal => {
+            let (columns, color) = (output.width(), output.color());
+            let conflicts = arguments.conflicts;
+            let text = perfquilt_report::rebase::terminal(report, columns, color, conflicts);
+            output.page(&text, PagerStart::Top)
+        }
         TextFormat::Markdown => output.print(&perfquilt_report::rebase::markdown(
             report,
             arguments.conflicts,

@@ -47,7 +47,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     }
     arguments.report.check(context)?;
     let id = find_experiment(&store, arguments.experiment.as_deref())?;
-    show_stored(context, &arguments.report, &workspace, &store, id)
+    show_stored(context, &arguments.report.paged(), &workspace, &store, id)
 }
 
 /// Returns the experiment called `name`, else the latest.

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use super::Context;
 use super::choices::{self, ReportFormat};
 use super::output_file::{deliver, identity, writable};
+use super::pager::PagerStart;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Verdict};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -33,9 +34,20 @@ pub struct ReportOptions {
     /// In the table for a terminal, also show functions, noise and builds
     #[arg(long)]
     details: bool,
+    /// Whether a report on a terminal may go through the pager.
+    #[arg(skip)]
+    pages: bool,
 }
 
 impl ReportOptions {
+    /// Returns the same options for a command that only shows a report, whose readers expect a pager.
+    pub fn paged(&self) -> Self {
+        ReportOptions {
+            pages: true,
+            ..self.clone()
+        }
+    }
+
     /// Returns the format requested by `--format` or `--json`, else that of the output file's suffix.
     ///
     /// # Errors
@@ -320,6 +332,9 @@ fn export(context: &Context, options: &ReportOptions, data: &ReportData<'_>) -> 
     }
     for note in &exported.notes {
         context.output.progress().note(note);
+    }
+    if options.pages && output.is_none() && format == ReportFormat(TERMINAL) {
+        return context.output.page(&exported.text, PagerStart::End);
     }
     deliver(context, output, &exported.text)
 }

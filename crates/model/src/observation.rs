@@ -10,6 +10,7 @@ mod metric;
 mod origin;
 mod recorded;
 mod row_name;
+mod shown;
 mod slices;
 mod supplement;
 

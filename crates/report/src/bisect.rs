@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use super::escape::{code, fenced, markdown_uncut};
-use super::number::{interval, margin, seconds};
+use super::number::{change, margin, seconds};
 use super::page::{BOLD, TextPage};
 use super::text::{capital, clean, long};
+use perfquilt_judge::attribution::ShownChange;
 use perfquilt_judge::bisect::{
     BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, Direction, Effect, FileStat,
     NarrowingReason, Question, RemainingSpan, SessionCost, SpanEffect, SpanStatus,
@@ -123,25 +124,29 @@ pub fn step(question: &Question, decision: &Decision) -> String {
     let span = |measured: &SpanEffect| span(question, measured.from, measured.to);
     match &decision.how {
         DecisionKind::Changed(measured) => {
-            let word = changed(measured);
-            format!("{}: {}, {word}: searched", span(measured), figure(measured))
+            let word = changed(question, measured);
+            format!(
+                "{}: {}, {word}: searched",
+                span(measured),
+                figure(question, measured)
+            )
         }
         DecisionKind::Unchanged(measured) => format!(
             "{}: {}, {}",
             span(measured),
-            figure(measured),
+            figure(question, measured),
             nothing(question)
         ),
         DecisionKind::Undecided(measured) => format!(
             "{}: {}, undecided with {} blocks",
             span(measured),
-            figure(measured),
+            figure(question, measured),
             blocks(measured)
         ),
         DecisionKind::Narrowed { parts, chosen, why } => {
             let parts_text: Vec<String> = parts
                 .iter()
-                .map(|part| format!("{} {}", span(part), figure(part)))
+                .map(|part| format!("{} {}", span(part), figure(question, part)))
                 .collect();
             let chosen = parts.get(*chosen).map_or(String::new(), span);
             let why = match why {
@@ -161,13 +166,13 @@ pub fn step(question: &Question, decision: &Decision) -> String {
         DecisionKind::Confirmed(measured) => format!(
             "{}: {} in {}, confirmed",
             changes(question, measured.from, measured.to),
-            figure(measured),
+            figure(question, measured),
             fresh(blocks(measured))
         ),
         DecisionKind::Refuted(measured) => format!(
             "{}: {} in {}, not confirmed",
             changes(question, measured.from, measured.to),
-            figure(measured),
+            figure(question, measured),
             fresh(blocks(measured))
         ),
     }
@@ -178,10 +183,12 @@ fn headline(outcome: &BisectOutcome) -> String {
     let (first, last) = (label(question, 0), label(question, question.last()));
     let on = format!("{} ({})", clean(&question.workload), question.meter);
     let least = margin(question.size);
+    let shown = |of: &Effect| effect(question, of);
+    let [loss, gain] = loss_and_gain(question);
     let verb = match question.direction {
-        Direction::Slower => "slower",
-        Direction::Faster => "faster",
-        Direction::Both => "slower or faster",
+        Direction::Slower => loss.to_owned(),
+        Direction::Faster => gain.to_owned(),
+        Direction::Both => format!("{loss} or {gain}"),
     };
     match outcome.conclusion {
         Conclusion::Found => {
@@ -190,8 +197,10 @@ fn headline(outcome: &BisectOutcome) -> String {
             match confirmed.as_slice() {
                 [one] => {
                     let which = changes(question, one.from, one.to);
-                    let word = one.effect.map_or("changes", |effect| word(&effect));
-                    let figure = one.effect.as_ref().map_or(String::new(), effect);
+                    let word = one
+                        .effect
+                        .map_or("changes", |effect| word(question, &effect));
+                    let figure = one.effect.as_ref().map_or(String::new(), shown);
                     let which = match one.to - one.from {
                         1 => capital(&which),
                         _ => format!("One or more of {which}"),
@@ -208,7 +217,7 @@ fn headline(outcome: &BisectOutcome) -> String {
             format!("From {first} to {last}, {on} did not become {verb} by {least} or more")
         }
         Conclusion::Opposite => {
-            let figure = outcome.total.effect.as_ref().map_or(String::new(), effect);
+            let figure = outcome.total.effect.as_ref().map_or(String::new(), shown);
             format!("From {first} to {last}, {on} did not become {verb}: {figure}")
         }
         Conclusion::Undecided => format!(
@@ -247,7 +256,7 @@ fn describe_culprit(question: &Question, culprit: &Culprit) -> String {
     let figure = culprit
         .effect
         .as_ref()
-        .map_or("no figure".to_owned(), effect);
+        .map_or("no figure".to_owned(), |of| effect(question, of));
     let known = match (culprit.confirmed, culprit.effect) {
         (true, Some(effect)) => format!("confirmed by {}", fresh(effect.blocks)),
         (true, None) => "confirmed".to_owned(),
@@ -272,11 +281,11 @@ fn describe_remaining_span(question: &Question, rest: &RemainingSpan) -> String 
             };
             format!(
                 "{which}{together}: {}, {}",
-                figure(measured),
+                figure(question, measured),
                 nothing(question)
             )
         }
-        SpanStatus::Undecided => format!("{which}: {}, undecided", figure(measured)),
+        SpanStatus::Undecided => format!("{which}: {}, undecided", figure(question, measured)),
     }
 }
 
@@ -298,13 +307,14 @@ fn notes(outcome: &BisectOutcome, inert: &dyn Fn(&str) -> String) -> Vec<String>
         ));
     }
     if outcome.conclusion == Conclusion::Opposite {
-        let (other, hidden, larger) = match outcome.question.direction {
-            Direction::Faster => ("slower", "gain", "loss"),
-            _ => ("faster", "loss", "gain"),
+        let [worse, better] = loss_and_gain(&outcome.question);
+        let (other, became, hidden, larger) = match outcome.question.direction {
+            Direction::Faster => ("slower", worse, "gain", "loss"),
+            _ => ("faster", better, "loss", "gain"),
         };
         notes.push(format!(
-            "`--direction both` also searches parts that became {other}, and so finds a {hidden} beside a larger \
-             {larger}; `--direction {other}` searches only for changes that made it {other}."
+            "`--direction both` also searches parts that became {became}, and so finds a {hidden} beside a larger \
+             {larger}; `--direction {other}` searches only for changes that made it {became}."
         ));
     }
     if outcome.conclusion == Conclusion::Undecided {
@@ -401,19 +411,25 @@ fn changes(question: &Question, from: usize, to: usize) -> String {
     }
 }
 
-pub(super) fn effect(effect: &Effect) -> String {
+pub(super) fn effect(question: &Question, effect: &Effect) -> String {
     let places = match effect.low.zip(effect.high) {
         Some((low, high)) if high - low < 0.002 => 3,
         _ => 2,
     };
-    interval(effect.estimate, effect.low.zip(effect.high), places)
+    let meter = question.meter.meter;
+    let ends = effect.low.zip(effect.high);
+    let figure = change(&ShownChange::of(meter, effect.estimate, ends), places);
+    if meter.is_shown_as_speed() {
+        figure
+    } else {
+        format!("{figure} {}", meter.shown_quantity())
+    }
 }
 
-fn figure(measured: &SpanEffect) -> String {
-    measured
-        .effect
-        .as_ref()
-        .map_or("no figure".to_owned(), effect)
+fn figure(question: &Question, measured: &SpanEffect) -> String {
+    let effect = |effect: &Effect| self::effect(question, effect);
+    let measured = measured.effect.as_ref();
+    measured.map_or("no figure".to_owned(), effect)
 }
 
 fn blocks(measured: &SpanEffect) -> usize {
@@ -427,16 +443,23 @@ fn fresh(blocks: usize) -> String {
     }
 }
 
-fn word(effect: &Effect) -> &'static str {
-    if effect.estimate < 0.0 {
-        "slower"
+/// Returns the words for a loss and a gain on the question's meter.
+fn loss_and_gain(question: &Question) -> [&'static str; 2] {
+    if question.meter.meter.is_shown_as_speed() {
+        ["slower", "faster"]
     } else {
-        "faster"
+        ["more expensive", "cheaper"]
     }
 }
 
-fn changed(measured: &SpanEffect) -> &'static str {
-    measured.effect.as_ref().map_or("changed", word)
+fn word(question: &Question, effect: &Effect) -> &'static str {
+    let [loss, gain] = loss_and_gain(question);
+    if effect.estimate < 0.0 { loss } else { gain }
+}
+
+fn changed(question: &Question, measured: &SpanEffect) -> &'static str {
+    let effect = measured.effect.as_ref();
+    effect.map_or("changed", |effect| word(question, effect))
 }
 
 /// Describes an unchanged part: `no loss of 0.5 % or more`.
@@ -524,12 +547,12 @@ mod tests {
         }];
         let text = terminal(&found, 100, false);
         for words in [
-            "Patch 3 made load (instructions) slower: −0.99",
+            "Patch 3 made load (instructions) more expensive: +1.00",
             "4 patches from 0 to 4; changes of 0.5 % or more, error rate 1 %.",
             "c.patch  title 3",
             "sql/item.cc  +3 −1",
             "Patches 1 to 2 together: 0 % ±",
-            "0 → 4: −0.99",
+            "0 → 4: +1.00",
             "on in 2 → 4",
             "patch 3 named, to be confirmed from fresh blocks",
             "next: perfquilt run --point 3",
@@ -554,12 +577,12 @@ mod tests {
             |slow: &[usize], direction| terminal(&outcome(&names, slow, direction), 100, false);
         let nothing = text(&[], Direction::Slower);
         assert!(nothing.starts_with(
-            "From 0 to 2, load (instructions) did not become slower by 0.5 % or more"
+            "From 0 to 2, load (instructions) did not become more expensive by 0.5 % or more"
         ));
         assert!(nothing.contains("makes up for does not show"), "{nothing}");
         let opposite = text(&[1], Direction::Faster);
         assert!(
-            opposite.starts_with("From 0 to 2, load (instructions) did not become faster: −0.99"),
+            opposite.starts_with("From 0 to 2, load (instructions) did not become cheaper: +1.00"),
             "{opposite}"
         );
         let place = |words: &str| opposite.find(words).expect(words);

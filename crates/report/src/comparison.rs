@@ -3,14 +3,16 @@
 use std::fmt::Write;
 
 use super::escape::{code, markdown as escape, markdown_uncut};
+use super::legend::units;
 use super::nouns::Nouns;
 use super::number;
 use super::page::{BOLD, DIM, TextPage};
-use super::text::{clean, fit, fit_end, long, width};
+use super::text::{capital, clean, fit, fit_end, long, width};
 use perfquilt_judge::attribution::{
     Change, ComparedExperiment, Comparison, ComparisonRow, ComparisonTable, Effect,
-    EffectDifference, SUITE,
+    EffectDifference, SUITE, ShownChange,
 };
+use perfquilt_model::observation::Meter;
 
 /// Smallest width that is fitted, in columns.
 const NARROWEST: usize = 40;
@@ -21,16 +23,28 @@ const NARROWEST_NAME: usize = 14;
 pub(super) const HEADS: [&str; 3] = ["before", "after", "difference"];
 
 /// Returns what the figures mean.
-pub(super) fn legend(comparison: &Comparison) -> &'static str {
-    if comparison.is_of_servers() {
-        return "Per cent of speed against the base of the same experiment, + is faster (fewer instructions). The \
-            difference is how much faster a server is, against its base, in the second experiment than in the first. \
-            Its interval has the error of both; servers are judged together. Time is the typical time of a \
-            transaction.";
-    }
-    "Per cent of speed, + is faster (fewer instructions). The difference is how much \
-     faster the patch makes the server in the second experiment than in the first. Its interval has the error of \
-     both; patches are judged together, and the total by itself. Time is the typical time of a transaction."
+pub(super) fn legend(comparison: &Comparison) -> String {
+    let mut meters: Vec<Meter> = comparison.tables.iter().map(|table| table.meter).collect();
+    meters.dedup();
+    let units = units(&meters);
+    let (against, judged) = if comparison.is_of_servers() {
+        (
+            " against the base of the same experiment",
+            "servers are judged together",
+        )
+    } else {
+        ("", "patches are judged together, and the total by itself")
+    };
+    let typical = if meters.iter().any(|meter| meter.is_shown_as_speed()) {
+        " Speed is that of a typical transaction."
+    } else {
+        ""
+    };
+    format!(
+        "{units}{against}. The difference is the second effect against the first; its interval has the error of both. \
+         {}.{typical}",
+        capital(judged)
+    )
 }
 
 /// Returns the nouns of a comparison.
@@ -39,7 +53,7 @@ pub(super) fn nouns(comparison: &Comparison) -> &'static Nouns {
 }
 
 /// Returns the figures of a row as text: before, after, difference.
-pub(super) fn cells(row: &ComparisonRow, places: usize) -> [String; 3] {
+pub(super) fn cells(row: &ComparisonRow, meter: Meter, places: usize) -> [String; 3] {
     let figure = |effect: &Option<Effect>| {
         let effect = effect.as_ref();
         effect.map_or("–".to_owned(), |effect| number::effect(effect, places))
@@ -48,16 +62,15 @@ pub(super) fn cells(row: &ComparisonRow, places: usize) -> [String; 3] {
     [
         figure(&row.before),
         figure(&row.after),
-        difference.map_or("–".to_owned(), |difference| shown(difference, places)),
+        difference.map_or("–".to_owned(), |difference| {
+            shown(difference, meter, places)
+        }),
     ]
 }
 
-fn shown(difference: &EffectDifference, places: usize) -> String {
-    number::interval(
-        difference.estimate,
-        difference.low.zip(difference.high),
-        places,
-    )
+fn shown(difference: &EffectDifference, meter: Meter, places: usize) -> String {
+    let ends = difference.low.zip(difference.high);
+    number::change(&ShownChange::of(meter, difference.estimate, ends), places)
 }
 
 /// Returns the verdict on a row.
@@ -104,8 +117,12 @@ pub(super) fn rows(table: &ComparisonTable) -> impl Iterator<Item = &ComparisonR
 /// Returns the title of a table: `time, all 6 workloads`.
 pub(super) fn title(table: &ComparisonTable, name: &dyn Fn(&str) -> String) -> String {
     match table.workload.as_str() {
-        SUITE => format!("{}, all {} workloads", table.meter, table.workloads),
-        workload => format!("{}, {}", table.meter, name(workload)),
+        SUITE => format!(
+            "{}, all {} workloads",
+            table.meter.shown_quantity(),
+            table.workloads
+        ),
+        workload => format!("{}, {}", table.meter.shown_quantity(), name(workload)),
     }
 }
 
@@ -131,27 +148,23 @@ pub(super) fn headline(comparison: &Comparison) -> String {
         return counts(comparison, table);
     }
     let places = places(table);
-    let [before, after, figure] = cells(&table.total, places);
+    let [before, after, figure] = cells(&table.total, table.meter, places);
+    let quantity = table.meter.shown_quantity();
     let on = match table.workload.as_str() {
         SUITE => String::new(),
         workload => format!(" on {}", clean(workload)),
     };
     match table.total.difference.map(|difference| difference.verdict) {
         Some(Change::More | Change::Less | Change::Same) => format!(
-            "The series is {}{on}: {figure} in {}",
-            verdict(&table.total),
-            table.meter
+            "The series is {}{on}: {figure} in {quantity}",
+            verdict(&table.total)
         ),
         Some(Change::Unclear) => {
             format!(
-                "Whether the series is worth more or less{on} is unclear: {figure} in {}",
-                table.meter
+                "Whether the series is worth more or less{on} is unclear: {figure} in {quantity}"
             )
         }
-        None => format!(
-            "The series{on}: {before} before and {after} after, in {}",
-            table.meter
-        ),
+        None => format!("The series{on}: {before} before and {after} after, in {quantity}"),
     }
 }
 
@@ -257,7 +270,7 @@ pub fn terminal(comparison: &Comparison, columns: usize, color: bool) -> String 
             page.blank();
             page.line("On single workloads", BOLD);
         }
-        let [before, after, difference] = cells(row, places(table));
+        let [before, after, difference] = cells(row, table.meter, places(table));
         let text = format!(
             "{} {}, {}: {before} → {after}: {difference}, {}",
             position(row),
@@ -268,7 +281,7 @@ pub fn terminal(comparison: &Comparison, columns: usize, color: bool) -> String 
         page.indented(&text, 2, "");
     }
     page.blank();
-    page.paragraph(legend(comparison), DIM);
+    page.paragraph(&legend(comparison), DIM);
     page.text
 }
 
@@ -276,7 +289,14 @@ impl TextPage {
     fn comparison_table(&mut self, table: &ComparisonTable) {
         let places = places(table);
         let lines: Vec<(&ComparisonRow, String, [String; 3], String)> = rows(table)
-            .map(|row| (row, position(row), cells(row, places), verdict(row)))
+            .map(|row| {
+                (
+                    row,
+                    position(row),
+                    cells(row, table.meter, places),
+                    verdict(row),
+                )
+            })
             .collect();
         let widest = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
         let digits = widest(&mut lines.iter().map(|(_, at, ..)| width(at)));
@@ -358,7 +378,7 @@ pub fn markdown(comparison: &Comparison) -> String {
         if std::mem::take(&mut first) {
             page.push_str("\n### On single workloads\n\n");
         }
-        let [before, after, difference] = cells(row, places(table));
+        let [before, after, difference] = cells(row, table.meter, places(table));
         let _ = writeln!(
             page,
             "- {} {}, {}: {before} → {after}: {difference}, **{}**",
@@ -382,7 +402,9 @@ fn markdown_table(page: &mut String, table: &ComparisonTable, noun: &str) {
         HEADS.join(" | ")
     );
     for row in rows(table) {
-        let cells = cells(row, places).map(|cell| escape(&cell)).join(" | ");
+        let cells = cells(row, table.meter, places)
+            .map(|cell| escape(&cell))
+            .join(" | ");
         let name = row.patch.as_deref().map_or("total".to_owned(), code);
         let verdict = match row.difference {
             Some(difference) if difference.verdict.is_shown() => format!("**{}**", verdict(row)),

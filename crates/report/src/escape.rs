@@ -73,6 +73,19 @@ fn escaped(text: &str) -> String {
     result
 }
 
+/// Returns whether a name of strangers is harmless as plain text: a word without markup, mention, link or commit.
+pub(super) fn is_inert(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let word = !name.is_empty() && name.len() <= LONGEST_INERT;
+    word && name.chars().all(plain)
+        && !name.starts_with('_')
+        && !name.ends_with('_')
+        && !is_commit(name)
+}
+
+/// Maximum length of an inert name.
+const LONGEST_INERT: usize = 40;
+
 /// Returns whether `text` contains a word that GitHub may take for a commit id.
 pub(super) fn is_commit(text: &str) -> bool {
     let mut words = text.split(|c: char| !c.is_alphanumeric());

@@ -7,8 +7,7 @@ use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::FunctionChange;
 
 /// Heading of the lines.
-pub(super) const HEAD: &str =
-    "Functions whose own instructions changed, as shares of all instructions of the workload:";
+pub(super) const HEAD: &str = "Functions whose own instructions changed, as shares of all instructions of the workload (− is fewer):";
 
 /// Maximum number of workloads shown per patch; those that changed most are shown.
 const MAX_WORKLOADS: usize = 2;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::legend::units;
 use super::number;
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, width};
@@ -246,15 +247,19 @@ impl HistoryPoint {
     /// Returns the verdict, marked if the experiment is unfinished.
     pub(super) fn verdict(&self) -> String {
         let open = if self.complete { "" } else { " (unfinished)" };
-        format!("{}{open}", self.verdict)
+        if self.effect.executed {
+            format!("{}{open}", self.verdict)
+        } else {
+            format!("{}{open}", number::NOT_EXECUTED)
+        }
     }
 
     /// Returns the change that begins here, in words.
-    pub(super) fn change(&self, places: usize) -> Option<String> {
+    pub(super) fn change(&self, meter: Meter, places: usize) -> Option<String> {
         let change = self.change?;
-        let percent = |fraction| number::signed(fraction, places);
+        let percent = |fraction| number::signed(meter.shown(fraction), places);
         Some(format!(
-            "changed: {} before, {} from here on",
+            "changed: {} % before, {} % from here on",
             percent(change.before),
             percent(change.after)
         ))
@@ -285,11 +290,13 @@ impl History {
                 &format!("No stored experiment has figures of {}.", self.meter),
                 "",
             );
+        } else {
+            let units = units(&[self.meter]);
+            let words = format!("{units}, each against the state before the patch.");
+            page.paragraph(&words, DIM);
         }
-        for (place, patch) in self.patches.iter().enumerate() {
-            if place > 0 {
-                page.blank();
-            }
+        for patch in &self.patches {
+            page.blank();
             page.line(&fit(&patch.title(), page.width), BOLD);
             let cells: Vec<[String; 5]> = patch
                 .moments
@@ -312,7 +319,7 @@ impl History {
             for (row, moment) in cells.iter().zip(&patch.moments) {
                 let [day, release, scope, figure, verdict] = row;
                 // The change is between the preceding row and this one.
-                if let Some(change) = moment.change(places) {
+                if let Some(change) = moment.change(self.meter, places) {
                     page.indented(&change, 2, BOLD);
                 }
                 if all > page.width {

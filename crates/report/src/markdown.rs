@@ -6,7 +6,7 @@ use super::escape::{SENTENCE, code, fenced, is_commit, markdown as escape, shell
 use super::next::is_sandboxed;
 use super::nouns::Nouns;
 use super::text::clean;
-use super::view::{Label, Row, SeparateEffects, Tone, View};
+use super::view::{Label, Row, SeparateEffects, View};
 use super::{functions, number, tail};
 use perfquilt_judge::attribution::Attribution;
 
@@ -30,7 +30,7 @@ pub(super) fn markdown(attribution: &Attribution, stored: bool) -> String {
         view.scope(&|name| code(name))
     );
     table(&mut page, &view, &view.rows.iter().collect::<Vec<_>>());
-    let _ = writeln!(page, "\n{}", view.legend());
+    let _ = writeln!(page, "\n{} {SIGNIFICANT}", view.legend());
     provenance(&mut page, &view);
     warnings(&mut page, attribution);
     separate_effects(&mut page, &view);
@@ -45,6 +45,9 @@ pub(super) fn markdown(attribution: &Attribution, stored: bool) -> String {
     reproduce(&mut page, &commands(attribution, "markdown", stored));
     page
 }
+
+/// What bold figures are, the only bold text of a report.
+pub(super) const SIGNIFICANT: &str = "Bold figures are significant.";
 
 /// How points are interleaved; omitted if each point was measured in a run of its own. Backticks are the only markup
 /// of this and the following texts.
@@ -139,7 +142,11 @@ pub(super) fn separate_effects(page: &mut String, view: &View<'_>) {
         );
         details(
             page,
-            &format!("{} ({})", view.nouns().separately, table.meter),
+            &format!(
+                "{} ({})",
+                view.nouns().separately,
+                table.meter.shown_quantity()
+            ),
             &body,
         );
     }
@@ -200,7 +207,7 @@ pub(super) fn columns(
                     let _ = write!(page, "<br>{}", escape(title));
                 }
             }
-            Label::Total => page.push_str("| | **total**"),
+            Label::Total => page.push_str("| | total"),
             Label::Control => page.push_str("| | control (A/A)"),
             Label::Workload {
                 index,
@@ -223,10 +230,7 @@ pub(super) fn columns(
             let _ = write!(page, " {} |", unbroken(&figure));
         }
         let notes: Vec<String> = row.notes.iter().map(|note| sentence(note)).collect();
-        let verdict = match row.tone {
-            Tone::Bad => format!("**{}**", row.verdict),
-            _ => row.verdict.to_owned(),
-        };
+        let verdict = row.verdict;
         let _ = match notes.len() {
             0 => writeln!(page, " {verdict} |"),
             _ if verdict.is_empty() => writeln!(page, " {} |", notes.join("; ")),
@@ -315,7 +319,7 @@ pub(super) fn further(page: &mut String, view: &View<'_>) {
     if further.is_empty() {
         return;
     }
-    page.push_str("\nFurther meters, where there is an effect:\n\n");
+    let _ = writeln!(page, "\n{}:\n", view.further_heading());
     for (index, meter, effect) in further {
         let figure = number::effect(effect, number::decimals(meter, [effect].into_iter()));
         let _ = writeln!(

@@ -1,6 +1,7 @@
-//! Formatting of figures: per cent of speed with a true minus sign, with equal decimals in a column.
+//! Formatting of figures: per cent with a true minus sign, with equal decimals in a column. [`Effect::shown`] decides
+//! which quantity a figure is a change of, and so its sign.
 
-use perfquilt_judge::attribution::Effect;
+use perfquilt_judge::attribution::{Effect, ShownChange};
 use perfquilt_judge::stats::median;
 use perfquilt_model::observation::Meter;
 
@@ -13,7 +14,8 @@ pub(super) fn decimals<'a>(meter: Meter, effects: impl Iterator<Item = &'a Effec
     };
     let mut half_widths: Vec<f64> = effects
         .filter(|effect| effect.is_measured())
-        .filter_map(|effect| Some(100.0 * (effect.high? - effect.low?) / 2.0))
+        .filter_map(|effect| effect.shown().ends())
+        .map(|(low, high)| 100.0 * (high - low) / 2.0)
         .collect();
     let Some(typical) = median(&mut half_widths) else {
         return usual;
@@ -114,8 +116,23 @@ pub(super) fn effect(effect: &Effect, places: usize) -> String {
     if effect.identical {
         return "0 %".to_owned();
     }
-    let ends = effect.low.zip(effect.high);
-    interval(effect.estimate, ends, places)
+    change(&effect.shown(), places)
+}
+
+/// Formats an effect like [`effect`], with the quantity that changes unless it is the speed: `−0.29 % ± 0.01
+/// instructions`.
+pub(super) fn named(effect: &Effect, places: usize) -> String {
+    let figure = self::effect(effect, places);
+    if effect.meter.is_shown_as_speed() || !effect.executed {
+        figure
+    } else {
+        format!("{figure} {}", effect.meter.shown_quantity())
+    }
+}
+
+/// Formats a change with its interval, in the form of [`effect`].
+pub(super) fn change(of: &ShownChange, places: usize) -> String {
+    interval(of.estimate, of.ends(), places)
 }
 
 /// Formats a fraction with the ends of its interval, in the form of [`effect`].

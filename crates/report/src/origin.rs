@@ -2,7 +2,7 @@
 
 use super::number;
 use super::view::View;
-use perfquilt_judge::attribution::{Effect, Provenance};
+use perfquilt_judge::attribution::{Effect, Provenance, ShownChange};
 
 impl View<'_> {
     /// Describes the source of a reused figure; `None` for a figure of this experiment.
@@ -48,14 +48,16 @@ impl View<'_> {
     pub(super) fn closure(&self) -> Option<String> {
         let (meter, places) = self.columns.first().copied()?;
         let check = self.attribution.main_closure(meter)?;
+        let shown =
+            |estimate, ends| number::change(&ShownChange::of(meter, estimate, ends), places);
         let part = |part: &perfquilt_judge::attribution::ClosureSide| {
-            number::interval(part.estimate, part.low.zip(part.high), places)
+            shown(part.estimate, part.low.zip(part.high))
         };
         Some(format!(
             "Closure: total {}, directly {}, difference {}: {}",
             part(&check.total),
             part(&check.direct),
-            number::interval(check.difference, check.low.zip(check.high), places),
+            shown(check.difference, check.low.zip(check.high)),
             match check.consistent {
                 Some(true) => "consistent",
                 Some(false) => "not consistent",
@@ -85,7 +87,7 @@ impl View<'_> {
             } else {
                 String::new()
             };
-            let figure = number::effect(effect, places);
+            let figure = number::named(effect, places);
             lines.push(format!("{patches}: {figure}{verdict}"));
         }
         lines

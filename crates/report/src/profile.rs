@@ -229,13 +229,16 @@ fn counted<'a>(mut calls: impl Iterator<Item = &'a CostChange>) -> bool {
 fn headline(difference: &ProfileDifference) -> String {
     let all = &difference.total;
     let share = |cost: f64| cost / all.before.max(f64::MIN_POSITIVE);
-    let half = match all.half_width {
-        Some(width) => format!(" ± {}", number::plain(share(width), 3)),
-        None => String::new(),
+    let change = all.difference();
+    let figure = match all.half_width {
+        Some(width) => {
+            let ends = (share(change - width), share(change + width));
+            number::interval(share(change), Some(ends), 3)
+        }
+        None => format!("{} %", number::signed(share(change), 3)),
     };
     format!(
-        "{} %{half} {} a transaction: {} → {}",
-        number::signed(share(all.difference()), 3),
+        "{figure} {} a transaction: {} → {}",
         difference.unit,
         count(all.before),
         count(all.after)

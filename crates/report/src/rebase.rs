@@ -6,6 +6,7 @@ use super::escape::{code, fenced, markdown as escape, markdown_uncut, shell};
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, fit_end, long, width};
 use super::{number, server_tests};
+use perfquilt_model::observation::Meter;
 use perfquilt_model::rebase::{
     BuildResult, Decision, EffectChange, LandingPlace, MeasuredEffect, PatchRemoval, PatchReport,
     Report, Status, TestResult,
@@ -162,7 +163,12 @@ fn further_drops(report: &Report) -> Vec<&PatchRemoval> {
 }
 
 fn speed(effect: &EffectChange) -> String {
-    let percent = |worth: &MeasuredEffect| format!("{} %", number::signed(worth.estimate, 1));
+    let shown = |speed: f64| {
+        let meter = effect.meter.parse::<Meter>();
+        meter.map_or(speed, |meter| meter.shown(speed))
+    };
+    let percent =
+        |worth: &MeasuredEffect| format!("{} %", number::signed(shown(worth.estimate), 1));
     let new = effect.new.as_ref().map_or("?".to_owned(), percent);
     let mark = if effect.no_longer_helps { " !" } else { "" };
     format!("{} → {new}{mark}", percent(&effect.old))

@@ -1,8 +1,9 @@
 //! The summary sentences of a report: headline, tally and scope.
 
+use super::escape::is_inert;
 use super::number;
 use super::text::capital;
-use super::view::{Label, Row, View, no_interval};
+use super::view::{Label, Row, View, effect_on, no_interval};
 use perfquilt_judge::attribution::{Effect, EffectKind, Stopping, Verdict};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
@@ -52,16 +53,16 @@ impl View<'_> {
             Point::Step(k) => format!("the series up to patch {k}"),
             _ => "the series".to_owned(),
         };
-        let counted = match meter {
-            Meter::Time => String::new(),
-            meter => format!(" counted in {meter}"),
-        };
-        let interval = match (total.low, total.high) {
-            (Some(low), Some(high)) => {
-                let (low, high) = match total.own_verdict() {
-                    Verdict::Slower => (-high, -low),
-                    _ => (low, high),
+        let shown = total.shown();
+        let interval = match shown.ends() {
+            Some((low, high)) => {
+                // A sentence with a word for the direction has no sign.
+                let turned = match total.own_verdict() {
+                    Verdict::Faster => !meter.is_shown_as_speed(),
+                    Verdict::Slower => meter.is_shown_as_speed(),
+                    _ => false,
                 };
+                let (low, high) = if turned { (-high, -low) } else { (low, high) };
                 let show = |value| match total.own_verdict() {
                     Verdict::Faster | Verdict::Slower => number::plain(value, places),
                     _ => number::signed(value, places),
@@ -71,7 +72,16 @@ impl View<'_> {
             }
             _ => String::new(),
         };
-        let size = number::plain(total.estimate.abs(), places);
+        let size = number::plain(shown.estimate.abs(), places);
+        let typically = number::signed(shown.estimate, places);
+        let words = DirectionWords::of(meter);
+        let DirectionWords {
+            verb,
+            better,
+            worse,
+            on,
+            ..
+        } = &words;
         let than = if servers {
             format!(" than {base}")
         } else {
@@ -82,41 +92,43 @@ impl View<'_> {
             _ if total.identical => format!("{subject} leaves the binary as it is"),
             _ if !total.executed => format!("no workload executes the code that {subject} changes"),
             _ if total.is_stale() => format!(
-                "what {subject} does is not measured here yet; before it was {} %{interval}",
-                number::signed(total.estimate, places)
+                "what {subject} does is not measured here yet; before it was {typically} %{interval}"
             ),
-            Verdict::Faster => format!("{subject} is {size} % faster{than}{counted}{interval}"),
-            Verdict::Slower => format!("{subject} is {size} % slower{than}{counted}{interval}"),
+            Verdict::Faster => format!("{subject} {verb} {size} % {better}{than}{interval}"),
+            Verdict::Slower => format!("{subject} {verb} {size} % {worse}{than}{interval}"),
             Verdict::Mixed => format!(
-                "{subject} is faster{than} in part and slower in part: typically {} %{counted}{interval}",
-                number::signed(total.estimate, places)
+                "{subject} {verb} {better}{than} in part and {worse} in part: typically {typically} %{interval}"
             ),
             Verdict::NoEffect if servers => format!(
-                "{subject} is as fast as {base}{counted} to within ±{}{interval}",
+                "{subject} {verb} {} as {base} to within ±{}{interval}",
+                words.equal,
                 number::margin(attribution.margins[&meter])
             ),
             Verdict::NoEffect => format!(
-                "{subject} has no effect{counted} beyond ±{}{interval}",
+                "{subject} has no effect{on} beyond ±{}{interval}",
                 number::margin(attribution.margins[&meter])
             ),
             Verdict::NoTypicalEffect => format!(
-                "{subject} has no typical effect{counted} beyond ±{}{interval}; its mean or tail is not determined",
+                "{subject} has no typical effect{on} beyond ±{}{interval}; its mean or tail is not determined",
                 number::margin(attribution.margins[&meter])
             ),
             Verdict::Unclear => {
                 let what = if servers {
-                    format!("unclear whether {subject} is faster or slower{than}")
+                    format!("unclear whether {subject} {verb} {better} or {worse}{than}")
                 } else {
-                    format!("unclear what {subject} does")
+                    format!(
+                        "unclear what {subject} does{}",
+                        on.replacen(" on", " to", 1)
+                    )
                 };
                 let why = match total.low {
                     None => format!(": {}", no_interval(total)),
                     Some(_) => interval,
                 };
-                format!("{what}{counted}{why}")
+                format!("{what}{why}")
             }
         };
-        let but = self.on_single_workloads(total).unwrap_or_default();
+        let but = self.on_single_workloads(total, name).unwrap_or_default();
         let sentence = format!("{sentence}{but}");
         // A name keeps its letters.
         if servers && text.is_empty() && subject != "server 1" && sentence.starts_with(&subject) {
@@ -125,17 +137,22 @@ impl View<'_> {
         sentence_after(text, &sentence)
     }
 
-    /// Returns what single workloads add to a figure over all of them: `, but is slower on 1 of 6 workloads`. `None` if
-    /// they say the same.
-    fn on_single_workloads(&self, effect: &Effect) -> Option<String> {
+    /// Returns what single workloads add to a figure over all of them: `, but slower on 2 of 6 workloads (worst: load,
+    /// −3.10 %)`. `None` if they say the same.
+    fn on_single_workloads(
+        &self,
+        effect: &Effect,
+        name: &dyn Fn(&str) -> String,
+    ) -> Option<String> {
         let cells = effect
             .cells
             .as_ref()
             .filter(|cells| cells.own != effect.verdict)?;
+        let DirectionWords { better, worse, .. } = DirectionWords::of(effect.meter);
         let part = |count: usize, word: &str| (count > 0).then(|| format!("{word} on {count}"));
         let (faster, slower) = (
-            part(cells.faster.len(), "faster"),
-            part(cells.slower.len(), "slower"),
+            part(cells.faster.len(), &better),
+            part(cells.slower.len(), &worse),
         );
         let shown = match cells.own {
             Verdict::Faster => vec![slower],
@@ -145,7 +162,41 @@ impl View<'_> {
         let shown: Vec<String> = shown.into_iter().flatten().collect();
         let progress = self.attribution.progress.iter();
         let all = progress.filter(|of| of.meter == effect.meter).count();
-        Some(format!(", but {} of {all} workloads", shown.join(" and ")))
+        let worst = match cells.own {
+            Verdict::Slower => None,
+            _ => self.worst(&cells.slower, effect, name),
+        };
+        Some(format!(
+            ", but {} of {all} workloads{}",
+            shown.join(" and "),
+            worst.unwrap_or_default()
+        ))
+    }
+
+    /// Names the workload that loses most, with its figure if that is a loss: ` (worst: load, −3.10 %)`.
+    fn worst(
+        &self,
+        workloads: &[String],
+        suite: &Effect,
+        name: &dyn Fn(&str) -> String,
+    ) -> Option<String> {
+        let effects = &self.attribution.total;
+        let on = |workload: &String| effect_on(effects, suite.kind, suite.meter, workload);
+        let worst = workloads.iter().filter_map(on);
+        let worst = worst.min_by(|a, b| a.estimate.total_cmp(&b.estimate))?;
+        let shown = match name(&worst.workload) {
+            // Where no name may stand, one that cannot be markup, a mention or a link may.
+            none if none.is_empty() && is_inert(&worst.workload) => worst.workload.clone(),
+            shown => shown,
+        };
+        let places = self.columns.first().map_or(2, |column| column.1);
+        let figure = number::signed(worst.shown().estimate, places);
+        let figure = (worst.estimate < 0.0).then(|| format!("{figure} %"));
+        let parts: Vec<String> = [Some(shown).filter(|shown| !shown.is_empty()), figure]
+            .into_iter()
+            .flatten()
+            .collect();
+        (!parts.is_empty()).then(|| format!(" (worst: {})", parts.join(", ")))
     }
 
     /// Returns the name of the server that the others are compared with.
@@ -226,6 +277,7 @@ impl View<'_> {
             "mixed",
             "no effect",
             "no typical effect",
+            number::NOT_EXECUTED,
             "unclear",
             "stale",
             "failed",
@@ -334,6 +386,55 @@ impl View<'_> {
     }
 }
 
+/// The words of a sentence about an effect on a meter.
+struct DirectionWords {
+    /// `is`, or `takes`.
+    verb: &'static str,
+    /// `faster`, `fewer instructions`.
+    better: String,
+    /// `slower`, `more instructions`.
+    worse: String,
+    /// Nothing for time, ` on instructions`.
+    on: String,
+    /// `as fast`, `as many instructions`.
+    equal: String,
+}
+
+impl DirectionWords {
+    fn of(meter: Meter) -> Self {
+        let (better, worse, noun) = (meter.better(), meter.worse(), meter.noun());
+        match meter {
+            Meter::Time => DirectionWords {
+                verb: "is",
+                better: better.to_owned(),
+                worse: worse.to_owned(),
+                on: String::new(),
+                equal: "as fast".to_owned(),
+            },
+            _ if meter.is_shown_as_speed() => DirectionWords {
+                verb: "is",
+                better: format!("{better} in {noun}"),
+                worse: format!("{worse} in {noun}"),
+                on: format!(" on {noun}"),
+                equal: format!("as fast in {noun}"),
+            },
+            _ => {
+                let much = match better {
+                    "less" => "much",
+                    _ => "many",
+                };
+                DirectionWords {
+                    verb: "takes",
+                    better: format!("{better} {noun}"),
+                    worse: format!("{worse} {noun}"),
+                    on: format!(" on {noun}"),
+                    equal: format!("as {much} {noun}"),
+                }
+            }
+        }
+    }
+}
+
 /// Appends a sentence to its introduction; without one, the sentence begins with a capital letter.
 fn sentence_after(introduction: String, sentence: &str) -> String {
     if introduction.is_empty() {
@@ -377,7 +478,7 @@ mod tests {
         let (headline, verdict, notes) = told(Verdict::Faster, &[select], &[read], Verdict::Mixed);
         assert!(
             headline.contains(" % faster (95 % interval ")
-                && headline.ends_with(", but slower on 1 of 2 workloads"),
+                && headline.ends_with(", but slower on 1 of 2 workloads (worst: oltp_read_only)"),
             "{headline}"
         );
         assert_eq!(verdict, "mixed");
@@ -385,13 +486,37 @@ mod tests {
         let (headline, _, notes) = told(Verdict::NoEffect, &[select], &[read], Verdict::Mixed);
         assert!(
             headline.contains("has no effect beyond")
-                && headline.ends_with(", but faster on 1 and slower on 1 of 2 workloads"),
+                && headline.ends_with(
+                    ", but faster on 1 and slower on 1 of 2 workloads (worst: oltp_read_only)"
+                ),
             "{headline}"
         );
         assert!(
             notes.contains("faster on oltp_point_select, slower on oltp_read_only"),
             "{notes}"
         );
+        // The figure of the worst workload is there if it is a loss.
+        let mut attribution = Experiment::new(&[(0.02, 0.02)]).attribution();
+        for effect in &mut attribution.total {
+            if effect.workload == read {
+                effect.estimate = -0.031;
+            } else if effect.workload == SUITE {
+                effect.cells = Some(Cells {
+                    own: Verdict::Faster,
+                    faster: vec![],
+                    slower: vec![read.to_owned()],
+                });
+                effect.verdict = Verdict::Mixed;
+            }
+        }
+        let view = View::new(&attribution);
+        let worst = "slower on 1 of 2 workloads (worst: oltp_read_only, −3.10 %)";
+        for headline in [
+            view.headline(&str::to_owned),
+            view.headline(&|_| String::new()),
+        ] {
+            assert!(headline.ends_with(worst), "{headline}");
+        }
         // What says the same adds no words.
         let (headline, _, notes) = told(Verdict::Faster, &[select, read], &[], Verdict::Faster);
         assert!(

@@ -2,7 +2,7 @@
 
 use super::number;
 use perfquilt_judge::attribution::{
-    Attribution, Effect, EffectKind, HeavyTail, TailFigure, TailFigures, Verdict,
+    Attribution, Effect, EffectKind, HeavyTail, ShownChange, TailFigure, TailFigures, Verdict,
 };
 use perfquilt_judge::stats::STALLED;
 use perfquilt_model::observation::{Meter, Statistic};
@@ -30,7 +30,10 @@ pub(super) fn describe(effect: &Effect, places: usize) -> Option<String> {
     if let [(verdict, statistic @ Statistic::Mean, figure)] = shown[..]
         && verdict == tail.typical
     {
-        return Some(format!("in the mean {}", named(statistic, figure, places)));
+        return Some(format!(
+            "in the mean {}",
+            named(effect.meter, statistic, figure, places)
+        ));
     }
     let mut parts = vec![format!("{} typically", tail.typical)];
     for verdict in [Verdict::Faster, Verdict::Slower] {
@@ -38,7 +41,7 @@ pub(super) fn describe(effect: &Effect, places: usize) -> Option<String> {
             shown
                 .iter()
                 .filter(|(own, statistic, _)| *own == verdict && statistics.contains(statistic))
-                .map(|(_, statistic, figure)| named(*statistic, figure, places))
+                .map(|(_, statistic, figure)| named(effect.meter, *statistic, figure, places))
                 .collect()
         };
         let mean = of(&[Statistic::Mean]);
@@ -66,7 +69,7 @@ pub(super) fn not_determined(effect: &Effect, places: usize) -> Option<String> {
     Some(match mean.heavy_tail {
         Some(tail) => format!("mean not determined: {}", carried(&tail)),
         None => {
-            let mean = figure(Statistic::Mean, mean, places);
+            let mean = figure(effect.meter, Statistic::Mean, mean, places);
             format!("mean or tail not determined, mean {mean}")
         }
     })
@@ -91,8 +94,8 @@ fn is_apart(mean: &TailFigure, effect: &Effect) -> bool {
     }
 }
 
-fn named(statistic: Statistic, figure: &TailFigure, places: usize) -> String {
-    let shown = self::figure(statistic, figure, places);
+fn named(meter: Meter, statistic: Statistic, figure: &TailFigure, places: usize) -> String {
+    let shown = self::figure(meter, statistic, figure, places);
     match statistic {
         Statistic::Mean => shown,
         Statistic::Slow => format!("slow slices {shown}"),
@@ -102,24 +105,20 @@ fn named(statistic: Statistic, figure: &TailFigure, places: usize) -> String {
 }
 
 /// Formats a figure with its interval, or the share of slow slices before and after.
-pub(super) fn figure(statistic: Statistic, of: &TailFigure, places: usize) -> String {
+pub(super) fn figure(meter: Meter, statistic: Statistic, of: &TailFigure, places: usize) -> String {
+    let shown = |ends| number::change(&ShownChange::of(meter, of.estimate, ends), places);
     match statistic {
         Statistic::Mean if of.heavy_tail.is_some() => {
-            format!(
-                "{} (not determined)",
-                number::interval(of.estimate, None, places)
-            )
+            format!("{} (not determined)", shown(None))
         }
         Statistic::Slow | Statistic::Stalled => number::shares(of.before, of.after, places),
-        Statistic::Mean | Statistic::P99 => {
-            number::interval(of.estimate, of.low.zip(of.high), places)
-        }
+        Statistic::Mean | Statistic::P99 => shown(of.low.zip(of.high)),
     }
 }
 
 /// The heads of the columns of [`rows`].
 pub(super) const HEADS: [&str; 5] = [
-    "typical time",
+    "typical speed",
     "mean",
     "slow slices",
     "stalled slices",
@@ -128,7 +127,7 @@ pub(super) const HEADS: [&str; 5] = [
 
 /// Explanation below the table of [`rows`].
 pub(super) const ABOUT: &str = "\
-The typical time leaves out the slowest and the fastest fifth of the slices. The mean counts every slice; its inverse is \
+Per cent of speed (+ is faster). The typical time leaves out the slowest and the fastest fifth of the slices. The mean counts every slice; its inverse is \
 the throughput; it is not determined where a few stalls carry much of it. Slow slices took more than twice the typical time of \
 their round, stalled ones more than twenty times: the share before and after. Bold figures are significant after adjustment for all rows.";
 
@@ -144,7 +143,10 @@ impl TailRow<'_> {
     /// Returns the cells below [`HEADS`], each with whether it shows an effect.
     pub(super) fn cells(&self, places: usize) -> [(String, bool); 5] {
         let cell = |statistic: Statistic| match self.tail.get(statistic) {
-            Some(of) => (figure(statistic, of, places), of.verdict.is_shown()),
+            Some(of) => (
+                figure(self.effect.meter, statistic, of, places),
+                of.verdict.is_shown(),
+            ),
             None => ("–".to_owned(), false),
         };
         [

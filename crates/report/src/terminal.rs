@@ -243,7 +243,11 @@ impl TextPage {
         for table in &view.separate_effects {
             self.blank();
             self.paragraph(
-                &format!("{} ({}):", view.nouns().separately, table.meter),
+                &format!(
+                    "{} ({}):",
+                    view.nouns().separately,
+                    table.meter.shown_quantity()
+                ),
                 "",
             );
             let heads = SeparateEffects::HEADS.map(|head| (head, table.places));
@@ -306,7 +310,7 @@ impl TextPage {
             return;
         }
         self.blank();
-        self.paragraph("Further meters, where there is an effect:", "");
+        self.paragraph(&format!("{}:", view.further_heading()), "");
         for (index, meter, effect) in further {
             let workload = clean(super::workload_name(&effect.workload));
             let figure = number::effect(effect, number::decimals(meter, [effect].into_iter()));

@@ -705,3 +705,92 @@ fn what_an_interval_promises_is_said() {
         "{text}"
     );
 }
+
+/// Every format shows a gain of instructions as fewer of them, and a gain of time as more speed.
+#[test]
+fn every_format_has_the_same_sign() {
+    let attribution = Experiment::new(&[(0.05, 0.6), (-0.05, -0.02)]).attribution();
+    let effect = |patch: usize, meter| {
+        let patch = &attribution.patches[patch];
+        attribution.main_effect(&patch.effects, EffectKind::InOrder, meter)
+    };
+    let fewer = effect(0, Meter::Instructions).unwrap();
+    assert!(fewer.estimate > 0.8, "{}", fewer.estimate);
+    let shown = number::effect(fewer, 3);
+    assert!(shown.starts_with("−45.1"), "{shown}");
+    let more = number::effect(effect(1, Meter::Instructions).unwrap(), 3);
+    assert!(more.starts_with("+2.0"), "{more}");
+    let faster = number::effect(effect(0, Meter::Time).unwrap(), 2);
+    assert!(faster.starts_with("+5."), "{faster}");
+    let data = ReportData::new(&attribution);
+    for exporter in EXPORTERS {
+        if !["terminal", "markdown"].contains(&exporter.name()) {
+            continue;
+        }
+        let text = exporter.export(&data).unwrap().text;
+        let text = text.replace("**", "").replace('\u{a0}', " ");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for figure in [&shown, &more, &faster] {
+            assert!(text.contains(figure.as_str()), "{figure}: {text}");
+        }
+        assert!(
+            text.contains("instructions (− is fewer, which is better)"),
+            "{text}"
+        );
+        assert!(!text.contains("+82."), "{text}");
+    }
+    // Programs get both, under different names.
+    let json = serde_json::to_value(fewer).unwrap();
+    assert_eq!(json["estimate"].as_f64(), Some(fewer.estimate));
+    assert_eq!(json["change"]["of"], "instructions");
+    let (low, high) = (
+        json["change"]["low"].as_f64(),
+        json["change"]["high"].as_f64(),
+    );
+    let change = json["change"]["estimate"].as_f64();
+    assert!(low < change && change < high && high < Some(0.0), "{json}");
+    let time = serde_json::to_value(effect(0, Meter::Time).unwrap()).unwrap();
+    assert_eq!(time["change"]["of"], "speed");
+    assert_eq!(time["change"]["estimate"], time["estimate"]);
+    let csv = EXPORTERS.iter().find(|of| of.name() == "csv").unwrap();
+    let csv = csv.export(&data).unwrap().text;
+    let mut rows = csv.lines().map(|line| line.rsplit(',').collect::<Vec<_>>());
+    assert_eq!(
+        rows.next().unwrap()[..4],
+        ["change_high", "change_low", "change", "change_of"]
+    );
+    let counted = rows.filter(|row| row[3] == "instructions");
+    let shown: Vec<f64> = counted.map(|row| row[2].parse().unwrap()).collect();
+    assert!(shown.contains(&fewer.shown().estimate), "{shown:?}");
+}
+
+#[test]
+fn a_headline_about_counts_is_about_their_number() {
+    let mut experiment = Experiment::new(&[(0.0, 0.01)]);
+    let counted = |experiment: &Experiment| {
+        let mut observations = experiment.observations();
+        observations.retain(|of| of.meter == Meter::Instructions);
+        let (header, supplement) = (&experiment.header, &experiment.supplement);
+        let attribution =
+            attribute_with(header, &observations, supplement, &Meter::default_margin).unwrap();
+        view::View::new(&attribution).headline(&str::to_owned)
+    };
+    let fewer = counted(&experiment);
+    assert!(fewer.starts_with("The series takes 0.99"), "{fewer}");
+    assert!(
+        fewer.contains(" % fewer instructions (95 % interval 0.9"),
+        "{fewer}"
+    );
+    experiment.gains = vec![(0.0, -0.01)];
+    let more = counted(&experiment);
+    assert!(
+        more.contains(" % more instructions (95 % interval 1.0"),
+        "{more}"
+    );
+    experiment.gains = vec![(0.0, 0.0)];
+    let none = counted(&experiment);
+    assert!(
+        none.starts_with("The series has no effect on instructions beyond ±0.1 %"),
+        "{none}"
+    );
+}

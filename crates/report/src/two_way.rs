@@ -62,12 +62,15 @@ pub fn markdown(table: &LossTable) -> String {
 
 /// Returns the header, the releases against each other, the effect of the patch on each, and their difference.
 fn rows(table: &LossTable) -> Vec<[String; 3]> {
-    let figure = |of: &Option<Effect>| of.as_ref().map_or("no figure".to_owned(), effect);
+    let figure = |of: &Option<Effect>| {
+        of.as_ref()
+            .map_or("no figure".to_owned(), |of| effect(&table.question, of))
+    };
     let [old, new] = &table.releases.each_ref().map(|name| clean(name));
     let what = what(table);
     vec![
         [
-            "speed".to_owned(),
+            table.question.meter.meter.shown_quantity().to_owned(),
             format!("without {what}"),
             format!("with {what}"),
         ],
@@ -125,7 +128,10 @@ fn scope(table: &LossTable) -> String {
 fn verdict(table: &LossTable) -> String {
     let [old, new] = &table.releases.each_ref().map(|name| clean(name));
     let what = what(table);
-    let figure = |of: &Option<Effect>| of.as_ref().map_or("no figure".to_owned(), effect);
+    let figure = |of: &Option<Effect>| {
+        of.as_ref()
+            .map_or("no figure".to_owned(), |of| effect(&table.question, of))
+    };
     let least = margin(table.question.size);
     // An interval that contains both 0 and the requested size does not show that the patch no longer helps.
     let nothing = table.patch[1]

@@ -9,6 +9,7 @@ use perfquilt_judge::stats::FEWEST_COUNTED;
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
+use super::legend::units;
 use super::nouns::Nouns;
 use super::{number, server_tests, tail};
 
@@ -183,7 +184,7 @@ impl<'a> View<'a> {
             };
             notes.push(format!(
                 "worth {} % {by} in order than without: {} behind it {why}",
-                number::plain(interaction.estimate.abs(), places),
+                number::plain(interaction.shown().estimate.abs(), places),
                 self.nouns().many
             ));
         }
@@ -225,6 +226,8 @@ impl<'a> View<'a> {
                 self.nouns().point(point)
             );
             row.notes.insert(0, again);
+        } else if patch.code_unchanged {
+            row.notes.insert(0, CODE_UNCHANGED.to_owned());
         }
         let mut effects = row.effects.iter().flatten();
         let before = if self.attribution.is_of_servers() {
@@ -282,13 +285,18 @@ impl<'a> View<'a> {
             effects.any(|effect| effect.meter == meter && effect.tail.is_some())
         };
         let name = |meter: Meter| match meter {
-            Meter::Time if has_tail(meter) => "typical time",
-            Meter::Cpu if has_tail(meter) => "typical cpu",
-            meter => meter.name(),
+            Meter::Time if has_tail(meter) => "typical speed",
+            Meter::Cpu if has_tail(meter) => "typical processor speed",
+            meter => meter.shown_quantity(),
         };
         columns
             .map(|(meter, places)| (name(*meter), *places))
             .collect()
+    }
+
+    /// Returns the meters that have columns.
+    pub(super) fn meters(&self) -> Vec<Meter> {
+        self.columns.iter().map(|(meter, _)| *meter).collect()
     }
 
     /// Returns the rows of the patches, the total and the control on one workload.
@@ -339,6 +347,13 @@ impl<'a> View<'a> {
         self.details.iter().filter(unexecuted)
     }
 
+    /// Returns whether a row of the report says *not executed*.
+    pub(super) fn has_unexecuted(&self) -> bool {
+        let effects = self.rows.iter().chain(&self.details);
+        let mut effects = effects.flat_map(|row| row.effects.iter().flatten());
+        effects.any(|effect| !effect.executed)
+    }
+
     /// Returns the sentence about the workloads that do not execute a patch; `None` if there are none.
     pub(super) fn unexecuted(&self, name: &dyn Fn(&str) -> String) -> Option<String> {
         let mut by_patch: BTreeMap<usize, Vec<String>> = BTreeMap::new();
@@ -351,6 +366,10 @@ impl<'a> View<'a> {
             }
         }
         let all = self.attribution.workloads.len();
+        if all == 1 {
+            // The verdict says it.
+            return None;
+        }
         let noun = self.nouns().one;
         let parts: Vec<String> = by_patch
             .into_iter()
@@ -371,7 +390,7 @@ impl<'a> View<'a> {
     /// Returns the in-order effects that are faster or slower on meters without a column, each with the number of its
     /// patch and its meter.
     pub(super) fn further(&self) -> Vec<(usize, Meter, &'a Effect)> {
-        let columns: Vec<Meter> = self.columns.iter().map(|(meter, _)| *meter).collect();
+        let columns = self.meters();
         self.attribution
             .patches
             .iter()
@@ -385,6 +404,18 @@ impl<'a> View<'a> {
             .filter(|(_, e)| e.is_shown())
             .map(|(index, effect)| (index, effect.meter, effect))
             .collect()
+    }
+
+    /// Returns the heading of [`View::further`], without a colon.
+    pub(super) fn further_heading(&self) -> String {
+        let further = self.further();
+        let mut meters: Vec<Meter> = further.iter().map(|(_, meter, _)| *meter).collect();
+        meters.sort_unstable();
+        meters.dedup();
+        format!(
+            "Further meters, where there is an effect. {}",
+            units(&meters)
+        )
     }
 
     fn row(
@@ -464,7 +495,7 @@ impl<'a> View<'a> {
             notes.push(match effect.minimum_detectable {
                 Some(smallest) => {
                     let places = self.columns.first().map_or(2, |column| column.1);
-                    let smallest = number::plain(smallest, places);
+                    let smallest = number::plain(effect.meter.shown(smallest).abs(), places);
                     format!("minimum detectable effect {smallest} %")
                 }
                 None => no_interval(effect).to_owned(),
@@ -523,6 +554,10 @@ impl<'a> View<'a> {
         })
     }
 }
+
+/// The note of a patch whose binary differs, but not its code, as that of a patch that changes comments.
+const CODE_UNCHANGED: &str = "the binary differs, but none of its functions: only debug information, line numbers, or code that \
+    nothing uses";
 
 /// The note of a row whose interval excludes 0 although it is not called faster or slower.
 const EXCLUDES_ZERO: &str =

@@ -25,24 +25,23 @@ pub fn add_effects(ws: &Workspace, report: &mut Report) -> Result<()> {
         .collect();
     let changes = attribution::changes(&old, new.as_ref(), names.iter().map(String::as_str));
     for patch in &mut report.patches {
-        let change = changes
-            .iter()
-            .find(|change| change.name == patch.name)
-            .map(|change| effect_change(&old, new.as_ref(), change));
-        if let Some(change) = &change
+        let found = changes.iter().find(|change| change.name == patch.name);
+        let change = found.map(|change| effect_change(&old, new.as_ref(), change));
+        if let Some((found, change)) = found.zip(change.as_ref())
             && change.no_longer_helps
             && patch.status.applies()
         {
+            let meter = found.old.meter;
             report.drops.push(PatchRemoval {
                 index: patch.index,
                 name: patch.name.clone(),
                 reason: format!(
                     "no longer helps: {} was {}, is {}",
                     change.workload,
-                    percent(change.old.estimate),
+                    percent(meter, change.old.estimate),
                     change.new.as_ref().map_or_else(String::new, |new| format!(
                         "{} ({})",
-                        percent(new.estimate),
+                        percent(meter, new.estimate),
                         new.verdict
                     ))
                 ),
@@ -54,9 +53,14 @@ pub fn add_effects(ws: &Workspace, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Formats a fraction as `+1.2 %`.
-fn percent(fraction: f64) -> String {
-    format!("{:+.1} %", fraction * 100.0)
+/// Formats a fraction of speed on `meter` as it is shown: `+1.2 %`, `-1.2 % instructions`.
+fn percent(meter: Meter, fraction: f64) -> String {
+    let unit = if meter.is_shown_as_speed() {
+        String::new()
+    } else {
+        format!(" {}", meter.shown_quantity())
+    };
+    format!("{:+.1} %{unit}", meter.shown(fraction) * 100.0).replace('-', "\u{2212}")
 }
 
 /// Returns the attribution of the latest experiment on a release that measured patches of this series.

@@ -233,6 +233,10 @@ pub struct PatchEffects {
     /// The earlier point whose binary is the same as that of the server with this patch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identical_to: Option<Point>,
+    /// Whether its binary differs from the one before it, but no function that this one had: in debug information, line
+    /// numbers, or code that nothing uses. Absent if not, or if unknown.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub code_unchanged: bool,
     /// Its effects, by kind, meter and workload.
     pub effects: Vec<Effect>,
 }
@@ -316,6 +320,7 @@ impl fmt::Display for Verdict {
 /// The difference between two points on one workload and meter, as a fraction of speed on every
 /// meter (0.01 is 1 % faster: 1 % more transactions for the same cost).
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(remote = "Self")]
 pub struct Effect {
     /// Which points are compared.
     pub kind: EffectKind,
@@ -558,7 +563,62 @@ pub enum Provenance {
     Stale(String),
 }
 
+/// An effect as people see it: the change of a quantity with the sign that all reports show ([`Meter::shown`]).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ShownChange {
+    /// What changes: `speed`, or the count or amount that the meter reads ([`Meter::shown_quantity`]).
+    pub of: &'static str,
+    /// The change as a fraction: 0.01 is 1 % more.
+    pub estimate: f64,
+    /// The lower confidence limit, if the effect has one.
+    pub low: Option<f64>,
+    /// The upper confidence limit, likewise.
+    pub high: Option<f64>,
+}
+
+impl ShownChange {
+    /// Converts fractions of speed on `meter`.
+    pub fn of(meter: Meter, estimate: f64, ends: Option<(f64, f64)>) -> Self {
+        let ends = ends.map(|ends| meter.shown_interval(ends));
+        ShownChange {
+            of: meter.shown_quantity(),
+            estimate: meter.shown(estimate),
+            low: ends.map(|(low, _)| low),
+            high: ends.map(|(_, high)| high),
+        }
+    }
+
+    /// Returns the ends of the interval.
+    pub fn ends(&self) -> Option<(f64, f64)> {
+        self.low.zip(self.high)
+    }
+}
+
+impl Serialize for Effect {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            #[serde(flatten, serialize_with = "fields")]
+            effect: &'a Effect,
+            change: ShownChange,
+        }
+        fn fields<S: serde::Serializer>(effect: &&Effect, to: S) -> Result<S::Ok, S::Error> {
+            Effect::serialize(effect, to)
+        }
+        let document = Document {
+            effect: self,
+            change: self.shown(),
+        };
+        document.serialize(serializer)
+    }
+}
+
 impl Effect {
+    /// Returns the effect with the sign and the quantity that all reports show.
+    pub fn shown(&self) -> ShownChange {
+        ShownChange::of(self.meter, self.estimate, self.low.zip(self.high))
+    }
+
     /// Returns whether the effect was measured: it is not known to be 0 without a measurement.
     pub fn is_measured(&self) -> bool {
         !self.identical && self.executed

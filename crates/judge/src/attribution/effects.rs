@@ -194,6 +194,7 @@ impl Effects<'_> {
             title: header.titles.get(index - 1).cloned().unwrap_or_default(),
             reason: self.reason(index, identical_to.copied(), &effects),
             identical_to: identical_to.copied(),
+            code_unchanged: self.unexecuted.leaves_code(Point::Step(index)),
             effects,
         }
     }
@@ -510,12 +511,14 @@ impl Effects<'_> {
         if of_pair.is_empty() {
             return Some(effect);
         }
-        if self.is_unexecuted(&of_pair, workload, meter) {
-            return Some(Effect {
-                identical: false,
-                executed: false,
-                ..effect
-            });
+        let unexecuted = Effect {
+            identical: false,
+            executed: false,
+            ..effect.clone()
+        };
+        let is_unexecuted = self.is_unexecuted(&of_pair, workload, meter);
+        if is_unexecuted && meter.is_timed() {
+            return Some(unexecuted);
         }
         if self.untimed.contains(workload) && meter.is_timed() {
             return None;
@@ -575,6 +578,10 @@ impl Effects<'_> {
                 };
                 if let Some(tail) = &mut found.tail {
                     tail.typical = found.verdict;
+                }
+                // Counts are read at all points. Those that contradict the claim are shown, with a warning.
+                if is_unexecuted && (found.equivalent || !found.leaves_out_zero()) {
+                    return Some(unexecuted.clone());
                 }
                 if stale {
                     found.verdict = Verdict::Unclear;
@@ -769,7 +776,7 @@ impl Effects<'_> {
     /// Returns whether the servers of a contrast are the same program for a workload, or for each of a suite: it does
     /// not execute what distinguishes them.
     fn is_unexecuted(&self, of_servers: &[(Point, f64)], workload: &str, meter: Meter) -> bool {
-        if !meter.is_timed() || self.unexecuted.is_empty() {
+        if self.unexecuted.is_empty() {
             return false;
         }
         let on = |workload: &str| {

@@ -41,8 +41,8 @@ pub use document::{
     Attribution, Cells, Closure, ClosureSide, ComparedWith, ControlEffect, Dependence, Effect,
     EffectKind, ExcludedMachine, ExclusionReason, Group, HeavyTail, Interval, LaneFigures,
     LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, OpenEffect, Operation,
-    PatchEffects, PlaceFigures, PointDependence, Progress, Provenance, SUITE, Stopping, TailFigure,
-    TailFigures, TransactionCost, Verdict,
+    PatchEffects, PlaceFigures, PointDependence, Progress, Provenance, SUITE, ShownChange,
+    Stopping, TailFigure, TailFigures, TransactionCost, Verdict,
 };
 pub use extent::{MOST_EFFECTS, MOST_WORKLOADS};
 pub use functions::{compared, function_changes};

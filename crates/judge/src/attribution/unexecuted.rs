@@ -14,6 +14,8 @@ use perfquilt_model::point::Point;
 pub struct Unexecuted {
     /// By workload and point, the earliest such point.
     same: BTreeMap<String, BTreeMap<Point, Point>>,
+    /// The points whose patch changes no function.
+    same_code: BTreeSet<Point>,
 }
 
 impl Unexecuted {
@@ -22,7 +24,7 @@ impl Unexecuted {
         let mut sorted: Vec<&UnexecutedPatch> = patches.iter().collect();
         sorted.sort();
         let mut same: BTreeMap<String, BTreeMap<Point, Point>> = BTreeMap::new();
-        for of in sorted {
+        for of in &sorted {
             let of_workload = same.entry(of.workload.clone()).or_default();
             let earlier = header.server_of(of.against);
             let first = of_workload.get(&earlier).copied().unwrap_or(earlier);
@@ -31,7 +33,16 @@ impl Unexecuted {
                 of_workload.insert(point, first);
             }
         }
-        Unexecuted { same }
+        let without_code = sorted.iter().filter(|of| of.functions == 0);
+        Unexecuted {
+            same,
+            same_code: without_code.map(|of| of.point).collect(),
+        }
+    }
+
+    /// Returns whether the patch of `point` is known to change no function.
+    pub(super) fn leaves_code(&self, point: Point) -> bool {
+        self.same_code.contains(&point)
     }
 
     /// Returns whether every workload executes every patch, as far as is known.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::correlation::is_single_round;
-use super::document::{Attribution, Effect, ExcludedMachine, ExclusionReason, SUITE};
+use super::document::{Attribution, Effect, EffectKind, ExcludedMachine, ExclusionReason, SUITE};
 use super::tables::ObservationSource;
 use super::unexecuted::Unexecuted;
 use crate::stats::{BlockTable, CompleteBlocks, blocks_needed, holm, median};
@@ -17,6 +17,8 @@ use perfquilt_model::point::Point;
 enum Warning<'a> {
     /// The control's interval excludes 0 in these of `of` intervals.
     Control { missed: Vec<String>, of: usize },
+    /// Counts differ where no code of a patch is said to run.
+    Contradicted { patch: usize, row: WarningRow<'a> },
     /// Lanes find different effects.
     Lanes { row: WarningRow<'a>, largest: f64 },
     /// All blocks may have run at one time, on different lanes.
@@ -127,6 +129,11 @@ impl fmt::Display for Warning<'_> {
                 missed.len(),
                 missed.join(", ")
             ),
+            Warning::Contradicted { patch, row } => write!(
+                f,
+                "No code that patch {patch} changes seemed to run, but {row} differs: its times may differ, too. \
+                 `--unexecuted` measures them."
+            ),
             Warning::Lanes { row, largest } => write!(
                 f,
                 "Lanes disagree on {row}: a point differs by {} from lane to lane, more than chance explains. \
@@ -182,7 +189,7 @@ impl fmt::Display for Warning<'_> {
                     Some(total) => write!(
                         f,
                         " With all machines, the total would be {}.",
-                        percent(total.estimate)
+                        percent(total.shown().estimate)
                     ),
                     None => Ok(()),
                 }
@@ -203,8 +210,13 @@ impl fmt::Display for Warning<'_> {
                 "Point {point} of {row} was {} {} in the second half of the blocks than in the first, against \
                  the other points: its figures are a mean of two states. Look for a cause specific to \
                  this server, and measure again.",
-                percent(halves.abs()),
-                if *halves > 0.0 { "faster" } else { "slower" },
+                percent(row.meter.shown(*halves).abs()),
+                match (*halves > 0.0, row.meter.is_shown_as_speed()) {
+                    (true, true) => "faster",
+                    (false, true) => "slower",
+                    (true, false) => "cheaper",
+                    (false, false) => "more expensive",
+                },
             ),
             Warning::Closure => write!(
                 f,
@@ -377,6 +389,7 @@ pub(super) fn warnings(
     let unpaired = attribution.is_unpaired();
     warnings.extend(unpaired.then_some(Warning::Unpaired { all }));
     warnings.extend(lacking(attribution, source, unexecuted));
+    warnings.extend(contradicted(attribution));
     warnings.extend(lacking_operations(attribution, source));
     let measured = attribution.effects().filter(|effect| effect.is_measured());
     let rows: BTreeSet<(Meter, &str, bool)> = measured
@@ -427,6 +440,36 @@ pub(super) fn warnings(
     }
     warnings.extend(attribution.noise.conditions.iter().flat_map(disturbed));
     warnings.iter().map(Warning::to_string).collect()
+}
+
+/// Finds counts that differ although the workload is said not to execute the patch.
+fn contradicted(attribution: &Attribution) -> Vec<Warning<'_>> {
+    let mut warnings = Vec::new();
+    for patch in &attribution.patches {
+        let in_order = |effect: &&Effect| effect.kind == EffectKind::InOrder;
+        let effects = || patch.effects.iter().filter(in_order);
+        let untimed: BTreeSet<&str> = effects()
+            .filter(|effect| effect.meter.is_timed() && !effect.executed)
+            .map(|effect| effect.workload.as_str())
+            .collect();
+        let counted = effects().filter(|effect| !effect.meter.is_timed() && effect.executed);
+        let differs = |effect: &&Effect| {
+            effect.workload != SUITE && effect.leaves_out_zero() && !effect.equivalent
+        };
+        for effect in counted.filter(differs) {
+            if untimed.contains(effect.workload.as_str()) {
+                let row = WarningRow {
+                    workload: &effect.workload,
+                    meter: effect.meter,
+                };
+                warnings.push(Warning::Contradicted {
+                    patch: patch.index,
+                    row,
+                });
+            }
+        }
+    }
+    warnings
 }
 
 /// Finds the tables of a meter that lack points which other tables have.

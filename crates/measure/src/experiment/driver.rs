@@ -324,7 +324,8 @@ impl<'a> Driver<'a> {
                 "" => "no effect can be estimated yet",
                 effects => effects,
             };
-            progress.note(&format!("{name} · {workload} · {meter}: {effects}"));
+            let quantity = meter.shown_quantity();
+            progress.note(&format!("{name} · {workload} · {quantity}: {effects}"));
         }
     }
 }

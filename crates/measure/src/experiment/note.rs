@@ -1,13 +1,15 @@
 //! Formats the line after a block: the effects so far.
 
-use perfquilt_judge::attribution::{Attribution, Closure, ClosureSide, Effect, EffectKind};
+use perfquilt_judge::attribution::{
+    Attribution, Closure, ClosureSide, Effect, EffectKind, ShownChange,
+};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
 /// The most patches whose effects are all on one line.
 const FEW_PATCHES: usize = 8;
 
-/// Formats the effects of patches on one workload and meter: `1 +0.45 ± 0.30 %, 2 −1.20 ± 0.33 %, A/A +0.02 ± 0.28 %`;
+/// Formats the effects of patches on one workload and meter: `1 +0.45 % ± 0.30, 2 −1.20 % ± 0.33, A/A +0.02 % ± 0.28`;
 /// empty when there is none yet. Of a long series, they are those between `points`.
 pub(super) fn patches(attribution: &Attribution, row: (&str, Meter), points: &[Point]) -> String {
     let steps = points.iter().filter_map(Point::step);
@@ -27,7 +29,7 @@ pub(super) fn patches(attribution: &Attribution, row: (&str, Meter), points: &[P
     with_control(patches.collect(), attribution, row)
 }
 
-/// Formats the effects of groups of patches on one workload and meter: `1–8 +0.45 ± 0.30 %, A/A +0.02 ± 0.28 %`.
+/// Formats the effects of groups of patches on one workload and meter: `1–8 +0.45 % ± 0.30, A/A +0.02 % ± 0.28`.
 pub(super) fn groups(attribution: &Attribution, row: (&str, Meter)) -> String {
     let groups = attribution.groups.iter().filter_map(|group| {
         let effect = group.effects.iter().find(|effect| is_wanted(effect, row))?;
@@ -48,7 +50,7 @@ fn with_control(mut rows: Vec<String>, attribution: &Attribution, row: (&str, Me
     rows.join(", ")
 }
 
-/// Formats the closure check of one workload and meter: `total +1.84 ± 0.21 %, directly +1.79 ± 0.25 %`; empty
+/// Formats the closure check of one workload and meter: `total +1.84 % ± 0.21, directly +1.79 % ± 0.25`; empty
 /// when there is none yet.
 pub(super) fn closure(attribution: &Attribution, workload: &str, meter: Meter) -> String {
     let wanted = |check: &&Closure| check.workload == workload && check.meter == meter;
@@ -70,13 +72,14 @@ fn value(effect: &Effect) -> String {
 }
 
 fn figure(meter: Meter, estimate: f64, ends: Option<(f64, f64)>) -> String {
-    let percent = 100.0 * estimate;
+    let shown = ShownChange::of(meter, estimate, ends);
+    let percent = 100.0 * shown.estimate;
     // Counts are far more precise than times.
     let digits = match meter {
         Meter::Instructions => 3,
         _ => 2,
     };
-    let half = match ends {
+    let half = match shown.ends() {
         Some((low, high)) => format!(" ± {:.digits$}", 50.0 * (high - low)),
         None => String::new(),
     };
@@ -86,5 +89,5 @@ fn figure(meter: Meter, estimate: f64, ends: Option<(f64, f64)>) -> String {
     } else {
         percent
     };
-    format!("{percent:+.digits$}{half} %").replace('-', "\u{2212}")
+    format!("{percent:+.digits$} %{half}").replace('-', "\u{2212}")
 }

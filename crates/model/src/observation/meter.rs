@@ -15,6 +15,7 @@ struct Facts {
     go_unit: &'static str,
     default_margin: f64,
     is_timed: bool,
+    noun: &'static str,
 }
 
 /// Defines [`Meter`] with one entry a meter, so that none can lack a fact. Its comment is its description.
@@ -48,6 +49,7 @@ meters! {
         go_unit: "ns/op",
         default_margin: 0.01,
         is_timed: true,
+        noun: "time",
     }
     /// Processor nanoseconds per transaction.
     Cpu {
@@ -56,6 +58,7 @@ meters! {
         go_unit: "cpu-ns/op",
         default_margin: 0.01,
         is_timed: true,
+        noun: "processor time",
     }
     /// Instructions per transaction.
     Instructions {
@@ -64,6 +67,7 @@ meters! {
         go_unit: "instructions/op",
         default_margin: 0.001,
         is_timed: false,
+        noun: "instructions",
     }
     /// Processor cycles per transaction.
     Cycles {
@@ -72,6 +76,7 @@ meters! {
         go_unit: "cycles/op",
         default_margin: 0.01,
         is_timed: false,
+        noun: "cycles",
     }
     /// First-level instruction-cache misses per transaction.
     L1iMisses {
@@ -80,6 +85,7 @@ meters! {
         go_unit: "L1i-misses/op",
         default_margin: 0.01,
         is_timed: false,
+        noun: "instruction-cache misses",
     }
     /// Mispredicted branches per transaction.
     BranchMisses {
@@ -88,6 +94,7 @@ meters! {
         go_unit: "branch-misses/op",
         default_margin: 0.01,
         is_timed: false,
+        noun: "mispredicted branches",
     }
     /// The share of the processor's issue slots that its front end left empty, from 0 to 1.
     FrontendBound {
@@ -96,6 +103,7 @@ meters! {
         go_unit: "frontend-bound",
         default_margin: 0.01,
         is_timed: false,
+        noun: "empty issue slots",
     }
     /// The most resident memory of the server's processes up to the end of a block, in bytes; memory that they share
     /// counts once.
@@ -105,6 +113,7 @@ meters! {
         go_unit: "peak-rss-bytes",
         default_margin: 0.01,
         is_timed: true,
+        noun: "memory",
     }
     /// Context switches of the server's threads per transaction, voluntary and involuntary ones.
     ContextSwitches {
@@ -113,6 +122,7 @@ meters! {
         go_unit: "context-switches/op",
         default_margin: 0.01,
         is_timed: true,
+        noun: "context switches",
     }
     /// Bytes per transaction that the server reads and writes by calls for files and pipes, cached or not.
     IoBytes {
@@ -121,6 +131,7 @@ meters! {
         go_unit: "io-bytes/op",
         default_margin: 0.01,
         is_timed: true,
+        noun: "bytes read and written",
     }
     /// Calls per transaction by which the server reads and writes files and pipes.
     IoCalls {
@@ -129,6 +140,7 @@ meters! {
         go_unit: "io-calls/op",
         default_margin: 0.01,
         is_timed: true,
+        noun: "reads and writes",
     }
     /// Reads of data files per transaction, by the server's own counters.
     ServerReads {
@@ -137,6 +149,7 @@ meters! {
         go_unit: "server-reads/op",
         default_margin: 0.01,
         is_timed: true,
+        noun: "reads of data files",
     }
     /// Writes of data files and logs per transaction, by the server's own counters.
     ServerWrites {
@@ -145,6 +158,7 @@ meters! {
         go_unit: "server-writes/op",
         default_margin: 0.01,
         is_timed: true,
+        noun: "writes of data files",
     }
     /// Times per transaction that the server made the disk store data files or logs, by its own counters.
     ServerSyncs {
@@ -153,6 +167,7 @@ meters! {
         go_unit: "server-syncs/op",
         default_margin: 0.01,
         is_timed: true,
+        noun: "syncs",
     }
 }
 
@@ -180,6 +195,11 @@ impl Meter {
     /// Returns the equivalence margin, as a fraction of speed, that applies unless the configuration sets one.
     pub fn default_margin(self) -> f64 {
         self.facts().default_margin
+    }
+
+    /// Returns what it measures, for sentences: `processor time`, `context switches`.
+    pub fn noun(self) -> &'static str {
+        self.facts().noun
     }
 
     /// Whether the meter is read in timed blocks; the others are counted.

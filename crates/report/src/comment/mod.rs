@@ -120,7 +120,7 @@ fn mark_lost_effects(view: &mut View<'_>, notice: &Notice<'_>) {
                 "no longer helps: {} of {} was {} on {}",
                 change.old.meter,
                 super::workload_name(&change.old.workload),
-                number::effect(change.old, places),
+                number::named(change.old, places),
                 earlier.release
             ),
         );

@@ -68,7 +68,7 @@ pub(super) fn sections(
 
 /// Appends the meaning of the table's figures, and the warnings.
 fn legend(text: &mut String, view: &View<'_>) {
-    let _ = writeln!(text, "\n{}", view.legend());
+    let _ = writeln!(text, "\n{} {}", view.legend(), page::SIGNIFICANT);
     page::warnings(text, view.attribution);
 }
 
@@ -191,7 +191,7 @@ fn earlier_total(before: &Attribution, view: &View<'_>) -> Option<String> {
     Some(format!(
         "Before, on {}, it was {}.",
         code(&before.release),
-        number::effect(total, places)
+        number::named(total, places)
     ))
 }
 

@@ -353,7 +353,7 @@ fn a_comment_of_any_series_fits() {
     let attribution = large(500, 1);
     let comment = of(&attribution);
     assert!(comment.body.len() <= LIMIT);
-    assert!(comment.body.contains("**total**"));
+    assert!(comment.body.contains("| | total |"));
     assert!(comment.body.contains("further rows are left out"));
 }
 

@@ -3,7 +3,9 @@
 use serde::Serialize;
 
 use super::{ExportedReport, Exporter, ReportData, UniqueNames, effects, failed, one_line};
-use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, Interval, Verdict};
+use perfquilt_judge::attribution::{
+    Attribution, Effect, EffectKind, Interval, ShownChange, Verdict,
+};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Statistic;
 
@@ -25,7 +27,7 @@ impl Exporter for Csv {
 }
 
 /// The header: the names of the fields of a [`CsvRow`].
-const HEAD: [&str; 40] = [
+const HEAD: [&str; 45] = [
     "experiment",
     "release",
     "kind",
@@ -66,6 +68,11 @@ const HEAD: [&str; 40] = [
     "stalled_low",
     "stalled_high",
     "stalled_verdict",
+    "executed",
+    "change_of",
+    "change",
+    "change_low",
+    "change_high",
 ];
 
 /// A data row.
@@ -96,6 +103,8 @@ struct CsvRow<'a> {
     stale: bool,
     typical: Verdict,
     tail: [TailCells; 4],
+    executed: bool,
+    change: ShownChange,
 }
 
 /// Estimate, interval ends and verdict of the mean or a tail figure.
@@ -171,6 +180,8 @@ fn row<'a>(
                 figure.map(|figure| figure.verdict),
             )
         }),
+        executed: effect.executed,
+        change: effect.shown(),
     }
 }
 

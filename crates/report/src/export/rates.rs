@@ -191,7 +191,7 @@ fn gain(attribution: &Attribution, cost: &TransactionCost) -> String {
         let verdict = effect.verdict;
         format!(
             "{} {verdict}",
-            number::effect(effect, number::decimals(cost.meter, [effect].into_iter()))
+            number::named(effect, number::decimals(cost.meter, [effect].into_iter()))
         )
     })
 }

@@ -11,11 +11,13 @@ use super::super::text::{clean, fit};
 use perfquilt_model::error::{Error, Result};
 
 /// Width of a drawing in pixels; it is small so that text stays readable when a phone shrinks the drawing.
-const WIDTH: u32 = 480;
+const WIDTH: u32 = 400;
+/// Size of letters in pixels.
+const LETTER_SIZE: f64 = 12.0;
 const ROW: u32 = 22;
-const LABELS: u32 = 150;
+const LABELS: u32 = 158;
 /// Maximum length of a row's label, in columns.
-const LETTERS: usize = 23;
+const LETTERS: usize = 22;
 const BOTTOM: u32 = 38;
 const TOP: u32 = 8;
 /// Height of a drawing with a vertical axis, in pixels.
@@ -349,7 +351,7 @@ pub(super) fn survival(
             .bold_line_style(Ink::Grid.color())
             .axis_style(Ink::Line.color())
             .label_style(letters(HPos::Center))
-            .x_labels(8)
+            .x_labels(6)
             .x_label_formatter(&ratio)
             .x_desc(across)
             .y_labels(5)
@@ -395,7 +397,7 @@ fn mesh(chart: &mut Chart<'_, '_>, across: &str, values: Option<&str>) -> Result
         .bold_line_style(Ink::Grid.color())
         .axis_style(Ink::Line.color())
         .label_style(letters(HPos::Center))
-        .x_labels(6)
+        .x_labels(5)
         .x_label_formatter(&across_label)
         .x_desc(across);
     match values {
@@ -412,7 +414,7 @@ fn mesh(chart: &mut Chart<'_, '_>, across: &str, values: Option<&str>) -> Result
 /// Returns the text style of all drawings; the backend divides font sizes by 1.24.
 fn letters(side: HPos) -> TextStyle<'static> {
     TextStyle {
-        font: ("sans-serif", 11.0 * 1.24).into_font(),
+        font: ("sans-serif", LETTER_SIZE * 1.24).into_font(),
         color: Ink::Text.color().to_backend_color(),
         pos: Pos::new(side, VPos::Center),
     }
@@ -511,7 +513,7 @@ mod tests {
             assert!(svg.contains(part), "{part} in {svg}");
         }
         assert!(!svg.contains("#01FE") && !svg.contains("<script") && !svg.contains('\u{202e}'));
-        assert!(!svg.contains("xmlns") && !svg.contains(" width=\"480\""));
+        assert!(!svg.contains("xmlns") && !svg.contains(" width=\"400\""));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::super::comparison::{
 };
 use super::super::text::{capital, clean};
 use super::chart::{self, ChartRow, Ink};
-use super::effects::estimate_marks;
+use super::effects::{axis, estimate_marks};
 use super::frame::{self, Name, Sentence, captioned, drawing, key, scroll};
 use perfquilt_judge::attribution::{Change, Comparison, ComparisonRow, ComparisonTable, SUITE};
 use perfquilt_model::error::Result;
@@ -38,7 +38,7 @@ pub fn comparison_page(comparison: &Comparison) -> Result<String> {
             ));
         }
     }
-    let headline = headline(comparison).replace(" %", "\u{a0}%");
+    let headline = headline(comparison);
     let caption = html! {
         (key(Ink::First, true, HEADS[0])) (key(Ink::Second, false, HEADS[1]))
         ". Marks are estimates, lines their intervals."
@@ -92,15 +92,14 @@ fn draw(table: &ComparisonTable, noun: &str) -> Result<Option<String>> {
     let lanes: Vec<ChartRow> = rows(table).map(lane).collect();
     let about = title(table, &clean);
     let about = format!("Effect of each {noun} in both experiments: {about}");
-    chart::rows(&about, "% of speed", &lanes)
+    chart::rows(&about, &axis(&[table.meter]), &lanes)
 }
 
 fn lane(row: &ComparisonRow) -> ChartRow {
     let mut marks = Vec::new();
     for (effect, dy, ink) in [(&row.before, -3, Ink::First), (&row.after, 3, Ink::Second)] {
         let Some(effect) = effect else { continue };
-        let ends = effect.low.zip(effect.high);
-        marks.extend(estimate_marks(effect.estimate, ends, dy, ink));
+        marks.extend(estimate_marks(&effect.shown(), dy, ink));
     }
     ChartRow {
         label: format!("{}  {}", position(row), name(row))
@@ -110,9 +109,9 @@ fn lane(row: &ComparisonRow) -> ChartRow {
     }
 }
 
-fn figures(table: &ComparisonTable, noun: &str) -> Markup {
-    let about = title(table, &clean);
-    let places = places(table);
+fn figures(of: &ComparisonTable, noun: &str) -> Markup {
+    let about = title(of, &clean);
+    let places = places(of);
     let table = html! {
         table.effects role="table" {
             thead { tr role="row" {
@@ -121,14 +120,14 @@ fn figures(table: &ComparisonTable, noun: &str) -> Markup {
                 @for head in HEADS { th.n scope="col" { (head) } }
                 th scope="col" { "verdict" }
             } }
-            tbody { @for row in rows(table) {
+            tbody { @for row in rows(of) {
                 tr role="row" class=[row.patch.is_none().then_some("total")] {
                     td.n role="cell" { (position(row)) }
                     th scope="row" role="rowheader" { @match &row.patch {
                         Some(name) => (Name(name)),
                         None => "total",
                     } }
-                    @for (text, head) in cells(row, places).iter().zip(HEADS) {
+                    @for (text, head) in cells(row, of.meter, places).iter().zip(HEADS) {
                         td.n role="cell" data-label=(head) { (text) }
                     }
                     td role="cell" class=(tone(row)) { (verdict(row)) }
@@ -174,7 +173,7 @@ fn machines(comparison: &Comparison) -> Markup {
                 tr {
                     th scope="row" { (clean(name)) }
                     @for text in sides {
-                        td { @if sides[0] == sides[1] { (clean(text)) } @else { b { (clean(text)) } } }
+                        td { @if sides[0] == sides[1] { (clean(text)) } @else { span.open { (clean(text)) } } }
                     }
                 }
             } }

@@ -8,7 +8,7 @@ use super::super::{number, tail};
 use super::chart::{self, Ink, Mark};
 use super::frame::{Name, Sentence, captioned, drawing, key, scroll};
 use super::raw::{self, Distribution};
-use perfquilt_judge::attribution::{Effect, TailFigure, Verdict};
+use perfquilt_judge::attribution::{Effect, ShownChange, TailFigure, Verdict};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Meter;
 
@@ -37,8 +37,9 @@ fn ink(effect: &Effect) -> Ink {
 /// Renders an effect as text with machine-readable values in its attributes.
 pub(super) fn figure(effect: &Effect, places: usize) -> Markup {
     let text = number::effect(effect, places);
+    let shown = effect.shown();
     html! {
-        data value=(effect.estimate) data-low=[effect.low] data-high=[effect.high] { (text) }
+        data value=(shown.estimate) data-low=[shown.low] data-high=[shown.high] { (text) }
     }
 }
 
@@ -87,6 +88,7 @@ fn line(row: &Row<'_>, heads: &[(&str, usize)]) -> Markup {
                 td.n role="cell" data-label=(head) { @match effect {
                     None => "–",
                     Some(effect) if effect.is_stale() => i { (figure(effect, *places)) },
+                    Some(effect) if effect.is_shown() => b { (figure(effect, *places)) },
                     Some(effect) => (figure(effect, *places)),
                 } }
             }
@@ -105,18 +107,24 @@ pub(super) fn waterfall(view: &View<'_>) -> Result<Markup> {
     if view.attribution.is_of_servers() {
         return Ok(html! {});
     }
+    let unexecuted = view.has_unexecuted();
     let mut drawings = Vec::new();
     for (column, (meter, places)) in view.columns.iter().enumerate() {
         let steps = steps(view, column);
         if let Some(svg) = chart::rows(
-            &format!("{meter}: what each patch adds to the series, in per cent of speed"),
-            "% of speed against the bare release",
+            &format!(
+                "{}: what each patch adds to the series",
+                meter.shown_quantity()
+            ),
+            &format!("{} against the bare release", axis(&[*meter])),
             &steps.iter().map(Step::row).collect::<Vec<_>>(),
         )? {
-            let table = steps_table(meter.name(), &steps, *places);
+            let table = steps_table(meter.shown_quantity(), &steps, *places);
             let caption = html! {
-                (meter) ":" (key(Ink::Good, false, "faster")) (key(Ink::Bad, false, "slower"))
-                (key(Ink::Open, false, "unclear")) (key(Ink::Quiet, false, "no effect"))
+                (meter.shown_quantity()) ":" (key(Ink::Good, false, meter.better()))
+                (key(Ink::Bad, false, meter.worse()))
+                (key(Ink::Open, false, "unclear"))
+                (key(Ink::Quiet, false, if unexecuted { "no effect, not executed" } else { "no effect" }))
                 ". Each patch's bar begins where the one above ends, that of the total at 0; lines are intervals."
             };
             drawings.push(drawing(&svg, &caption, &table));
@@ -132,7 +140,7 @@ pub(super) fn waterfall(view: &View<'_>) -> Result<Markup> {
     })
 }
 
-/// A bar of the waterfall, in fractions of speed against the release.
+/// A bar of the waterfall, in fractions of the release's speed or count.
 struct Step<'a> {
     label: String,
     from: f64,
@@ -147,8 +155,7 @@ impl Step<'_> {
         let ends = (percent(self.from), percent(self.to));
         let mut marks = vec![Mark::Bar(ends, 12, ink(self.effect))];
         if let Some((low, high)) = self.interval {
-            // The interval goes below the bar, where it is easier to see than on it.
-            marks.push(Mark::Whisker((percent(low), percent(high)), 9, Ink::Text));
+            marks.push(Mark::Whisker((percent(low), percent(high)), 0, Ink::Text));
         }
         chart::ChartRow {
             label: self.label.clone(),
@@ -170,18 +177,16 @@ fn steps<'a>(view: &View<'a>, column: usize) -> Vec<Step<'a>> {
             Label::Total => ("total".to_owned(), 1.0),
             Label::Control | Label::Workload { .. } => continue,
         };
+        let shown = effect.shown();
         let at = |effect: f64| from * (1.0 + effect) - 1.0;
         steps.push(Step {
             label,
             from: from - 1.0,
-            to: at(effect.estimate),
-            interval: effect
-                .low
-                .zip(effect.high)
-                .map(|(low, high)| (at(low), at(high))),
+            to: at(shown.estimate),
+            interval: shown.ends().map(|(low, high)| (at(low), at(high))),
             effect,
         });
-        reached = from * (1.0 + effect.estimate);
+        reached = from * (1.0 + shown.estimate);
     }
     steps
 }
@@ -241,7 +246,7 @@ pub(super) fn tail(view: &View<'_>, distributions: &[Distribution]) -> Result<Ma
         ". Marks are estimates, lines their intervals."
     };
     let mut drawings = raw::tails(view, distributions)?;
-    if let Some(svg) = chart::rows(&about, "% of speed", &marks)? {
+    if let Some(svg) = chart::rows(&about, &axis(&[meter]), &marks)? {
         drawings.insert(0, captioned(&svg, &caption));
     }
     Ok(html! {
@@ -256,24 +261,25 @@ pub(super) fn tail(view: &View<'_>, distributions: &[Distribution]) -> Result<Ma
 
 /// The statistics of [`tail_marks`] that are fractions of speed.
 const TAIL_INKS: [(&str, Ink); 3] = [
-    ("typical time", Ink::First),
+    ("typical speed", Ink::First),
     ("mean", Ink::Second),
     ("99th percentile", Ink::Third),
 ];
 
 /// Returns the marks of typical time, mean and 99th percentile, below each other.
 fn tail_marks(line: &tail::TailRow<'_>) -> chart::ChartRow {
-    let of = |figure: &TailFigure| (figure.estimate, figure.low, figure.high);
-    let typical = (line.effect.estimate, line.effect.low, line.effect.high);
+    let meter = line.effect.meter;
+    let of =
+        |figure: &TailFigure| ShownChange::of(meter, figure.estimate, figure.low.zip(figure.high));
     let figures = [
-        Some(typical),
+        Some(line.effect.shown()),
         line.tail.mean.as_ref().map(of),
         line.tail.p99.as_ref().map(of),
     ];
     let mut marks = Vec::new();
     for ((figure, (_, ink)), dy) in figures.into_iter().zip(TAIL_INKS).zip([-6, 0, 6]) {
-        if let Some((estimate, low, high)) = figure {
-            marks.extend(estimate_marks(estimate, low.zip(high), dy, ink));
+        if let Some(figure) = figure {
+            marks.extend(estimate_marks(&figure, dy, ink));
         }
     }
     chart::ChartRow {
@@ -282,17 +288,19 @@ fn tail_marks(line: &tail::TailRow<'_>) -> chart::ChartRow {
     }
 }
 
-/// Returns the mark of an estimate, a square for [`Ink::Second`], and the line of its interval; both are fractions of
-/// speed.
-pub(super) fn estimate_marks(
-    estimate: f64,
-    interval: Option<(f64, f64)>,
-    dy: i32,
-    ink: Ink,
-) -> Vec<Mark> {
+/// Returns the label of an axis of changes on `meters`: `% of speed`, `% instructions`.
+pub(super) fn axis(meters: &[Meter]) -> String {
+    let quantities: Vec<&str> = meters.iter().map(|meter| meter.shown_quantity()).collect();
+    format!("% {}", quantities.join(", % "))
+}
+
+/// Returns the mark of an estimate, a square for [`Ink::Second`], and the line of its interval.
+pub(super) fn estimate_marks(of: &ShownChange, dy: i32, ink: Ink) -> Vec<Mark> {
     let percent = |fraction: f64| 100.0 * fraction;
-    let line = interval.map(|(low, high)| Mark::Whisker((percent(low), percent(high)), dy, ink));
-    let at = percent(estimate);
+    let line = of
+        .ends()
+        .map(|(low, high)| Mark::Whisker((percent(low), percent(high)), dy, ink));
+    let at = percent(of.estimate);
     let mark = match ink {
         Ink::Second => Mark::Square(at, dy, ink),
         _ => Mark::Dot(at, dy, ink),
@@ -313,8 +321,7 @@ pub(super) fn groups(view: &View<'_>) -> Result<Markup> {
                 // The effect over all workloads is before those on each.
                 let effect = group.effects.iter().find(|effect| effect.meter == *meter);
                 if let Some(effect) = effect {
-                    let ends = effect.low.zip(effect.high);
-                    marks.extend(estimate_marks(effect.estimate, ends, dy, ink));
+                    marks.extend(estimate_marks(&effect.shown(), dy, ink));
                 }
             }
             chart::ChartRow {
@@ -325,13 +332,13 @@ pub(super) fn groups(view: &View<'_>) -> Result<Markup> {
         .collect();
     let caption = html! {
         @for ((meter, _), ink) in view.columns.iter().zip(inks) {
-            (key(ink, ink == Ink::First, meter.name()))
+            (key(ink, ink == Ink::First, meter.shown_quantity()))
         }
         ". Marks are estimates, lines their intervals."
     };
     let svg = chart::rows(
         &format!("Effect of groups of {} together", view.nouns().many),
-        "% of speed",
+        &axis(&view.meters()),
         &rows,
     )?;
     Ok(svg.map_or(html! {}, |svg| captioned(&svg, &caption)))
@@ -345,13 +352,17 @@ pub(super) fn separate_effects(view: &View<'_>) -> Result<Markup> {
         let rows: Vec<&Row<'_>> = table.rows.iter().collect();
         let inks = [Ink::First, Ink::Second, Ink::Third];
         let lanes: Vec<chart::ChartRow> = rows.iter().map(|row| lane(row, &inks)).collect();
-        let about = format!("{} ({})", view.nouns().separately, table.meter);
+        let about = format!(
+            "{} ({})",
+            view.nouns().separately,
+            table.meter.shown_quantity()
+        );
         let body = columns(&about, &heads, view.nouns().one, &rows);
         let caption = html! {
-            (table.meter) ":"
+            (table.meter.shown_quantity()) ":"
             @for (head, ink) in SeparateEffects::HEADS.iter().zip(inks) { (key(ink, ink != Ink::Second, head)) }
         };
-        tables.push(match chart::rows(&about, "% of speed", &lanes)? {
+        tables.push(match chart::rows(&about, &axis(&[table.meter]), &lanes)? {
             Some(svg) => drawing(&svg, &caption, &body),
             None => body,
         });
@@ -381,9 +392,12 @@ fn lane(row: &Row<'_>, inks: &[Ink]) -> chart::ChartRow {
     let mut marks = Vec::new();
     for (place, (effect, ink)) in shown.into_iter().enumerate() {
         let Some(effect) = effect else { continue };
+        if !effect.executed {
+            marks.push(Mark::Tick(0.0, Ink::Quiet));
+            continue;
+        }
         let dy = first + 6 * i32::try_from(place).unwrap_or(0);
-        let ends = effect.low.zip(effect.high);
-        marks.extend(estimate_marks(effect.estimate, ends, dy, *ink));
+        marks.extend(estimate_marks(&effect.shown(), dy, *ink));
     }
     chart::ChartRow { label, marks }
 }
@@ -393,8 +407,9 @@ pub(super) fn forests(view: &View<'_>) -> Result<Markup> {
     let inks = [Ink::First, Ink::Second];
     let caption = html! {
         @for ((meter, _), ink) in view.columns.iter().zip(inks) {
-            (key(ink, ink == Ink::First, meter.name()))
+            (key(ink, ink == Ink::First, meter.shown_quantity()))
         }
+        @if view.has_unexecuted() { (key(Ink::Quiet, false, number::NOT_EXECUTED)) }
         ". Marks are estimates, lines their intervals."
     };
     let mut drawings = Vec::new();
@@ -415,7 +430,7 @@ pub(super) fn forests(view: &View<'_>) -> Result<Markup> {
         drawings.push(html! {
             div {
                 h3 { (Name(workload)) }
-                @match chart::rows(&about, "% of speed", &lanes)? {
+                @match chart::rows(&about, &axis(&view.meters()), &lanes)? {
                     Some(svg) => (drawing(&svg, &caption, &body)),
                     None => p.soft { "No figures." },
                 }
@@ -449,7 +464,7 @@ fn further(view: &View<'_>) -> Markup {
     };
     html! {
         @if !further.is_empty() {
-            h3 { "Further meters, where there is an effect" }
+            h3 { (view.further_heading()) }
             ul { @for (index, meter, effect) in further {
                 li {
                     (view.nouns().one) " " (index) ", " (meter) " of "

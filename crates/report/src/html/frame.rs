@@ -32,10 +32,39 @@ pub fn page(title: &str, refresh: Option<u32>, body: &Markup) -> String {
                 title { (clean(title)) }
                 style { (PreEscaped(STYLE)) }
             }
-            body { (body) }
+            body { (PreEscaped(unbroken(&body.0))) }
         }
     };
     page.into_string() + "\n"
+}
+
+/// Keeps figures on one line: the blanks of `−0.33 % ± 0.35` become no-break spaces.
+fn unbroken(body: &str) -> String {
+    const NO_BREAK: char = '\u{a0}';
+    let mut shown = String::with_capacity(body.len());
+    let mut done = 0;
+    for (at, blank) in body.match_indices(' ') {
+        if at < done {
+            continue;
+        }
+        let (before, behind) = (&body[..at], &body[at + blank.len()..]);
+        let is_number = before.ends_with(|c: char| c.is_ascii_digit() || c == '⁶');
+        let keeps = |mark: &str| mark == "±" && before.ends_with('%') || mark == "%" && is_number;
+        let Some(mark) = ["%", "± "]
+            .into_iter()
+            .find(|mark| behind.starts_with(mark) && keeps(mark.trim_end()))
+        else {
+            continue;
+        };
+        shown.push_str(&body[done..at]);
+        shown.push(NO_BREAK);
+        shown.push_str(mark.trim_end());
+        if mark.ends_with(' ') {
+            shown.push(NO_BREAK);
+        }
+        done = at + blank.len() + mark.len();
+    }
+    shown + &body[done..]
 }
 
 /// An untrusted name, rendered as code.
@@ -100,4 +129,23 @@ fn figure(svg: &str, caption: &Markup, further: &Markup) -> Markup {
 pub(super) fn key(ink: Ink, round: bool, words: &str) -> Markup {
     let shape = if round { "dot " } else { "" };
     html! { span class=(format!("key {shape}k-{}", ink.name())) {} (words) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_do_not_break() {
+        let shown = unbroken("a −0.33 % ± 0.35, 5 % and % ± 3; > 10⁶ % ± ?");
+        let blank = "\u{a0}";
+        assert_eq!(
+            shown,
+            format!(
+                "a −0.33{blank}%{blank}±{blank}0.35, 5{blank}% and %{blank}±{blank}3; > 10⁶{blank}%{blank}±{blank}?"
+            )
+        );
+        // Not in other text.
+        assert_eq!(unbroken("date +%s; a % b ± c"), "date +%s; a % b ± c");
+    }
 }

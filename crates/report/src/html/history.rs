@@ -2,12 +2,14 @@
 
 use maud::html;
 
-use super::super::history::{History, PatchHistory};
+use super::super::history::{History, HistoryPoint, PatchHistory};
+use super::super::legend::units;
 use super::super::text::clean;
 use super::chart::{self, Ink, Series};
-use super::effects::figure;
+use super::effects::{axis, figure};
 use super::frame::{self, Name, drawing, key, scroll};
 use perfquilt_model::error::Result;
+use perfquilt_model::observation::Meter;
 
 impl History {
     /// Renders the history as a page.
@@ -17,7 +19,7 @@ impl History {
         let mut drawings = Vec::new();
         for patch in &self.patches {
             let about = format!("{}, {} over time", patch.title(), self.meter);
-            let table = table(&about, patch, &experiments, places);
+            let table = table(&about, patch, &experiments, (self.meter, places));
             let here = |release: &str| patch.moments.iter().any(|m| m.release == release);
             let caption = html! {
                 @for (release, ink) in releases.iter().filter(|(release, _)| here(release)) {
@@ -27,7 +29,7 @@ impl History {
             };
             let of = |(release, ink): &(&str, Ink)| points(patch, &experiments, release, *ink);
             let shown: Vec<Series> = releases.iter().map(of).collect();
-            let svg = chart::series(&about, "experiment", "% of speed", &shown)?;
+            let svg = chart::series(&about, "experiment", &axis(&[self.meter]), &shown)?;
             drawings.push(html! {
                 div {
                     h2 { @match &patch.name {
@@ -44,10 +46,10 @@ impl History {
         }
         let body = html! {
             header {
-                h1 { "What the patches were worth, in " (self.meter) }
+                h1 { "Effects of the patches over releases and time" }
                 p.soft {
-                    "One figure an experiment, against the state before the patch. Experiments differ in \
-                     release, workloads and machine: the tables say which."
+                    (units(&[self.meter])) ", one figure per experiment, against the state before the patch. \
+                     Experiments differ in release, workloads and machine: the tables say which."
                 }
             }
             main {
@@ -97,23 +99,31 @@ fn place(experiments: &[&str], experiment: &str) -> usize {
 
 fn points(patch: &PatchHistory, experiments: &[&str], release: &str, ink: Ink) -> Series {
     let percent = |fraction: f64| 100.0 * fraction;
-    let moments = patch.moments.iter().filter(|m| m.release == release);
+    // What was not executed was not measured; the table says so.
+    let shown = |m: &&HistoryPoint| m.release == release && m.effect.executed;
+    let moments = patch.moments.iter().filter(shown);
     Series {
         ink,
         joined: false,
         points: moments
             .map(|moment| {
-                let effect = &moment.effect;
-                let ends = effect.low.zip(effect.high);
-                let ends = ends.map(|(low, high)| (percent(low), percent(high)));
+                let shown = moment.effect.shown();
+                let ends = shown
+                    .ends()
+                    .map(|(low, high)| (percent(low), percent(high)));
                 let at = place(experiments, &moment.experiment) as f64;
-                (at, percent(effect.estimate), ends)
+                (at, percent(shown.estimate), ends)
             })
             .collect(),
     }
 }
 
-fn table(about: &str, patch: &PatchHistory, experiments: &[&str], places: usize) -> maud::Markup {
+fn table(
+    about: &str,
+    patch: &PatchHistory,
+    experiments: &[&str],
+    (meter, places): (Meter, usize),
+) -> maud::Markup {
     let table = html! {
         table {
             thead { tr {
@@ -132,7 +142,7 @@ fn table(about: &str, patch: &PatchHistory, experiments: &[&str], places: usize)
                     td { (clean(&moment.release)) @if !moment.recipe.is_empty() { ", " (clean(&moment.recipe)) } }
                     td { (moment.scope()) }
                     td.n { (figure(&moment.effect, places)) }
-                    td { (moment.verdict()) @if let Some(change) = moment.change(places) { "; " (change) } }
+                    td { (moment.verdict()) @if let Some(change) = moment.change(meter, places) { "; " (change) } }
                     td { (Name(&moment.experiment)) }
                 }
             } }

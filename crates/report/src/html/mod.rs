@@ -18,7 +18,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use maud::{Markup, html};
 
-use super::markdown::{commands, describe_method};
+use super::markdown::{SIGNIFICANT, commands, describe_method};
 use super::nouns::Nouns;
 use super::number;
 use super::text::{capital, clean};
@@ -93,8 +93,7 @@ pub(crate) fn html(attribution: &Attribution, content: &PageContent<'_>) -> Resu
         ("method", "Method", method(attribution)),
         ("data", "Data", data(attribution, content)?),
     ];
-    // No line break between a figure and its unit.
-    let headline = view.headline(&|name| clean(name)).replace(" %", "\u{a0}%");
+    let headline = view.headline(&|name| clean(name));
     let recipe = match attribution.recipe.as_str() {
         "" => html! {},
         recipe => html! { ", recipe " (Name(recipe)) },
@@ -153,7 +152,7 @@ fn patches(view: &View<'_>) -> Result<Markup> {
         section aria-labelledby=(nouns.many) {
             h2 id=(nouns.many) { (capital(nouns.many)) }
             (effects::table(view, &format!("Effect of each {}", nouns.one), &rows))
-            p.soft { (view.legend()) }
+            p.soft { (view.legend()) " " (SIGNIFICANT) }
             @for line in view.origins(&clean) { p.soft { (line) } }
             @if let Some(line) = view.closure() { p { (line) "." } }
             @if !groups.is_empty() {

@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use super::super::number;
 use super::super::text::clean;
 use super::chart::{self, ChartRow, Ink, Mark};
+use super::effects::axis;
 use super::frame::{Name, drawing, key, scroll};
 use perfquilt_judge::attribution::{Attribution, PlaceFigures};
 use perfquilt_model::error::Result;
@@ -76,7 +77,7 @@ fn render((noun, title): (&str, &str), about: &str, places: &[Place<'_>]) -> Res
         let rows: Vec<ChartRow> = of_meter.iter().map(|place| row(noun, place)).collect();
         let title = format!("{title}, {meter}");
         let body = table(noun, &title, &of_meter);
-        drawings.push(match chart::rows(&title, "% of speed", &rows)? {
+        drawings.push(match chart::rows(&title, &axis(&[meter]), &rows)? {
             Some(svg) => drawing(&svg, &caption, &body),
             None => body,
         });
@@ -91,9 +92,13 @@ fn render((noun, title): (&str, &str), about: &str, places: &[Place<'_>]) -> Res
 fn row(noun: &str, place: &Place<'_>) -> ChartRow {
     let mut marks = Vec::new();
     if let Some(control) = place.figures.control {
-        marks.push(Mark::Dot(100.0 * control, -3, Ink::First));
+        marks.push(Mark::Dot(
+            100.0 * place.meter.shown(control),
+            -3,
+            Ink::First,
+        ));
     }
-    let difference = 100.0 * place.figures.largest_difference;
+    let difference = 100.0 * place.meter.shown(place.figures.largest_difference);
     marks.push(Mark::Square(difference, 3, Ink::Second));
     let noun = if noun == "lane" { "lane " } else { "" };
     ChartRow {
@@ -104,7 +109,7 @@ fn row(noun: &str, place: &Place<'_>) -> ChartRow {
 
 fn table(noun: &str, about: &str, places: &[&Place<'_>]) -> Markup {
     let show = |share: Option<f64>| share.map_or("unknown".to_owned(), number::spread);
-    let signed = |share: f64| format!("{} %", number::signed(share, 2));
+    let signed = |meter: Meter, share: f64| format!("{} %", number::signed(meter.shown(share), 2));
     let table = html! {
         table {
             thead { tr {
@@ -121,8 +126,8 @@ fn table(noun: &str, about: &str, places: &[&Place<'_>]) -> Markup {
                     td { (Name(place.workload)) }
                     td.n { (place.figures.blocks) }
                     td.n { (show(place.figures.block_sd)) }
-                    td.n { (place.figures.control.map_or("unknown".to_owned(), signed)) }
-                    td.n { (signed(place.figures.largest_difference)) }
+                    td.n { (place.figures.control.map_or("unknown".to_owned(), |of| signed(place.meter, of))) }
+                    td.n { (signed(place.meter, place.figures.largest_difference)) }
                 }
             } }
         }

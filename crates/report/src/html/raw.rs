@@ -237,7 +237,7 @@ struct BlockDrift {
     block: u32,
     /// The release's cost against its mean over blocks, as a fraction.
     release: f64,
-    /// The series' effect in this block alone, as a fraction of speed.
+    /// The series' effect in this block alone, as it is shown.
     total: Option<f64>,
 }
 
@@ -256,7 +256,7 @@ pub(super) fn drift(
     let mut drawings = Vec::new();
     for blocks in by_workload {
         let workload = blocks.workload;
-        let drifts = blocks.drifts(header.server_of(Point::BASE));
+        let drifts = blocks.drifts(meter, header.server_of(Point::BASE));
         if drifts.len() < 2 {
             continue;
         }
@@ -286,7 +286,7 @@ pub(super) fn drift(
                     ". " (shown.len()) " of " (drifts.len()) " blocks are drawn."
                 }
             };
-            let table = drift_table(&about, nouns, &shown, places);
+            let table = drift_table(&about, (nouns, meter), &shown, places);
             drawings
                 .push(html! { div { h3 { (Name(workload)) } (drawing(&svg, &caption, &table)) } });
         }
@@ -305,13 +305,18 @@ pub(super) fn drift(
     })
 }
 
-fn drift_table(about: &str, nouns: &Nouns, drifts: &[&BlockDrift], places: usize) -> Markup {
+fn drift_table(
+    about: &str,
+    (nouns, meter): (&Nouns, Meter),
+    drifts: &[&BlockDrift],
+    places: usize,
+) -> Markup {
     let table = html! {
         table {
             thead { tr {
                 th.n scope="col" { "block" }
                 th.n scope="col" { (nouns.base) ", cost" }
-                th.n scope="col" { (nouns.last) ", speed" }
+                th.n scope="col" { (nouns.last) ", " (meter.shown_quantity()) }
             } }
             tbody { @for drift in drifts {
                 tr {
@@ -381,7 +386,7 @@ fn blocks_by_workload<'a>(
 }
 
 impl WorkloadBlocks<'_> {
-    fn drifts(&self, release: Point) -> Vec<BlockDrift> {
+    fn drifts(&self, meter: Meter, release: Point) -> Vec<BlockDrift> {
         let logs = || {
             let values = self.blocks.values();
             values.filter_map(|points| Some(points.get(&release)?.ln()))
@@ -392,7 +397,8 @@ impl WorkloadBlocks<'_> {
                 block,
                 release: (points.get(&release)?.ln() - mean).exp_m1(),
                 total: self.ends.and_then(|(point, against)| {
-                    Some(speed((points.get(&against)? / points.get(&point)?).ln()))
+                    let faster = speed((points.get(&against)? / points.get(&point)?).ln());
+                    Some(meter.shown(faster))
                 }),
             })
         };

@@ -314,3 +314,39 @@ fn tails_groups_lanes_and_machines_are_drawn() {
     );
     assert!(!machines.contains("<b>node"), "{machines}");
 }
+
+#[test]
+fn every_table_scrolls_inside_and_no_figure_breaks() {
+    let page = page(&whole());
+    let (_, body) = page.split_once("<body>").unwrap();
+    let tables: Vec<usize> = body.match_indices("<table").map(|(at, _)| at).collect();
+    assert!(tables.len() > 10, "{}", tables.len());
+    for at in tables {
+        // The innermost element around a table is its scrolled container.
+        let (_, around) = body[..at].rsplit_once('<').unwrap();
+        assert!(
+            around.starts_with("div class=\"scroll\" tabindex"),
+            "{around}"
+        );
+    }
+    let broken = regex::Regex::new("[0-9] %|% ± ").unwrap();
+    let found = broken.find(body).map(|at| &body[at.start()..]);
+    assert_eq!(found.map(|text| text.get(..60)), None);
+    assert!(body.contains("\u{a0}%\u{a0}±\u{a0}"));
+}
+
+#[test]
+fn the_bars_of_functions_point_the_way_of_the_table() {
+    let page = page(&whole());
+    // Patch 1 takes fewer instructions: below 0 in the table of patches and in that of functions.
+    let values = regex::Regex::new("<data value=\"([^\"]+)\"").unwrap();
+    let section = |id: &str| -> Vec<f64> {
+        let (_, behind) = page.split_once(&format!("<h2 id=\"{id}\"")).unwrap();
+        let (section, _) = behind.split_once("</section>").unwrap();
+        let found = values.captures_iter(section);
+        found.map(|value| value[1].parse().unwrap()).collect()
+    };
+    let (patches, functions) = (section("patches"), section("functions"));
+    assert!(patches[0] > 0.0 && patches[1] < 0.0, "{patches:?}");
+    assert!(functions[0] < 0.0, "{functions:?}");
+}

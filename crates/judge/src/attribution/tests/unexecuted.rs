@@ -230,3 +230,78 @@ fn records_that_mean_nothing_are_refused() {
         assert!(error.message().contains("no earlier one"), "{error}");
     }
 }
+
+/// Six counts of a workload, in which the first patch costs a fraction of the instructions.
+fn counted(workload: &str, cost: f64) -> Vec<Observation> {
+    let mut all = Vec::new();
+    for block in 0..6u32 {
+        for (place, &point) in (0u32..).zip(&STEPS) {
+            let noise = f64::from((block * 7 + place * 5) % 11) * 1e-6;
+            let patched = matches!(point, Point::Step(k) if k >= 1);
+            let cost = 1e6 * (1.0 + noise + if patched { cost } else { 0.0 });
+            all.push(observation(
+                workload,
+                Meter::Instructions,
+                block,
+                point,
+                cost,
+            ));
+        }
+    }
+    all
+}
+
+#[test]
+fn counts_are_not_executed_either_unless_they_contradict() {
+    let result = |cost: f64| {
+        let mut observations = timed("w", &STEPS);
+        observations.extend(timed("v", &[STEPS[0], STEPS[2], STEPS[3]]));
+        observations.extend(counted("w", cost));
+        observations.extend(counted("v", cost));
+        let supplement = supplement(&[record(1, 0, "v")], None);
+        attribute_with(&header(2), &observations, &supplement, &margin).unwrap()
+    };
+    let of = |result: &Attribution, workload: &str| {
+        let mut effects = result.patches[0].effects.iter();
+        let found = effects.find(|effect| {
+            (effect.kind, effect.meter) == (EffectKind::InOrder, Meter::Instructions)
+                && effect.workload == workload
+        });
+        let found = found.unwrap();
+        (found.executed, found.estimate)
+    };
+    let same = result(0.0);
+    assert_eq!(of(&same, "v"), (false, 0.0));
+    assert!(of(&same, "w").0);
+    let contradicts = |result: &Attribution| {
+        let warnings = result.warnings.iter();
+        warnings.filter(|of| of.contains("`--unexecuted`")).count()
+    };
+    assert_eq!(contradicts(&same), 0);
+    // Counts beyond the margin are never hidden.
+    let other = result(0.01);
+    let (executed, estimate) = of(&other, "v");
+    assert!(executed && estimate < -0.009, "{estimate}");
+    assert_eq!(contradicts(&other), 1, "{:?}", other.warnings);
+}
+
+#[test]
+fn a_patch_whose_binary_differs_without_its_code_is_known() {
+    let unchanged = |functions: u64| {
+        let mut observations = timed("w", &[STEPS[0], STEPS[2], STEPS[3]]);
+        observations.extend(timed("v", &[STEPS[0], STEPS[2], STEPS[3]]));
+        let records = ["v", "w"].map(|workload| UnexecutedPatch {
+            functions,
+            ..record(1, 0, workload)
+        });
+        let supplement = supplement(&records, None);
+        let result = attribute_with(&header(2), &observations, &supplement, &margin).unwrap();
+        result
+            .patches
+            .iter()
+            .map(|patch| patch.code_unchanged)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(unchanged(0), [true, false]);
+    assert_eq!(unchanged(3), [false, false]);
+}
