@@ -185,12 +185,20 @@ fn correlation(
     }
     let rounds = rounds(source, units, &blocks);
     let sizes: Vec<usize> = rounds.iter().map(Vec::len).collect();
-    let in_order = rounds.into_iter().flatten();
+    let in_order: Vec<u32> = rounds.concat();
     let rows: Vec<Vec<f64>> = in_order
-        .filter_map(|first| rows.remove(&units.of(first)))
+        .iter()
+        .filter_map(|first| rows.remove(&units.of(*first)))
         .map(|(sums, count)| sums.into_iter().map(|sum| sum / count).collect())
         .collect();
-    UnitCorrelation::of(&rows, &sizes)
+    let found = UnitCorrelation::of(&rows, &sizes)?;
+    match times(source, &in_order) {
+        Some(times) => {
+            let times: Vec<(f64, f64)> = in_order.iter().map(|first| times[first]).collect();
+            Some(found.or_beside(&rows, &times))
+        }
+        None => Some(found),
+    }
 }
 
 /// Returns the rows of the blocks that all of `tables` have, each the sum over the tables; `None` if most blocks of the
