@@ -84,7 +84,7 @@ impl UnitCorrelation {
     }
 
     /// Returns this correlation, or that of what the units share while they run beside each other, if it is larger. `times`
-    /// are those at which the units of `rows` began and ended.
+    /// are those at which the units of `rows` began and ended, in the order of their beginnings.
     ///
     /// A disturbance that changes faster than blocks end gives two blocks that run beside each other for the time `t` the
     /// correlation `ρ·o`, `o = t/√(d₁d₂)`, where `d` is how long a block runs; blocks of several rounds may share some. `ρ` is
@@ -99,7 +99,9 @@ impl UnitCorrelation {
         let (mut products, mut overlaps, mut squares) = (0.0, 0.0, 0.0);
         for (i, a) in times.iter().enumerate() {
             for (j, b) in times.iter().enumerate().skip(i + 1) {
-                // Units are in the order of their beginnings by round, so later ones may overlap, too.
+                if b.0 >= a.1 {
+                    break;
+                }
                 let length = ((a.1 - a.0) * (b.1 - b.0)).sqrt();
                 let beside = (a.1.min(b.1) - a.0.max(b.0)) / length;
                 if !(beside > 0.0 && beside.is_finite()) {
