@@ -138,8 +138,8 @@ impl MeasuringOptions {
         self.series.check(context, ws, &[self.release.as_deref()])
     }
 
-    /// Returns the words of the command `perfquilt NAME …` that measures with these options, for a shell. `--budget` and
-    /// `--fresh` are left out: they do not change what is measured.
+    /// Returns the words of the command `perfquilt NAME …` that measures with these options, for a shell. `--budget` is left
+    /// out: it does not change what is measured. `--fresh` tells which experiment the command continues.
     pub fn command(&self, name: &str) -> Vec<String> {
         let mut words: Vec<String> = ["perfquilt", name, "--preset", &self.preset]
             .map(quoted)
@@ -180,6 +180,9 @@ impl MeasuringOptions {
         }
         if self.unexecuted {
             words.push("--unexecuted".to_owned());
+        }
+        if self.fresh {
+            words.push("--fresh".to_owned());
         }
         words
     }

@@ -70,17 +70,23 @@ fn narrower(attribution: &Attribution, unclear: &Effect) -> (String, &'static st
     } else {
         ""
     };
+    let command = attribution.command.as_deref().unwrap_or_default();
+    // With `--fresh`, the command would begin another experiment.
+    let is_fresh = command.split(' ').any(|word| word == "--fresh");
     match unclear.joined_blocks() {
-        Some(joined) if done.unwrap_or(0) > 0 => (
+        Some(joined) if done.unwrap_or(0) > 0 && !is_fresh => (
             format!("{} --blocks {joined}", all).trim_start().to_owned(),
             "adds blocks to these, for narrower intervals that hold at every look: stop when the answer is clear",
         ),
         // Blocks of another experiment, or too few for an interval.
         _ => (
             format!(
-                "--fresh{all} --blocks {}",
+                "{}{all} --blocks {}",
+                if is_fresh { "" } else { "--fresh" },
                 2 * done.unwrap_or(1).max(unclear.blocks)
-            ),
+            )
+            .trim_start()
+            .to_owned(),
             "measures again, for narrower intervals",
         ),
     }
@@ -141,6 +147,15 @@ mod tests {
         assert_eq!(
             next(&unclear),
             format!("next: `perfquilt run --preset series --blocks {joined}` {purpose}")
+        );
+        // No command adds blocks to a finished experiment that uses none of others.
+        unclear.header.command = Some("perfquilt run --fresh".to_owned());
+        assert_eq!(
+            next(&unclear),
+            format!(
+                "next: `perfquilt run --fresh --blocks {}` measures again, for narrower intervals",
+                2 * unclear.blocks
+            )
         );
         let mut attribution = unclear.attribution();
         for effect in &mut attribution.patches[0].effects {
