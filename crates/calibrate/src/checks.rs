@@ -423,6 +423,14 @@ fn simulations() -> Vec<Simulation> {
         2,
         interrupted,
     ));
+    // The first result may be wrong in 5 % of experiments, all that follow in 1 %.
+    all.push(simulation(
+        "12 blocks of one patch, which more join three times while it is not called",
+        FALSE,
+        (0.0, 0.06 + 0.005),
+        2,
+        joined,
+    ));
     for patches in [4, 20, 60] {
         all.push(simulation(
             format!("{patches} patches compared, every second one changed by the margin"),
@@ -1508,6 +1516,44 @@ fn interrupted(noise: &mut Noise) -> Result<Hits> {
         }
     }
     Ok(claims(&judged(4, &all)?))
+}
+
+/// Simulates an experiment of a patch without effect over twelve blocks, which more blocks join three times while no result is
+/// called.
+fn joined(noise: &mut Noise) -> Result<Hits> {
+    const BLOCKS: u32 = 12;
+    let mut all = Vec::new();
+    for (look, blocks) in [BLOCKS, 2 * BLOCKS, 4 * BLOCKS, 8 * BLOCKS]
+        .into_iter()
+        .enumerate()
+    {
+        let done = u32::try_from(all.len() / points(1).len()).unwrap_or(u32::MAX);
+        for block in done..blocks {
+            for &point in &points(1) {
+                let log = SD * noise.normal();
+                all.push(observation("work", Meter::Time, block, point, log));
+            }
+        }
+        let plan = PlannedBlocks {
+            extended: look > 0,
+            ..PlannedBlocks::fixed("work", Meter::Time, blocks)
+        };
+        let supplement = Supplement {
+            planned: vec![plan],
+            ..Supplement::default()
+        };
+        let margin = &Meter::default_margin;
+        let found = claims(&attribution::attribute_with(
+            &header(1),
+            &all,
+            &supplement,
+            margin,
+        )?);
+        if found.0 > 0 {
+            return Ok(found);
+        }
+    }
+    Ok((0, 1))
 }
 
 /// Simulates eight variants of a patch, none of which has an effect.
