@@ -9,7 +9,8 @@ use super::document::{
     Group, LaneFigures, LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, Operation,
     PatchEffects, PlaceFigures, PointDependence, Progress, Stopping,
 };
-use super::effects::{Effects, SharedSpreads};
+use super::effects::{Effects, Levels, SharedSpreads};
+use super::pairs::{PairedSources, Pairs};
 use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource};
 use super::unexecuted::Unexecuted;
@@ -116,6 +117,10 @@ impl<'a> Collector<'a> {
     /// This experiment, then those it reuses values of.
     pub(super) fn sources(&self) -> &[ObservationSource] {
         &self.sources
+    }
+
+    pub(super) fn unexecuted(&self) -> &Unexecuted {
+        &self.unexecuted
     }
 
     pub(super) fn patches_in_series(&self) -> usize {
@@ -384,15 +389,25 @@ impl<'a> Collector<'a> {
         };
         let unexecuted = &self.unexecuted;
         let untimed = unexecuted.untimed_workloads(&self.header, sources);
+        let completed = unexecuted.complete(&self.header, sources);
+        let points = Points::of(&self.header, sources, unexecuted);
+        let facts = PairedSources {
+            header: &self.header,
+            sources: &completed,
+            points: &points,
+            unexecuted,
+        };
         Effects {
             header: &self.header,
             sources,
             spreads: SharedSpreads::of(sources, &untimed),
             correlations: Correlations::of(sources, workloads),
-            completed: unexecuted.complete(&self.header, sources),
+            pairs: Pairs::of(&facts, workloads, operations),
+            levels: Levels::default(),
+            completed,
             unexecuted: Cow::Borrowed(unexecuted),
             untimed,
-            points: Points::of(&self.header, sources, unexecuted),
+            points,
             workloads,
             operations,
             clock: &self.supplement.clock,

@@ -1,7 +1,8 @@
 //! Effects of patches as contrasts of points, each from the first experiment that has the points.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
@@ -11,6 +12,7 @@ use super::document::{
     Verdict,
 };
 use super::mean_cost::MeanCost;
+use super::pairs::Pairs;
 use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
 use super::unexecuted::Unexecuted;
@@ -57,6 +59,27 @@ pub(super) struct Effects<'a> {
     pub(super) spreads: SharedSpreads,
     /// How much the units of timed tables resemble their neighbours.
     pub(super) correlations: Correlations,
+    /// Which points can be compared.
+    pub(super) pairs: Pairs,
+    /// Means of single points, which many effects show.
+    pub(super) levels: Levels,
+}
+
+/// Means of statistics of the release and its control over all their blocks: all effects against the release share them.
+#[derive(Default)]
+pub(super) struct Levels(Mutex<HashMap<(TableKey, String, Point, bool), f64>>);
+
+impl Levels {
+    /// Returns the mean of a point, the one computed before if there is one.
+    fn get(&self, key: (TableKey, String, Point, bool), compute: impl FnOnce() -> f64) -> f64 {
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known().get(&key).copied();
+        found.unwrap_or_else(|| {
+            let mean = compute();
+            known().insert(key, mean);
+            mean
+        })
+    }
 }
 
 /// Pooled variances of tables of counts, by the source's index, statistic, meter and workload.
@@ -176,24 +199,20 @@ impl Effects<'_> {
         let header = self.header;
         let point = Point::Step(index);
         let full = Point::Step(header.series.len());
-        let earlier: Vec<Point> = self.points.before(point).collect();
         let mut effects = self.by_workload(|workload, meter| self.in_order(point, workload, meter));
         effects.extend(self.of_kind(EffectKind::Alone, Point::Alone(index), &[Point::BASE]));
         if self.is_known(Point::Without(index)) {
             effects.extend(self.of_kind(EffectKind::Without, full, &[Point::Without(index)]));
             effects.extend(self.interaction(index, full));
         }
-        let identical_to = earlier
-            .iter()
-            .rev()
-            .find(|&&other| self.server_of(other) == self.server_of(point))
-            .filter(|_| !header.failed.contains_key(&point));
+        let same = self.points.first_same(point);
+        let identical_to = same.filter(|_| !header.failed.contains_key(&point));
         PatchEffects {
             index,
             name: header.series[index - 1].clone(),
             title: header.titles.get(index - 1).cloned().unwrap_or_default(),
-            reason: self.reason(index, identical_to.copied(), &effects),
-            identical_to: identical_to.copied(),
+            reason: self.reason(index, identical_to, &effects),
+            identical_to,
             code_unchanged: self.unexecuted.leaves_code(Point::Step(index)),
             effects,
         }
@@ -262,20 +281,18 @@ impl Effects<'_> {
     /// too, and what many patches are worth must not count as the effect of one. Nor do blocks of the first look alone
     /// give an effect: their points are those of groups.
     fn in_order(&self, point: Point, workload: &str, meter: Meter) -> Option<Effect> {
-        let before = |other| (point, other);
         if self.header.is_of_servers() {
-            let base = std::iter::once(before(Point::BASE));
+            let base = std::iter::once((point, Point::BASE));
             return self.first_of(EffectKind::InOrder, workload, meter, base);
         }
         if !self.windowed.contains(&meter) {
-            let earlier = self.points.before(point).map(before);
-            return self.first_of(EffectKind::InOrder, workload, meter, earlier);
+            let either = &[Comparison::WithinBlocks, Comparison::AcrossBlocks];
+            return self.nearest(either, point, (workload, meter), |_| true);
         }
         let last = self.last_with_values(point, workload, meter);
         let tried = |other: &Point| last.is_none_or(|last| *other >= last);
-        let earlier = self.points.before(point).take_while(tried).map(before);
         let within = &[Comparison::WithinBlocks];
-        let effect = self.first_by(within, EffectKind::InOrder, (workload, meter), earlier)?;
+        let effect = self.nearest(within, point, (workload, meter), tried)?;
         let is_early = effect.provenance == Some(Provenance::Measured)
             && self.first_look.get(&meter).is_some_and(|first_look| {
                 let last = self.last_block(point, effect.against, workload, meter);
@@ -294,8 +311,47 @@ impl Effects<'_> {
 
     /// Returns the last point of the series before `point` that has values of `workload`.
     fn last_with_values(&self, point: Point, workload: &str, meter: Meter) -> Option<Point> {
-        let mut before = self.points.before(point);
-        before.find(|&other| self.has_values(other, workload, meter))
+        let before = self.pairs.last_valued(workload, meter, point);
+        before.filter(|_| self.points.is_comparable(point))
+    }
+
+    /// Returns the effect of `point` against the nearest earlier point of the series that it can be compared with in the
+    /// first of the `ways` in which there is one; `tried` tells how far back.
+    fn nearest(
+        &self,
+        ways: &[Comparison],
+        point: Point,
+        row: (&str, Meter),
+        tried: impl Fn(&Point) -> bool,
+    ) -> Option<Effect> {
+        if !self.points.is_comparable(point) {
+            return None;
+        }
+        let both = (point, self.server_of(point));
+        self.freshest(|stale| {
+            ways.iter().find_map(|&compared| {
+                let effect = |against: Point| {
+                    let weights = [(against, 1.0), (point, -1.0)];
+                    let of = Contrast {
+                        kind: EffectKind::InOrder,
+                        points: (point, against),
+                        weights: &weights,
+                        compared,
+                    };
+                    self.contrast(&of, row.0, row.1, stale)
+                };
+                match compared {
+                    Comparison::WithinBlocks => {
+                        let mut earlier = self.pairs.sharing(row, both, stale);
+                        earlier.by_ref().take_while(&tried).find_map(effect)
+                    }
+                    Comparison::AcrossBlocks => {
+                        let mut earlier = self.pairs.valued(row, both, stale);
+                        earlier.by_ref().take_while(&tried).find_map(effect)
+                    }
+                }
+            })
+        })
     }
 
     /// Returns whether `point` has usable values of `workload`, or of all workloads for a suite.
@@ -648,8 +704,13 @@ impl Effects<'_> {
                 let single = [(server, 1.0)];
                 let both = [(server, 0.5), (Point::Control, 0.5)];
                 let is_average = averaged.is_some() && server == self.server_of(Point::BASE);
-                let values = sample.by_block(if is_average { &both } else { &single });
-                let mean = values.iter().map(|(_, v)| v).sum::<f64>() / values.len().max(1) as f64;
+                let key = (place, Some(statistic), meter);
+                let mean = self
+                    .levels
+                    .get((key, workload.to_owned(), server, is_average), || {
+                        let values = sample.by_block(if is_average { &both } else { &single });
+                        values.iter().map(|(_, v)| v).sum::<f64>() / values.len().max(1) as f64
+                    });
                 if counts { mean } else { mean.exp() }
             };
             Some(TailFigure {
@@ -889,10 +950,8 @@ fn against_base<'e>(
 /// Returns the number of meter steps in one value of `point` over all its transactions; infinite without
 /// values.
 pub(super) fn steps(table: &BlockTable, point: Point, step: f64) -> f64 {
-    let costs = table.contrast(&[(point, 1.0)]);
-    let mean = costs.iter().map(|(_, cost)| cost).sum::<f64>() / costs.len() as f64;
-    match table.transactions_a_value() {
-        Some(transactions) if !costs.is_empty() => mean.exp() * transactions / step,
+    match (table.mean(point), table.transactions_a_value()) {
+        (Some(mean), Some(transactions)) => mean.exp() * transactions / step,
         _ => f64::INFINITY,
     }
 }

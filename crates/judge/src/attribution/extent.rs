@@ -9,8 +9,8 @@ use crate::stats::{BlockTable, FEWEST_PLACES};
 pub const MOST_WORKLOADS: usize = 2000;
 /// The largest number of effects of an untrusted experiment: patches times workloads, over all meters.
 pub const MOST_EFFECTS: usize = 200_000;
-/// The largest number of values of an untrusted experiment: blocks times points, over all workloads and meters, and over
-/// means and tails, whether the blocks have the points or lack them.
+/// The largest number of values of an untrusted experiment, over all workloads and meters, and over means and tails;
+/// points that are the same program as another have its values.
 const MOST_VALUES: usize = 20_000_000;
 
 /// The largest number of values that tests of machines may permute in an untrusted experiment (see [`most_permuted`]).
@@ -36,8 +36,12 @@ impl Collector<'_> {
         let effects = effects.saturating_mul(self.patches_in_series());
         over(effects, MOST_EFFECTS, "effects (patches times workloads)")?;
         let values = by_meter().flat_map(|of| of.values());
-        let values = values.map(BlockTable::places).sum();
-        over(values, MOST_VALUES, "values (blocks times points)")?;
+        let values: usize = values.map(BlockTable::values).sum();
+        let copies: usize = tables()
+            .map(|of| self.unexecuted().most_completed(of))
+            .sum();
+        let values = values.saturating_add(copies);
+        over(values, MOST_VALUES, "values")?;
         let permuted = self.sources().first().map_or(0, most_permuted);
         over(
             permuted,

@@ -9,14 +9,19 @@ use crate::stats::BlockTable;
 use perfquilt_model::observation::{ExcludedReadings, Meter};
 use perfquilt_model::point::Point;
 
-/// For each point, the sets of points compared together that it is in.
+/// The sets of points compared together, each with that of its points which is in the fewest sets: all sets have the
+/// release, and most points are in two or three.
 type SetsByPoint<'s> = BTreeMap<Point, Vec<&'s BTreeSet<Point>>>;
 
 fn by_point(sets: &BTreeSet<BTreeSet<Point>>) -> SetsByPoint<'_> {
+    let mut counts: BTreeMap<Point, usize> = BTreeMap::new();
+    for &point in sets.iter().flatten() {
+        *counts.entry(point).or_default() += 1;
+    }
     let mut found = SetsByPoint::new();
     for set in sets {
-        for &point in set {
-            found.entry(point).or_default().push(set);
+        if let Some(&rarest) = set.iter().min_by_key(|point| counts.get(point)) {
+            found.entry(rarest).or_default().push(set);
         }
     }
     found
@@ -90,11 +95,10 @@ impl Effects<'_> {
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
         for (points, blocks) in table.point_sets() {
             let all: BTreeSet<Point> = points.iter().copied().collect();
-            let used = |point: &Point| {
-                let mut of_point = sets.get(point).into_iter().flatten();
-                of_point.any(|set| set.is_subset(&all))
-            };
-            for &point in points.iter().filter(|point| !used(point)) {
+            let compared = points.iter().filter_map(|point| sets.get(point)).flatten();
+            let compared = compared.filter(|set| set.is_subset(&all));
+            let used: BTreeSet<Point> = compared.flat_map(|set| set.iter()).copied().collect();
+            for &point in points.iter().filter(|point| !used.contains(point)) {
                 *counts.entry(self.why_unused(point)).or_default() += blocks;
             }
         }

@@ -1,6 +1,6 @@
 //! The mean cost of a request, which counts every slice, and whether its tail can be bounded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap};
 
 use super::document::HeavyTail;
 use crate::stats::{BlockTable, median};
@@ -52,15 +52,16 @@ impl MeanCost<'_> {
     /// Returns, for each table, the blocks that all tables have with all of `points`, each with what the points cost.
     fn ratios(&self, points: &[Point]) -> Vec<Vec<(u32, Vec<CostOfBlock>)>> {
         let tables = self.means.iter().zip(self.typical);
-        let all: Vec<BTreeMap<u32, Vec<CostOfBlock>>> = tables
+        let mut all: Vec<Vec<(u32, Vec<CostOfBlock>)>> = tables
             .map(|(means, typical)| {
-                let typical: BTreeMap<u32, Vec<f64>> =
-                    typical.rows_of(points).into_iter().collect();
+                let mut typical = typical.rows_of(points).into_iter().peekable();
                 let rows = means.rows_of(points).into_iter();
                 rows.filter_map(|(block, row)| {
-                    let pairs = row.iter().zip(typical.get(&block)?);
+                    while typical.next_if(|(there, _)| *there < block).is_some() {}
+                    let (_, typical) = typical.next_if(|(there, _)| *there == block)?;
+                    let pairs = row.iter().zip(typical);
                     let costs = pairs.map(|(mean, typical)| CostOfBlock {
-                        typical: *typical,
+                        typical,
                         ratio: (mean - typical).exp(),
                     });
                     Some((block, costs.collect()))
@@ -68,18 +69,15 @@ impl MeanCost<'_> {
                 .collect()
             })
             .collect();
-        let is_shared = |block: &u32| all.iter().all(|rows| rows.contains_key(block));
-        let shared: BTreeSet<u32> = all
-            .iter()
-            .flat_map(BTreeMap::keys)
-            .copied()
-            .filter(is_shared)
-            .collect();
-        let kept = all.into_iter().map(|rows| {
-            let rows = rows.into_iter();
-            rows.filter(|(block, _)| shared.contains(block)).collect()
-        });
-        kept.collect()
+        let mut tables_with: HashMap<u32, usize> = HashMap::new();
+        for (block, _) in all.iter().flatten() {
+            *tables_with.entry(*block).or_default() += 1;
+        }
+        let count = all.len();
+        for rows in &mut all {
+            rows.retain(|(block, _)| tables_with.get(block) == Some(&count));
+        }
+        all
     }
 
     /// Returns the stalls that decide the effect on the mean, if they are too few for an interval: the mean of a

@@ -16,6 +16,7 @@ mod left_out;
 mod machines;
 mod mean_cost;
 mod multiplicity;
+mod pairs;
 mod points;
 mod stopping;
 mod summary;

@@ -15,6 +15,8 @@ pub(super) struct Points {
     measured: BTreeSet<Point>,
     /// The points with values of their own or of their binary.
     comparable: BTreeSet<Point>,
+    /// By the point that has their observations, the first of the series among these points.
+    first: BTreeMap<Point, Point>,
 }
 
 impl Points {
@@ -30,6 +32,7 @@ impl Points {
             servers: servers(&header.identical),
             measured: measured.copied().collect(),
             comparable: BTreeSet::new(),
+            first: BTreeMap::new(),
         };
         let identical = header.identical.iter();
         let linked = identical.flat_map(|(&point, &same)| [point, same]);
@@ -40,6 +43,12 @@ impl Points {
         points.comparable = all.chain(same).collect();
         if !unexecuted.is_empty() {
             points.comparable.insert(Point::BASE);
+        }
+        let of_series = |of: &&Point| matches!(of, Point::Step(_));
+        let steps = points.comparable.iter().filter(of_series);
+        for &step in steps {
+            let server = points.servers.get(&step).copied().unwrap_or(step);
+            points.first.entry(server).or_insert(step);
         }
         points
     }
@@ -54,12 +63,15 @@ impl Points {
         self.measured.contains(&self.server_of(point))
     }
 
-    /// Returns the points of the series before `point` that it may be compared with, the nearest first; none
-    /// if `point` has no values.
-    pub(super) fn before(&self, point: Point) -> impl Iterator<Item = Point> + Clone {
-        let known = self.comparable.contains(&point);
-        let before = self.comparable.range(..point).rev().copied();
-        before.filter(move |other| known && matches!(other, Point::Step(_)))
+    /// Returns whether `point` may be compared with others.
+    pub(super) fn is_comparable(&self, point: Point) -> bool {
+        self.comparable.contains(&point)
+    }
+
+    /// Returns the first comparable point of the series, if it is before `point`, that has the same binary.
+    pub(super) fn first_same(&self, point: Point) -> Option<Point> {
+        let first = self.first.get(&self.server_of(point)).copied();
+        first.filter(|first| *first < point && self.is_comparable(point))
     }
 
     /// Returns the patched points of the series that may be compared with the release, the last first.
@@ -148,10 +160,14 @@ mod tests {
         for point in [0, 300, 500] {
             assert!(table.insert(0, Point::Step(point), 1.0, 1));
         }
-        let points = Points::of(&header, &[source], &Unexecuted::default());
-        let before = |point| points.before(Point::Step(point)).collect::<Vec<_>>();
-        assert_eq!(before(700), [500, 300, 0].map(Point::Step));
-        assert!(before(701).is_empty());
+        let sources = [source];
+        let points = Points::of(&header, &sources, &Unexecuted::default());
+        assert!(points.is_comparable(Point::Step(700)) && !points.is_comparable(Point::Step(701)));
+        assert_eq!(points.first_same(Point::Step(700)), Some(Point::Step(300)));
+        assert_eq!(points.first_same(Point::Step(500)), None);
+        header.identical.insert(Point::Step(500), Point::BASE);
+        let points = Points::of(&header, &sources, &Unexecuted::default());
+        assert_eq!(points.first_same(Point::Step(500)), Some(Point::BASE));
         assert_eq!(points.patched(), [700, 500, 300].map(Point::Step));
         assert!(points.is_measured(Point::Step(700)) && !points.is_measured(Point::Step(701)));
     }

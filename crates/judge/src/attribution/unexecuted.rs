@@ -52,12 +52,36 @@ impl Unexecuted {
 
     /// Returns the earliest point that is the same program as `point` for a workload or a part of one.
     pub fn program(&self, workload: &str, point: Point) -> Point {
+        self.programs(workload)(point)
+    }
+
+    /// Returns [`Unexecuted::program`] on one workload, for many points.
+    pub(super) fn programs(&self, workload: &str) -> impl Fn(Point) -> Point {
         let row = RowName::from(workload);
         let whole = self.same.get(workload);
         let of = whole.or_else(|| self.same.get(row.workload));
-        of.and_then(|points| points.get(&point))
-            .copied()
-            .unwrap_or(point)
+        move |point| {
+            of.and_then(|points| points.get(&point))
+                .copied()
+                .unwrap_or(point)
+        }
+    }
+
+    /// Returns how many values [`Unexecuted::complete`] makes at most for tables.
+    pub(super) fn most_completed(&self, tables: &TablesByMeter) -> usize {
+        let of = |(name, table): (&String, &BlockTable)| {
+            let whole = RowName::from(name.as_str()).workload;
+            let same = self.same.get(name).or_else(|| self.same.get(whole));
+            same.map_or(0, |same| table.blocks().saturating_mul(same.len() + 1))
+        };
+        let timed = tables.iter().filter(|(meter, _)| meter.is_timed());
+        let of_meter = |tables: &BTreeMap<String, BlockTable>| {
+            let empty = tables.values().filter(|table| table.blocks() == 0).count();
+            let values: usize = tables.values().map(BlockTable::values).sum();
+            let copied: usize = tables.iter().map(of).sum();
+            copied.saturating_add(empty.saturating_mul(values))
+        };
+        timed.map(|(_, tables)| of_meter(tables)).sum()
     }
 
     /// Maps those of `points` that are not timed on `workload` to the earliest of them that is the same program.
@@ -167,12 +191,12 @@ impl Unexecuted {
                 continue;
             };
             let transactions = table.transactions_a_value().unwrap_or(1.0);
-            let programs: BTreeSet<Point> = same.values().copied().collect();
-            for program in programs {
-                let copies = same.iter().filter(|(_, first)| **first == program);
-                let members: Vec<Point> = std::iter::once(program)
-                    .chain(copies.map(|(&point, _)| point))
-                    .collect();
+            let mut programs: BTreeMap<Point, Vec<Point>> = BTreeMap::new();
+            for (&point, &first) in same {
+                let members = programs.entry(first).or_insert_with(|| vec![first]);
+                members.push(point);
+            }
+            for (program, members) in programs {
                 let mut values: BTreeMap<u32, f64> = BTreeMap::new();
                 for &point in members.iter().rev() {
                     values.extend(table.contrast(&[(point, 1.0)]));

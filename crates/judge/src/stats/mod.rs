@@ -3,6 +3,7 @@
 //! `docs/statistics.md` gives the reasons for the methods.
 
 mod change_points;
+mod column;
 mod components;
 mod correlation;
 mod dependence;
@@ -23,6 +24,8 @@ mod units;
 mod simulation;
 
 pub use change_points::{ChangePoint, Estimate, RUN, change_points};
+#[cfg(test)]
+pub(crate) use column::counted;
 pub use components::Components;
 pub use correlation::{
     MachineCorrelation, UnitCorrelation, blocks_in_wave, equal_rounds, rounds_of_times,

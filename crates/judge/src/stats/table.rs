@@ -1,10 +1,11 @@
 //! Tables of blocks × points for one workload and meter, and contrasts over blocks.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use perfquilt_model::point::Point;
 
+use super::column::{Column, seek};
 use super::robust::median;
 
 /// The logarithms of one workload's and meter's values, by block and point.
@@ -14,18 +15,18 @@ use super::robust::median;
 /// taken inside every block, where the block's own effect cancels, and then averaged over blocks: its
 /// variance is that of the full covariance matrix of the points, `w' S w / n`, without assuming equal
 /// variances of points. A block that lacks one of a contrast's points is excluded from this contrast only.
+///
+/// Memory and the time of every question are linear in the values, however few of the points a block has.
 #[derive(Debug, Clone, Default)]
 pub struct BlockTable {
-    /// The blocks in the order of insertion, one row each.
-    rows: Vec<u32>,
-    /// The row of each block.
-    row_of: BTreeMap<u32, usize>,
+    /// The blocks that have a value.
+    blocks: BTreeSet<u32>,
+    /// The block of the last value: values come block by block.
+    newest: Option<u32>,
     /// Sorted.
     points: Vec<Point>,
-    /// The logarithms by point and row. A missing value is NaN; trailing ones are omitted.
-    columns: Vec<Vec<f64>>,
-    /// One bit for each row by point: whether it has a value. Trailing zeros are omitted.
-    present: Vec<Vec<u64>>,
+    /// The logarithms of each point, by block.
+    columns: Vec<Column>,
     values: u64,
     transactions: u64,
 }
@@ -121,43 +122,22 @@ impl BlockTable {
         value: f64,
         transactions: u64,
     ) -> bool {
-        let row = self.row(block);
         let found = self.points.binary_search(&point);
         let place = found.unwrap_or_else(|place| place);
         if found.is_err() {
             self.points.insert(place, point);
-            self.columns.insert(place, Vec::new());
-            self.present.insert(place, Vec::new());
+            self.columns.insert(place, Column::default());
         }
-        let column = &mut self.columns[place];
-        if column.len() <= row {
-            column.resize(row + 1, f64::NAN);
-        } else if !column[row].is_nan() {
+        if !self.columns[place].insert(block, value) {
             return false;
         }
-        column[row] = value;
-        let blocks = &mut self.present[place];
-        let word = row / u64::BITS as usize;
-        if blocks.len() <= word {
-            blocks.resize(word + 1, 0);
+        if self.newest != Some(block) {
+            self.newest = Some(block);
+            self.blocks.insert(block);
         }
-        blocks[word] |= 1 << (row % u64::BITS as usize);
         self.values += 1;
         self.transactions = self.transactions.saturating_add(transactions);
         true
-    }
-
-    fn row(&mut self, block: u32) -> usize {
-        let last = self.rows.len().wrapping_sub(1);
-        if self.rows.last() == Some(&block) {
-            return last;
-        }
-        let next = self.rows.len();
-        let row = *self.row_of.entry(block).or_insert(next);
-        if row == next {
-            self.rows.push(block);
-        }
-        row
     }
 
     /// Returns the number of transactions behind all values.
@@ -170,19 +150,24 @@ impl BlockTable {
         (self.values > 0).then(|| self.transactions as f64 / self.values as f64)
     }
 
+    /// Returns the number of values.
+    pub fn values(&self) -> usize {
+        usize::try_from(self.values).unwrap_or(usize::MAX)
+    }
+
     /// Returns the number of blocks that have a value.
     pub fn blocks(&self) -> usize {
-        self.rows.len()
+        self.blocks.len()
     }
 
     /// Returns the numbers of the blocks that have a value, sorted.
     pub fn block_numbers(&self) -> Vec<u32> {
-        self.row_of.keys().copied().collect()
+        self.blocks.iter().copied().collect()
     }
 
     /// Returns the last block that has a value.
     pub fn last(&self) -> Option<u32> {
-        self.row_of.last_key_value().map(|(&block, _)| block)
+        self.blocks.last().copied()
     }
 
     /// Returns the points that have a value in at least one block, sorted.
@@ -195,190 +180,230 @@ impl BlockTable {
         if self.has_all() {
             return 0;
         }
-        let lacks = |row: &usize| self.columns.iter().any(|column| is_missing(column, *row));
-        (0..self.rows.len()).filter(lacks).count()
+        let rows = self.rows();
+        let all = rows
+            .each()
+            .filter(|(_, row)| row.len() == self.points.len());
+        rows.blocks.len() - all.count()
     }
 
     /// Returns the distinct sets of points of blocks, each with its number of blocks.
     pub fn point_sets(&self) -> BTreeMap<Vec<Point>, u64> {
-        if self.has_all() && !self.rows.is_empty() {
-            return BTreeMap::from([(self.points.clone(), self.rows.len() as u64)]);
+        if self.has_all() && !self.blocks.is_empty() {
+            return BTreeMap::from([(self.points.clone(), self.blocks.len() as u64)]);
         }
-        let mut sets = BTreeMap::new();
-        for row in 0..self.rows.len() {
-            let has = self.points.iter().zip(&self.columns);
-            let has = has.filter(|(_, column)| !is_missing(column, row));
-            *sets
-                .entry(has.map(|(point, _)| *point).collect())
-                .or_default() += 1;
-        }
-        sets
+        let rows = self.rows();
+        let sets = rows.sets().into_iter();
+        sets.map(|(places, blocks)| (self.points_at(places), blocks))
+            .collect()
+    }
+
+    /// Returns the points of each block, sorted both.
+    pub fn points_by_block(&self) -> Vec<(u32, Vec<Point>)> {
+        let rows = self.rows();
+        let each = rows.each();
+        each.map(|(block, places)| (block, self.points_at(places)))
+            .collect()
+    }
+
+    fn points_at(&self, places: &[u32]) -> Vec<Point> {
+        let places = places.iter().map(|place| *place as usize);
+        places.map(|place| self.points[place]).collect()
     }
 
     /// Returns the number of blocks that have each point.
     pub fn blocks_by_point(&self) -> BTreeMap<Point, u64> {
-        let mut blocks = BTreeMap::new();
-        for (points, count) in self.point_sets() {
-            for point in points {
-                *blocks.entry(point).or_default() += count;
-            }
-        }
-        blocks
+        let blocks = self.columns.iter().map(|column| column.len() as u64);
+        let each = self.points.iter().copied().zip(blocks);
+        each.filter(|(_, blocks)| *blocks > 0).collect()
     }
 
     fn has_all(&self) -> bool {
-        self.values == self.rows.len() as u64 * self.points.len() as u64
+        self.values == self.blocks.len() as u64 * self.points.len() as u64
     }
 
-    /// Returns the number of values that memory is taken for: those of the points, up to the last block of each.
-    pub fn places(&self) -> usize {
-        self.columns.iter().map(Vec::len).sum()
+    /// Returns the values by block.
+    fn rows(&self) -> Rows {
+        let blocks: Vec<u32> = self.blocks.iter().copied().collect();
+        let mut starts = vec![0usize; blocks.len() + 1];
+        let each_place = |note: &mut dyn FnMut(usize, u32)| {
+            for (place, column) in (0u32..).zip(&self.columns) {
+                let mut row = 0;
+                for &block in column.sorted().0 {
+                    row = seek(&blocks, row, block);
+                    note(row, place);
+                }
+            }
+        };
+        each_place(&mut |row, _| starts[row + 1] += 1);
+        for row in 0..blocks.len() {
+            starts[row + 1] += starts[row];
+        }
+        let mut next = starts.clone();
+        let mut places = vec![0u32; self.values()];
+        each_place(&mut |row, place| {
+            places[next[row]] = place;
+            next[row] += 1;
+        });
+        Rows {
+            blocks,
+            starts,
+            places,
+        }
+    }
+
+    /// Returns the columns of `points`; `None` if one has no values.
+    fn columns_of(&self, points: impl Iterator<Item = Point>) -> Option<Vec<&Column>> {
+        let column = |point: Point| {
+            let place = self.points.binary_search(&point).ok()?;
+            Some(&self.columns[place])
+        };
+        points.map(column).collect()
+    }
+
+    /// Calls `each` with the block and the values, in their order, of every block that all of `columns` have, sorted by
+    /// block, until it returns `false`. The time is that of the shortest column, times a logarithm.
+    fn shared(&self, columns: &[&Column], mut each: impl FnMut(u32, &[f64]) -> bool) {
+        let sorted: Vec<(&[u32], &[f64])> = columns.iter().map(|column| column.sorted()).collect();
+        let Some((blocks, _)) = sorted.iter().min_by_key(|(blocks, _)| blocks.len()) else {
+            self.blocks.iter().all(|&block| each(block, &[]));
+            return;
+        };
+        #[cfg(test)]
+        super::column::counted::step();
+        let mut places = vec![0; sorted.len()];
+        let mut values = vec![0.0; sorted.len()];
+        'blocks: for &block in *blocks {
+            for ((column, place), value) in sorted.iter().zip(&mut places).zip(&mut values) {
+                *place = seek(column.0, *place, block);
+                match column.0.get(*place) {
+                    Some(found) if *found == block => *value = column.1[*place],
+                    Some(_) => continue 'blocks,
+                    None => return,
+                }
+            }
+            if !each(block, &values) {
+                return;
+            }
+        }
     }
 
     /// Returns whether any block has all points of the weights. Of a long series, most pairs of points are only asked this.
     pub fn shares_block(&self, weights: &[(Point, f64)]) -> bool {
-        let places = weights
-            .iter()
-            .map(|(point, _)| self.points.binary_search(point));
-        let Ok(places) = places.collect::<Result<Vec<usize>, _>>() else {
+        let Some(columns) = self.columns_of(weights.iter().map(|(point, _)| *point)) else {
             return false;
         };
-        let Some((first, others)) = places.split_first() else {
-            return !self.rows.is_empty();
-        };
-        let in_all = |(word, bits): (usize, &u64)| {
-            let of = |place: &usize| self.present[*place].get(word).copied().unwrap_or(0);
-            others.iter().fold(*bits, |bits, place| bits & of(place)) != 0
-        };
-        self.present[*first].iter().enumerate().any(in_all)
+        let mut found = false;
+        self.shared(&columns, |_, _| {
+            found = true;
+            false
+        });
+        found
     }
 
     /// Returns `Σ weight · ln(cost)` for every block that has all points of the weights, sorted by block.
     pub fn contrast(&self, weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
-        let columns: Option<Vec<(&[f64], f64)>> = weights
-            .iter()
-            .map(|(point, weight)| {
-                let place = self.points.binary_search(point).ok()?;
-                Some((self.columns[place].as_slice(), *weight))
-            })
-            .collect();
-        let Some(columns) = columns else {
+        let Some(columns) = self.columns_of(weights.iter().map(|(point, _)| *point)) else {
             return Vec::new();
         };
-        if !self.shares_block(weights) {
-            return Vec::new();
-        }
-        // A missing value makes the sum NaN.
-        let sum = |row: usize| -> f64 {
-            let of = |(column, weight): &(&[f64], f64)| match column.get(row) {
-                Some(value) => weight * value,
-                None => f64::NAN,
-            };
-            columns.iter().map(of).sum()
-        };
-        self.in_order()
-            .map(|(block, row)| (block, sum(row)))
-            .filter(|(_, sum)| !sum.is_nan())
-            .collect()
+        let mut found = Vec::new();
+        self.shared(&columns, |block, values| {
+            let terms = weights.iter().zip(values);
+            let sum: f64 = terms.map(|((_, weight), value)| weight * value).sum();
+            if !sum.is_nan() {
+                found.push((block, sum));
+            }
+            true
+        });
+        found
+    }
+
+    /// Returns the mean of the logarithms of `point`; `None` without values.
+    pub fn mean(&self, point: Point) -> Option<f64> {
+        let place = self.points.binary_search(&point).ok()?;
+        self.columns[place].mean()
     }
 
     /// Returns the logarithms of `points` in their order, for every block that has all of them, sorted by block.
     pub fn rows_of(&self, points: &[Point]) -> Vec<(u32, Vec<f64>)> {
-        let columns: Option<Vec<&[f64]>> = points
-            .iter()
-            .map(|point| {
-                let place = self.points.binary_search(point).ok()?;
-                Some(self.columns[place].as_slice())
-            })
-            .collect();
-        let Some(columns) = columns else {
+        let Some(columns) = self.columns_of(points.iter().copied()) else {
             return Vec::new();
         };
-        let values = |row: usize| -> Option<Vec<f64>> {
-            let of = |column: &&[f64]| column.get(row).copied().filter(|value| !value.is_nan());
-            columns.iter().map(of).collect()
-        };
-        self.in_order()
-            .filter_map(|(block, row)| Some((block, values(row)?)))
-            .collect()
-    }
-
-    /// Iterates over the blocks in order, with their rows.
-    fn in_order(&self) -> impl Iterator<Item = (u32, usize)> {
-        self.row_of.iter().map(|(&block, &row)| (block, row))
+        let mut found = Vec::new();
+        self.shared(&columns, |block, values| {
+            found.push((block, values.to_vec()));
+            true
+        });
+        found
     }
 
     /// Returns the table of the points that most blocks have in common: the table itself where some block has all
     /// points, else one of the windows that a long series is measured in. Noise is estimated from it, which needs
     /// blocks with the same points.
     pub fn largest_window(&self) -> Cow<'_, BlockTable> {
-        let sets = self.point_sets();
-        if sets.contains_key(&self.points) {
+        if self.has_all() {
+            return Cow::Borrowed(self);
+        }
+        let rows = self.rows();
+        let sets = rows.sets();
+        if sets.keys().any(|places| places.len() == self.points.len()) {
             return Cow::Borrowed(self);
         }
         // The number of values that comparisons of one point with the others rest on.
-        let size =
-            |(points, blocks): &(&Vec<Point>, &u64)| *blocks * (points.len().max(1) as u64 - 1);
-        let Some((points, _)) = sets.iter().max_by_key(size) else {
+        let size = |places: &[u32], blocks: u64| blocks * (places.len().max(1) as u64 - 1);
+        let largest = sets
+            .iter()
+            .max_by_key(|(places, blocks)| (size(places, **blocks), **places));
+        let Some((places, _)) = largest else {
             return Cow::Borrowed(self);
         };
         let mut window = BlockTable::default();
-        for (block, row) in self.in_order() {
-            let value = |point: &Point| {
-                let place = self.points.binary_search(point).ok()?;
-                let value = *self.columns[place].get(row)?;
-                (!value.is_nan()).then_some((*point, value))
-            };
-            let values: Option<Vec<(Point, f64)>> = points.iter().map(value).collect();
-            for (point, value) in values.into_iter().flatten() {
+        let columns: Vec<&Column> = places
+            .iter()
+            .map(|place| &self.columns[*place as usize])
+            .collect();
+        let points = self.points_at(places);
+        self.shared(&columns, |block, values| {
+            for (&point, &value) in points.iter().zip(values) {
                 window.insert_plain(block, point, value, 0);
             }
-        }
+            true
+        });
         Cow::Owned(window)
     }
 
     /// Returns the table of the blocks for which `keeps` is true.
     #[must_use]
     pub fn filtered(&self, keeps: &dyn Fn(u32) -> bool) -> BlockTable {
-        let mut kept = BlockTable::default();
-        // All points stay known, even those that no block has left.
-        kept.points.clone_from(&self.points);
-        kept.columns.resize_with(self.points.len(), Vec::new);
-        kept.present.resize_with(self.points.len(), Vec::new);
         let transactions = self.transactions_a_value().unwrap_or(0.0);
-        for (row, &block) in self
-            .rows
-            .iter()
-            .enumerate()
-            .filter(|(_, block)| keeps(**block))
-        {
-            for (&point, column) in self.points.iter().zip(&self.columns) {
-                if !is_missing(column, row) {
-                    kept.insert_plain(block, point, column[row], 0);
-                }
-            }
+        // All points stay known, even those that no block has left.
+        let columns: Vec<Column> = self.columns.iter().map(|of| of.filtered(keeps)).collect();
+        let values = columns.iter().map(|column| column.len() as u64).sum();
+        let blocks = self.blocks.iter().copied().filter(|block| keeps(*block));
+        BlockTable {
+            blocks: blocks.collect(),
+            newest: None,
+            points: self.points.clone(),
+            columns,
+            values,
+            transactions: (transactions * values as f64).round() as u64,
         }
-        kept.transactions = (transactions * kept.values as f64).round() as u64;
-        kept
     }
 
     /// Returns the blocks that have all points.
     pub fn complete(&self) -> CompleteBlocks {
         let points = self.points.len();
         let mut complete = CompleteBlocks {
-            blocks: Vec::with_capacity(self.rows.len()),
-            values: Vec::with_capacity(self.rows.len() * points),
+            blocks: Vec::with_capacity(self.blocks.len()),
+            values: Vec::with_capacity(if self.has_all() { self.values() } else { 0 }),
             points,
         };
-        for (block, row) in self.in_order() {
-            if self.columns.iter().any(|column| is_missing(column, row)) {
-                continue;
-            }
+        let columns: Vec<&Column> = self.columns.iter().collect();
+        self.shared(&columns, |block, values| {
             complete.blocks.push(block);
-            complete
-                .values
-                .extend(self.columns.iter().map(|column| column[row]));
-        }
+            complete.values.extend(values);
+            true
+        });
         complete
     }
 
@@ -389,8 +414,32 @@ impl BlockTable {
     }
 }
 
-fn is_missing(column: &[f64], row: usize) -> bool {
-    column.get(row).is_none_or(|value| value.is_nan())
+/// The points of blocks, by their places among a table's points.
+struct Rows {
+    /// Sorted.
+    blocks: Vec<u32>,
+    /// Where the places of each block begin, and the end of the last.
+    starts: Vec<usize>,
+    /// The places of the points of each block, sorted.
+    places: Vec<u32>,
+}
+
+impl Rows {
+    /// Iterates over the blocks in order, each with the places of its points.
+    fn each(&self) -> impl Iterator<Item = (u32, &[u32])> {
+        let ends = self.starts.windows(2);
+        let rows = ends.map(|ends| &self.places[ends[0]..ends[1]]);
+        self.blocks.iter().copied().zip(rows)
+    }
+
+    /// Returns the distinct sets of points, each with its number of blocks.
+    fn sets(&self) -> HashMap<&[u32], u64> {
+        let mut sets: HashMap<&[u32], u64> = HashMap::new();
+        for (_, places) in self.each() {
+            *sets.entry(places).or_default() += 1;
+        }
+        sets
+    }
 }
 
 /// Returns the residual standard deviation of a complete table after subtracting row and column effects, with

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::OnceLock;
 
+use super::column::seek;
 use super::interval::Interval;
 use super::sequential::StoppingRule;
 use super::table::CompleteBlocks;
@@ -26,8 +27,8 @@ pub struct Units {
     earlier: BTreeMap<u32, u32>,
     /// Whether the units are given, rather than found by layouts.
     given: bool,
-    /// The units of the blocks in `earlier`, by block in order; computed on first use.
-    joined: OnceLock<Vec<(u32, u32)>>,
+    /// The blocks in `earlier`, in order, and their units; computed on first use.
+    joined: OnceLock<(Vec<u32>, Vec<u32>)>,
 }
 
 impl Units {
@@ -80,23 +81,25 @@ impl Units {
 
     /// Returns the unit of `block`, identified by its first block.
     pub fn of(&self, block: u32) -> u32 {
-        let joined = self.joined();
-        let place = joined.binary_search_by_key(&block, |(block, _)| *block);
-        place.map_or(block, |place| joined[place].1)
+        let (blocks, units) = self.joined();
+        let place = blocks.binary_search(&block);
+        place.map_or(block, |place| units[place])
     }
 
-    /// Returns the units of the blocks in `earlier`, by block in order.
-    fn joined(&self) -> &[(u32, u32)] {
-        self.joined.get_or_init(|| {
-            let mut joined: Vec<(u32, u32)> = Vec::with_capacity(self.earlier.len());
+    /// Returns the blocks in `earlier`, in order, and their units.
+    fn joined(&self) -> (&[u32], &[u32]) {
+        let (blocks, units) = self.joined.get_or_init(|| {
+            let mut blocks: Vec<u32> = Vec::with_capacity(self.earlier.len());
+            let mut units: Vec<u32> = Vec::with_capacity(self.earlier.len());
             for (&block, &earlier) in &self.earlier {
                 // Blocks ascend and an earlier block has a smaller number, so its unit is known.
-                let place = joined.binary_search_by_key(&earlier, |(block, _)| *block);
-                let unit = place.map_or(earlier, |place| joined[place].1);
-                joined.push((block, unit));
+                let place = blocks.binary_search(&earlier);
+                units.push(place.map_or(earlier, |place| units[place]));
+                blocks.push(block);
             }
-            joined
-        })
+            (blocks, units)
+        });
+        (blocks, units)
     }
 
     /// Returns the largest number of layouts in which one point ran; 1 if layouts were not varied.
@@ -135,11 +138,12 @@ impl Units {
         if self.earlier.is_empty() {
             return values.iter().map(|(_, value)| *value).collect();
         }
-        let mut joined = self.joined().iter().peekable();
+        let (blocks, units) = self.joined();
+        let mut place = 0;
         let unit = |&(block, value): &(u32, f64)| {
-            while joined.next_if(|(other, _)| *other < block).is_some() {}
-            let unit = joined.peek().filter(|(other, _)| *other == block);
-            (unit.map_or(block, |(_, unit)| *unit), value)
+            place = seek(blocks, place, block);
+            let is_joined = blocks.get(place) == Some(&block);
+            (if is_joined { units[place] } else { block }, value)
         };
         let mut by_unit: Vec<(u32, f64)> = values.iter().map(unit).collect();
         // A stable sort is fast here: the values are nearly sorted.
