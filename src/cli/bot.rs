@@ -53,6 +53,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
     let arguments = match command {
         Command::Serve(arguments) => arguments,
         Command::Judge => {
+            perfquilt_system::process::end_at_first_signal();
             let answer = judge(std::io::stdin().lock())?;
             return context.output.print(&answer);
         }

@@ -343,6 +343,33 @@ fn a_push_cancels_what_runs() {
 }
 
 #[test]
+fn a_late_delivery_of_an_older_push_cancels_nothing() {
+    let (world, head, mut bot) = opened("on_push = true", 200);
+    assert_eq!(bot.hears("pull_request", &pushed("opened", &head)), 202);
+    bot.until("it measures nothing", |status| {
+        status["progress"].as_str().unwrap().contains("block")
+    });
+    let mut late = pushed("synchronize", &"1".repeat(40));
+    late["before"] = json!("2".repeat(40));
+    assert_eq!(bot.hears("pull_request", &late), 202);
+    // GitHub is asked for the head before the next comment is answered.
+    bot.comment(&world, "alice", "OWNER", "@perfquilt status");
+    eventually("no answer", || world.github.said(7, "Running"));
+    let status = bot.status();
+    assert_eq!(status["open"][0]["state"], "running", "{status:#}");
+    assert_eq!(status["past"], json!([]), "{status:#}");
+    // One in order cancels.
+    let newer = world.commit("# no patch\n");
+    world.github.pushes(7, &newer);
+    let mut next = pushed("synchronize", &newer);
+    next["before"] = json!(head);
+    assert_eq!(bot.hears("pull_request", &next), 202);
+    let status = bot.status();
+    assert_eq!(status["past"][0]["state"], "cancelled", "{status:#}");
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
 fn only_what_an_authorised_user_pushed_is_measured_without_a_command() {
     let (world, head, mut bot) = opened("on_push = true", 5);
     let by = |action: &str, sender: &str| {

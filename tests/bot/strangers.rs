@@ -203,15 +203,72 @@ fn a_signal_ends_the_bot_while_it_builds() {
     world.environment.wait_until_no_process_is_left();
 }
 
+/// A mounted file system.
+struct Mounted(std::path::PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// As root: the disk of the queue is full when a job ends.
+#[test]
+fn a_full_disk_of_the_queue_is_reported_and_retried() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let world = World::new("sandbox = \"off\"");
+    let head = world.commit(super::SERIES);
+    world.github.opens(7, &head);
+    let folder = world.environment.workspace().join(".perfquilt/bot");
+    std::fs::create_dir_all(&folder).unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"])
+        .arg(&folder)
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        return;
+    }
+    let mounted = Mounted(folder.clone());
+    let mut bot = world.serve();
+    assert_eq!(
+        bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run"),
+        202
+    );
+    bot.until("it measures nothing", |status| {
+        status["progress"].as_str().unwrap().contains("block")
+    });
+    let rest = folder.join("rest");
+    let flood = std::process::Command::new("sh")
+        .args(["-c", "cat /dev/zero > \"$0\" 2>/dev/null"])
+        .arg(&rest)
+        .status();
+    assert!(!flood.unwrap().success());
+    eventually("it is not reported", || {
+        let said = bot.said.lock().unwrap();
+        said.iter()
+            .any(|line| line.contains("the bot retries until it succeeds"))
+    });
+    // What cannot be stored is not acknowledged, so that GitHub shows it as failed.
+    let refused =
+        (0..500).any(|_| bot.comment(&world, "alice", "OWNER", "@perfquilt status") == 500);
+    assert!(refused && bot.child.try_wait().unwrap().is_none());
+    std::fs::remove_file(&rest).unwrap();
+    bot.until_done(1);
+    assert_eq!(
+        bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run"),
+        202
+    );
+    let status = bot.until_done(2);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    assert_eq!(bot.stops(), Some(0));
+    drop(mounted);
+}
+
 /// As root: a flood of bytes, then of inodes, in a file system of the pull requests' own.
 #[test]
 fn a_flood_of_the_disk_reaches_neither_queue_nor_results() {
-    struct Mounted(std::path::PathBuf);
-    impl Drop for Mounted {
-        fn drop(&mut self) {
-            let _ = std::process::Command::new("umount").arg(&self.0).status();
-        }
-    }
     if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/loop-control").exists()
     {
         return;

@@ -1,5 +1,6 @@
 //! Fetches pull requests into a bare repository of the bot.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::paths::BotPaths;
@@ -30,7 +31,7 @@ const ATTRIBUTES: &[u8] =
 pub(super) fn fetch(
     paths: &BotPaths,
     config: &Config,
-    remote: &str,
+    source: &Source,
     found: &PullRequest,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Option<String>> {
@@ -41,9 +42,9 @@ pub(super) fn fetch(
     let base = format!("+refs/heads/{}:{}", found.branch, base_ref(number));
     let mut words = vec!["fetch", "--quiet", "--no-tags", "--no-recurse-submodules"];
     match config.bot.kind {
-        RepositoryKind::Series => words.extend(["--depth=1", "--", remote, &head]),
+        RepositoryKind::Series => words.extend(["--depth=1", "--", &source.remote, &head]),
         // The merge base is found in the full history.
-        RepositoryKind::Fork => words.extend(["--", remote, &head, &base]),
+        RepositoryKind::Fork => words.extend(["--", &source.remote, &head, &base]),
     }
     // Only one fetch runs at a time, so these locks belong to killed processes. Git would not wait for them but
     // fail.
@@ -54,10 +55,13 @@ pub(super) fn fetch(
     let failed = |said: &str| {
         Error::forge(format!("cannot fetch pull request {number}"))
             .details(last_lines(&without_credentials(said), 5))
-            .hint("check `remote` in [bot]; git needs read access to it")
+            .hint("check `remote` in [bot]; git needs read access to it, with the settings of `git_config` in [bot] only")
             .transient()
     };
-    let output = match remote_command(&git, &words).run_cancellable(FETCH_TIMEOUT, cancelled) {
+    let output = match source
+        .command(&git, &words)
+        .run_cancellable(FETCH_TIMEOUT, cancelled)
+    {
         Err(_) if cancelled() => return Ok(None),
         Err(error) if error.kind() == Kind::Bench => return Err(failed(&error.to_string())),
         output => output?,
@@ -83,14 +87,19 @@ pub(super) fn base_ref(number: u64) -> String {
 ///
 /// # Errors
 /// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when it does not.
-pub(super) fn check_remote(paths: &BotPaths, remote: &str) -> Result<()> {
-    let words = ["ls-remote", "--quiet", "--", remote, "HEAD"];
+pub(super) fn check_remote(paths: &BotPaths, source: &Source) -> Result<()> {
+    let words = ["ls-remote", "--quiet", "--", &source.remote, "HEAD"];
     let failed = |said: &str| {
         Error::forge("cannot read the repository that pull requests are fetched from")
             .details(last_lines(&without_credentials(said), 5))
-            .hint("check `remote` in [bot]; no job can start until git can read it")
+            .hint(
+                "check `remote` and `git_config` in [bot]; no job can start until git can read it",
+            )
     };
-    match remote_command(&repository(paths)?, &words).run_within(CHECK_TIMEOUT) {
+    match source
+        .command(&repository(paths)?, &words)
+        .run_within(CHECK_TIMEOUT)
+    {
         Ok(output) if output.success() => Ok(()),
         Ok(output) => Err(failed(&String::from_utf8_lossy(&output.stderr))),
         Err(error) if error.kind() == Kind::Bench => Err(failed(&error.to_string())),
@@ -102,7 +111,7 @@ pub(super) fn check_remote(paths: &BotPaths, remote: &str) -> Result<()> {
 fn repository(paths: &BotPaths) -> Result<Git> {
     let folder = paths.repository();
     drop(Objects::open_or_create(&folder)?);
-    let git = Git::bare(&folder);
+    let git = Git::fixed(&folder);
     let attributes = folder.join("info/attributes");
     if std::fs::read(&attributes).ok().as_deref() != Some(ATTRIBUTES) {
         perfquilt_system::files::write_file(&attributes, ATTRIBUTES)?;
@@ -110,9 +119,23 @@ fn repository(paths: &BotPaths) -> Result<Git> {
     Ok(git)
 }
 
-/// Returns a git command that accesses a remote, with the logins of the bot's user. It never prompts for a password.
-fn remote_command(git: &Git, words: &[&str]) -> Command {
-    git.command(words)
+/// Where commits are fetched from.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) remote: String,
+    /// The file with git's settings for it, the only ones that git reads.
+    pub(super) settings: Option<PathBuf>,
+}
+
+impl Source {
+    /// Returns a git command that accesses the remote. It never prompts for a password.
+    fn command(&self, git: &Git, words: &[&str]) -> Command {
+        let command = git.command(words);
+        match &self.settings {
+            Some(settings) => command.env("GIT_CONFIG_GLOBAL", settings),
+            None => command,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -141,6 +164,43 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn only_the_settings_that_were_named_are_used() {
+        let root = tempfile::tempdir().unwrap();
+        let remote = repository_with_series(root.path(), "remote");
+        git(&remote, &["update-ref", "refs/pull/7/head", "HEAD"]);
+        let paths = BotPaths::at(&root.path().join("bot"));
+        let settings = root.path().join("settings");
+        let rewritten = format!(
+            "[url \"{}\"]\n\tinsteadOf = https://git.example.invalid/x.git\n",
+            remote.display()
+        );
+        std::fs::write(&settings, rewritten).unwrap();
+        let mut source = Source {
+            remote: "https://git.example.invalid/x.git".to_owned(),
+            settings: Some(settings),
+        };
+        check_remote(&paths, &source).unwrap();
+        source.settings = None;
+        let error = check_remote(&paths, &source).unwrap_err();
+        assert!(error.hint_text().unwrap().contains("git_config"), "{error}");
+        // Neither the user's settings nor the system's: no file of settings but the repository's is read.
+        let listed = repository(&paths)
+            .unwrap()
+            .ok(&["config", "--list", "--show-scope"])
+            .unwrap();
+        let scopes: Vec<&str> = listed
+            .lines()
+            .filter_map(|line| line.split('\t').next())
+            .collect();
+        assert!(
+            scopes
+                .iter()
+                .all(|scope| ["local", "command"].contains(scope)),
+            "{listed}"
+        );
+    }
+
+    #[test]
     fn branch_names_and_stale_locks_do_not_block_a_fetch() {
         let root = tempfile::tempdir().unwrap();
         let remote = repository_with_series(root.path(), "remote");
@@ -159,8 +219,11 @@ pub(super) mod tests {
                 branch: branch.to_owned(),
                 open: true,
             };
-            let remote = remote.display().to_string();
-            fetch(&paths, &config, &remote, &found, &|| false).unwrap()
+            let source = Source {
+                remote: remote.display().to_string(),
+                settings: None,
+            };
+            fetch(&paths, &config, &source, &found, &|| false).unwrap()
         };
         // Simulates a process killed while it created the repository, then one killed while it fetched.
         let store = paths.repository();

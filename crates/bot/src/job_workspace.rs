@@ -51,7 +51,7 @@ pub(super) fn create(
             .map(|part| part.as_os_str().to_owned())
     };
     let mut theirs = vec![first(&files.file), first(&files.patches)];
-    let git = Git::bare(&paths.repository());
+    let git = Git::fixed(&paths.repository());
     let limited = LimitedGit::new(git.clone(), cancelled);
     if config.bot.kind == RepositoryKind::Fork {
         theirs.push(Some("bench-config".into()));

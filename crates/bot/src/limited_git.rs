@@ -1,5 +1,4 @@
-//! Runs git on commits of strangers: without the configuration of user and system, with limits of time and output, and
-//! until the job is cancelled. A tree of a few kilobytes can list more files than any machine can hold.
+//! Runs git on commits of strangers: with limits of time and output, and until the job is cancelled. A tree of a few kilobytes can list more files than any machine can hold.
 
 use std::time::Duration;
 
@@ -43,11 +42,7 @@ impl<'a> LimitedGit<'a> {
     }
 
     fn command(&self, args: &[&str], most: usize) -> Command {
-        self.git
-            .command(args)
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .env("GIT_CONFIG_NOSYSTEM", "1")
-            .output_limit(most)
+        self.git.command(args).output_limit(most)
     }
 
     fn finish(&self, command: &Command) -> Result<Output> {

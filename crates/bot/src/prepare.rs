@@ -50,10 +50,15 @@ pub(super) enum Preparation {
 }
 
 impl Bot {
-    /// Returns the remote that pull requests are fetched from.
-    pub(super) fn remote(&self) -> String {
-        let configured = self.workspace.config.bot.remote.clone();
-        configured.unwrap_or_else(|| format!("https://github.com/{}.git", self.repository))
+    /// Returns where pull requests are fetched from.
+    pub(super) fn source(&self) -> fetch::Source {
+        let config = &self.workspace.config.bot;
+        let remote = config.remote.clone();
+        let settings = config.git_config.as_ref();
+        fetch::Source {
+            remote: remote.unwrap_or_else(|| format!("https://github.com/{}.git", self.repository)),
+            settings: settings.map(|path| self.workspace.root().join(path)),
+        }
     }
 }
 
@@ -73,8 +78,8 @@ impl BotThread<'_> {
         let ws = &self.bot.workspace;
         let paths = BotPaths::new(ws);
         let cancelled = || self.is_cancelled(job);
-        let remote = self.bot.remote();
-        let Some(head) = fetch::fetch(&paths, &ws.config, &remote, found, &cancelled)? else {
+        let source = self.bot.source();
+        let Some(head) = fetch::fetch(&paths, &ws.config, &source, found, &cancelled)? else {
             return Ok(Preparation::Cancelled);
         };
         if !job.job.head.is_empty() && head != job.job.head {

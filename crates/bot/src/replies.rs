@@ -23,6 +23,8 @@ const ANSWER_LIFETIME: i64 = 10 * 60;
 /// How long after its request a job is pinned to the head commit at the latest, in seconds: the requester has seen the
 /// head commit of that time, and the bot may have missed a push since.
 const PIN_LIMIT: i64 = 10 * 60;
+/// Time between two looks at a pull request about whose commit deliveries disagree.
+const DOUBT_PAUSE: Duration = Duration::from_secs(5);
 /// Time between two attempts to pin a job, in seconds.
 const PIN_PAUSE: i64 = 10;
 
@@ -38,13 +40,21 @@ impl Bot {
         let pause = Duration::from_secs(self.workspace.config.bot.poll_seconds.into());
         // Deliveries may have been lost while the bot was away.
         let mut next_poll = Instant::now();
+        let mut next_doubts = next_poll;
         while !process::interrupted() {
-            if Instant::now() >= next_poll {
-                match persistently(progress, || thread.find_lost_deliveries()) {
+            let now_is = Instant::now();
+            if now_is >= next_poll || now_is >= next_doubts {
+                let everything = now_is >= next_poll;
+                let found = persistently(progress, || thread.find_lost_deliveries(everything));
+                let settled = match found {
                     Err(error) if error.kind() == Kind::Interrupted => break,
                     done => done?,
+                };
+                let look = if settled { POLL_INTERVAL } else { DOUBT_PAUSE };
+                next_doubts = Instant::now() + look;
+                if everything {
+                    next_poll = Instant::now() + pause;
                 }
-                next_poll = Instant::now() + pause;
             }
             let next = persistently(progress, || {
                 if let Some(job) = queue.next_without_commit(now())? {
@@ -169,15 +179,21 @@ impl Bot {
 
 impl BotThread<'_> {
     /// Cancels jobs of pull requests that were closed or have another commit by now, as the deliveries would have done that
-    /// say so. It adds no job: GitHub does not tell here who pushed.
-    fn find_lost_deliveries(&self) -> Result<()> {
+    /// say so; of all pull requests with jobs if `everything`, else of those about which deliveries disagree. It adds no
+    /// job: GitHub does not tell here who pushed. Returns whether nothing is left in doubt.
+    fn find_lost_deliveries(&self, everything: bool) -> Result<bool> {
+        let repository = self.bot.repository.to_string();
+        let mut doubts: BTreeSet<u64> = self.queue.doubts(&repository)?.into_iter().collect();
         let jobs_of = |number: u64| -> Result<Vec<(i64, String)>> {
             let (open, _) = self.queue.list(0, now())?;
             let own = open.into_iter().filter(|job| job.job.number == number);
             Ok(own.map(|job| (job.id, job.job.head)).collect())
         };
-        let (open, _) = self.queue.list(0, now())?;
-        let numbers: BTreeSet<u64> = open.iter().map(|job| job.job.number).collect();
+        let mut numbers = doubts.clone();
+        if everything {
+            let (open, _) = self.queue.list(0, now())?;
+            numbers.extend(open.iter().map(|job| job.job.number));
+        }
         for number in numbers {
             let before = jobs_of(number)?;
             let found = match self.find_pull_request(number) {
@@ -202,6 +218,7 @@ impl BotThread<'_> {
                 let head = found.head.to_ascii_lowercase();
                 let push = Push {
                     head,
+                    before: None,
                     trusted: true,
                 };
                 (Some(push), "the pull request has a newer commit")
@@ -209,14 +226,15 @@ impl BotThread<'_> {
                 (None, "the pull request was closed")
             };
             let change = QueueChange::Cancel {
-                repository: self.bot.repository.to_string(),
+                repository: repository.clone(),
                 number,
                 newer,
                 why: why.to_owned(),
             };
             self.queue.change(&change, now())?;
+            doubts.remove(&number);
         }
-        Ok(())
+        Ok(doubts.is_empty())
     }
 
     /// Pins a job to the commit that is the head of its pull request.

@@ -59,7 +59,7 @@ impl Bot {
         }
         // Reports an unreachable remote at once instead of hours later with the first job. It is only a
         // warning, because the remote may be down temporarily.
-        if let Err(error) = fetch::check_remote(&BotPaths::new(&self.workspace), &self.remote()) {
+        if let Err(error) = fetch::check_remote(&BotPaths::new(&self.workspace), &self.source()) {
             let hint = error.hint_text().unwrap_or_default();
             progress.warn(&format!(
                 "{error} ({hint}): {}",

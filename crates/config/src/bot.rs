@@ -1,5 +1,7 @@
 //! `[bot]`: settings of `perfquilt bot serve`.
 
+use std::path::PathBuf;
+
 use serde::Deserialize;
 
 use super::Config;
@@ -15,6 +17,9 @@ pub struct Bot {
     pub repository: String,
     /// The git remote to fetch commits from; by default the repository on github.com.
     pub remote: Option<String>,
+    /// A file of git's settings for fetching, below the workspace unless it is absolute: the bot's git reads neither the
+    /// user's settings nor the system's. `credential.helper`, `http.proxy` and `core.sshCommand` belong there.
+    pub git_config: Option<PathBuf>,
     /// The content of the repository's pull requests.
     pub kind: RepositoryKind,
     /// The preset of runs that name none.
@@ -196,6 +201,7 @@ impl Default for Bot {
         Bot {
             repository: String::new(),
             remote: None,
+            git_config: None,
             kind: RepositoryKind::Series,
             preset: "quick".into(),
             on_push: false,

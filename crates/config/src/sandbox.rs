@@ -18,6 +18,9 @@ pub struct SandboxLimits {
     pub memory_mib: u64,
     /// Maximum number of processes and threads.
     pub processes: u64,
+    /// Processors whose time all processes together may use; 0 is all of them. Needs a control group. A job that has used
+    /// its time stands still until the next tenth of a second, which measurements show: leave it more than it measures with.
+    pub cpus: u64,
     /// Maximum size of a file in MiB.
     pub file_mib: u64,
     /// Maximum number of open files per process.
@@ -36,6 +39,7 @@ impl Default for SandboxLimits {
             read: Vec::new(),
             memory_mib: 0,
             processes: 4096,
+            cpus: 0,
             file_mib: 16 << 10,
             open_files: 1 << 16,
             free_mib: 2 << 10,

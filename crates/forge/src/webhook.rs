@@ -41,6 +41,7 @@ pub struct PullRequestDelivery {
     /// The pull request.
     pub pull_request: ChangedPullRequest,
     sender: Option<User>,
+    before: Option<String>,
 }
 
 /// A delivery of the event `issue_comment`.
@@ -111,6 +112,12 @@ impl<'a> Author<'a> {
 }
 
 impl PullRequestDelivery {
+    /// Returns the head commit that a push replaced; empty if the delivery has none.
+    pub fn before(&self) -> &str {
+        let before = self.before.as_deref();
+        before.filter(|before| is_commit(before)).unwrap_or("")
+    }
+
     /// Returns who made the change. GitHub tells the association of the pull request's author, and nobody else's.
     pub fn sender(&self) -> Author<'_> {
         let request = &self.pull_request;

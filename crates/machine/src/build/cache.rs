@@ -39,10 +39,10 @@ pub(super) struct BuildRecord {
 
 /// The contents of an entry, compared with what was built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Contents {
+pub enum Contents {
     /// Every byte is as it was.
     Same,
-    /// Something else; the entry is out of the way.
+    /// Something else.
     Different,
     /// An earlier version, which kept no digest, built it.
     Unknown,
@@ -54,6 +54,21 @@ pub(super) struct Cache {
     dir: PathBuf,
     /// The folder of all caches.
     root: PathBuf,
+}
+
+/// Compares the contents of the cache's entry in `dir` with what was built.
+pub fn contents(dir: &Path) -> Contents {
+    let record = std::fs::read(dir.join(BUILD_RECORD)).ok();
+    let record = record.and_then(|text| serde_json::from_slice::<BuildRecord>(&text).ok());
+    match record {
+        None => Contents::Different,
+        Some(record) if record.digest.is_empty() => Contents::Unknown,
+        // A file that cannot be read is as bad as another one.
+        Some(record) => match digest(dir, &record.files) {
+            Ok(found) if found == record.digest => Contents::Same,
+            _ => Contents::Different,
+        },
+    }
 }
 
 impl Cache {
@@ -88,21 +103,11 @@ impl Cache {
     /// is built again.
     pub(super) fn verify(&self, key: &str) -> Result<Contents> {
         let dir = self.dir.join(key);
-        let record = std::fs::read(dir.join(BUILD_RECORD)).ok();
-        let record = record.and_then(|text| serde_json::from_slice::<BuildRecord>(&text).ok());
-        let Some(record) = record else {
+        let found = contents(&dir);
+        if found == Contents::Different {
             self.set_aside(&dir)?;
-            return Ok(Contents::Different);
-        };
-        if record.digest.is_empty() {
-            return Ok(Contents::Unknown);
         }
-        // A file that cannot be read is as bad as another one.
-        if digest(&dir, &record.files).is_ok_and(|found| found == record.digest) {
-            return Ok(Contents::Same);
-        }
-        self.set_aside(&dir)?;
-        Ok(Contents::Different)
+        Ok(found)
     }
 
     /// Moves the entry in `dir` out of the way, because another machine may be reading it; `perfquilt clean` removes it.

@@ -49,6 +49,7 @@ use perfquilt_model::progress::Progress;
 pub use build_files::build_relevance;
 pub use builder::Builder;
 pub(crate) use builder::WorkTree;
+pub use cache::{Contents, contents};
 pub use changed_code::{ChangedCode, CodeComparison};
 pub use identity::identity_of_files;
 pub use perfquilt_model::observation::ProfileUse;

@@ -15,6 +15,9 @@ const REMOVAL: Duration = Duration::from_secs(2);
 /// The group that this program moves itself to, because a group of version 2 has either processes or limited children.
 const OWN: &str = "perfquilt-service";
 
+/// Microseconds in which a group uses its share of the processors.
+const CPU_PERIOD: u64 = 100_000;
+
 /// Start of the names of groups; the process that made one follows.
 const PREFIX: &str = "perfquilt-";
 
@@ -33,12 +36,13 @@ impl Cgroup {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
+        let controllers = controllers(limits);
         let second = groups.own("").and_then(|own| {
-            let parent = delegated(own)?;
+            let parent = delegated(own, controllers)?;
             make(vec![parent.join(&name)], limits)
         });
         second.or_else(|| {
-            let folders: Option<Vec<PathBuf>> = ["pids", "memory"]
+            let folders: Option<Vec<PathBuf>> = controllers
                 .iter()
                 .map(|controller| Some(groups.own(controller)?.join(&name)))
                 .collect();
@@ -139,7 +143,13 @@ fn make(folders: Vec<PathBuf>, limits: &SandboxLimits) -> Option<Cgroup> {
     let bytes = (limits.memory_mib.saturating_mul(7) / 4).saturating_mul(1 << 20);
     let (bytes, processes) = (bytes.to_string(), limits.processes.to_string());
     let holds = set("pids.max", &processes)
-        && (set("memory.max", &bytes) || set("memory.limit_in_bytes", &bytes));
+        && (set("memory.max", &bytes) || set("memory.limit_in_bytes", &bytes))
+        && (limits.cpus == 0 || {
+            let quota = limits.cpus.saturating_mul(CPU_PERIOD);
+            set("cpu.max", &format!("{quota} {CPU_PERIOD}"))
+                || (set("cpu.cfs_period_us", &CPU_PERIOD.to_string())
+                    && set("cpu.cfs_quota_us", &quota.to_string()))
+        });
     // Where there is no swap, these do not exist.
     for (file, text) in [
         ("memory.swap.max", "0"),
@@ -151,12 +161,24 @@ fn make(folders: Vec<PathBuf>, limits: &SandboxLimits) -> Option<Cgroup> {
     holds.then_some(group)
 }
 
-/// Returns a folder of version 2 below which groups have limits of processes and memory; `None` where there is none.
-fn delegated(own: &Path) -> Option<PathBuf> {
-    let enable = || std::fs::write(own.join("cgroup.subtree_control"), "+pids +memory").is_ok();
+/// Returns the controllers that enforce `limits`. A group of the processor's controller has no real-time time of its own in
+/// version 1, so it is made only for a limit that was asked for.
+fn controllers(limits: &SandboxLimits) -> &'static [&'static str] {
+    if limits.cpus == 0 {
+        &["pids", "memory"]
+    } else {
+        &["pids", "memory", "cpu"]
+    }
+}
+
+/// Returns a folder of version 2 below which groups have the limits of `controllers`; `None` where there is none.
+fn delegated(own: &Path, controllers: &[&str]) -> Option<PathBuf> {
+    let wanted: Vec<String> = controllers.iter().map(|name| format!("+{name}")).collect();
+    let wanted = wanted.join(" ");
+    let enable = || std::fs::write(own.join("cgroup.subtree_control"), &wanted).is_ok();
     let words = std::fs::read_to_string(own.join("cgroup.controllers")).ok()?;
-    let has = |name: &str| words.split_whitespace().any(|word| word == name);
-    if !has("pids") || !has("memory") {
+    let has = |name: &&str| words.split_whitespace().any(|word| word == *name);
+    if !controllers.iter().all(has) {
         return None;
     }
     if enable() {
@@ -210,11 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_made_only_where_both_controllers_are_delegated() {
+    fn groups_are_made_only_where_all_controllers_are_delegated() {
+        let delegated = |own: &Path| delegated(own, &["pids", "memory"]);
         let folder = group_of_version_2("cpu memory pids\n", "1\n");
         assert_eq!(delegated(folder.path()).as_deref(), Some(folder.path()));
         let enabled = std::fs::read_to_string(folder.path().join("cgroup.subtree_control"));
         assert_eq!(enabled.unwrap(), "+pids +memory");
+        let with_cpu = super::delegated(folder.path(), &["pids", "memory", "cpu"]);
+        assert_eq!(with_cpu.as_deref(), Some(folder.path()));
         let folder = group_of_version_2("cpu memory\n", "1\n");
         assert_eq!(delegated(folder.path()), None);
         // The kernel refuses, and another process is here.
@@ -306,5 +331,38 @@ mod tests {
         let folders = group.folders.clone();
         drop(group);
         assert!(folders.iter().all(|folder| !folder.exists()));
+    }
+
+    /// Where this machine allows it: the group's processes have so many processors' time.
+    #[test]
+    fn the_kernel_limits_processor_time_that_was_asked_for() {
+        let limits = SandboxLimits {
+            processes: 30,
+            memory_mib: 64,
+            cpus: 1,
+            ..SandboxLimits::default()
+        };
+        let Some(group) = Cgroup::create(&limits) else {
+            assert!(
+                !rustix::process::geteuid().is_root() || !Path::new("/sys/fs/cgroup/cpu").exists()
+            );
+            return;
+        };
+        let read = |file: &str| {
+            let folders = group.folders.iter().map(|folder| folder.join(file));
+            folders
+                .filter_map(|path| std::fs::read_to_string(path).ok())
+                .next()
+        };
+        let second = read("cpu.max");
+        let (quota, period) = match &second {
+            Some(text) => text
+                .trim()
+                .split_once(' ')
+                .map(|(a, b)| (a.to_owned(), b.to_owned())),
+            None => read("cpu.cfs_quota_us").zip(read("cpu.cfs_period_us")),
+        }
+        .unwrap();
+        assert_eq!(quota.trim(), period.trim());
     }
 }

@@ -59,6 +59,8 @@ const CONFIGURATION: [&str; 14] = [
     "/etc/debian_version",
     "/sys/devices/system",
 ];
+/// The folder of a cache in which servers are compiled.
+const WORK: &str = "work";
 /// Home folder inside.
 const HOME: &str = "/tmp/home";
 /// What the kernel tells in `/proc` about itself and about other programs, beside what all may read.
@@ -180,10 +182,13 @@ impl Sandbox {
     #[must_use]
     pub fn caches(self, own: &Path, shared: &Path) -> Self {
         let compiled = shared.join("ccache");
-        let others = shared.join(SANDBOXES);
         let mut sandbox = self.read(shared);
-        if others.is_dir() {
-            sandbox = sandbox.hide(&others);
+        // Whoever may read a lock file may lock it, and keep all other builds waiting.
+        for hidden in [SANDBOXES, WORK] {
+            let hidden = shared.join(hidden);
+            if hidden.is_dir() {
+                sandbox = sandbox.hide(&hidden);
+            }
         }
         let sandbox = sandbox
             .write(own)

@@ -63,7 +63,11 @@ pub fn protections(limits: &SandboxLimits, areas: &Path, state: &Path) -> Vec<Pr
     };
     let group = Cgroup::create(&resolved);
     let (memory, processes) = (resolved.memory_mib, resolved.processes);
-    let most = format!("{memory} MiB and {processes} processes");
+    let time = match resolved.cpus {
+        0 => String::new(),
+        cpus => format!(" and the time of {cpus} processors"),
+    };
+    let most = format!("{memory} MiB and {processes} processes{time}");
     let counted = match group {
         Some(group) => Protection::held(
             "memory, processes",
@@ -71,7 +75,9 @@ pub fn protections(limits: &SandboxLimits, areas: &Path, state: &Path) -> Vec<Pr
         ),
         None => Protection::missing(
             "memory, processes",
-            format!("{most} of a job, looked at once a second; {processes} processes of the user"),
+            format!(
+                "{memory} MiB and {processes} processes of a job, looked at once a second; {processes} processes of the user"
+            ),
             "a control group: as root, or with \
              `systemd-run --property=Delegate=yes --property=TasksMax=infinity perfquilt bot serve`",
         ),

@@ -131,6 +131,9 @@ pub struct ReceivedDelivery {
 pub struct Push {
     /// The commit.
     pub head: String,
+    /// The commit that it replaced, as a delivery tells, which may arrive after that of a later push; empty if it does not
+    /// tell. `None` if `head` is known to be the latest commit.
+    pub before: Option<String>,
     /// Whether whoever pushed it is trusted.
     pub trusted: bool,
 }
@@ -140,7 +143,8 @@ pub struct Push {
 pub enum QueueChange {
     /// Adds a job. If it names its commit, jobs of other commits of the same pull request are cancelled.
     Add(NewJob),
-    /// Cancels the waiting and running jobs of a pull request.
+    /// Cancels the waiting and running jobs of a pull request. A delivery of a push decides about the commits that it
+    /// names; about jobs and approvals of others, it raises a doubt ([`Queue::doubts`](super::Queue::doubts)).
     Cancel {
         /// The repository.
         repository: String,

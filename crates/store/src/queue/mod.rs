@@ -2,6 +2,7 @@
 //! transaction, so a crash neither loses a delivery nor applies it twice.
 
 mod approvals;
+mod doubts;
 mod entry;
 mod others;
 mod pins;
@@ -81,6 +82,14 @@ const QUEUE: schema::DatabaseKind = schema::DatabaseKind {
     -- The SHA-256 of a delivery's body; empty for those of earlier versions.
     ALTER TABLE deliveries ADD COLUMN body TEXT NOT NULL DEFAULT '';
     CREATE INDEX deliveries_by_body ON deliveries (body);
+",
+        "
+    -- The pull requests about whose commit deliveries disagree.
+    CREATE TABLE doubts (
+        repository TEXT NOT NULL,
+        number     INTEGER NOT NULL,
+        PRIMARY KEY (repository, number)
+    ) STRICT, WITHOUT ROWID;
 ",
     ],
     name: "queue",
@@ -165,16 +174,7 @@ impl Queue {
                 number,
                 newer,
                 why,
-            } => cancel(
-                transaction,
-                (repository, *number),
-                newer
-                    .as_ref()
-                    .map(|push| (push.head.as_str(), push.trusted)),
-                why,
-                now,
-            )
-            .map(drop),
+            } => cancel(transaction, (repository, *number), newer.as_ref(), why, now).map(drop),
             QueueChange::CancelAll {
                 repository,
                 number,
@@ -384,13 +384,12 @@ impl Queue {
 fn add(transaction: &Transaction<'_>, job: &NewJob, now: i64) -> rusqlite::Result<()> {
     if !job.head.is_empty() {
         let about = (job.repository.as_str(), job.number);
-        cancel(
-            transaction,
-            about,
-            Some((job.head.as_str(), true)),
-            "a newer commit",
-            now,
-        )?;
+        let push = Push {
+            head: job.head.clone(),
+            before: None,
+            trusted: true,
+        };
+        cancel(transaction, about, Some(&push), "a newer commit", now)?;
     }
     // A repeated request does not add a second job.
     transaction.execute(
@@ -411,42 +410,48 @@ fn add(transaction: &Transaction<'_>, job: &NewJob, now: i64) -> rusqlite::Resul
     Ok(())
 }
 
-/// Cancels the waiting and running jobs of a pull request; with `newer`, a commit and whether whoever pushed it is
-/// trusted, only jobs of other commits ([`QueueChange::Cancel`]). Returns how many there were. The worker of a running job
-/// reports the cancellation; for the other jobs the comment is updated.
+/// Cancels the waiting and running jobs of a pull request; with `newer`, only jobs of other commits
+/// ([`QueueChange::Cancel`]). Returns how many there were. The worker of a running job reports the cancellation; for the
+/// other jobs the comment is updated.
 fn cancel(
     transaction: &Transaction<'_>,
     (repository, number): (&str, u64),
-    newer: Option<(&str, bool)>,
+    newer: Option<&Push>,
     why: &str,
     now: i64,
 ) -> rusqlite::Result<usize> {
-    let (newer, by_trusted) = newer.unzip();
-    // A starting job that does not know its commit yet will find the latest one.
+    let head = newer.map(|push| push.head.as_str());
+    let by_trusted = newer.map(|push| push.trusted);
+    let before = newer.and_then(|push| push.before.as_deref());
+    // A starting job that does not know its commit yet will find the latest one. A late delivery names neither the
+    // commit of a job that was asked for after a later push, nor that of an approval.
     let meant = "repository = ?1 AND number = ?2 AND (?3 IS NULL OR CASE
-             WHEN head <> '' THEN head <> ?3 OR (trusted AND NOT ?4)
+             WHEN head NOT IN ('', ?3) THEN ?5 IS NULL OR head = ?5
+             WHEN head <> '' THEN trusted AND NOT ?4
              WHEN NOT ?4 THEN 1
-             WHEN state = 'running' THEN taken NOT IN ('', ?3)
+             WHEN state = 'running' THEN taken NOT IN ('', ?3) AND (?5 IS NULL OR taken = ?5)
              ELSE NOT trusted END)";
+    let number = signed(number);
     let waited: i64 = transaction.query_row(
         &format!("SELECT count(*) FROM jobs WHERE state IN ('waiting', 'held') AND {meant}"),
-        params![repository, signed(number), newer, by_trusted],
+        params![repository, number, head, by_trusted, before],
         |row| row.get(0),
     )?;
     let cancelled = transaction.execute(
         &format!(
-            "UPDATE jobs SET state = 'cancelled', ended = ?5, result = ?6
+            "UPDATE jobs SET state = 'cancelled', ended = ?6, result = ?7
              WHERE state IN ('waiting', 'held', 'running') AND {meant}"
         ),
-        params![repository, signed(number), newer, by_trusted, now, why],
+        params![repository, number, head, by_trusted, before, now, why],
     )?;
     // Somebody has read the approved commit, and an earlier one may come back later.
     transaction.execute(
-        "DELETE FROM approvals WHERE repository = ?1 AND number = ?2 AND head <> ?3",
-        params![repository, signed(number), newer],
+        "DELETE FROM approvals WHERE repository = ?1 AND number = ?2 AND head <> ?3 AND (?4 IS NULL OR head = ?4)",
+        params![repository, number, head, before],
     )?;
+    doubts::settle_or_raise(transaction, (repository, number), head, before)?;
     if waited > 0 {
-        replies::bring_up_to_date(transaction, repository, number)?;
+        replies::bring_up_to_date(transaction, repository, number.unsigned_abs())?;
     }
     Ok(cancelled)
 }

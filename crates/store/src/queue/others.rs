@@ -16,7 +16,7 @@ impl Queue {
             [repository],
         )?;
         // Ended jobs are removed, too, because queries identify pull requests by number.
-        for table in ["jobs", "replies"] {
+        for table in ["jobs", "replies", "doubts"] {
             transaction
                 .execute(
                     &format!("DELETE FROM {table} WHERE repository <> ?1"),

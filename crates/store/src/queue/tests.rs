@@ -46,8 +46,82 @@ fn started(queue: &Queue, head: &str, now: i64) -> Job {
 fn pushed(head: &str, trusted: bool) -> Push {
     Push {
         head: head.into(),
+        before: None,
         trusted,
     }
+}
+
+/// The changes of a delivery of the push of `head` after `before`.
+fn delivered(before: &str, head: &str) -> Vec<QueueChange> {
+    let push = Push {
+        before: Some(before.into()),
+        ..pushed(head, true)
+    };
+    vec![QueueChange::Cancel {
+        repository: "acme/series".into(),
+        number: 1,
+        newer: Some(push),
+        why: "a newer commit".into(),
+    }]
+}
+
+#[test]
+fn a_late_delivery_of_an_older_push_decides_nothing_about_a_newer_commit() {
+    let (_folder, queue) = queue();
+    // The pushes of h1 and h2; the job was asked for after both, and approved.
+    queue.take("a", &add(1, "h2"), 10).unwrap();
+    let job = queue.next(11).unwrap().unwrap();
+    queue.hold(job.id, "h2", "CMakeLists.txt").unwrap();
+    let approve = QueueChange::Approve {
+        repository: "acme/series".into(),
+        number: 1,
+        commit: "h2".into(),
+        by: "alice".into(),
+        comment: 5,
+    };
+    queue.take("b", &[approve], 12).unwrap();
+    let state = || queue.state(job.id).unwrap().unwrap();
+    let approved = || queue.is_approved("acme/series", 1, "h2").unwrap();
+    let doubts = || queue.doubts("acme/series").unwrap();
+    queue.take("c", &delivered("h1", "h2"), 13).unwrap();
+    assert_eq!(
+        (state(), approved(), doubts()),
+        (JobState::Waiting, true, vec![])
+    );
+    queue.take("d", &delivered("h0", "h1"), 14).unwrap();
+    assert_eq!(
+        (state(), approved(), doubts()),
+        (JobState::Waiting, true, vec![1])
+    );
+    // GitHub says that h2 is the latest.
+    let known = |head: &str| QueueChange::Cancel {
+        repository: "acme/series".into(),
+        number: 1,
+        newer: Some(pushed(head, true)),
+        why: "a newer commit".into(),
+    };
+    queue.change(&known("h2"), 15).unwrap();
+    assert_eq!(
+        (state(), approved(), doubts()),
+        (JobState::Waiting, true, vec![])
+    );
+    // Deliveries were lost: GitHub says that h4 is.
+    queue.take("e", &delivered("h3", "h4"), 16).unwrap();
+    assert_eq!(
+        (state(), approved(), doubts()),
+        (JobState::Waiting, true, vec![1])
+    );
+    queue.change(&known("h4"), 17).unwrap();
+    assert_eq!(
+        (state(), approved(), doubts()),
+        (JobState::Cancelled, false, vec![])
+    );
+    // The next push in order cancels at once.
+    queue.take("f", &add(1, "h4"), 18).unwrap();
+    let next = queue.next(19).unwrap().unwrap();
+    queue.take("g", &delivered("h4", "h5"), 20).unwrap();
+    assert_eq!(queue.state(next.id).unwrap(), Some(JobState::Cancelled));
+    assert_eq!(doubts(), Vec::<u64>::new());
 }
 
 #[test]
@@ -84,7 +158,8 @@ fn a_queue_of_an_earlier_version_keeps_its_deliveries() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bot.db");
     let old = Connection::open(&path).unwrap();
-    let before = &QUEUE.migrations[..QUEUE.migrations.len() - 1];
+    // The version before that of digests.
+    let before = &QUEUE.migrations[..QUEUE.migrations.len() - 2];
     before
         .iter()
         .for_each(|step| old.execute_batch(step).unwrap());

@@ -68,6 +68,8 @@ pub fn own_git(repository: &Path) -> Command {
 pub struct Git {
     folder: PathBuf,
     bare: bool,
+    /// Whether git reads no settings of user and system.
+    fixed: bool,
     index: Option<PathBuf>,
 }
 
@@ -77,6 +79,7 @@ impl Git {
         Git {
             folder: folder.to_owned(),
             bare: false,
+            fixed: false,
             index: None,
         }
     }
@@ -87,6 +90,15 @@ impl Git {
         Git {
             bare: true,
             ..Git::new(folder)
+        }
+    }
+
+    /// Returns git for a bare repository with commits of strangers: it reads neither settings nor attributes of user and
+    /// system, which may name programs to run on what is read.
+    pub fn fixed(folder: &Path) -> Git {
+        Git {
+            fixed: true,
+            ..Git::bare(folder)
         }
     }
 
@@ -105,7 +117,14 @@ impl Git {
         } else {
             with_user_config(Command::new("git"))
         };
-        let command = command.args(args).directory(&self.folder);
+        let mut command = command.args(args).directory(&self.folder);
+        if self.fixed {
+            command = command
+                .env("GIT_CONFIG_GLOBAL", "/dev/null")
+                .env("GIT_CONFIG_NOSYSTEM", "1")
+                .env("GIT_ATTR_NOSYSTEM", "1")
+                .env("XDG_CONFIG_HOME", "/dev/null");
+        }
         match &self.index {
             Some(index) => command.env("GIT_INDEX_FILE", index),
             None => command,

@@ -25,7 +25,7 @@ const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// streams open.
 const OUTPUT_GRACE: Duration = Duration::from_secs(2);
 /// How long a cancelled process may take to exit by itself.
-const STOP_GRACE: Duration = Duration::from_secs(2);
+const STOP_GRACE: Duration = Duration::from_secs(1);
 /// How long a child with [`DeathSignal::Quit`](super::DeathSignal::Quit) may take to end its own children. PostgreSQL
 /// kills those that do not end within five seconds.
 const QUIT_GRACE: Duration = Duration::from_secs(15);

@@ -34,7 +34,8 @@ pub use left::{LeftProcess, end_processes_of};
 pub use scheduling::cpu_set;
 pub use scheduling::{may_set_real_time, processor_time, set_real_time};
 pub use signals::{
-    check_interrupted, check_interrupted_soon, install_signal_handlers, interrupt, interrupted,
+    check_interrupted, check_interrupted_soon, end_at_first_signal, install_signal_handlers,
+    interrupt, interrupted,
 };
 pub use terminal::is_in_foreground;
 

@@ -47,6 +47,12 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
+/// Lets the first signal end this process at once, as the second one does otherwise: for a process that leaves nothing half
+/// done and asks nothing while it computes.
+pub fn end_at_first_signal() {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
 /// Asks all threads to stop, as a signal would.
 pub fn interrupt() {
     INTERRUPTED.store(true, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use super::files::{BlockFile, Row, RowBlock, result_path};
+use super::files::{BlockFile, Row, RowBlock, RowServer, result_path};
 use crate::experiment::Candidates;
 use crate::experiment::candidate::Candidate;
 use crate::experiment::executor::{Event, Executor};
@@ -13,7 +13,7 @@ use perfquilt_cluster::exchange::publish;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{BUILD_RECORD, Lanes, Layouts, Workload};
 use perfquilt_judge::attribution::Unexecuted;
-use perfquilt_machine::build::Relink;
+use perfquilt_machine::build::{Contents, Relink, contents};
 use perfquilt_machine::workload;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
@@ -57,6 +57,9 @@ impl Here {
         for server in row.servers.values() {
             // Another machine may be clearing the cache.
             caches::pin(&server.dir.join(BUILD_RECORD));
+            if server.dir.starts_with(ws.cache()) {
+                check_contents(server)?;
+            }
         }
         Ok(Here { ws, workloads })
     }
@@ -96,6 +99,20 @@ impl Here {
             unexecuted: Unexecuted::of(&row.header, &row.unexecuted),
         })
     }
+}
+
+/// Checks that a server in the cache is what the head built.
+fn check_contents(server: &RowServer) -> Result<()> {
+    if contents(&server.dir) != Contents::Different {
+        return Ok(());
+    }
+    let shown = server.dir.display();
+    let fault = format!(
+        "{}: the server in the cache ({shown}) is not what was built",
+        server.label
+    );
+    Err(Error::bench(fault)
+        .hint("check disk and memory of this machine; the next `perfquilt run` builds it again"))
 }
 
 /// Refuses a row whose values would not be comparable with those of other machines.
