@@ -14,7 +14,15 @@ fn a_dry_run_forecasts_and_measures_nothing() {
     let environment = TestEnvironment::with_fixture("toy");
     let shown = environment.run(&["run", "--dry-run"]);
     assert_eq!(shown.code, Some(0), "{}", shown.stderr);
-    for words in ["to build", "servers", "memory", "blocks", "assumed", "time"] {
+    for words in [
+        "to build",
+        "servers",
+        "memory",
+        "blocks",
+        "time",
+        "a guess: no run has timed",
+        "a guess: no run tells",
+    ] {
         assert!(shown.stdout.contains(words), "{words}: {}", shown.stdout);
     }
     assert!(
@@ -46,8 +54,20 @@ fn a_dry_run_forecasts_and_measures_nothing() {
     let ran = environment.run(&["run"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stderr.contains("forecast: "), "{}", ran.stderr);
-    let known = document(&environment, &["run", "--dry-run", "--json"]);
+    assert!(ran.stderr.contains("(a guess: "), "{}", ran.stderr);
+    let shown = environment.run(&["run", "--dry-run"]).stdout;
+    assert!(shown.contains("nothing to measure"), "{shown}");
+    let shown = environment.run(&["run", "--dry-run", "--fresh"]).stdout;
+    assert!(
+        !shown.contains("guess") && !shown.contains("nothing"),
+        "{shown}"
+    );
+    let known = document(&environment, &["run", "--dry-run", "--json", "--fresh"]);
     assert_eq!(known["forecast"]["unbuilt"], serde_json::json!([]));
+    assert_eq!(known["forecast"]["guessed_seconds"], false);
+    assert_eq!(known["forecast"]["is_measured"], false);
+    // A comment has no server of its own.
+    assert_eq!(known["forecast"]["servers"], 3);
     assert!(
         known["forecast"]["noise_source"]["experiment"].is_string(),
         "{known:#}"

@@ -185,3 +185,62 @@ fn the_answer_is_on_the_last_screen() {
     let (text, _) = at_a_terminal_of(&environment, (80, 5), pager, "history");
     assert!(text.contains("options -FRX\r"), "{text}");
 }
+
+/// Returns what `shell` is offered for the last of `words`.
+fn completed(environment: &TestEnvironment, shell: &str, words: &[&str]) -> Vec<String> {
+    let mut command = environment.command(&[]);
+    command
+        .env("PERFQUILT_COMPLETE", shell)
+        .env("_CLAP_IFS", "\n")
+        .env("_CLAP_COMPLETE_INDEX", words.len().to_string())
+        .args(["--", "perfquilt"])
+        .args(words);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    // zsh and fish get a description with each.
+    let name = |line: &str| line.split([':', '\t']).next().unwrap().to_owned();
+    text.lines().map(name).collect()
+}
+
+#[test]
+fn names_of_the_workspace_complete_in_every_shell() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let measured = environment.run(&["run"]);
+    assert_eq!(measured.code, Some(0), "{}", measured.stderr);
+    let experiment = "toy-1.0-make";
+    environment.replace(
+        "series",
+        "0002-comment-only.patch",
+        "0002-comment-only.patch\n$(evil).patch",
+    );
+    std::fs::copy(
+        environment
+            .workspace()
+            .join("patches/0002-comment-only.patch"),
+        environment.workspace().join("patches/$(evil).patch"),
+    )
+    .unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let offered = |words: &[&str]| completed(&environment, shell, words);
+        assert_eq!(offered(&["run", "--preset", ""]), ["quick"], "{shell}");
+        assert_eq!(offered(&["run", "--workload", "re"]), ["requests"]);
+        assert_eq!(offered(&["build", "--recipe", ""]), ["make"]);
+        assert_eq!(offered(&["status", "--release", ""]), ["1.0"]);
+        let patches = offered(&["edit", "0"]);
+        assert_eq!(
+            patches,
+            ["0001-fewer-rounds.patch", "0002-comment-only.patch"]
+        );
+        assert!(
+            !offered(&["edit", ""])
+                .iter()
+                .any(|name| name.contains("evil"))
+        );
+        assert_eq!(offered(&["report", "toy"]), [experiment]);
+        assert_eq!(offered(&["compare", experiment, "toy"]), [experiment]);
+        assert_eq!(offered(&["repo"]), ["report"]);
+        let elsewhere = offered(&["-C", "/nowhere", "run", "--preset", ""]);
+        assert!(!elsewhere.contains(&"quick".to_owned()), "{elsewhere:?}");
+    }
+}

@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::Context;
 use super::report_options::{self, ReportInput, ReportOptions, print_attribution, show};
+use perfquilt_config::{parse_fraction, width_fault};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_report::RequiredInput;
@@ -32,8 +33,8 @@ pub struct Arguments {
     /// further machines
     #[arg(value_name = "FURTHER")]
     further: Vec<PathBuf>,
-    /// Equivalence margin of a meter in per cent of speed, such as time=0.5
-    #[arg(long, value_name = "METER=PERCENT", value_parser = parse_margin)]
+    /// Equivalence margin of a meter as a fraction of speed, such as time=0.005 or time=0.5%
+    #[arg(long, value_name = "METER=FRACTION", value_parser = parse_margin)]
     margin: Vec<(Meter, f64)>,
     #[command(flatten)]
     report: ReportOptions,
@@ -130,17 +131,17 @@ fn format_name(head: &[u8]) -> Option<&'static str> {
 }
 
 fn parse_margin(text: &str) -> Result<(Meter, f64), String> {
-    let (meter, percent) = text.split_once('=').ok_or("METER=PERCENT is needed")?;
+    let (meter, margin) = text.split_once('=').ok_or("METER=FRACTION is needed")?;
     let meter: Meter = meter
         .parse()
         .map_err(|error: Error| match error.hint_text() {
             Some(hint) => format!("{error}; {hint}"),
             None => error.to_string(),
         })?;
-    let number = percent.trim_end_matches('%').trim();
-    match number.parse::<f64>() {
-        Ok(value) if value > 0.0 && value < 100.0 => Ok((meter, value / 100.0)),
-        _ => Err(format!("`{percent}` is not a percentage between 0 and 100")),
+    let margin = parse_fraction(margin)?;
+    match width_fault(&format!("margin of {meter}"), margin) {
+        Some(fault) => Err(fault),
+        None => Ok((meter, margin)),
     }
 }
 
@@ -150,14 +151,16 @@ mod tests {
 
     #[test]
     fn margins() {
-        assert_eq!(parse_margin("time=0.5"), Ok((Meter::Time, 0.005)));
+        assert_eq!(parse_margin("time=0.005"), Ok((Meter::Time, 0.005)));
         assert_eq!(
             parse_margin("instructions=1 %"),
             Ok((Meter::Instructions, 0.01))
         );
-        for wrong in ["time", "time=", "time=-1", "time=nan", "tim=1", "time=100"] {
+        for wrong in ["time", "time=", "time=-1", "time=nan", "tim=1", "time=100%"] {
             assert!(parse_margin(wrong).is_err(), "{wrong}");
         }
+        let both = parse_margin("time=0.5").unwrap_err();
+        assert!(both.contains("±50 %") && both.contains("0.005"), "{both}");
         let message = parse_margin("tim=1").unwrap_err();
         assert!(message.ends_with("did you mean `time`?"), "{message}");
     }

@@ -11,7 +11,7 @@ use super::report;
 use super::report_options::ReportOptions;
 use super::series_as_written::SeriesChoice;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Lanes, Layouts, Preset, parse_duration};
+use perfquilt_config::{Lanes, Layouts, Preset, parse_duration, parse_fraction, width_fault};
 use perfquilt_machine::build::Built;
 use perfquilt_measure::experiment::{self, Budget, Data, ExperimentRequest};
 use perfquilt_measure::run::{Effects, RunRequest, Target, builder, is_separate, prepare};
@@ -62,9 +62,9 @@ pub struct MeasuringOptions {
     /// preset's, else on this machine)
     #[arg(long, value_name = "ENGINE")]
     on: Option<String>,
-    /// Half-width of every patch's interval, as a fraction of speed, at which measuring ends: 0.003 or 0.3%;
-    /// 0 measures all blocks
-    #[arg(long, value_name = "FRACTION", value_parser = choices::fraction, overrides_with = "resolution")]
+    /// Half-width of every patch's interval, as a fraction of speed, at which measuring ends: 0.003 or 0.3%, at most
+    /// 20%; 0 measures all blocks
+    #[arg(long, value_name = "FRACTION", value_parser = parse_fraction, overrides_with = "resolution")]
     resolution: Option<f64>,
     /// Release (default: the current one)
     #[arg(long, value_name = "VERSION")]
@@ -116,15 +116,10 @@ impl MeasuringOptions {
         let mut preset = with_blocks(preset, self.blocks)?;
         match self.resolution {
             Some(0.0) => (preset.resolution, preset.min_blocks) = (None, None),
-            Some(resolution) if resolution > 0.0 && resolution < 1.0 => {
-                preset.resolution = Some(resolution);
-            }
-            Some(_) => {
-                return Err(
-                    Error::usage("--resolution is a fraction of speed, from 0 to below 1")
-                        .hint("0.003 ends the experiment at intervals of ±0.3 %"),
-                );
-            }
+            Some(resolution) => match width_fault("--resolution", resolution) {
+                Some(fault) => return Err(Error::usage(fault)),
+                None => preset.resolution = Some(resolution),
+            },
             None => {}
         }
         preset.layouts = self.layouts.or(preset.layouts);

@@ -14,6 +14,7 @@ use super::bench::with_recipe;
 use super::choices;
 use super::report_options::{TextFormat, TextReportOptions};
 use super::series_as_written::SeriesChoice;
+use perfquilt_config::parse_fraction;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::LossSource;
 use perfquilt_judge::bisect::{
@@ -82,10 +83,10 @@ struct ComparisonOptions {
     #[arg(long, value_name = "METER", default_value = "time")]
     meter: Metric,
     /// Smallest change to find, such as 0.5% or 0.005 of speed (default: 0.5%)
-    #[arg(long, value_name = "SIZE", value_parser = choices::fraction, default_value_t = DEFAULT_SIZE, hide_default_value = true)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_fraction, default_value_t = DEFAULT_SIZE, hide_default_value = true)]
     size: f64,
     /// Error rate: share of bisections that may name a wrong change, or miss one of at least the size (default: 1%)
-    #[arg(long, value_name = "SHARE", value_parser = choices::fraction, default_value_t = DEFAULT_ERROR, hide_default_value = true)]
+    #[arg(long, value_name = "SHARE", value_parser = parse_fraction, default_value_t = DEFAULT_ERROR, hide_default_value = true)]
     error: f64,
     /// Maximum number of blocks per comparison; without a decision by then, it is undecided
     #[arg(long, value_name = "N", value_parser = choices::number::<usize>, default_value_t = 400)]

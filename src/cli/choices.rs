@@ -1,4 +1,4 @@
-//! Parsers of the values of options: words for variants of the library's types, and fractions.
+//! Parsers of the values of options: words for variants of the library's types, and numbers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,18 +12,6 @@ use perfquilt_report::{EXPORTERS, Exporter};
 
 /// A word, its help and its value.
 type Choice<T> = (&'static str, &'static str, T);
-
-/// Parses a fraction, as such or in per cent.
-pub(super) fn fraction(text: &str) -> Result<f64, String> {
-    let (number, unit) = match text.trim().strip_suffix('%') {
-        Some(number) => (number.trim(), 0.01),
-        None => (text.trim(), 1.0),
-    };
-    match number.parse::<f64>() {
-        Ok(number) if number.is_finite() => Ok(number * unit),
-        _ => Err("a number is needed, such as 0.5% or 0.005".to_owned()),
-    }
-}
 
 /// Parses a whole number.
 pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {
@@ -181,16 +169,6 @@ mod tests {
         for text in ["0", "x"] {
             let refused = positive::<u64>(text).unwrap_err();
             assert_eq!(refused, "a whole number from 1 is needed", "{text}");
-        }
-    }
-
-    #[test]
-    fn shares_are_fractions_or_per_cents() {
-        assert_eq!(fraction("0.5%"), Ok(0.005));
-        assert_eq!(fraction(" 1 % "), Ok(0.01));
-        assert_eq!(fraction("0.005"), Ok(0.005));
-        for text in ["", "%", "x", "nan", "inf%"] {
-            assert!(fraction(text).is_err(), "{text}");
         }
     }
 }

@@ -207,6 +207,11 @@ impl Context {
 /// Runs the command line and returns the exit code (docs/reference.md lists them).
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
+    match completions::answer(&args, Cli::command) {
+        Ok(true) => return ExitCode::SUCCESS,
+        Ok(false) => {}
+        Err(error) => return print_clap_error(&error, &args),
+    }
     let cli = match parse(&args) {
         Ok(cli) => cli,
         Err(error) => return print_clap_error(&error, &args),
@@ -340,6 +345,11 @@ fn hint_of(error: &clap::Error, args: &[OsString]) -> Option<String> {
             .hint_text()
             .map(plain::plain);
     }
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && error.get(ContextKind::SuggestedSubcommand).is_none()
+    {
+        return nearest_command(word);
+    }
     let word = match error.get(ContextKind::InvalidArg)? {
         ContextValue::String(word) if error.kind() == ErrorKind::UnknownArgument => word,
         _ => return None,
@@ -354,6 +364,17 @@ fn hint_of(error: &clap::Error, args: &[OsString]) -> Option<String> {
     };
     let word = plain::plain(&quoted(word));
     Some(format!("`{option} {word}`? `--workload` chooses workloads"))
+}
+
+/// Returns the hint to the command that `word` is a slip of: clap knows none of short commands whose letters are exchanged.
+fn nearest_command(word: &str) -> Option<String> {
+    let command = Cli::command();
+    let names = command.get_subcommands().filter(|of| !of.is_hide_set());
+    let distance = |name: &str| strsim::damerau_levenshtein(name, word);
+    let nearest = names
+        .map(clap::Command::get_name)
+        .min_by_key(|name| distance(name))?;
+    (distance(nearest) == 1).then(|| format!("did you mean `perfquilt {nearest}`?"))
 }
 
 fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
@@ -387,7 +408,7 @@ fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
         Command::Clean(arguments) => clean::run(context, &arguments),
         Command::Calibrate(arguments) => calibrate::run(context, &arguments),
         Command::Worker(arguments) => worker::run(context, &arguments),
-        Command::Completions(arguments) => completions::run(context, &arguments, Cli::command()),
+        Command::Completions(arguments) => completions::run(context, &arguments),
         Command::Man(arguments) => man::run(context, &arguments, Cli::command()),
     };
     done.map(|()| ExitCode::SUCCESS)

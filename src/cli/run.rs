@@ -187,13 +187,19 @@ fn forecast_text(found: &RunForecast, preset: &Preset) -> String {
         blocks += &format!("; {} counted", of.count_blocks);
     }
     let source = match &of.noise_source {
-        NoiseSource::Experiment(name) => format!("from {name}"),
-        NoiseSource::Assumed => "assumed: nothing was measured so far".to_owned(),
+        NoiseSource::Experiment(name) if of.guessed_noise.is_empty() => format!("from {name}"),
+        NoiseSource::Experiment(name) => {
+            format!("from {name}; a guess for {}", of.guessed_noise.join(", "))
+        }
+        NoiseSource::Assumed => "a guess: no run has timed these workloads".to_owned(),
     };
-    // The forecast does not check which earlier figures still hold.
-    let reuse = match of.noise_source {
-        NoiseSource::Experiment(_) => " everything again; figures that still hold are reused",
-        NoiseSource::Assumed => "",
+    let time = match (found.is_measured, of.guessed_seconds) {
+        (true, _) => "nothing to measure: every point is (`--fresh` measures again)".to_owned(),
+        (false, true) => format!(
+            "about {}, a guess: no run tells how long blocks take",
+            of.duration()
+        ),
+        (false, false) => format!("about {} to measure", of.duration()),
     };
     let lines = [
         (
@@ -204,7 +210,7 @@ fn forecast_text(found: &RunForecast, preset: &Preset) -> String {
         ("memory", memory),
         ("blocks", blocks),
         ("noise", format!("{} a value, {source}", percent(of.noise))),
-        ("time", format!("about {} to measure{reuse}", of.duration())),
+        ("time", time),
     ];
     let mut text = format!(
         "{}, recipe {}: {}\n",

@@ -22,6 +22,7 @@ mod cluster;
 mod commands;
 mod document;
 mod files;
+mod fraction;
 pub mod init;
 mod load;
 mod placeholders;
@@ -48,6 +49,7 @@ pub use cluster::Cluster;
 pub use commands::{Association, Commands};
 pub use document::{Section, SettingPath};
 pub use files::config_files;
+pub use fraction::{MAX_WIDTH, parse_fraction, width_fault};
 pub use placeholders::{expand, expand_word};
 pub use preset::{DEFAULT_MIN_BLOCKS, Lanes, Layouts, MAX_RESOLUTION_PER_MARGIN, Preset};
 pub use recipe::{
@@ -85,9 +87,9 @@ pub struct Config {
     /// Presets of `run`, by name; `quick` is the default.
     #[serde(default)]
     pub preset: BTreeMap<String, Preset>,
-    /// Equivalence margins by meter, as fractions of speed: an effect shown to lie within
-    /// ± margin is `no effect`.
-    #[serde(default)]
+    /// Equivalence margins by meter, as fractions of speed (`0.005` or `"0.5 %"`), at most 0.2: an effect shown to lie
+    /// within ± margin is `no effect`.
+    #[serde(default, deserialize_with = "fraction::deserialize_by_meter")]
     pub margin: BTreeMap<Meter, f64>,
     /// Settings of the bot.
     #[serde(default)]

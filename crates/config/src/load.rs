@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::document::{Document, SettingPath};
-use super::{Config, Recipe, ReleaseSource, SeriesFiles, Workload, recipe, workload};
+use super::{Config, Recipe, ReleaseSource, SeriesFiles, Workload, fraction, recipe, workload};
 use crate::CONFIG_FILE;
 use perfquilt_model::error::{Error, Result};
 
@@ -50,8 +50,8 @@ impl Config {
         self.bot.check(self, document)?;
         self.commands.check(document)?;
         for (meter, margin) in &self.margin {
-            if !(margin.is_finite() && *margin > 0.0 && *margin < 1.0) {
-                let fault = format!("margin of {meter} must lie between 0 and 1");
+            let shown = format!("margin of {meter}");
+            if let Some(fault) = fraction::width_fault(&shown, *margin) {
                 return Err(document.error(&["margin", meter.name()], fault));
             }
         }

@@ -9,7 +9,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::document::Document;
-use super::{Config, Workload, seconds};
+use super::{Config, Workload, fraction, seconds};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
 
@@ -93,7 +93,9 @@ pub struct Preset {
     /// Blocks of the timed meters per workload; every block restarts every server. With `resolution`, the maximum.
     pub blocks: u32,
     /// Measuring ends when the 95 % interval of every patch's effect, on the first timed meter, is at most ± this, as
-    /// a fraction of speed (`0.004` is ±0.4 %). `--resolution` overrides it; 0 measures all blocks.
+    /// a fraction of speed (`0.004` or `"0.4 %"` is ±0.4 %), at most 0.2. `--resolution` overrides it; `--resolution 0` measures all
+    /// blocks.
+    #[serde(default, deserialize_with = "fraction::deserialize")]
     pub resolution: Option<f64>,
     /// The minimum number of blocks with `resolution`; by default [`DEFAULT_MIN_BLOCKS`], or `blocks` if that is smaller. Intervals that
     /// end below ten blocks are wider.
@@ -206,10 +208,6 @@ impl Preset {
                 return Err(document.error(&["preset", name, "workloads", &place], fault));
             }
         }
-        if self.workloads.is_empty() || self.meters.is_empty() || self.blocks < 2 {
-            let fault = format!("preset `{name}` needs a workload, a meter and at least 2 blocks");
-            return Err(document.error(&own, fault));
-        }
         let shown = format!("preset `{name}`: `block_seconds`");
         let path = ["preset", name, "block_seconds"];
         seconds::check(document, &path, self.block_seconds, &shown)?;
@@ -224,16 +222,26 @@ impl Preset {
 
     /// Returns the key of an invalid setting and a description of the fault.
     fn fault(&self) -> Option<(&'static str, String)> {
+        let missing = |what: &str| format!("`{what}` is empty");
+        if self.workloads.is_empty() {
+            return Some(("workloads", missing("workloads")));
+        }
+        if self.meters.is_empty() {
+            return Some(("meters", missing("meters")));
+        }
+        if self.blocks < 2 {
+            return Some((
+                "blocks",
+                "`blocks` is at least 2, or there is no interval".to_owned(),
+            ));
+        }
         if self.count_blocks == 0 {
             let fault = "`count_blocks` must be at least 1".to_owned();
             return Some(("count_blocks", fault));
         }
-        if self
-            .resolution
-            .is_some_and(|resolution| !(resolution > 0.0 && resolution < 1.0))
-        {
-            let fault = "`resolution` is a fraction of speed, as 0.005 for ±0.5 %";
-            return Some(("resolution", fault.to_owned()));
+        let resolution = self.resolution;
+        if let Some(fault) = resolution.and_then(|of| fraction::width_fault("`resolution`", of)) {
+            return Some(("resolution", fault));
         }
         match self.min_blocks {
             Some(_) if self.resolution.is_none() => {

@@ -386,6 +386,8 @@ pub struct RunForecast {
     pub release: String,
     /// The points that are not built.
     pub unbuilt: Vec<Point>,
+    /// Whether earlier figures answer everything, so that nothing is measured.
+    pub is_measured: bool,
     /// The measurements.
     #[serde(flatten)]
     pub forecast: Forecast,
@@ -409,16 +411,23 @@ pub fn foresee(
             Err(error) if is_separate(point) && error.kind() == Kind::Series => continue,
             tree => tree?,
         };
-        if builder.cached(&tree).is_none() {
+        let built = builder.cached(&tree);
+        if built.is_none() {
             unbuilt.push(point);
         }
-        points.push(point);
+        points.push((point, built.map(|built| built.identity)));
     }
     let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
     let patches = prepared.series.patches();
     header.series = patches.iter().map(|patch| patch.name.clone()).collect();
     let budget = wanted.budget.map(|budget| budget.duration);
-    let mut forecast = experiment::foresee(ws, preset, &points, header, budget)?;
+    let question = experiment::Foreseen {
+        points: &points,
+        fresh: wanted.fresh,
+        time_unexecuted: wanted.time_unexecuted,
+        budget,
+    };
+    let (mut forecast, is_measured) = experiment::foresee(ws, preset, &question, header)?;
     if patches.is_empty() {
         // There is nothing to compare the release with.
         forecast = Forecast {
@@ -432,6 +441,7 @@ pub fn foresee(
     Ok(RunForecast {
         release: prepared.release.name.clone(),
         unbuilt,
+        is_measured,
         forecast,
     })
 }

@@ -154,7 +154,10 @@ impl Error {
         known: impl Iterator<Item = &'a String> + Clone,
     ) -> Self {
         let names: Vec<&str> = known.map(String::as_str).collect();
-        let all = format!("there are: {}", names.join(", "));
+        let all = match names.as_slice() {
+            [] => format!("there is no {what} at all"),
+            names => format!("there are: {}", names.join(", ")),
+        };
         Self::usage(format!("there is no {what} `{name}`")).near(name, names.into_iter(), all)
     }
 

@@ -41,7 +41,8 @@ pub fn next_command(attribution: &Attribution) -> String {
         };
     }
     if attribution.patches.is_empty() {
-        return "next: `perfquilt import SOURCE` imports patches to measure".to_owned();
+        return "next: `perfquilt edit` makes a git branch for your own patches; `perfquilt import SOURCE` imports others'"
+            .to_owned();
     }
     match command {
         Some(command) if sandboxed => {

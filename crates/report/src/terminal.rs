@@ -380,7 +380,8 @@ impl TextPage {
     /// Appends that the code layout is part of the effects, if there was only one.
     fn one_layout(&mut self, attribution: &Attribution) {
         let mut spread = attribution.noise.spread.iter();
-        let timed = spread.any(|spread| matches!(spread.meter, Meter::Time | Meter::Cpu));
+        let timed = spread
+            .any(|spread| spread.blocks > 0 && matches!(spread.meter, Meter::Time | Meter::Cpu));
         if timed && attribution.noise.layouts < 2 {
             self.blank();
             self.paragraph(

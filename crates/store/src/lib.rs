@@ -22,6 +22,7 @@
 
 mod blob;
 mod checksums;
+mod durations;
 mod earlier;
 mod file_error;
 mod functions;
@@ -48,6 +49,7 @@ use perfquilt_model::observation::{
 use perfquilt_model::point::Point;
 use perfquilt_model::server_tests::TestRecord;
 
+pub use durations::BlockDuration;
 pub use earlier::{EarlierExperiment, ExperimentIdentity};
 pub use file_error::{require_object, unreadable};
 

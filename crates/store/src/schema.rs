@@ -268,6 +268,21 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE observations ADD COLUMN began REAL;
     ALTER TABLE observations ADD COLUMN ended REAL;
 ",
+    "
+    -- How long blocks took, with the start of their servers.
+    CREATE TABLE durations (
+        experiment INTEGER NOT NULL REFERENCES experiments (id),
+        counted    INTEGER NOT NULL,
+        direct     INTEGER NOT NULL,
+        block      INTEGER NOT NULL,
+        servers    INTEGER NOT NULL,
+        workloads  INTEGER NOT NULL,
+        lanes      INTEGER NOT NULL,
+        slices     REAL NOT NULL,
+        seconds    REAL NOT NULL,
+        PRIMARY KEY (experiment, counted, direct, block)
+    ) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.

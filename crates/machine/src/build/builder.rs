@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::attempt::BuildAttempt;
 use super::cache::{BuildRecord, Cache, Collected, Contents};
 use super::cmake::{Cmake, ccache_env};
-use super::command::Commands;
+use super::command::{Commands, with_ccache};
 use super::diagnose::{self, Cause, Fault};
 use super::files::matching;
 use super::key::{self, file_name};
@@ -195,6 +195,20 @@ impl Builder {
         self.logs.join(format!("build-{point}-{}.log", &key[..12]))
     }
 
+    /// Creates the folder of the caches.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it cannot be created.
+    fn create_cache(&self) -> Result<()> {
+        std::fs::create_dir_all(&self.cache_dir).map_err(|error| {
+            let folder = self.cache_dir.display();
+            Error::usage(format!(
+                "cannot create the folder of the caches, {folder}: {error}"
+            ))
+            .hint("XDG_CACHE_HOME names another folder for it")
+        })
+    }
+
     /// Builds `item`, or takes it from the cache, if its contents there are those that were built.
     ///
     /// # Errors
@@ -208,6 +222,7 @@ impl Builder {
         source: &dyn SourceTree,
         progress: &dyn Progress,
     ) -> Result<Built> {
+        self.create_cache()?;
         if let Some(built) = self.cached(&item.tree) {
             match self.cache.verify(&built.key)? {
                 Contents::Same => return Ok(built),
@@ -470,7 +485,10 @@ impl Builder {
             Some(BuildSystem::Command) => Commands {
                 configure: commands(&self.recipe.configure)?,
                 build: commands(&self.recipe.build)?,
-                env,
+                env: match &self.tools.ccache {
+                    Some(ccache) => with_ccache(env, dir, ccache)?,
+                    None => env,
+                },
             }
             .build(work, log, step),
             _ => Cmake {

@@ -8,9 +8,9 @@ use super::ninja_log::is_unit;
 use super::profile_warnings::ProfileWarnings;
 use super::run::{self, Line, Log, ProgramRun};
 use super::work::{Work, remove, write_atomically};
-use perfquilt_model::error::{Kind, Result};
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Step;
-use perfquilt_system::process::Command;
+use perfquilt_system::process::{Command, find_program};
 
 /// A build by commands, with placeholders expanded.
 #[derive(Debug, Clone)]
@@ -30,7 +30,9 @@ impl Commands {
     ) -> Result<BuildAttempt> {
         let mut attempt = BuildAttempt::default();
         let marker = work.dir().join("configured");
-        let wanted = format!("{:?}\n{:?}\n", self.configure, self.env);
+        // The recipe's part of the path is part of the folder's name.
+        let env: Vec<_> = self.env.iter().filter(|(name, _)| name != "PATH").collect();
+        let wanted = format!("{:?}\n{env:?}\n", self.configure);
         if !std::fs::read_to_string(&marker).is_ok_and(|found| found == wanted) {
             remove(&marker)?;
             for words in &self.configure {
@@ -91,6 +93,39 @@ impl Commands {
     }
 }
 
+/// Compilers that build commands call by name.
+const COMPILERS: [&str; 6] = ["cc", "gcc", "clang", "c++", "g++", "clang++"];
+
+/// Makes the build commands call compilers through `ccache`: links of the compilers' names to it, in a folder of `work`,
+/// come first on the `PATH` of `env`. Make and configure scripts have no common setting for this.
+pub(super) fn with_ccache(
+    mut env: Vec<(String, String)>,
+    work: &Path,
+    ccache: &Path,
+) -> Result<Vec<(String, String)>> {
+    let folder = work.join("compilers");
+    std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, &e))?;
+    for name in COMPILERS
+        .into_iter()
+        .filter(|name| find_program(name).is_some())
+    {
+        let link = folder.join(name);
+        if !std::fs::read_link(&link).is_ok_and(|target| target == ccache) {
+            remove(&link)?;
+            std::os::unix::fs::symlink(ccache, &link).map_err(|e| Error::io("link", &link, &e))?;
+        }
+    }
+    let folder = folder.display();
+    match env.iter_mut().find(|(name, _)| name == "PATH") {
+        Some((_, path)) => *path = format!("{folder}:{path}"),
+        None => {
+            let path = std::env::var("PATH").unwrap_or_default();
+            env.push(("PATH".to_owned(), format!("{folder}:{path}")));
+        }
+    }
+    Ok(env)
+}
+
 /// Counts the object files below `dir` written since `started`; unreadable files and folders do not count.
 fn newer_units(dir: &Path, started: SystemTime) -> u64 {
     let mut units = 0;
@@ -111,4 +146,29 @@ fn newer_units(dir: &Path, started: SystemTime) -> u64 {
         }
     }
     units
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compilers_are_called_through_ccache_first() {
+        let work = tempfile::tempdir().unwrap();
+        let given = vec![("PATH".to_owned(), "/own".to_owned())];
+        for ccache in ["/opt/old/ccache", "/usr/bin/ccache"] {
+            let env = with_ccache(given.clone(), work.path(), Path::new(ccache)).unwrap();
+            let folder = work.path().join("compilers");
+            assert_eq!(
+                env,
+                [("PATH".to_owned(), format!("{}:/own", folder.display()))]
+            );
+            assert_eq!(
+                std::fs::read_link(folder.join("cc")).unwrap(),
+                Path::new(ccache)
+            );
+        }
+        let env = with_ccache(Vec::new(), work.path(), Path::new("/usr/bin/ccache")).unwrap();
+        assert!(env[0].1.ends_with(&std::env::var("PATH").unwrap()));
+    }
 }

@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 
 use super::fingerprint::CLUSTER;
-use super::forecast::{ClusterSize, Forecast, ForecastBasis, NoiseSource, WindowSizes};
+use super::forecast::{
+    BlockTimes, ClusterSize, DATABASE, EffectNoise, Forecast, ForecastBasis, Guess, NoiseSource,
+    Pace, SMALL_SERVER, WindowSizes,
+};
 use super::lanes::{automatic, wanted, within_cores};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Lanes, Preset, Workload};
-use perfquilt_judge::attribution;
+use perfquilt_config::{Lanes, Layouts, Preset, Workload};
+use perfquilt_judge::attribution::{self, Effect, EffectKind};
 use perfquilt_machine::server::{self, ServerSpace, size_of_tree};
 use perfquilt_machine::workload::{Clients, allowed_cpus, lanes};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, Meter};
-use perfquilt_store::Store;
+use perfquilt_store::{ExperimentSummary, Store};
 
 /// The experiment to forecast.
 pub(super) struct Work<'a> {
@@ -32,11 +35,15 @@ pub(super) struct Work<'a> {
 ///
 /// # Errors
 /// Invalid settings of workloads, more lanes than this machine has cores for, or a damaged store.
-pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast> {
+pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<(Forecast, BlockTimes)> {
     let Work { ws, preset, .. } = work;
     let clients = Clients::new(ws, &work.header.release, work.workloads)?;
-    let earlier = store.map(|store| earlier_noise(store, work.header));
-    let earlier = earlier.transpose()?.flatten().unwrap_or_default();
+    let guess = match ws.config.server.adapter.as_str() {
+        "command" => &SMALL_SERVER,
+        _ => &DATABASE,
+    };
+    let earlier = store.map(|store| Earlier::find(store, &work, guess));
+    let earlier = earlier.transpose()?.unwrap_or_default();
     let threads = work.workloads.iter().map(|of| clients.threads(of)).max();
     let possible = lanes(threads.unwrap_or(1)).len();
     let cluster = preset.on.as_ref().map(|_| ClusterSize {
@@ -61,6 +68,9 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast
         (Lanes::Auto, Some(space)) => automatic(possible, &space),
         (Lanes::Auto, None) => possible,
     };
+    let noise = earlier.noise.iter();
+    let noise: BTreeMap<String, EffectNoise> =
+        noise.map(|(name, of)| (name.clone(), of.mean())).collect();
     let is_read = |timed: bool| preset.meters.iter().any(|meter| meter.is_timed() == timed);
     let basis = ForecastBasis {
         preset,
@@ -69,10 +79,13 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast
         windows: work.windows,
         points: work.points,
         closure: work.closure,
-        noise: &earlier.noise,
+        noise: &noise,
         source: earlier
             .name
             .map_or(NoiseSource::Assumed, NoiseSource::Experiment),
+        one_layout: earlier.one_layout || preset.layouts == Some(Layouts::Off),
+        pace: earlier.pace,
+        guess,
         workloads: work.workloads.iter().map(|of| of.name.as_str()).collect(),
         lanes,
         cluster,
@@ -83,7 +96,7 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<Forecast
             cluster.is_none().then(ServerSpace::available_memory),
         ),
     };
-    Ok(basis.forecast())
+    Ok((basis.forecast(), basis.block_times()))
 }
 
 /// Returns the number of processors of the machine of `header`.
@@ -93,45 +106,146 @@ fn cores_of(header: &ExperimentHeader) -> Option<usize> {
 
 /// Returns whether two experiments were measured with the same harness, and both on the same cluster or on a machine alone.
 pub(super) fn measured_alike(one: &ExperimentHeader, other: &ExperimentHeader) -> bool {
-    one.harness == other.harness && one.machine.get(CLUSTER) == other.machine.get(CLUSTER)
+    one.harness == other.harness && measured_there(one, other)
 }
 
-/// What an earlier experiment found of the noise.
+/// Returns whether two experiments were measured on the same cluster, or both on a machine alone.
+fn measured_there(one: &ExperimentHeader, other: &ExperimentHeader) -> bool {
+    one.machine.get(CLUSTER) == other.machine.get(CLUSTER)
+}
+
+/// The most experiments whose noise is averaged.
+const MOST_AVERAGED: usize = 5;
+
+/// What earlier experiments of the workspace tell about the next one.
 #[derive(Debug, Default)]
-struct EarlierNoise {
-    /// Its name; `None` if there is none.
+struct Earlier {
+    /// The latest of those that the noise is from; `None` if no workload was timed.
     name: Option<String>,
-    /// The variance of a value in a block, by workload.
-    noise: BTreeMap<String, f64>,
+    /// The noise of effects, by workload.
+    noise: BTreeMap<String, NoiseMean>,
     /// The largest standard deviation of a point's cost between machines, as a fraction.
     between: f64,
+    /// Whether all its blocks ran the same code layout.
+    one_layout: bool,
+    /// How long blocks took.
+    pace: Pace,
 }
 
-/// Returns the noise that the latest experiment on the same release and machine, or cluster, found.
-fn earlier_noise(store: &Store, header: &ExperimentHeader) -> Result<Option<EarlierNoise>> {
-    for earlier in store.earlier(&header.release)? {
-        if !measured_alike(&earlier.header, header) {
-            continue;
-        }
-        let name = earlier.header.experiment;
-        let id = store.find(&name)?;
-        let (header, observations) = store.load(id)?;
-        let margin = &Meter::default_margin;
-        let found =
-            attribution::attribute_with(&header, &observations, &store.supplement(id)?, margin)?;
-        let spread = found.noise.spread.into_iter();
-        let noise: BTreeMap<String, f64> = spread
-            .filter(|of| of.meter == Meter::Time)
-            .filter_map(|of| Some((of.workload, of.block_sd?.powi(2))))
-            .collect();
-        if !noise.is_empty() {
-            let machines = found.noise.machines.iter();
-            return Ok(Some(EarlierNoise {
-                name: Some(name),
-                noise,
-                between: machines.map(|of| of.between_sd).fold(0.0, f64::max),
-            }));
+/// A mean of the noise over experiments, by their degrees of freedom.
+#[derive(Debug, Default)]
+struct NoiseMean {
+    experiments: usize,
+    weight: f64,
+    /// Sums of weighted variances.
+    typical: f64,
+    largest: f64,
+}
+
+impl NoiseMean {
+    fn add(&mut self, variances: &[f64], weight: f64) {
+        self.experiments += 1;
+        self.weight += weight;
+        self.typical += weight * variances.iter().sum::<f64>() / variances.len() as f64;
+        self.largest += weight * variances.iter().copied().fold(0.0, f64::max);
+    }
+
+    fn mean(&self) -> EffectNoise {
+        EffectNoise {
+            typical: self.typical / self.weight,
+            largest: self.largest / self.weight,
         }
     }
-    Ok(None)
+}
+
+impl Earlier {
+    /// Looks for the pace and for the noise of each workload in the latest experiments on the same machine or cluster: in
+    /// those of the release with the same harness, and in others where these did not time a workload.
+    fn find(store: &Store, work: &Work<'_>, guess: &Guess) -> Result<Self> {
+        let mut found = Earlier::default();
+        let mut listed = store.list()?;
+        listed.retain(|of| !of.header.is_of_servers() && measured_there(&of.header, work.header));
+        let is_nearest = |of: &ExperimentHeader| {
+            of.release == work.header.release && measured_alike(of, work.header)
+        };
+        listed.sort_by_key(|of| !is_nearest(&of.header));
+        let timed = work.preset.meters.contains(&Meter::Time);
+        let counted = work.preset.meters.iter().any(|meter| !meter.is_timed());
+        for summary in listed {
+            if !found.pace.is_known(timed, counted) {
+                let took = store.durations(summary.id)?;
+                let pace = Pace::of(&took, guess, allowed_cpus().len());
+                found.pace = found.pace.or(pace);
+            }
+            let most = if is_nearest(&summary.header) {
+                MOST_AVERAGED
+            } else {
+                1
+            };
+            let is_open = |of: &&&Workload| {
+                let known = found.noise.get(&of.name);
+                known.is_none_or(|known| known.experiments < most)
+            };
+            let open: Vec<&Workload> = work.workloads.iter().filter(is_open).copied().collect();
+            if timed && !open.is_empty() {
+                found.add_noise(store, &summary, &open)?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Adds the noise of `workloads` that one experiment found.
+    fn add_noise(
+        &mut self,
+        store: &Store,
+        summary: &ExperimentSummary,
+        workloads: &[&Workload],
+    ) -> Result<()> {
+        let (header, observations) = store.load(summary.id)?;
+        let margin = &Meter::default_margin;
+        let supplement = store.supplement(summary.id)?;
+        let found = attribution::attribute_with(&header, &observations, &supplement, margin)?;
+        let in_patches = found.patches.iter().flat_map(|patch| &patch.effects);
+        let effects: Vec<&Effect> = in_patches
+            .chain(&found.total)
+            .filter(|of| of.meter == Meter::Time && of.kind != EffectKind::Interaction)
+            .filter(|of| of.is_measured() && of.units > 1 && of.from().is_none())
+            .collect();
+        let mut is_used = false;
+        for workload in workloads {
+            let own = effects.iter().filter(|of| of.workload == workload.name);
+            let units = own.clone().map(|of| of.units).max().unwrap_or(0);
+            let variances: Vec<f64> = own
+                .filter_map(|of| Some(of.standard_error?.powi(2) * of.blocks as f64))
+                .filter(|variance| *variance > 0.0 && variance.is_finite())
+                .collect();
+            if !variances.is_empty() {
+                let known = self.noise.entry(workload.name.clone()).or_default();
+                known.add(&variances, units as f64 - 1.0);
+                is_used = true;
+            }
+        }
+        if is_used && self.name.is_none() {
+            self.name = Some(summary.header.experiment.clone());
+            self.one_layout = found.noise.layouts < 2;
+            let machines = found.noise.machines.iter();
+            self.between = machines.map(|of| of.between_sd).fold(0.0, f64::max);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longer_experiments_tell_more_about_the_noise() {
+        let mut mean = NoiseMean::default();
+        mean.add(&[1.0, 3.0], 4.0);
+        assert!((mean.mean().typical - 2.0).abs() < 1e-12);
+        mean.add(&[7.0], 16.0);
+        assert!((mean.mean().typical - 6.0).abs() < 1e-12);
+        assert!((mean.mean().largest - 6.2).abs() < 1e-12);
+    }
 }

@@ -45,6 +45,8 @@ struct RunningBlock {
     name: Option<String>,
     place: Place,
     began: Instant,
+    /// How many blocks began before it.
+    order: u64,
 }
 
 /// The state of one run over all lanes.
@@ -57,12 +59,27 @@ struct Run<'p> {
     failed: BTreeMap<Point, Error>,
     progress: &'p dyn Progress,
     step: Option<Box<dyn Step + 'p>>,
+    /// How many blocks have begun.
+    begun: u64,
+    /// Lines about blocks, until those about the blocks that began before them are shown.
+    held: BTreeMap<u64, Vec<String>>,
 }
 
 impl Run<'_> {
     /// Returns a lane without a block.
     fn idle(&self) -> Option<u32> {
         (0..self.lanes).find(|lane| !self.running.contains_key(lane))
+    }
+
+    /// Shows the lines of all blocks up to the first one that is running, in the order in which these began.
+    fn show_held(&mut self) {
+        let first = self.running.values().map(|running| running.order).min();
+        let shown = |order: u64| first.is_none_or(|first| order <= first);
+        while let Some(entry) = self.held.first_entry().filter(|entry| shown(*entry.key())) {
+            for line in entry.remove() {
+                self.progress.note(&line);
+            }
+        }
     }
 }
 
@@ -98,6 +115,8 @@ pub struct Driver<'a> {
     recorder: Recorder<'a>,
     collected: Collected,
     margin: &'a dyn Fn(Meter) -> f64,
+    /// Points that failed before.
+    failed: BTreeMap<Point, Error>,
 }
 
 impl<'a> Driver<'a> {
@@ -114,7 +133,13 @@ impl<'a> Driver<'a> {
             recorder: Recorder::new(store, id, readings)?,
             collected,
             margin,
+            failed: BTreeMap::new(),
         })
+    }
+
+    /// Returns the driver that leaves out points which `failed` before.
+    pub fn without(self, failed: BTreeMap<Point, Error>) -> Self {
+        Driver { failed, ..self }
     }
 
     /// Returns the observations, those of the measured blocks included.
@@ -153,9 +178,11 @@ impl<'a> Driver<'a> {
             lanes: executor.lanes().max(1),
             wave: executor.wave(),
             running: BTreeMap::new(),
-            failed: BTreeMap::new(),
+            failed: self.failed.clone(),
             progress,
             step: None,
+            begun: 0,
+            held: BTreeMap::new(),
         };
         let started = Instant::now();
         let end = std::thread::scope(|scope| {
@@ -174,7 +201,7 @@ impl<'a> Driver<'a> {
         });
         if let Some(step) = run.step {
             let elapsed = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-            if end.is_ok() {
+            if end.is_ok() && !strategy.is_pilot() {
                 step.finish(&format!("measured in {}", words(elapsed)));
             }
         }
@@ -216,12 +243,26 @@ impl<'a> Driver<'a> {
                     let _ = reply.send(self.record(run, lane, *event));
                 }
                 Message::Done { lane, result } => {
-                    if let Some(running) = run.running.remove(&lane) {
-                        strategy.finished(running.block.reading, running.began.elapsed());
-                    }
-                    end = end.and(result);
+                    let learned = match (run.running.remove(&lane), &result) {
+                        (Some(running), Ok(())) => self.learn(run.lanes, &running, strategy),
+                        _ => Ok(()),
+                    };
+                    end = end.and(result).and(learned);
+                    run.show_held();
                 }
             }
+        }
+    }
+
+    /// Tells the `strategy` how long a block took, and stores it for the forecasts of later experiments.
+    fn learn(&self, lanes: u32, running: &RunningBlock, strategy: &mut dyn Strategy) -> Result<()> {
+        let elapsed = running.began.elapsed();
+        match strategy.finished(&running.block, elapsed) {
+            Some(slices) => {
+                let took = (elapsed.as_secs_f64(), slices);
+                self.recorder.record_duration(&running.block, lanes, took)
+            }
+            None => Ok(()),
         }
     }
 
@@ -256,7 +297,9 @@ impl<'a> Driver<'a> {
                 lane: (run.lanes > 1).then_some(lane),
             },
             began: Instant::now(),
+            order: run.begun,
         };
+        run.begun += 1;
         run.running.insert(lane, running);
         Job {
             block: next.block,
@@ -278,8 +321,11 @@ impl<'a> Driver<'a> {
                 for observation in observations {
                     self.collected.add(observation)?;
                 }
-                if let Some(name) = &running.name {
-                    self.note(name, &workload, block, run.progress);
+                if let Some(name) = &running.name
+                    && let Some(line) = self.line(name, &workload, block)
+                {
+                    run.held.entry(running.order).or_default().push(line);
+                    run.show_held();
                 }
             }
             Recorded::Placed(place) => running.place = place,
@@ -308,25 +354,21 @@ impl<'a> Driver<'a> {
             .collect()
     }
 
-    fn note(&self, name: &str, workload: &str, block: &Block, progress: &dyn Progress) {
+    /// Returns the line about a workload of the block called `name`; `None` before an effect can be estimated.
+    fn line(&self, name: &str, workload: &str, block: &Block) -> Option<String> {
         let readings = self.recorder.readings();
-        if let Some(&meter) = readings.meters(block.reading).first() {
-            let on = match block {
-                Block { direct: true, .. } => NoteOn::Closure,
-                Block {
-                    first_look: true, ..
-                } => NoteOn::Groups,
-                Block { points, .. } => NoteOn::Patches(points),
-            };
-            let effects = self.collected.note(workload, meter, on, self.margin);
-            let effects = match effects.as_str() {
-                // The blocks that it is compared with may still be measured on another lane.
-                "" => "no effect can be estimated yet",
-                effects => effects,
-            };
-            let quantity = meter.shown_quantity();
-            progress.note(&format!("{name} · {workload} · {quantity}: {effects}"));
-        }
+        let &meter = readings.meters(block.reading).first()?;
+        let on = match block {
+            Block { direct: true, .. } => NoteOn::Closure,
+            Block {
+                first_look: true, ..
+            } => NoteOn::Groups,
+            Block { points, .. } => NoteOn::Patches(points),
+        };
+        let effects = self.collected.note(workload, meter, on, self.margin);
+        // The blocks that it is compared with may still be measured on another lane.
+        let quantity = meter.shown_quantity();
+        (!effects.is_empty()).then(|| format!("{name} · {workload} · {quantity}: {effects}"))
     }
 }
 

@@ -12,18 +12,37 @@ use super::progress::words;
 use super::windows::FIRST_LOOK_BLOCKS;
 use perfquilt_config::Preset;
 use perfquilt_judge::attribution::FEWEST_MACHINES_AS_UNITS;
-use perfquilt_judge::stats::half_width;
+use perfquilt_judge::stats::{fixed_half_width, half_width};
 use perfquilt_model::point::Point;
+use perfquilt_store::BlockDuration;
 
-/// The variances of a value that are assumed where nothing was measured, as MariaDB has them on a shared virtual
-/// machine: what restarts and layouts change, and what the slices of a block of one second leave.
-const ASSUMED: (f64, f64) = (0.0095 * 0.0095, 2.0 * 0.0075 * 0.0075);
-/// Seconds to link and start a server, where nothing was measured.
-const START_SECONDS: f64 = 0.5;
-/// Seconds to connect a client and to warm up, a workload.
-const CONNECT_SECONDS: f64 = 1.0;
-/// Seconds to start a server and to count one workload on it.
-const COUNT_SECONDS: (f64, f64) = (8.0, 6.0);
+/// What is assumed of a server of which nothing was measured.
+#[derive(Debug)]
+pub(super) struct Guess {
+    /// The variances of a value: what restarts and layouts change, and what the slices of a block of one second leave.
+    variance: (f64, f64),
+    /// Seconds to link and start a server.
+    start: f64,
+    /// Seconds to connect a client and to warm up, a workload.
+    connect: f64,
+    /// Seconds to start a server and to count one workload on it.
+    count: (f64, f64),
+}
+
+/// MariaDB on a shared virtual machine.
+pub(super) const DATABASE: Guess = Guess {
+    variance: (0.0095 * 0.0095, 2.0 * 0.0075 * 0.0075),
+    start: 0.5,
+    connect: 1.0,
+    count: (8.0, 6.0),
+};
+/// Redis on a shared virtual machine.
+pub(super) const SMALL_SERVER: Guess = Guess {
+    variance: (0.004 * 0.004, 2.0 * 0.003 * 0.003),
+    start: 0.2,
+    connect: 0.5,
+    count: (1.0, 0.8),
+};
 /// The most blocks that a forecast considers.
 const FORESEEABLE: u32 = 100_000;
 
@@ -70,8 +89,12 @@ pub struct Forecast {
     pub noise: f64,
     /// The basis of the noise.
     pub noise_source: NoiseSource,
+    /// The workloads whose noise is a guess, because no experiment timed them.
+    pub guessed_noise: Vec<String>,
     /// The expected duration in seconds, without builds.
     pub seconds: f64,
+    /// Whether the duration is a guess, because no experiment with such blocks was measured.
+    pub guessed_seconds: bool,
 }
 
 impl Forecast {
@@ -84,6 +107,11 @@ impl Forecast {
             (1, Some(machines)) => format!(" on each of {machines} machines"),
             (lanes, Some(machines)) => format!(" on each of {lanes} lanes of {machines} machines"),
         }
+    }
+
+    /// Returns whether an experiment found nothing that duration or width could be known from.
+    pub fn is_guess(&self) -> bool {
+        self.guessed_seconds || self.noise_source == NoiseSource::Assumed && self.blocks > 0
     }
 
     /// Returns the expected duration in words.
@@ -123,8 +151,91 @@ impl fmt::Display for Forecast {
         if let Some(memory) = self.memory {
             write!(f, "{:.1} GiB, ", memory as f64 / f64::from(1 << 30))?;
         }
-        write!(f, "about {}", self.duration())
+        write!(f, "about {}", self.duration())?;
+        match self.is_guess() {
+            true => f.write_str(" (a guess: nothing like it was measured so far)"),
+            false => Ok(()),
+        }
     }
+}
+
+/// How long the blocks of earlier experiments took, as a share of what [`Guess`] assumes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pace {
+    /// Starting servers and connecting clients; `None` where nothing was timed.
+    timed: Option<f64>,
+    /// Counting; `None` where nothing was counted.
+    counted: Option<f64>,
+}
+
+impl Pace {
+    /// Returns the pace of the blocks of an experiment that counted on `processors`.
+    pub(super) fn of(blocks: &[BlockDuration], guess: &Guess, processors: usize) -> Self {
+        let mean = |counted: bool, share: &dyn Fn(&BlockDuration) -> f64| {
+            let shares: Vec<f64> = blocks
+                .iter()
+                .filter(|of| of.counted == counted && !of.direct && of.workloads > 0)
+                .map(share)
+                .filter(|share| share.is_finite())
+                .collect();
+            let count = shares.len() as f64;
+            (count > 0.0).then(|| (shares.iter().sum::<f64>() / count).max(0.0))
+        };
+        let size = |of: &BlockDuration| (of.servers as usize, of.workloads as usize);
+        Pace {
+            timed: mean(false, &|of| {
+                (of.seconds - of.slices) / guess.overhead(size(of))
+            }),
+            counted: mean(true, &|of| {
+                // Lanes count side by side, each on its processors.
+                of.seconds / f64::from(of.lanes.max(1)) / guess.counting(size(of), processors)
+            }),
+        }
+    }
+
+    /// Returns this pace, completed by another one.
+    pub(super) fn or(self, other: Pace) -> Self {
+        Pace {
+            timed: self.timed.or(other.timed),
+            counted: self.counted.or(other.counted),
+        }
+    }
+
+    /// Returns whether it is known for timed or counted blocks, as far as these are measured.
+    pub(super) fn is_known(self, timed: bool, counted: bool) -> bool {
+        (!timed || self.timed.is_some()) && (!counted || self.counted.is_some())
+    }
+}
+
+impl Guess {
+    /// Returns the seconds that servers and workloads of a timed block take beside its slices.
+    fn overhead(&self, (servers, workloads): (usize, usize)) -> f64 {
+        servers as f64 * self.start + workloads as f64 * self.connect
+    }
+
+    /// Returns the seconds of a counted block whose servers are counted on all processors side by side.
+    fn counting(&self, (servers, workloads): (usize, usize), processors: usize) -> f64 {
+        let (start, count) = self.count;
+        servers as f64 / processors.max(1) as f64 * (start + count * workloads as f64)
+    }
+}
+
+/// The expected seconds of a block over all points.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BlockTimes {
+    /// Of a timed block.
+    pub timed: f64,
+    /// Of a counted block, on its lane.
+    pub counted: f64,
+}
+
+/// The variances of a patch's effect in a block, where they were measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EffectNoise {
+    /// The mean over patches.
+    pub typical: f64,
+    /// The largest.
+    pub largest: f64,
 }
 
 fn seconds_in_words(seconds: f64) -> String {
@@ -172,10 +283,16 @@ pub(super) struct ForecastBasis<'a> {
     pub points: usize,
     /// Whether there is a closure check.
     pub closure: bool,
-    /// The variance of a value in a block, by workload, where it is known.
-    pub noise: &'a BTreeMap<String, f64>,
+    /// The noise of effects, by workload, where it is known.
+    pub noise: &'a BTreeMap<String, EffectNoise>,
     /// Where it is known from.
     pub source: NoiseSource,
+    /// Whether all blocks run the same code layout, as those of an earlier experiment did.
+    pub one_layout: bool,
+    /// How long blocks took, where that is known.
+    pub pace: Pace,
+    /// What is assumed where nothing is known.
+    pub guess: &'a Guess,
     /// The workloads.
     pub workloads: Vec<&'a str>,
     /// The number of lanes, of each machine.
@@ -215,19 +332,13 @@ impl ForecastBasis<'_> {
             Some(budget) => self.within(budget),
             None => preset.blocks,
         };
-        let enough = |blocks: u32| {
-            let resolution = preset.resolution.unwrap_or(0.0);
-            self.width(blocks) <= resolution
-        };
-        let blocks = match preset.resolution {
-            Some(_) => first((fewest, most_blocks.max(fewest)), &enough),
-            None => most_blocks,
-        };
-        let blocks = if self.timed {
-            blocks.min(most_blocks)
+        let by_workload = if self.timed {
+            self.blocks_by_workload(fewest, most_blocks)
         } else {
-            0
+            vec![0; self.workloads.len()]
         };
+        let blocks = by_workload.iter().copied().max().unwrap_or(0);
+        let guessed = |name: &&&str| self.timed && !self.noise.contains_key(**name);
         Forecast {
             points: self.points,
             windows: self.windows.windows.len(),
@@ -240,33 +351,89 @@ impl ForecastBasis<'_> {
             most_blocks: if self.timed { most_blocks } else { 0 },
             count_blocks: if self.counted { preset.count_blocks } else { 0 },
             block_seconds: preset.block_seconds,
-            half_width: self.width(blocks),
-            noise: self.variance().sqrt(),
+            half_width: self.widest(&by_workload),
+            noise: self.largest_noise(),
             noise_source: self.source.clone(),
-            seconds: self.duration(blocks),
+            guessed_noise: self
+                .workloads
+                .iter()
+                .filter(guessed)
+                .map(|name| (*name).to_owned())
+                .collect(),
+            seconds: self.duration(&by_workload),
+            guessed_seconds: !self.pace.is_known(self.timed, self.counted),
         }
+    }
+
+    /// Returns the expected seconds of a block.
+    pub(super) fn block_times(&self) -> BlockTimes {
+        let size = (self.points, self.workloads.len());
+        BlockTimes {
+            timed: self.block(self.windows.most_servers(), size.1),
+            counted: self.counted_block() * self.lanes.max(1) as f64,
+        }
+    }
+
+    /// Returns the blocks that time each workload: as many as its widest interval needs, if there is a resolution.
+    fn blocks_by_workload(&self, fewest: u32, most: u32) -> Vec<u32> {
+        let Some(resolution) = self.preset.resolution else {
+            return vec![most; self.workloads.len()];
+        };
+        let needed = |name: &&str| {
+            let variance = self.noise_of(name).largest;
+            let enough = |blocks: u32| self.width(variance, blocks) <= resolution;
+            first((fewest, most.max(fewest)), &enough).min(most)
+        };
+        self.workloads.iter().map(needed).collect()
     }
 
     /// Returns the largest number of blocks that take at most `budget` seconds, at least two.
     fn within(&self, budget: f64) -> u32 {
-        let too_long = |blocks: u32| self.duration(blocks) > budget;
+        let too_long = |blocks: u32| self.duration(&vec![blocks; self.workloads.len()]) > budget;
         first((3, FORESEEABLE), &too_long) - 1
     }
 
-    /// Returns the largest variance of a value in a block over workloads.
-    fn variance(&self) -> f64 {
-        let (between, within) = ASSUMED;
-        let assumed = between + within / self.preset.block_seconds;
-        let of = |name: &&str| self.noise.get(*name).copied().unwrap_or(assumed);
+    /// Returns the variances of an effect on the workload `name` in a block.
+    fn noise_of(&self, name: &str) -> EffectNoise {
+        let (between, within) = self.guess.variance;
+        // The difference of two values.
+        let assumed = 2.0 * (between + within / self.preset.block_seconds);
+        self.noise.get(name).copied().unwrap_or(EffectNoise {
+            typical: assumed,
+            largest: assumed,
+        })
+    }
+
+    /// Returns the largest standard deviation of a value in a block over workloads.
+    fn largest_noise(&self) -> f64 {
+        let of = |name: &&str| (self.noise_of(name).typical / 2.0).sqrt();
         self.workloads.iter().map(of).fold(0.0, f64::max)
     }
 
-    /// Returns the half-width of a comparison of two points after `blocks`.
-    fn width(&self, blocks: u32) -> f64 {
+    /// Returns the half-width of a typical patch's interval on the workload where it is widest, after so many blocks of each.
+    fn widest(&self, by_workload: &[u32]) -> f64 {
+        let of = |(name, blocks): (&&str, &u32)| self.width(self.noise_of(name).typical, *blocks);
+        self.workloads
+            .iter()
+            .zip(by_workload)
+            .map(of)
+            .fold(0.0, f64::max)
+    }
+
+    /// Returns the half-width of an effect whose values vary by `variance` from block to block, after `blocks`.
+    fn width(&self, variance: f64, blocks: u32) -> f64 {
         // Two blocks run the same layouts in all but short experiments.
         let short = blocks < FEWEST_FOR_REPEATS && self.preset.resolution.is_none();
-        let units = if short { blocks } else { blocks.div_ceil(2) };
-        let noise = 2.0 * self.variance() / f64::from(blocks.max(1));
+        let units = if short || self.one_layout {
+            blocks
+        } else {
+            blocks.div_ceil(2)
+        };
+        let half_width = match self.preset.resolution {
+            Some(_) => half_width,
+            None => fixed_half_width,
+        };
+        let noise = variance / f64::from(blocks.max(1));
         match self.cluster {
             Some(cluster) if cluster.machines as usize >= FEWEST_MACHINES_AS_UNITS => {
                 let machines = cluster.machines.min(blocks.div_ceil(ROW_BLOCKS));
@@ -277,9 +444,10 @@ impl ForecastBasis<'_> {
         }
     }
 
-    /// Returns the seconds that an experiment with `blocks` takes.
-    fn duration(&self, blocks: u32) -> f64 {
+    /// Returns the seconds that an experiment with so many blocks of each workload takes.
+    fn duration(&self, by_workload: &[u32]) -> f64 {
         let mut seconds = 0.0;
+        let workloads = self.workloads.len();
         let machines = self
             .cluster
             .map_or(1.0, |cluster| f64::from(cluster.machines));
@@ -289,27 +457,34 @@ impl ForecastBasis<'_> {
                 Some(_) => self.lanes.clamp(1, ROW_BLOCKS as usize),
                 None => self.lanes.max(1),
             } as f64;
-            let blocks = self.whole_waves(blocks);
-            let each = |sizes: &[usize]| -> f64 {
-                let blocks = sizes.iter().map(|&servers| self.block(servers));
+            let each = |sizes: &[usize], workloads: usize| -> f64 {
+                let blocks = sizes.iter().map(|&servers| self.block(servers, workloads));
                 blocks.sum()
             };
-            let first_look = f64::from(FIRST_LOOK_BLOCKS) * each(&self.windows.first_look);
+            let first_look =
+                f64::from(FIRST_LOOK_BLOCKS) * each(&self.windows.first_look, workloads);
+            let mut by_workload: Vec<u32> =
+                by_workload.iter().map(|&of| self.whole_waves(of)).collect();
+            by_workload.sort_unstable();
+            let blocks = by_workload.last().copied().unwrap_or(0);
             let direct = if self.closure {
-                f64::from(direct_blocks(blocks)) * self.block(self.points.min(6))
+                f64::from(direct_blocks(blocks)) * self.block(self.points.min(6), workloads)
             } else {
                 0.0
             };
-            let windows = f64::from(blocks) * each(&self.windows.windows);
+            // Blocks leave out workloads whose intervals are narrow enough.
+            let mut windows = 0.0;
+            let mut before = 0;
+            for (done, &of) in by_workload.iter().enumerate() {
+                windows += f64::from(of - before) * each(&self.windows.windows, workloads - done);
+                before = of;
+            }
             seconds += (first_look + windows + direct) / lanes / machines;
         }
         if self.counted {
-            let (start, count) = COUNT_SECONDS;
-            let point = start + count * self.workloads.len() as f64;
-            let points = self.points as f64 / self.processors.max(1) as f64;
             // One machine counts a block.
             let side_by_side = machines.min(f64::from(self.preset.count_blocks)).max(1.0);
-            seconds += f64::from(self.preset.count_blocks) * points * point / side_by_side;
+            seconds += f64::from(self.preset.count_blocks) * self.counted_block() / side_by_side;
         }
         seconds
     }
@@ -324,11 +499,16 @@ impl ForecastBasis<'_> {
         }
     }
 
-    /// Returns the seconds of a block with so many servers.
-    fn block(&self, servers: usize) -> f64 {
-        let workloads = self.workloads.len() as f64;
-        let overhead = servers as f64 * START_SECONDS + workloads * CONNECT_SECONDS;
-        overhead + share(servers) * workloads * self.preset.block_seconds
+    /// Returns the seconds of a timed block.
+    fn block(&self, servers: usize, workloads: usize) -> f64 {
+        let overhead = self.guess.overhead((servers, workloads)) * self.pace.timed.unwrap_or(1.0);
+        overhead + share(servers) * workloads as f64 * self.preset.block_seconds
+    }
+
+    /// Returns the seconds that all lanes together take for a counted block.
+    fn counted_block(&self) -> f64 {
+        let size = (self.points, self.workloads.len());
+        self.guess.counting(size, self.processors) * self.pace.counted.unwrap_or(1.0)
     }
 }
 
@@ -350,7 +530,7 @@ fn first((mut low, mut high): (u32, u32), fits: &dyn Fn(u32) -> bool) -> u32 {
 mod tests {
     use super::*;
 
-    static NOTHING: BTreeMap<String, f64> = BTreeMap::new();
+    static NOTHING: BTreeMap<String, EffectNoise> = BTreeMap::new();
 
     fn preset(resolution: Option<f64>) -> Preset {
         let resolution = resolution.map_or(String::new(), |r| format!("resolution = {r}\n"));
@@ -378,6 +558,9 @@ mod tests {
             closure: false,
             noise: &NOTHING,
             source: NoiseSource::Assumed,
+            one_layout: false,
+            pace: Pace::default(),
+            guess: &DATABASE,
             workloads: vec!["w"],
             lanes: 1,
             cluster: None,
@@ -395,13 +578,112 @@ mod tests {
         assert!((10..60).contains(&forecast.blocks), "{forecast:?}");
         assert!(forecast.half_width <= 0.008);
         // Six servers, a client and the slices.
-        let each = 6.0 * START_SECONDS + CONNECT_SECONDS + 2.0;
+        let each = 6.0 * DATABASE.start + DATABASE.connect + 2.0;
         assert_eq!(forecast.seconds, f64::from(forecast.blocks) * each);
         let two = ForecastBasis {
             lanes: 2,
             ..basis(&preset, &six)
         };
         assert_eq!(two.forecast().seconds, forecast.seconds / 2.0);
+    }
+
+    fn took(
+        counted: bool,
+        (servers, workloads, lanes): (u32, u32, u32),
+        seconds: f64,
+    ) -> BlockDuration {
+        BlockDuration {
+            counted,
+            direct: false,
+            block: 0,
+            servers,
+            workloads,
+            lanes,
+            slices: if counted {
+                0.0
+            } else {
+                f64::from(workloads) * 2.0
+            },
+            seconds,
+        }
+    }
+
+    #[test]
+    fn an_experiment_like_an_earlier_one_takes_as_long() {
+        let preset = preset(None);
+        let six = sizes(&[6], &[]);
+        let blocks = [
+            took(false, (6, 1, 1), 2.5),
+            took(false, (6, 1, 1), 3.5),
+            took(true, (6, 1, 2), 8.0),
+        ];
+        let known = ForecastBasis {
+            counted: true,
+            pace: Pace::of(&blocks, &DATABASE, 2),
+            ..basis(&preset, &six)
+        };
+        let forecast = known.forecast();
+        assert!(!forecast.guessed_seconds);
+        // Two lanes counted blocks of eight seconds side by side, and sixty blocks of three seconds are timed.
+        let counting = f64::from(preset.count_blocks) * 4.0;
+        assert!(
+            (forecast.seconds - 60.0 * 3.0 - counting).abs() < 1e-9,
+            "{forecast:?}"
+        );
+        // Slices that are longer take longer, starts do not.
+        let long = Preset {
+            block_seconds: 4.0,
+            ..preset.clone()
+        };
+        let known = ForecastBasis {
+            preset: &long,
+            pace: known.pace,
+            ..basis(&preset, &six)
+        };
+        assert!((known.forecast().seconds - 60.0 * 5.0).abs() < 1e-9);
+        let guess = ForecastBasis {
+            counted: true,
+            pace: Pace::of(&blocks[..2], &DATABASE, 2),
+            ..basis(&preset, &six)
+        };
+        assert!(guess.forecast().guessed_seconds && guess.forecast().is_guess());
+    }
+
+    #[test]
+    fn each_workload_has_its_own_noise_and_its_own_number_of_blocks() {
+        let mut preset = preset(Some(0.005));
+        preset.workloads = vec!["calm".into(), "noisy".into(), "new".into()];
+        let six = sizes(&[6], &[]);
+        let of = |sd: f64| EffectNoise {
+            typical: sd * sd,
+            largest: sd * sd,
+        };
+        let noise = BTreeMap::from([
+            ("calm".to_owned(), of(0.002)),
+            ("noisy".to_owned(), of(0.012)),
+        ]);
+        let known = ForecastBasis {
+            noise: &noise,
+            workloads: vec!["calm", "noisy"],
+            source: NoiseSource::Experiment("e".into()),
+            ..basis(&preset, &six)
+        };
+        let (each, forecast) = (known.blocks_by_workload(10, 60), known.forecast());
+        assert!(each[0] == 10 && each[1] > 20, "{each:?}");
+        assert_eq!(forecast.blocks, each[1]);
+        assert!(
+            forecast.half_width <= 0.005 && forecast.half_width > 0.004,
+            "{forecast:?}"
+        );
+        // Later blocks have one workload.
+        let block = |workloads| known.block(6, workloads);
+        let expected = 10.0 * block(2) + f64::from(each[1] - 10) * block(1);
+        assert!((forecast.seconds - expected).abs() < 1e-9);
+        let with_new = ForecastBasis {
+            workloads: vec!["calm", "new"],
+            ..known
+        };
+        assert_eq!(with_new.forecast().guessed_noise, ["new"]);
     }
 
     #[test]
@@ -412,7 +694,7 @@ mod tests {
             cluster: Some(ClusterSize { machines, between }),
             ..basis(&preset, &six)
         };
-        let block = on(3, 0.0).block(6);
+        let block = on(3, 0.0).block(6, 1);
         let few = on(3, 0.0).forecast();
         assert_eq!(few.machines, Some(3));
         // Blocks are the units on few machines.
@@ -440,7 +722,7 @@ mod tests {
             };
             let forecast = basis.forecast();
             assert!(forecast.seconds <= budget, "{forecast:?}");
-            assert!(basis.duration(forecast.blocks + 1) > budget);
+            assert!(basis.duration(&[forecast.blocks + 1]) > budget);
             assert_eq!(forecast.over_budget(budget), None);
         }
         let basis = ForecastBasis {

@@ -58,6 +58,7 @@ use collected::Collected;
 use driver::Driver;
 use executor::Executor;
 use fingerprint::CLUSTER;
+use forecast::BlockTimes;
 use forecast::WindowSizes;
 pub use forecast::{Forecast, NoiseSource};
 use identity::Facts;
@@ -170,18 +171,35 @@ enum ReusePolicy {
     Repeat,
 }
 
-/// Returns the forecast of an experiment on `points` of the release and recipe of `header`, before anything is built.
-/// `budget` is the time to use. Points are taken to have binaries of their own, and effects to be measured anew.
+/// An experiment to forecast.
+#[derive(Debug, Clone, Copy)]
+pub struct Foreseen<'a> {
+    /// The points, and the identities of those that are built. The others are taken to have binaries of their own.
+    pub points: &'a [(Point, Option<String>)],
+    /// Whether to measure every point, including those that an earlier experiment measured.
+    pub fresh: bool,
+    /// Whether to time workloads that do not execute the code that a patch changes, too.
+    pub time_unexecuted: bool,
+    /// The time to use.
+    pub budget: Option<Duration>,
+}
+
+/// Returns the forecast of an experiment on points of the release and recipe of `header`, and whether earlier experiments
+/// answer all of it. The forecast is that of measuring everything else anew.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for wrong settings or missing tools.
 pub fn foresee(
     ws: &Workspace,
     preset: &Preset,
-    points: &[Point],
+    &Foreseen {
+        points,
+        fresh,
+        time_unexecuted,
+        budget,
+    }: &Foreseen<'_>,
     mut header: ExperimentHeader,
-    budget: Option<Duration>,
-) -> Result<Forecast> {
+) -> Result<(Forecast, bool)> {
     let resolved = resolved(ws, preset)?;
     let workloads: Vec<&Workload> = resolved.iter().collect();
     let counted = meters(preset, |meter| !meter.is_timed());
@@ -196,15 +214,27 @@ pub fn foresee(
     let counts = counter.as_ref().map(Counter::describe).unwrap_or_default();
     let harness = |layouts| identity::harness(ws, &counts, layouts);
     header.harness = harness(layouts)?;
-    let mut measured = points.to_vec();
-    measured.push(Point::Control);
-    let named = |point: &Point| (*point, point.to_string());
+    let named = |(point, built): &(Point, Option<String>)| {
+        (*point, built.clone().unwrap_or_else(|| point.to_string()))
+    };
     let identity = ExperimentIdentity {
         points: points.iter().map(named).collect(),
         ..identity::of(ws, &header, preset.block_seconds, &workloads, &[])?
     };
-    let windows = windows_of(&measured, &header, &identity);
-    let sizes = WindowSizes::of(&windows, &first_look_of(&windows, &header));
+    let mut first: BTreeMap<&str, Point> = BTreeMap::new();
+    for (&point, name) in &identity.points {
+        match first.get(name.as_str()) {
+            Some(&same) => {
+                header.identical.insert(point, same);
+            }
+            None => {
+                first.insert(name, point);
+            }
+        }
+    }
+    let mut measured: Vec<Point> = first.into_values().collect();
+    measured.push(Point::Control);
+    measured.sort_unstable();
     let results = ws.results();
     let store = results.exists().then(|| Store::open_existing(&results));
     let store = store.transpose()?;
@@ -226,6 +256,31 @@ pub fn foresee(
             }
         }
     }
+    let mut is_measured = false;
+    if let Some(store) = store.as_ref().filter(|_| !fresh) {
+        let is_read = |timed| move |meter: Meter| meter.is_timed() == timed;
+        let requested = planned(
+            preset,
+            &meters(preset, is_read(true)),
+            &meters(preset, is_read(false)),
+        );
+        let query = ReuseQuery {
+            header: &header,
+            identity: &identity,
+            planned: &requested,
+        };
+        let mut earlier = store.earlier(&header.release)?;
+        if !time_unexecuted {
+            earlier.iter_mut().for_each(unexecuted::count_as_measured);
+        }
+        let left = query.left(&query.origins(&earlier));
+        is_measured = left.is_empty();
+        if !is_measured {
+            measured.retain(|point| left.contains(point));
+        }
+    }
+    let windows = windows_of(&measured, &header, &identity);
+    let sizes = WindowSizes::of(&windows, &first_look_of(&windows, &header));
     let work = Work {
         ws,
         preset,
@@ -233,10 +288,10 @@ pub fn foresee(
         header: &header,
         windows: &sizes,
         points: measured.len(),
-        closure: points.len() > 2,
+        closure: measured.len() > 3,
         budget: budget.map(|budget| budget.as_secs_f64()),
     };
-    basis::forecast(work, store.as_ref())
+    Ok((basis::forecast(work, store.as_ref())?.0, is_measured))
 }
 
 /// Has a job of the engine called `on` report what its machine is: processor, cores, memory, kernel.
@@ -468,7 +523,8 @@ fn run_on(
         ReusePolicy::Separate => Vec::new(),
         _ => direct(points, &header, &measured),
     };
-    let forecast = |header: &ExperimentHeader| {
+    // Of the whole experiment, `spent` seconds of which are over.
+    let forecast = |header: &ExperimentHeader, spent: f64| {
         let work = Work {
             ws,
             preset,
@@ -477,23 +533,28 @@ fn run_on(
             windows: &sizes,
             points: measured.len(),
             closure: !closure_points.is_empty(),
-            budget: budget.map(Budget::seconds_left),
+            budget: budget.map(|budget| budget.seconds_left() + spent),
         };
         basis::forecast(work, Some(store))
     };
-    let announce = |header: &ExperimentHeader| -> Result<()> {
-        let forecast = forecast(header)?;
+    let announce = |header: &ExperimentHeader, spent: f64| -> Result<BlockTimes> {
+        let (forecast, expected) = forecast(header, spent)?;
         progress.note(&format!("forecast: {forecast}"));
-        let left = budget.map(Budget::seconds_left);
+        let left = budget.map(|budget| budget.seconds_left() + spent);
         if let Some(warning) = left.and_then(|left| forecast.over_budget(left)) {
             progress.warn(&warning);
         }
-        Ok(())
+        Ok(expected)
     };
     // A finished experiment is not continued because there is time.
+    let mut is_guess = false;
     let timed_blocks = match budget {
         Some(_) if store.is_finished(&key)? => stored_blocks(store, id)?.unwrap_or(preset.blocks),
-        Some(_) => forecast(&header)?.most_blocks,
+        Some(_) => {
+            let (foreseen, _) = forecast(&header, 0.0)?;
+            is_guess = foreseen.guessed_seconds;
+            foreseen.most_blocks
+        }
         None => preset.blocks,
     };
     // An experiment keeps the waves that it began with.
@@ -510,14 +571,12 @@ fn run_on(
         plan.wave = wave;
     }
     let looked_at = stopping::looked_at(store, id)?;
-    let planned = stopping::plan(store, id, requested)?;
+    let mut planned = stopping::plan(store, id, requested)?;
 
     let blocks_of = |meters: &[Meter], blocks| if meters.is_empty() { 0 } else { blocks };
-    let (all_timed, all_counted) = (
-        blocks_of(&timed, timed_blocks),
-        blocks_of(&counted, preset.count_blocks),
-    );
-    let planned_blocks = |lanes: u32| {
+    let all_counted = blocks_of(&counted, preset.count_blocks);
+    let is_timed = !timed.is_empty();
+    let planned_blocks = |lanes: u32, timed_blocks: u32| {
         plan(&Scope {
             seed,
             points: &measured,
@@ -525,7 +584,7 @@ fn run_on(
             first_look: &first_look,
             lanes,
             workloads: &preset.workloads,
-            blocks: all_timed,
+            blocks: if is_timed { timed_blocks } else { 0 },
             count_blocks: all_counted,
             layouts,
             direct: &closure_points,
@@ -537,17 +596,19 @@ fn run_on(
         counted: counted.clone(),
         workloads: workloads.clone(),
     };
-    let driver = || {
-        let collected = Collected::load(store, id, planned.clone(), &readings)?;
+    let driver = |planned: &[PlannedBlocks]| {
+        let collected = Collected::load(store, id, planned.to_vec(), &readings)?;
         Driver::new(store, id, readings.clone(), collected, &margin)
     };
     let deadline = budget.map(Budget::deadline);
-    let strategy = |blocks| PlannedExperiment::new(blocks, preset.block_seconds, deadline);
-    // On how many lanes blocks are measured does not decide whether any are left.
-    let blocks = planned_blocks(1);
-    let mut driving = driver()?;
+    let strategy =
+        |blocks, expected| PlannedExperiment::new(blocks, preset.block_seconds, expected, deadline);
+    // On how many lanes blocks are measured does not decide whether any are left, nor how long they take.
+    let blocks = planned_blocks(1, timed_blocks);
+    let all = &mut strategy(&blocks, BlockTimes::default());
+    let mut driving = driver(&planned)?;
     // Only the base and its control are left: every other point is the same binary or was not built.
-    if measured.len() < 3 || driving.is_complete(&mut strategy(&blocks), &failed_before)? {
+    if measured.len() < 3 || driving.is_complete(all, &failed_before)? {
         store.finish(id)?;
         return Ok(Outcome {
             id,
@@ -560,7 +621,7 @@ fn run_on(
         failed.retain(|point, _| !failed_before.contains_key(point));
         header.start_timeouts.clear();
         store.begin(&header, &key)?;
-        driving = driver()?;
+        driving = driver(&planned)?;
     }
     let setup = Setup {
         candidates,
@@ -579,9 +640,9 @@ fn run_on(
             let names = (key.as_str(), preset.name.as_str());
             let row = Row::empty(ws, names, &header, &setup, (layouts, &unexecuted))?;
             let cluster = Cluster::new(ws, engine.as_ref(), row, wave.get(), progress)?;
-            announce(&header)?;
+            let expected = announce(&header, 0.0)?;
             // The plan is that of a single lane: a row has the blocks that share layouts.
-            let measured = driving.drive(&mut strategy(&blocks), &cluster, progress);
+            let measured = driving.drive(&mut strategy(&blocks, expected), &cluster, progress);
             cluster.close(measured.1.is_ok());
             measured
         }
@@ -591,9 +652,36 @@ fn run_on(
                 header.machine.insert("lanes".to_owned(), lanes);
                 store.begin(&header, &key)?;
             }
-            announce(&header)?;
-            let blocks = planned_blocks(machine.lanes());
-            driving.drive(&mut strategy(&blocks), &machine, progress)
+            let lanes = machine.lanes();
+            let pilot = pilot_blocks(planned_blocks(lanes, timed_blocks), lanes);
+            let is_pilot_needed = is_guess && windows.len() < 2 && {
+                let all = &mut strategy(&pilot, BlockTimes::default());
+                !driving.is_complete(all, &BTreeMap::new())?
+            };
+            if is_pilot_needed {
+                // How many blocks fit into the time is not known before some were measured.
+                progress.note("no run tells how long blocks take: the first ones will");
+                let began = Instant::now();
+                let first = &mut strategy(&pilot, BlockTimes::default()).as_pilot();
+                let (failed, end) = driving.drive(first, &machine, progress);
+                if end.is_ok() {
+                    let spent = began.elapsed().as_secs_f64();
+                    let timed_blocks = forecast(&header, spent)?.0.most_blocks;
+                    stopping::set_blocks(store, id, &mut planned, timed_blocks)?;
+                    let expected = announce(&header, spent)?;
+                    let blocks = planned_blocks(lanes, timed_blocks);
+                    let rest = &mut strategy(&blocks, expected);
+                    driver(&planned)?
+                        .without(failed)
+                        .drive(rest, &machine, progress)
+                } else {
+                    (failed, end)
+                }
+            } else {
+                let expected = announce(&header, 0.0)?;
+                let blocks = planned_blocks(lanes, timed_blocks);
+                driving.drive(&mut strategy(&blocks, expected), &machine, progress)
+            }
         }
     };
     if !failed.is_empty() {
@@ -611,6 +699,12 @@ fn run_on(
     }
     store.finish(id)?;
     Ok(Outcome { id, failed })
+}
+
+/// Returns those of `blocks` that show how long the others take: the first timed and counted one of each lane.
+fn pilot_blocks(mut blocks: Vec<plan::Block>, lanes: u32) -> Vec<plan::Block> {
+    blocks.retain(|block| block.number < lanes && !block.direct);
+    blocks
 }
 
 /// Returns the number of blocks of a wave of a stored experiment; `None` if it has no plan or no waves.

@@ -3,6 +3,7 @@
 use perfquilt_judge::attribution::{
     Attribution, Closure, ClosureSide, Effect, EffectKind, ShownChange,
 };
+use perfquilt_judge::stats::{fixed_half_width, half_width};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
@@ -24,7 +25,7 @@ pub(super) fn patches(attribution: &Attribution, row: (&str, Meter), points: &[P
         let in_order = |effect: &&Effect| effect.kind == EffectKind::InOrder;
         let mut effects = patch.effects.iter().filter(in_order);
         let effect = effects.find(|effect| is_wanted(effect, row))?;
-        is_near(patch.index).then(|| format!("{} {}", patch.index, value(effect)))
+        is_near(patch.index).then(|| format!("{} {}", patch.index, value(attribution, effect)))
     });
     with_control(patches.collect(), attribution, row)
 }
@@ -33,7 +34,12 @@ pub(super) fn patches(attribution: &Attribution, row: (&str, Meter), points: &[P
 pub(super) fn groups(attribution: &Attribution, row: (&str, Meter)) -> String {
     let groups = attribution.groups.iter().filter_map(|group| {
         let effect = group.effects.iter().find(|effect| is_wanted(effect, row))?;
-        Some(format!("{}–{} {}", group.first, group.last, value(effect)))
+        Some(format!(
+            "{}–{} {}",
+            group.first,
+            group.last,
+            value(attribution, effect)
+        ))
     });
     with_control(groups.collect(), attribution, row)
 }
@@ -46,7 +52,7 @@ fn with_control(mut rows: Vec<String>, attribution: &Attribution, row: (&str, Me
     let control = attribution.noise.control.iter();
     let control = control.map(|control| &control.effect);
     let control = control.filter(|effect| is_wanted(effect, row));
-    rows.extend(control.map(|effect| format!("A/A {}", value(effect))));
+    rows.extend(control.map(|effect| format!("A/A {}", value(attribution, effect))));
     rows.join(", ")
 }
 
@@ -66,8 +72,18 @@ pub(super) fn closure(attribution: &Attribution, workload: &str, meter: Meter) -
         .unwrap_or_default()
 }
 
-fn value(effect: &Effect) -> String {
-    let ends = effect.low.zip(effect.high).filter(|_| !effect.identical);
+/// Formats an effect with the width of its interval if the experiment ended now, from the second unit on. The report of a
+/// running experiment has intervals that hold at every look, which are wider, and infinite before some blocks.
+fn value(attribution: &Attribution, effect: &Effect) -> String {
+    let half_width = match attribution.stopping {
+        Some(_) => half_width,
+        None => fixed_half_width,
+    };
+    let width = effect
+        .standard_error
+        .map(|error| half_width(error, effect.units))
+        .filter(|width| width.is_finite() && *width > 0.0 && !effect.identical);
+    let ends = width.map(|width| (effect.estimate - width, effect.estimate + width));
     figure(effect.meter, effect.estimate, ends)
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::forecast::BlockTimes;
 use super::plan::{Block, Reading};
 use perfquilt_judge::attribution::Stopping;
 
@@ -14,17 +15,12 @@ pub(super) struct RemainingTime {
 }
 
 impl RemainingTime {
-    /// Begins with estimates, which the first block of each kind replaces.
-    pub(super) fn new(block_seconds: f64, workloads: usize, points: usize) -> Self {
-        let workloads = workloads as f64;
-        let points = points as f64;
+    /// Begins with the `expected` times, which the first block of each kind replaces.
+    pub(super) fn new(expected: BlockTimes) -> Self {
         RemainingTime {
             expected: BTreeMap::from([
-                (
-                    Reading::Timed,
-                    0.3 * points + workloads * (block_seconds + 1.0),
-                ),
-                (Reading::Counted, points * (8.0 + 6.0 * workloads)),
+                (Reading::Timed, expected.timed),
+                (Reading::Counted, expected.counted),
             ]),
             measured: BTreeMap::new(),
         }
@@ -85,7 +81,11 @@ mod tests {
             first_look: false,
             copies: 1,
         };
-        let mut forecast = RemainingTime::new(2.0, 1, 4);
+        let expected = BlockTimes {
+            timed: 4.2,
+            counted: 0.0,
+        };
+        let mut forecast = RemainingTime::new(expected);
         assert_eq!(forecast.milliseconds(&[&block, &block], None), 8400);
         forecast.learn(Reading::Timed, Duration::from_secs(2));
         forecast.learn(Reading::Timed, Duration::from_secs(3));

@@ -13,7 +13,9 @@ use perfquilt_machine::workload::BlockSlices;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{HostSample, Meter, Observation, RowName, Slices};
 use perfquilt_model::point::Point;
-use perfquilt_store::{BlockConditions, BlockResult, ExperimentId, SliceBlob, Store};
+use perfquilt_store::{
+    BlockConditions, BlockDuration, BlockResult, ExperimentId, SliceBlob, Store,
+};
 
 /// The meters and workloads of an experiment.
 #[derive(Clone)]
@@ -154,6 +156,27 @@ impl<'a> Recorder<'a> {
             }
             Event::Failed { point, error } => Ok(Recorded::Failed(point, error)),
         }
+    }
+
+    /// Stores how long `block` took on one of `lanes`, and the seconds that the settings give to its slices.
+    pub fn record_duration(
+        &self,
+        block: &Block,
+        lanes: u32,
+        (seconds, slices): (f64, f64),
+    ) -> Result<()> {
+        let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
+        let of = BlockDuration {
+            counted: block.reading == Reading::Counted,
+            direct: block.direct,
+            block: block.number,
+            servers: count(block.servers().len()),
+            workloads: count(block.workloads.len()),
+            lanes,
+            slices,
+            seconds,
+        };
+        self.store.record_duration(self.id, &of)
     }
 
     fn observation(

@@ -10,6 +10,7 @@ use rand::{RngExt, SeedableRng};
 use super::collected::Collected;
 use super::driver::Driver;
 use super::executor::{Event, Executor, Lane, Report};
+use super::forecast::BlockTimes;
 use super::plan::{Block, Reading, Scope, plan};
 use super::recorder::Readings;
 use super::strategy::PlannedExperiment;
@@ -307,7 +308,7 @@ impl Fixture {
         };
         let collected = Collected::load(&self.store, self.id(), planned, &readings).unwrap();
         let mut driver = Driver::new(&self.store, self.id(), readings, collected, &margin).unwrap();
-        let strategy = || PlannedExperiment::new(&blocks, 1.0, None);
+        let strategy = || PlannedExperiment::new(&blocks, 1.0, BlockTimes::default(), None);
         let outcome = driver.drive(&mut strategy(), executor, &Silent);
         if outcome.1.is_ok() {
             assert!(driver.is_complete(&mut strategy(), &outcome.0).unwrap());

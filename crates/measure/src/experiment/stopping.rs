@@ -114,6 +114,20 @@ pub(super) fn shorten(
     store.plan(id, &planned)
 }
 
+/// Gives an experiment so many timed blocks, a number that nothing but its pilot's duration decides.
+pub(super) fn set_blocks(
+    store: &Store,
+    id: ExperimentId,
+    planned: &mut [PlannedBlocks],
+    blocks: u32,
+) -> Result<()> {
+    for plan in planned.iter_mut().filter(|plan| plan.meter.is_timed()) {
+        plan.blocks = blocks;
+        plan.min_blocks = plan.min_blocks.map(|least| least.min(blocks));
+    }
+    store.plan(id, planned)
+}
+
 /// Returns the one of the plans `old` with the workload and meter of `plan`.
 fn known<'a>(old: &'a [PlannedBlocks], plan: &PlannedBlocks) -> Option<&'a PlannedBlocks> {
     old.iter()

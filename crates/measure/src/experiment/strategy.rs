@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::collected::Collected;
+use super::forecast::BlockTimes;
+use super::lengths::share;
 use super::plan::{Block, Reading};
 use super::progress::RemainingTime;
 use super::recorder::Recorder;
@@ -64,8 +66,16 @@ pub trait Strategy {
     /// Returns the next step. It is [`Next::Wait`] only while blocks are running.
     fn next(&mut self, so_far: &mut SoFar<'_, '_>) -> Result<Next>;
 
-    /// Records how long a block took.
-    fn finished(&mut self, _reading: Reading, _elapsed: Duration) {}
+    /// Learns how long a block took. Returns the seconds that the settings give to its slices, if forecasts of later
+    /// experiments can learn from it, too.
+    fn finished(&mut self, _block: &Block, _elapsed: Duration) -> Option<f64> {
+        None
+    }
+
+    /// Returns whether more blocks come after those of this strategy.
+    fn is_pilot(&self) -> bool {
+        false
+    }
 }
 
 /// The blocks of an experiment in the order of its plan, until its stopping rule ends it.
@@ -79,16 +89,21 @@ pub struct PlannedExperiment<'p> {
     timed: u32,
     forecast: RemainingTime,
     started: Instant,
+    block_seconds: f64,
     /// No block begins that would not end before this moment.
     deadline: Option<Instant>,
+    pilot: bool,
 }
 
 impl<'p> PlannedExperiment<'p> {
-    /// Begins with the first of `blocks`; a block measures `block_seconds` a workload. No block begins that would not
-    /// end before the `deadline`.
-    pub fn new(blocks: &'p [Block], block_seconds: f64, deadline: Option<Instant>) -> Self {
-        let first = blocks.first();
-        let (workloads, points) = first.map_or((0, 0), |b| (b.workloads.len(), b.points.len()));
+    /// Begins with the first of `blocks`; a block measures `block_seconds` a workload, and is expected to take so long. No
+    /// block begins that would not end before the `deadline`.
+    pub fn new(
+        blocks: &'p [Block],
+        block_seconds: f64,
+        expected: BlockTimes,
+        deadline: Option<Instant>,
+    ) -> Self {
         PlannedExperiment {
             blocks,
             points: blocks
@@ -98,9 +113,19 @@ impl<'p> PlannedExperiment<'p> {
                 .collect(),
             place: 0,
             timed: 0,
-            forecast: RemainingTime::new(block_seconds, workloads, points),
+            forecast: RemainingTime::new(expected),
             started: Instant::now(),
+            block_seconds,
             deadline,
+            pilot: false,
+        }
+    }
+
+    /// Returns the strategy as that of the first blocks, which show how long the others will take.
+    pub fn as_pilot(self) -> Self {
+        PlannedExperiment {
+            pilot: true,
+            ..self
         }
     }
 
@@ -244,8 +269,17 @@ impl Strategy for PlannedExperiment<'_> {
         Ok(Next::End)
     }
 
-    fn finished(&mut self, reading: Reading, elapsed: Duration) {
-        self.forecast.learn(reading, elapsed);
+    fn finished(&mut self, block: &Block, elapsed: Duration) -> Option<f64> {
+        self.forecast.learn(block.reading, elapsed);
+        let seconds = share(block.servers().len()) * self.block_seconds;
+        Some(match block.reading {
+            Reading::Timed => block.workloads.len() as f64 * seconds,
+            Reading::Counted => 0.0,
+        })
+    }
+
+    fn is_pilot(&self) -> bool {
+        self.pilot
     }
 }
 

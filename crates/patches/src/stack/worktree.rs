@@ -8,6 +8,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use git2::{ObjectType, Oid};
 
@@ -265,6 +266,8 @@ impl FolderFiles {
             }
         }
         let mut folders = BTreeSet::new();
+        // One time for all: make would run autotools again if a file that they generated looked older than its source.
+        let time = SystemTime::now();
         for (path, entry) in differences {
             if let Some(entry) = entry {
                 tick(path)?;
@@ -274,7 +277,7 @@ impl FolderFiles {
                     continue;
                 }
                 self.make_folders(path, &mut folders)?;
-                write_file(&file, entry.mode, &content)?;
+                write_file(&file, entry.mode, &content, time)?;
                 moved.written += 1;
             }
         }
@@ -362,7 +365,7 @@ fn is_already(file: &Path, mode: u32, content: &[u8]) -> bool {
 }
 
 /// Writes a file after removing its predecessor, so that it never writes through a link.
-fn write_file(file: &Path, mode: u32, content: &[u8]) -> Result<()> {
+fn write_file(file: &Path, mode: u32, content: &[u8], time: SystemTime) -> Result<()> {
     let io = |e| Error::io("write", file, &e);
     match std::fs::remove_file(file) {
         Ok(()) => {}
@@ -380,7 +383,8 @@ fn write_file(file: &Path, mode: u32, content: &[u8]) -> Result<()> {
         .mode(permissions(mode))
         .open(file)
         .map_err(io)?;
-    out.write_all(content).map_err(io)
+    out.write_all(content).map_err(io)?;
+    out.set_modified(time).map_err(io)
 }
 
 /// Writes a whole tree to `dir`, which must be new or empty; returns the number of files.
