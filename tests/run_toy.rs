@@ -579,7 +579,7 @@ fn measuring_ends_when_the_intervals_are_narrow_enough() {
     environment.replace(
         config,
         "blocks = 5",
-        "blocks = 9\nmin_blocks = 4\nresolution = 0.9",
+        "blocks = 9\nmin_blocks = 4\nresolution = 0.2",
     );
     let ended = document(&environment, &["run", "--json"]);
     let progress = &ended["progress"][0];
@@ -595,7 +595,7 @@ fn measuring_ends_when_the_intervals_are_narrow_enough() {
     assert_eq!(again.code, Some(0), "{}", again.stderr);
     assert!(!crate::common::measures(&again.stderr), "{}", again.stderr);
     assert!(
-        again.stdout.contains("±90 % or narrower"),
+        again.stdout.contains("±20 % or narrower"),
         "{}",
         again.stdout
     );
@@ -615,7 +615,7 @@ fn a_wrong_end_is_told_before_anything_is_built() {
     let refused = environment.run(&["run", "--resolution", "5"]);
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     for (settings, words) in [
-        ("resolution = 1.5", "fraction"),
+        ("resolution = 0.5", "for ±0.5 % write 0.005"),
         ("min_blocks = 3", "without `resolution`"),
         ("resolution = 0.01\nmin_blocks = 1", "at least 2"),
         ("resolution = 0.01\nmin_blocks = 6", "at most `blocks`"),

@@ -32,15 +32,14 @@ pub fn width_fault(shown: &str, width: f64) -> Option<String> {
     if width > 0.0 && width <= MAX_WIDTH {
         return None;
     }
-    let percent = |fraction: f64| Percent(fraction);
     Some(if width > MAX_WIDTH && width < 100.0 * MAX_WIDTH {
         format!(
             "{shown} is a fraction of speed, so {width} is ±{}, and at most ±{} is possible; for ±{} write {} or \"{}\"",
-            percent(width),
-            percent(MAX_WIDTH),
-            percent(width / 100.0),
+            Percent(width),
+            Percent(MAX_WIDTH),
+            Percent(width / 100.0),
             Rounded(width / 100.0),
-            percent(width / 100.0),
+            Percent(width / 100.0),
         )
     } else {
         format!(

@@ -152,10 +152,10 @@ impl fmt::Display for Forecast {
             write!(f, "{:.1} GiB, ", memory as f64 / f64::from(1 << 30))?;
         }
         write!(f, "about {}", self.duration())?;
-        match self.is_guess() {
-            true => f.write_str(" (a guess: nothing like it was measured so far)"),
-            false => Ok(()),
+        if self.is_guess() {
+            f.write_str(" (a guess: nothing like it was measured so far)")?;
         }
+        Ok(())
     }
 }
 
