@@ -662,7 +662,7 @@ fn run_on(
                 // How many blocks fit into the time is not known before some were measured.
                 progress.note("no run tells how long blocks take: the first ones will");
                 let began = Instant::now();
-                let first = &mut strategy(&pilot, BlockTimes::default()).as_pilot();
+                let first = &mut strategy(&pilot, BlockTimes::default()).into_pilot();
                 let (failed, end) = driving.drive(first, &machine, progress);
                 if end.is_ok() {
                     let spent = began.elapsed().as_secs_f64();

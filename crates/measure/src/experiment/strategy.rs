@@ -122,7 +122,7 @@ impl<'p> PlannedExperiment<'p> {
     }
 
     /// Returns the strategy as that of the first blocks, which show how long the others will take.
-    pub fn as_pilot(self) -> Self {
+    pub fn into_pilot(self) -> Self {
         PlannedExperiment {
             pilot: true,
             ..self
