@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use super::fingerprint::CLUSTER;
 use super::forecast::{
-    BlockTimes, ClusterSize, DATABASE, EffectNoise, Forecast, ForecastBasis, Guess, NoiseSource,
-    Pace, SMALL_SERVER, WindowSizes,
+    ClusterSize, DATABASE, EffectNoise, Forecast, ForecastBasis, Guess, NoiseSource, Pace,
+    SMALL_SERVER, WindowSizes,
 };
 use super::lanes::{automatic, wanted, within_cores};
+use super::progress::BlockTimes;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Lanes, Layouts, Preset, Workload};
 use perfquilt_judge::attribution::{self, Effect, EffectKind};

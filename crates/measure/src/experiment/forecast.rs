@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::cluster::ROW_BLOCKS;
 use super::lengths::share;
 use super::plan::{FEWEST_FOR_REPEATS, direct_blocks};
-use super::progress::words;
+use super::progress::{BlockTimes, words};
 use super::windows::FIRST_LOOK_BLOCKS;
 use perfquilt_config::Preset;
 use perfquilt_judge::attribution::FEWEST_MACHINES_AS_UNITS;
@@ -218,15 +218,6 @@ impl Guess {
         let (start, count) = self.count;
         servers as f64 / processors.max(1) as f64 * (start + count * workloads as f64)
     }
-}
-
-/// The expected seconds of a block over all points.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct BlockTimes {
-    /// Of a timed block.
-    pub timed: f64,
-    /// Of a counted block, on its lane.
-    pub counted: f64,
 }
 
 /// The variances of a patch's effect in a block, where they were measured.

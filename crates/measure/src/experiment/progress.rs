@@ -3,9 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::forecast::BlockTimes;
 use super::plan::{Block, Reading};
 use perfquilt_judge::attribution::Stopping;
+
+/// The expected seconds of a block over all points.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BlockTimes {
+    /// Of a timed block.
+    pub timed: f64,
+    /// Of a counted block, on its lane.
+    pub counted: f64,
+}
 
 /// Expected durations of blocks, corrected by measured ones.
 #[derive(Debug)]

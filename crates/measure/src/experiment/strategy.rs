@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::collected::Collected;
-use super::forecast::BlockTimes;
 use super::lengths::share;
 use super::plan::{Block, Reading};
-use super::progress::RemainingTime;
+use super::progress::{BlockTimes, RemainingTime};
 use super::recorder::Recorder;
 use super::stopping;
 use perfquilt_judge::attribution::Stopping;
