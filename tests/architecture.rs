@@ -126,19 +126,13 @@ fn only(package: &str, users: &[&str]) {
 
 #[test]
 fn libraries_stay_behind_their_walls() {
-    only("clap", &["cli", "peers"]);
+    only("clap", &["cli"]);
     only("git2", &["patches"]);
     only("rusqlite", &["store"]);
     only("octocrab", &["forge"]);
     only("tokio", &["bot", "forge"]);
     only("axum", &["bot"]);
     only("mysql", &["machine"]);
-}
-
-#[test]
-fn the_product_does_not_use_the_developers_tool() {
-    assert!(dependencies().contains_key("peers"));
-    only("peers", &[]);
 }
 
 #[test]
@@ -181,8 +175,7 @@ fn libraries_never_print() {
         "stdout().lock",
         "dbg!",
     ];
-    // A program of its own.
-    sources::only_in("crates", &["/peers/src/main.rs"], &print);
+    sources::only_in("crates", &[], &print);
     sources::only_in("src", &["/cli/output.rs", "/cli/terminal.rs"], &print);
 }
 

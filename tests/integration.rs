@@ -43,6 +43,7 @@ mod page;
 mod parity;
 mod parity_formats;
 mod parity_series;
+mod peers;
 mod pgo_toy;
 mod post;
 mod post_command;

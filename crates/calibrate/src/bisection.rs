@@ -17,8 +17,6 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::progress::Progress;
 
-pub use page::{culprits, introduction};
-
 /// The standard deviation of one value around its block, restart and layout included, as measured on a real
 /// server (docs/results, `oltp_read_only`).
 const VALUE_SD: f64 = 0.0086;
@@ -44,7 +42,7 @@ const RIGHT: f64 = 0.99;
 
 /// A simulated machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Machine {
+enum Machine {
     /// Nothing but restarts.
     Quiet,
     /// The speed of the whole machine varies too.
@@ -55,10 +53,10 @@ pub enum Machine {
 
 impl Machine {
     /// All machines.
-    pub const ALL: [Machine; 3] = [Machine::Quiet, Machine::Shared, Machine::HeavyTails];
+    const ALL: [Machine; 3] = [Machine::Quiet, Machine::Shared, Machine::HeavyTails];
 
     /// Returns its name.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Machine::Quiet => "a quiet machine",
             Machine::Shared => "a shared machine",
@@ -67,7 +65,7 @@ impl Machine {
     }
 
     /// Returns the description of its noise.
-    pub fn description(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Machine::Quiet => {
                 "normal values of 0.86 %, restarts and layouts included, and nothing else"
@@ -92,19 +90,6 @@ impl Machine {
         match self {
             Machine::HeavyTails => VALUE_SD * noise.heavy(),
             _ => VALUE_SD * noise.normal(),
-        }
-    }
-
-    /// Draws the deviation, as a log, of a run that is compared with runs at other times.
-    pub fn unpaired_deviation(self, noise: &mut Noise) -> f64 {
-        self.shared_deviation(noise) + self.start_deviation(noise)
-    }
-
-    /// Returns the standard deviation of [`Machine::unpaired_deviation`].
-    pub fn unpaired_sd(self) -> f64 {
-        match self {
-            Machine::Quiet => VALUE_SD,
-            _ => VALUE_SD.hypot(DRIFT),
         }
     }
 }
@@ -165,7 +150,7 @@ pub struct Performance {
 
 impl Performance {
     /// Computes the shares and means of a method's answers.
-    fn of(answers: &[&Judged]) -> Self {
+    fn of(answers: &[Judged]) -> Self {
         let all = answers.len().max(1) as f64;
         let share = |count: usize, of: f64| count as f64 / of.max(1.0);
         let named = answers.iter().filter(|a| a.right.is_some()).count();
@@ -193,15 +178,15 @@ impl Performance {
 
 /// The answer of one session, and its cost.
 #[derive(Debug, Clone, Default)]
-pub struct Answer {
+struct Answer {
     /// The changes that it names.
-    pub named: BTreeSet<usize>,
+    named: BTreeSet<usize>,
     /// Whether it reports explicitly that there is no change.
-    pub nothing: bool,
+    nothing: bool,
     /// Values measured.
-    pub values: usize,
+    values: usize,
     /// Servers built.
-    pub builds: usize,
+    builds: usize,
 }
 
 impl Answer {
@@ -288,15 +273,14 @@ pub fn bisections(sessions: usize, seed: u64, progress: &dyn Progress) -> Result
     let started = Instant::now();
     let mut cases = Vec::new();
     for setting in Setting::all() {
-        let performances = setting.performances(&[&Perfquilt], sessions, seed, progress)?;
-        cases.extend(performances.into_iter().map(|performance| Case {
+        cases.push(Case {
             machine: setting.machine.name(),
             description: setting.machine.description(),
             changes: setting.changes,
             culprits: setting.culprits,
             size: setting.size,
-            performance,
-        }));
+            performance: setting.performance(sessions, seed, progress)?,
+        });
     }
     Ok(Bisections {
         schema: 2,
@@ -309,28 +293,22 @@ pub fn bisections(sessions: usize, seed: u64, progress: &dyn Progress) -> Result
     })
 }
 
-/// A method of bisecting.
-pub trait Method: Sync {
-    /// Simulates a session; `levels` are the logs of the states' costs.
-    fn answer(&self, setting: &Setting, levels: &[f64], noise: &mut Noise) -> Result<Answer>;
-}
-
 /// The settings of simulated sessions.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Setting {
+struct Setting {
     /// The machine.
-    pub machine: Machine,
+    machine: Machine,
     /// Changes between good and bad.
-    pub changes: usize,
+    changes: usize,
     /// The number of culprits among them.
-    pub culprits: usize,
+    culprits: usize,
     /// The slowdown by each culprit, as a fraction of speed; without culprits, the size to find.
-    pub size: f64,
+    size: f64,
 }
 
 impl Setting {
     /// Returns all settings, those of a machine next to each other.
-    pub fn all() -> Vec<Setting> {
+    fn all() -> Vec<Setting> {
         let mut all = Vec::new();
         for machine in Machine::ALL {
             for culprits in CULPRITS {
@@ -352,22 +330,17 @@ impl Setting {
     }
 
     /// Returns the size to find: the default, or less if the culprits are smaller.
-    pub fn target_size(&self) -> f64 {
+    fn target_size(&self) -> f64 {
         self.size.min(DEFAULT_SIZE)
     }
 
-    /// Runs `sessions` sessions with each of `methods`; returns the results in the order of the methods. The
-    /// same seed gives the same culprits, and the same figures of the first method.
-    ///
-    /// # Errors
-    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted), and those of [`Method::answer`].
-    pub fn performances(
+    /// Runs `sessions` sessions. The same seed gives the same culprits and figures.
+    fn performance(
         &self,
-        methods: &[&dyn Method],
         sessions: usize,
         seed: u64,
         progress: &dyn Progress,
-    ) -> Result<Vec<Performance>> {
+    ) -> Result<Performance> {
         let step = format!(
             "bisect on {}: {} changes, {} culprits of {:.1} %",
             self.machine.name(),
@@ -379,26 +352,16 @@ impl Setting {
             "bisect {:?} {} {} {}",
             self.machine, self.changes, self.culprits, self.size
         );
-        let answers: Vec<Vec<Judged>> = counted(&step, sessions, progress, |done| {
+        let answers = counted(&step, sessions, progress, |done| {
             parallel(sessions, |index| {
                 let mut noise = Noise::of(seed, &purpose, index);
                 let truth = self.truth(&mut noise);
-                let levels = self.levels(&truth);
-                let judged = methods.iter().map(|method| {
-                    let answer = method.answer(self, &levels, &mut noise)?;
-                    Ok(Judged::of(&answer, &truth))
-                });
-                let judged = judged.collect::<Result<_>>()?;
+                let answer = self.answer(&self.levels(&truth), &mut noise)?;
                 done();
-                Ok(judged)
+                Ok(Judged::of(&answer, &truth))
             })
         })?;
-        Ok((0..methods.len())
-            .map(|place| {
-                let of: Vec<&Judged> = answers.iter().map(|answers| &answers[place]).collect();
-                Performance::of(&of)
-            })
-            .collect())
+        Ok(Performance::of(&answers))
     }
 
     /// Draws the positions of the culprits.
@@ -415,14 +378,9 @@ impl Setting {
             .map(|state| truth.range(..=state).count() as f64 * step)
             .collect()
     }
-}
 
-/// The method of `perfquilt bisect`.
-#[derive(Debug, Clone, Copy)]
-pub struct Perfquilt;
-
-impl Method for Perfquilt {
-    fn answer(&self, setting: &Setting, levels: &[f64], noise: &mut Noise) -> Result<Answer> {
+    /// Simulates a session of `perfquilt bisect`; `levels` are the logs of the states' costs.
+    fn answer(&self, levels: &[f64], noise: &mut Noise) -> Result<Answer> {
         let mut engine = Engine::new(Question {
             states: vec![
                 State {
@@ -439,7 +397,7 @@ impl Method for Perfquilt {
             workload: String::new(),
             meter: Meter::Time.into(),
             direction: Direction::Slower,
-            size: setting.target_size(),
+            size: self.target_size(),
             error: DEFAULT_ERROR,
             most_blocks: 10_000,
             known_sd: None,
@@ -454,14 +412,14 @@ impl Method for Perfquilt {
                     cached: false,
                 },
                 Action::Measure { states, .. } => {
-                    let shared = setting.machine.shared_deviation(noise);
+                    let shared = self.machine.shared_deviation(noise);
                     number += 1;
                     Event::Block(Block {
                         number,
                         values: states
                             .iter()
                             .map(|&state| {
-                                let own = setting.machine.start_deviation(noise);
+                                let own = self.machine.start_deviation(noise);
                                 (state, (levels[state] + shared + own).exp())
                             })
                             .collect(),
@@ -505,8 +463,7 @@ mod tests {
             culprits,
             size,
         };
-        let mut found = setting.performances(&[&Perfquilt], 20, 1, &Silent).unwrap();
-        found.remove(0)
+        setting.performance(20, 1, &Silent).unwrap()
     }
 
     #[test]

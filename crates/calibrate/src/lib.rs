@@ -1,5 +1,5 @@
 //! Calibration of the method: simulated experiments with known effects, and the same server measured against
-//! itself. The simulated noise is public, so that other methods can be judged on it too.
+//! itself.
 //!
 //! # Example
 //!
@@ -18,7 +18,7 @@
 //! assert!((930..=980).contains(&covered), "{covered}");
 //! ```
 
-pub mod bisection;
+mod bisection;
 mod checks;
 mod document;
 mod family;
@@ -28,7 +28,7 @@ mod plot;
 pub mod random;
 pub mod real;
 mod scenario;
-pub mod simulation;
+mod simulation;
 
 use std::time::Instant;
 
@@ -44,7 +44,6 @@ pub use document::text;
 pub use family::Family;
 pub use page::Page;
 pub use real::Real;
-pub use scenario::RESTART;
 
 use simulation::counted;
 

@@ -1,4 +1,4 @@
-//! A page of documentation of which a program writes parts.
+//! The page of documentation of which `perfquilt calibrate` writes parts.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,6 @@ use perfquilt_system::files::write_file;
 #[derive(Debug)]
 pub struct Page {
     file: PathBuf,
-    program: &'static str,
     text: String,
 }
 
@@ -23,25 +22,15 @@ This page tests the promises of intervals and verdicts ([statistics.md](statisti
 ";
 
 impl Page {
-    /// Reads the page of `perfquilt calibrate` in `file`, or begins one where there is no such file.
+    /// Reads the page in `file`, or begins one where there is no such file.
     pub fn calibration(file: &Path) -> Result<Self> {
-        Page::open(file, "perfquilt calibrate", INTRODUCTION)
-    }
-
-    /// Reads the page in `file`, or begins one with `introduction` where there is no such file. The comments
-    /// around the parts name `program`.
-    ///
-    /// # Errors
-    /// [`Error::io`] if the file exists and cannot be read.
-    pub fn open(file: &Path, program: &'static str, introduction: &str) -> Result<Self> {
         let text = match std::fs::read_to_string(file) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => introduction.to_owned(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => INTRODUCTION.to_owned(),
             Err(error) => return Err(Error::io("read", file, &error)),
         };
         Ok(Page {
             file: file.to_owned(),
-            program,
             text,
         })
     }
@@ -50,7 +39,7 @@ impl Page {
     #[must_use]
     pub fn with(mut self, name: &str, body: &str) -> Self {
         let (begin, end) = (
-            format!("<!-- {name}: made by {} -->\n", self.program),
+            format!("<!-- {name}: made by perfquilt calibrate -->\n"),
             format!("<!-- end of {name} -->\n"),
         );
         let part = format!("{begin}{body}{end}");

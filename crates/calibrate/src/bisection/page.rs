@@ -100,7 +100,7 @@ impl Bisections {
 
 impl Performance {
     /// Returns the cells of a row of a table: right, named, exact, benchmark and builds.
-    pub fn cells(&self) -> [String; 5] {
+    fn cells(&self) -> [String; 5] {
         [
             self.right_share(),
             percent(self.named),
@@ -111,7 +111,7 @@ impl Performance {
     }
 
     /// Returns a line for a terminal.
-    pub fn line(&self) -> String {
+    fn line(&self) -> String {
         format!(
             "right {:>7} of {:>7}  exact {:>7}  {:>9}  {:>5.1} builds",
             self.right_share(),
@@ -128,7 +128,7 @@ impl Performance {
 }
 
 /// Returns the sentences on the simulated sessions that a page begins with.
-pub fn introduction(sessions: usize) -> String {
+fn introduction(sessions: usize) -> String {
     format!(
         "{sessions} sessions a case, with culprits at random places and the noise of a real server \
          ({:.2} % a value, restarts and layouts included). perfquilt looks for {:.1} % or more (for the \
@@ -141,7 +141,7 @@ pub fn introduction(sessions: usize) -> String {
 }
 
 /// Returns the number and size of culprits, as in `3 of 0.5 %`.
-pub fn culprits(count: usize, size: f64) -> String {
+fn culprits(count: usize, size: f64) -> String {
     match count {
         0 => "none".to_owned(),
         count => format!("{count} of {:.1} %", 100.0 * size),
