@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::escape::{code, markdown as escape, markdown_uncut};
-use super::legend::units;
 use super::nouns::Nouns;
 use super::number;
+use super::number::units;
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{capital, clean, fit, fit_end, long, width};
 use perfquilt_judge::attribution::{

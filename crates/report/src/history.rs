@@ -1,18 +1,19 @@
 //! The effects of each patch over releases and time, from many experiments.
 
+mod variants;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::legend::units;
 use super::number;
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, width};
-use super::variants::{BestVariant, best_variants};
 use super::view::effect_on;
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, SUITE, Verdict};
 use perfquilt_judge::stats::{Estimate, change_points, speed};
 use perfquilt_model::observation::Meter;
+use variants::{BestVariant, best_variants};
 
 /// Smallest width that is fitted, in columns.
 const NARROWEST: usize = 40;
@@ -291,7 +292,7 @@ impl History {
                 "",
             );
         } else {
-            let units = units(&[self.meter]);
+            let units = number::units(&[self.meter]);
             let words = format!("{units}, each against the state before the patch.");
             page.paragraph(&words, DIM);
         }

@@ -18,28 +18,6 @@ pub(super) fn level(attribution: &Attribution, meter: Meter) -> f64 {
     typical(attribution, meter).map_or(95.0, |effect| 100.0 * effect.level)
 }
 
-/// Says which quantities the figures of `meters` are changes of, and which sign is better, without a full stop: `Per cent
-/// of speed (+ is faster) and of instructions (− is fewer, which is better)`.
-pub(super) fn units(meters: &[Meter]) -> String {
-    let meters: &[Meter] = if meters.is_empty() {
-        &[Meter::Time]
-    } else {
-        meters
-    };
-    let parts: Vec<String> = meters
-        .iter()
-        .map(|meter| {
-            let quantity = meter.shown_quantity();
-            if meter.is_shown_as_speed() {
-                format!("{quantity} (+ is {})", meter.better())
-            } else {
-                format!("{quantity} (− is {}, which is better)", meter.better())
-            }
-        })
-        .collect();
-    format!("Per cent of {}", parts.join(" and of "))
-}
-
 impl View<'_> {
     /// Returns the legend: the unit of the figures, the kind of interval of each meter, and how the bare release's
     /// tests go.
@@ -112,7 +90,7 @@ impl View<'_> {
             Some(tests) => format!(" {}.", server_tests::of_release(tests)),
             None => String::new(),
         };
-        let units = units(&self.meters());
+        let units = number::units(&self.meters());
         format!("{units}; ± is {intervals}{unknown}.{end}{detectable}{tests}")
     }
 }

@@ -77,7 +77,6 @@ mod terminal;
 mod tests;
 mod text;
 pub mod two_way;
-mod variants;
 mod view;
 
 use perfquilt_judge::attribution::{MachineNoise, SUITE};

@@ -204,6 +204,28 @@ pub(super) fn seconds(seconds: f64) -> String {
     }
 }
 
+/// Says which quantities the figures of `meters` are changes of, and which sign is better, without a full stop: `Per cent
+/// of speed (+ is faster) and of instructions (− is fewer, which is better)`.
+pub(super) fn units(meters: &[Meter]) -> String {
+    let meters: &[Meter] = if meters.is_empty() {
+        &[Meter::Time]
+    } else {
+        meters
+    };
+    let parts: Vec<String> = meters
+        .iter()
+        .map(|meter| {
+            let quantity = meter.shown_quantity();
+            if meter.is_shown_as_speed() {
+                format!("{quantity} (+ is {})", meter.better())
+            } else {
+                format!("{quantity} (− is {}, which is better)", meter.better())
+            }
+        })
+        .collect();
+    format!("Per cent of {}", parts.join(" and of "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

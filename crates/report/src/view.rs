@@ -9,7 +9,6 @@ use perfquilt_judge::stats::FEWEST_COUNTED;
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
-use super::legend::units;
 use super::nouns::Nouns;
 use super::{number, server_tests, tail};
 
@@ -414,7 +413,7 @@ impl<'a> View<'a> {
         meters.dedup();
         format!(
             "Further meters, where there is an effect. {}",
-            units(&meters)
+            number::units(&meters)
         )
     }
 

@@ -5,8 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::stopping::FORESEEABLE;
-use crate::stats::blocks_joined;
+use crate::stats::{FORESEEABLE, blocks_joined};
 
 use perfquilt_model::observation::{
     Conditions, ExcludedReadings, FunctionChange, Meter, PointBuild, ReusedFrom, Statistic,

@@ -8,11 +8,9 @@ use std::num::NonZeroU32;
 
 use super::tables::TablesByMeter;
 use super::unexecuted::Unexecuted;
-use crate::stats::{BlockTable, blocks_needed, blocks_needed_on_machines, half_width};
+use crate::stats::{BlockTable, FORESEEABLE, blocks_needed, blocks_needed_on_machines, half_width};
 use perfquilt_model::observation::PlannedBlocks;
 
-/// The limit of forecasts, far above any practical number of blocks.
-pub(super) const FORESEEABLE: usize = 1_000_000;
 /// Machines are expected to go on differing if the p-value of their differences is below this.
 const HETEROGENEOUS: f64 = 0.05;
 

@@ -42,9 +42,9 @@ pub use quantile::{LEVEL, POWER, normal_quantile};
 pub(crate) use robust::deviations;
 pub use robust::{median, trimmed_mean};
 pub use sequential::{
-    EARLY_LEVEL, StoppingRule, anytime_critical_value, bayes_factor, bayes_factor_above,
-    bayes_factor_above_known, blocks_joined, blocks_needed, blocks_needed_on_machines,
-    fixed_half_width, half_width, widening,
+    EARLY_LEVEL, FORESEEABLE, StoppingRule, anytime_critical_value, bayes_factor,
+    bayes_factor_above, bayes_factor_above_known, blocks_joined, blocks_needed,
+    blocks_needed_on_machines, fixed_half_width, half_width, widening,
 };
 pub use slices::{
     BlockValue, FEWEST_FOR_P99, FEWEST_SLICES, Histogram, REDUCTION, SLOW, STALLED, SliceTail,

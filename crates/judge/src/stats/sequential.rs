@@ -168,6 +168,9 @@ pub fn anytime_critical_value(n: usize, alpha: f64) -> f64 {
     (x * (n - 1) as f64).sqrt()
 }
 
+/// The limit of forecasts, far above any practical number of blocks.
+pub const FORESEEABLE: usize = 1_000_000;
+
 /// Returns the half-width of the interval if the experiment ended now with `n` blocks.
 pub fn half_width(standard_error: f64, n: usize) -> f64 {
     if n < 2 {

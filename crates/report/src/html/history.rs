@@ -3,7 +3,7 @@
 use maud::html;
 
 use super::super::history::{History, HistoryPoint, PatchHistory};
-use super::super::legend::units;
+use super::super::number::units;
 use super::super::text::clean;
 use super::chart::{self, Ink, Series};
 use super::effects::{axis, figure};

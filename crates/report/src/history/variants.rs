@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::history::PatchHistory;
-use super::number;
-use super::text::clean;
+use super::PatchHistory;
+use crate::number;
+use crate::text::clean;
 use perfquilt_judge::attribution::{Attribution, EffectKind};
 use perfquilt_judge::stats::speed;
 use perfquilt_model::point::Point;
@@ -32,7 +32,7 @@ pub struct BestVariant {
 
 impl BestVariant {
     /// Returns the sentence for a reader.
-    pub(super) fn text(&self, places: usize) -> String {
+    pub(crate) fn text(&self, places: usize) -> String {
         let percent = |fraction| number::signed(fraction, places);
         format!(
             "best of {} variants in {} experiments on {}: {} ({} to {}), {}",
@@ -114,8 +114,8 @@ pub(super) fn best_variants(
 
 #[cfg(test)]
 mod tests {
-    use super::super::history::history;
-    use super::super::tests::Experiment;
+    use super::super::history;
+    use crate::tests::Experiment;
     use perfquilt_model::observation::{Meter, PointBuild};
     use perfquilt_model::point::Point;
 
@@ -165,7 +165,7 @@ mod tests {
         );
         assert!(history.html().unwrap().contains("best of 2 variants"));
         // The same servers again are no variants, and the whole series has none.
-        let same = super::super::history::history(&all[1..3], Meter::Time, None);
+        let same = super::super::history(&all[1..3], Meter::Time, None);
         assert!(same.patches.iter().all(|patch| patch.best.is_empty()));
     }
 }
