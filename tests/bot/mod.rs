@@ -542,7 +542,9 @@ fn a_remote_that_does_not_answer_is_told_at_once() {
         let said = bot.said.lock().unwrap();
         said.iter().any(|line| line.contains(words))
     };
-    eventually("nothing is said of it", || said(&bot, "`remote` in [bot]"));
+    eventually("nothing is said of it", || {
+        said(&bot, "`remote` and `git_config` in [bot]")
+    });
     // And so is why a job waits.
     bot.comment(&world, "alice", "OWNER", "@perfquilt run");
     eventually("nothing is said of it", || said(&bot, "job 1: fatal: "));

@@ -348,6 +348,7 @@ fn what_steers_a_build_is_approved_first() {
     );
     world.github.pushes(7, &newer);
     let mut push = pushed("synchronize", &newer);
+    push["before"] = head.as_str().into();
     push["pull_request"]["user"] = super::user("mallory");
     push["pull_request"]["author_association"] = "NONE".into();
     push["sender"] = super::user("mallory");
