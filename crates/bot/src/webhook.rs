@@ -66,7 +66,7 @@ fn pull_request_changes(
             let why = "the pull request has a newer commit";
             let push = Push {
                 head: request.head().to_ascii_lowercase(),
-                before: Some(delivery.before().to_ascii_lowercase()),
+                before: delivery.before().map(str::to_ascii_lowercase),
                 trusted: by_trusted,
             };
             let cancel = cancel(Some(push), why);

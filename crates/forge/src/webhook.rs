@@ -112,10 +112,9 @@ impl<'a> Author<'a> {
 }
 
 impl PullRequestDelivery {
-    /// Returns the head commit that a push replaced; empty if the delivery has none.
-    pub fn before(&self) -> &str {
-        let before = self.before.as_deref();
-        before.filter(|before| is_commit(before)).unwrap_or("")
+    /// Returns the head commit that a push replaced; `None` if the delivery has none.
+    pub fn before(&self) -> Option<&str> {
+        self.before.as_deref().filter(|before| is_commit(before))
     }
 
     /// Returns who made the change. GitHub tells the association of the pull request's author, and nobody else's.

@@ -131,8 +131,8 @@ pub struct ReceivedDelivery {
 pub struct Push {
     /// The commit.
     pub head: String,
-    /// The commit that it replaced, as a delivery tells, which may arrive after that of a later push; empty if it does not
-    /// tell. `None` if `head` is known to be the latest commit.
+    /// The commit that it replaced, as a delivery tells, which may arrive after that of a later push. `None` if `head` counts as
+    /// the latest commit: it is known to be, or the delivery does not tell.
     pub before: Option<String>,
     /// Whether whoever pushed it is trusted.
     pub trusted: bool,
