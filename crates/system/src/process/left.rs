@@ -348,8 +348,9 @@ mod tests {
 
     #[test]
     fn the_output_of_a_stopped_process_says_so() {
-        // Shorter than a look of any watching thread.
-        let stop = "P=$$; (sleep 0.1; kill -STOP $P; kill -CONT $P) & sleep 0.3";
+        // Shorter than a look of any watching thread, but long enough to begin: a continuation takes back a stop that has not.
+        let stop = "P=$$; (sleep 0.1; kill -STOP $P; until grep -q '^State:.T' /proc/$P/status; do :; done; \
+                    kill -CONT $P) & sleep 0.3";
         for (script, stopped) in [("sleep 0.3", false), (stop, true)] {
             let output = Command::new("sh").args(["-c", script]).run().unwrap();
             assert!(output.success());
