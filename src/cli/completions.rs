@@ -1,6 +1,7 @@
 //! `perfquilt completions SHELL`: prints a script that makes a shell ask this program for completions. Names from the workspace
 //! (presets, workloads, releases, patches, experiments) are among them.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -10,6 +11,7 @@ use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
 
 use super::Context;
+use perfquilt_config::Config;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_patches::series::Series;
@@ -120,34 +122,30 @@ fn candidate(name: &str, help: &str) -> Option<CompletionCandidate> {
     Some(CompletionCandidate::new(name).help(help))
 }
 
-fn presets() -> Vec<CompletionCandidate> {
+/// Completes the names of a table of the configuration, each with its description.
+fn named<T: 'static>(
+    table: fn(&Config) -> &BTreeMap<String, T>,
+    description: fn(&T) -> &str,
+) -> Vec<CompletionCandidate> {
     let of = |ws: Workspace| {
-        let presets = ws.config.preset.iter();
-        presets
-            .filter_map(|(name, of)| candidate(name, &of.description))
+        let entries = table(&ws.config).iter();
+        entries
+            .filter_map(|(name, of)| candidate(name, description(of)))
             .collect()
     };
     workspace().map(of).unwrap_or_default()
+}
+
+fn presets() -> Vec<CompletionCandidate> {
+    named(|config| &config.preset, |of| &of.description)
 }
 
 fn workloads() -> Vec<CompletionCandidate> {
-    let of = |ws: Workspace| {
-        let workloads = ws.config.workloads.iter();
-        workloads
-            .filter_map(|(name, of)| candidate(name, &of.description))
-            .collect()
-    };
-    workspace().map(of).unwrap_or_default()
+    named(|config| &config.workloads, |of| &of.description)
 }
 
 fn recipes() -> Vec<CompletionCandidate> {
-    let of = |ws: Workspace| {
-        let recipes = ws.config.recipe.iter();
-        recipes
-            .filter_map(|(name, of)| candidate(name, &of.description))
-            .collect()
-    };
-    workspace().map(of).unwrap_or_default()
+    named(|config| &config.recipe, |of| &of.description)
 }
 
 fn releases() -> Vec<CompletionCandidate> {

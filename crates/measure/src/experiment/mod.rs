@@ -47,7 +47,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
-use perfquilt_store::{ExperimentId, ExperimentIdentity, Store};
+use perfquilt_store::{EarlierExperiment, ExperimentId, ExperimentIdentity, Store};
 
 use basis::Work;
 use candidate::Candidate;
@@ -269,10 +269,7 @@ pub fn foresee(
             identity: &identity,
             planned: &requested,
         };
-        let mut earlier = store.earlier(&header.release)?;
-        if !time_unexecuted {
-            earlier.iter_mut().for_each(unexecuted::count_as_measured);
-        }
+        let earlier = reusable(store, &header.release, time_unexecuted)?;
         let left = query.left(&query.origins(&earlier));
         is_measured = left.is_empty();
         if !is_measured {
@@ -456,10 +453,7 @@ fn run_on(
             identity: &identity,
             planned: &requested,
         };
-        let mut earlier = store.earlier(&header.release)?;
-        if !time_unexecuted {
-            earlier.iter_mut().for_each(unexecuted::count_as_measured);
-        }
+        let earlier = reusable(store, &header.release, time_unexecuted)?;
         // An experiment keeps the reused observations it began with, as long as they answer the request.
         key = key.first(|key| {
             let key = key.to_string();
@@ -809,6 +803,16 @@ fn meters(preset: &Preset, wanted: impl Fn(Meter) -> bool) -> Vec<Meter> {
         .into_iter()
         .filter(|meter| preset.meters.contains(meter) && wanted(*meter))
         .collect()
+}
+
+/// Returns the finished experiments on `release` whose effects may be reused. Unless such workloads are to be timed, what a
+/// workload does not execute counts as measured.
+fn reusable(store: &Store, release: &str, time_unexecuted: bool) -> Result<Vec<EarlierExperiment>> {
+    let mut earlier = store.earlier(release)?;
+    if !time_unexecuted {
+        earlier.iter_mut().for_each(unexecuted::count_as_measured);
+    }
+    Ok(earlier)
 }
 
 fn planned(preset: &Preset, timed: &[Meter], counted: &[Meter]) -> Vec<PlannedBlocks> {
