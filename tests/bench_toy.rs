@@ -129,8 +129,8 @@ fn servers_are_named_by_point_and_recipe_and_told_by_rate() {
         let cell = row.split('|').nth(3).unwrap().trim().replace(',', "");
         cell.parse().unwrap()
     };
-    // A quarter of the rounds; the rest of a request costs what it did, more of it on a busy machine.
-    assert!(rate(rows[2]) > 1.5 * rate(rows[1]), "{rows:#?}");
+    // A quarter of the rounds; the rest of a request costs what it did, most of it on a busy machine.
+    assert!(rate(rows[2]) > 1.2 * rate(rows[1]), "{rows:#?}");
     assert!(
         rows[2].contains("faster") && !rows[0].contains('%'),
         "{rows:#?}"

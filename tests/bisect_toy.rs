@@ -354,7 +354,7 @@ fn an_end_that_could_not_be_built_is_tried_again() {
 #[test]
 fn what_a_run_measured_is_used() {
     let environment = environment(&changes(4, &[(3, Rounds(60_000))]));
-    let ran = environment.run(&["run", "--json", "--blocks", "12"]);
+    let ran = environment.run(&["run", "--json", "--blocks", "18"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let found = outcome(&bisect(&environment, &[]));
     assert_eq!(culprits(&found), [(2, 3)]);

@@ -286,9 +286,11 @@ fn a_server_that_goes_to_the_background_is_reported_with_what_went_on() {
     }
 }
 
-/// Starts the toy's servers by `script`, which gets the server's folder, its socket, a folder to count starts in, and `more`.
+/// Starts the toy's servers by `script`, which gets the server's folder, its socket, a folder to count starts in, and `more`;
+/// `$n` is the number of the start from 1. Servers start at the same time, so each takes its number by making a folder.
 fn count_starts(environment: &TestEnvironment, script: &str, more: &[&str]) {
-    environment.write("bench-config/start.sh", script);
+    let number = "n=1\nuntil mkdir \"$3/$n\" 2> /dev/null; do n=$((n + 1)); done\n";
+    environment.write("bench-config/start.sh", &format!("{number}{script}"));
     let folder = environment.workspace().join("counted");
     std::fs::create_dir(&folder).unwrap();
     let script_and_server = ["sh", "{config}/start.sh", "{server}", "{socket}"];
@@ -304,8 +306,7 @@ fn count_starts(environment: &TestEnvironment, script: &str, more: &[&str]) {
 #[test]
 fn a_port_taken_once_costs_an_attempt_and_not_the_run() {
     let environment = TestEnvironment::with_fixture("toy");
-    let script = "echo \"$4\" >> \"$3/starts\"\n\
-                  if [ \"$(wc -l < \"$3/starts\")\" = 4 ]; then echo 'bind: Address already in use' >&2; exit 1; fi\n\
+    let script = "if [ $n = 4 ]; then echo 'bind: Address already in use' >&2; exit 1; fi\n\
                   exec \"$1/bin/toyd\" \"$2\"\n";
     count_starts(&environment, script, &["{port}"]);
     let finished = environment.run(&["run", "--json", "--blocks", "3"]);
@@ -317,9 +318,12 @@ fn a_port_taken_once_costs_an_attempt_and_not_the_run() {
 #[test]
 fn a_start_that_fails_once_is_tried_once_more_and_the_run_goes_on() {
     let environment = TestEnvironment::with_fixture("toy");
-    // The template's start, three good ones, three bad ones: all points of the second block, the release too.
-    let script = "echo x >> \"$3/starts\"\n\
-                  case $(wc -l < \"$3/starts\") in 5|6|7) echo 'out of handles' >&2; exit 7;; esac\n\
+    // The template's start, three good ones, three bad ones: all points of the second block, the release too. None fails
+    // before all have come, or its second start would be one of the three.
+    let script = "case $n in 5|6|7)\n\
+                  until [ -d \"$3/7\" ]; do sleep 0.01; done\n\
+                  echo 'out of handles' >&2; exit 7;;\n\
+                  esac\n\
                   exec \"$1/bin/toyd\" \"$2\"\n";
     count_starts(&environment, script, &[]);
     let finished = environment.run(&["run", "--json", "--blocks", "3"]);
@@ -337,8 +341,7 @@ fn what_was_measured_before_the_release_failed_is_shown_with_the_next_command() 
         let built = environment.run(&["build", "--recipe", "make"]);
         assert_eq!(built.code, Some(0), "{}", built.stderr);
         // The template's start, and those of the first block.
-        let script = "echo x >> \"$3/starts\"\n\
-                      if [ \"$(wc -l < \"$3/starts\")\" -ge 5 ]; then echo 'out of handles' >&2; exit 7; fi\n\
+        let script = "if [ $n -ge 5 ]; then echo 'out of handles' >&2; exit 7; fi\n\
                       exec \"$1/bin/toyd\" \"$2\"\n";
         count_starts(&environment, script, &[]);
         let finished = environment.run(&[command, "--blocks", "3"]);
