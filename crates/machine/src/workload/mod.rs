@@ -4,7 +4,7 @@
 //! A timed block of a workload runs on all servers of the block ([`Clients::interleave`]) in rounds. Each round is a
 //! random permutation of the servers with a short slice on each, so that a disturbance of the machine affects all
 //! servers of a round alike. Counting meters run a fixed number of transactions on one server
-//! ([`Clients::serve`]). `docs/measuring.md` explains the reasons.
+//! ([`Clients::serve`]). `docs/statistics.md` explains the reasons.
 
 mod burst;
 mod client;
