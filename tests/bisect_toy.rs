@@ -391,7 +391,11 @@ fn a_killed_bisection_goes_on_and_one_of_an_edited_series_begins_anew() {
     let blocks = before["cost"]["blocks"].as_u64().unwrap();
     assert!(blocks > 0);
     let finished = bisect(&environment, &[]);
-    assert!(finished.stderr.contains("goes on"), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("continuing bisection"),
+        "{}",
+        finished.stderr
+    );
     let found = outcome(&finished);
     assert_eq!(culprits(&found), [(4, 5)]);
     // What was decided stands.
@@ -422,7 +426,7 @@ fn nonsense_is_refused_before_anything_is_built() {
     let environment = environment(&changes(3, &[]));
     for (args, words) in [
         (&["--good", "2", "--bad", "2"][..], "the same state"),
-        (&["--good", "3", "--bad", "1"], "behind"),
+        (&["--good", "3", "--bad", "1"], "comes after"),
         (&["--bad", "4"], "the series has 3 patches"),
         (&["--good", "alone:1"], "in order"),
         (&["--workload", "request"], "requests"),

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use crate::common::TestEnvironment;
 use crate::common::documents::{commands, root, without_remark};
 use crate::github::{GitHub, TOKEN};
+use crate::schema::{documents_of_commands, faults_of};
 
 const COMMIT: &str = "1111111111111111111111111111111111111111";
 
@@ -371,6 +372,96 @@ fn every_command_of_the_documents_works() {
         let behind = (document == "docs/bisecting.md").then_some("docs/maintaining.md");
         world.follow(document, behind);
     }
+    world.environment.wait_until_no_process_is_left();
+}
+
+/// Documents of docs/documents.schema.json and the commands that print them, one after the other; those without a
+/// name prepare the next.
+const PRINTED: [(&str, &str); 26] = [
+    ("forecast", "perfquilt --json run --dry-run --fresh"),
+    ("experiments", "perfquilt --json report --list"),
+    ("history", "perfquilt --json history"),
+    ("", "perfquilt run --fresh --blocks 4"),
+    ("", "perfquilt report --format jsonl --output second.jsonl"),
+    (
+        "comparison",
+        "perfquilt --json compare observations.jsonl second.jsonl",
+    ),
+    ("attribution", "perfquilt --json report"),
+    (
+        "bisection",
+        "perfquilt --json bisect --workload oltp_read_only --blocks 4 --direction both",
+    ),
+    ("bisection", "perfquilt --json bisect log"),
+    ("bisections", "perfquilt --json bisect log --list"),
+    (
+        "bisect_releases",
+        "perfquilt --json bisect releases 10.11.18 10.11.19 --workload oltp_read_only --blocks 4",
+    ),
+    (
+        "profile",
+        "perfquilt --json profile 0 4 --callers main --annotate main",
+    ),
+    ("lint", "perfquilt --json lint --fix"),
+    ("edit", "perfquilt --json edit"),
+    (
+        "",
+        "cd .perfquilt/edit/mariadb-10.11.18 && echo '// new' >>work.h && git commit -q -a -m 'work: new'",
+    ),
+    ("refresh", "perfquilt --json refresh --dry-run"),
+    ("edit", "perfquilt --json edit --reset"),
+    (
+        "rebase",
+        "perfquilt --json rebase 11.8.6 --conflicts --build",
+    ),
+    ("rebase", "perfquilt --json rebase 10.11.19 --test"),
+    (
+        "rebase_resolve",
+        "perfquilt --json rebase 11.8.6 --resolve 2",
+    ),
+    ("rebase_abort", "perfquilt --json rebase 11.8.6 --abort"),
+    (
+        "import",
+        "perfquilt --json import patches --release 10.11.19 --dry-run",
+    ),
+    ("comment", "perfquilt --json post --dry-run"),
+    ("posting", "perfquilt --json post --repo acme/series --pr 7"),
+    ("outcome", "cat outcome/outcome.json"),
+    ("first_line", "head -n 1 observations.jsonl"),
+];
+
+#[test]
+fn documents_of_commands_are_as_the_schema_says() {
+    let world = World::new();
+    let mut checked = std::collections::BTreeSet::new();
+    for (name, command) in PRINTED {
+        let output = world.script(command, &world.workspace).output().unwrap();
+        // Decisions that are left, and undecided comparisons, are answers.
+        let code = output.status.code();
+        assert!(matches!(code, Some(0 | 3 | 7)), "{command}\n{output:?}");
+        if name.is_empty() {
+            continue;
+        }
+        let document = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            faults_of(name, &document),
+            Vec::<String>::new(),
+            "{command}"
+        );
+        checked.insert(name.to_owned());
+    }
+    let missing = documents_of_commands();
+    let missing: Vec<&String> = missing.difference(&checked).collect();
+    assert_eq!(missing, Vec::<&String>::new());
+
+    let text = std::fs::read_to_string(world.workspace.join("observations.jsonl")).unwrap();
+    let mut values = 0;
+    for line in text.lines().skip(1) {
+        let value = serde_json::from_str(line).unwrap();
+        assert_eq!(faults_of("observation", &value), Vec::<String>::new());
+        values += 1;
+    }
+    assert!(values > 10, "{text}");
     world.environment.wait_until_no_process_is_left();
 }
 

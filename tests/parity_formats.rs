@@ -206,7 +206,7 @@ fn stated(error: &str) -> bool {
         "an ed script",
         "the range of the old lines",
         "`.git` is not allowed",
-        "is to be deleted, but it is not there",
+        "which does not exist",
     ];
     stated.iter().any(|what| error.contains(what))
 }

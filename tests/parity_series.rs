@@ -187,7 +187,7 @@ proptest! {
             return Ok(());
         }
         // A difference that docs/series.md states.
-        if found.is_err() && space.run(&["stack"]).2.contains("is to be deleted, but it is not there") {
+        if found.is_err() && space.run(&["stack"]).2.contains(", which does not exist") {
             return Ok(());
         }
         let series = space.read("series");

@@ -407,7 +407,7 @@ fn a_guess_is_marked_for_review_and_can_be_opened() {
     let why = report["patches"][0]["review"].as_str().unwrap();
     assert!(why.contains("next to"), "{why}");
     let out = space.ok(&["rebase", "2.0"]);
-    assert!(out.contains("Goes in, to be reviewed: 1"), "{out}");
+    assert!(out.contains("Applies, review needed: 1"), "{out}");
     let open = json(&space, &["rebase", "2.0", "--resolve", "1", "--json"]);
     assert_eq!(open["files"], serde_json::json!(["f"]));
     space.ok(&["rebase", "2.0", "--abort"]);
@@ -438,7 +438,7 @@ fn every_moved_patch_is_built() {
     let build = ["rebase", "2.0", "--build", "--recipe", "plain"];
     let (code, out, err) = space.run(&build);
     assert_eq!(code, 4, "{out}{err}");
-    assert!(out.contains("Goes in and does not build: 1"), "{out}");
+    assert!(out.contains("Applies, but does not build: 1"), "{out}");
     assert!(err.contains("1 patch does not build"), "{err}");
     let report = json(&space, &[&build[..], &["--json"]].concat());
     let build = |index: usize| &report["patches"][index]["build"];
@@ -477,7 +477,7 @@ fn every_moved_patch_is_tested() {
     assert_eq!(code, 6, "{out}{err}");
     for part in [
         "On the release 2 tests pass.",
-        "Goes in and makes tests fail: 1",
+        "Applies, but tests newly fail: 1",
         "right fails in 4 of 4 runs, on the release in 0 of 4",
         "2 tests pass, no new failures",
         "1 test passes, no new failures; 1 fails because of an earlier patch",

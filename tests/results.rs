@@ -311,15 +311,13 @@ fn a_file_of_another_kind_is_refused_without_names_of_types() {
     let (code, errors) = place.failure(&["analyse", "null.json"]);
     assert_eq!(code, 2, "{errors}");
     assert!(
-        errors.contains(
-            "null.json:1: not an observation file: a JSON object is needed, this is null"
-        ),
+        errors.contains("null.json:1: not an observation file: expected a JSON object, found null"),
         "{errors}"
     );
     let (code, errors) = place.failure(&["bisect", "replay", "null.json"]);
     assert_eq!(code, 2, "{errors}");
     assert!(
-        errors.contains("null.json: not the log of a bisection: a JSON object is needed"),
+        errors.contains("null.json: not the log of a bisection: expected a JSON object"),
         "{errors}"
     );
     assert!(errors.contains("bisect log --raw"), "{errors}");

@@ -142,7 +142,7 @@ fn what_an_earlier_experiment_knows_is_carried_over() {
         finished.stderr
     );
     let text = finished.stdout;
-    assert!(text.contains("nothing was measured anew"), "{text}");
+    assert!(text.contains("nothing new was measured"), "{text}");
     assert!(
         text.contains(&format!("Carried over from {name}")),
         "{text}"
@@ -354,7 +354,7 @@ fn what_was_measured_before_the_release_failed_is_shown_with_the_next_command() 
         for words in [
             "server of 0",
             "exited with 7 at start",
-            "measuring ends here; finished blocks are kept, and the same command goes on",
+            "the run ends here; finished blocks are kept, and the same command continues",
         ] {
             assert!(finished.stderr.contains(words), "{}", finished.stderr);
         }
@@ -434,7 +434,7 @@ fn with_standstill(stop: &str, go: &str) -> String {
 fn a_round_in_which_a_server_was_stopped_is_measured_again() {
     let told = with_standstill("kill -STOP $server", "kill -CONT $server");
     assert!(
-        told.contains("stopped; the round is measured again"),
+        told.contains("stopped; measuring the round again"),
         "{told}"
     );
 }
@@ -467,7 +467,7 @@ fn a_round_in_which_a_server_was_frozen_is_measured_again() {
             std::fs::remove_dir(&group).is_ok()
         });
         assert!(removed, "{group}");
-        let words = format!("was frozen by its control group {group}; the round is measured again");
+        let words = format!("was frozen by its control group {group}; measuring the round again");
         assert!(told.contains(&words), "{told}");
     }
 }

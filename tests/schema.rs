@@ -1,5 +1,6 @@
-//! What `--json` prints is what docs/attribution.schema.json says.
+//! What `--json` prints is what docs/attribution.schema.json and docs/documents.schema.json say.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -25,6 +26,47 @@ fn validator() -> jsonschema::Validator {
 
 fn faults(document: &Value) -> Vec<String> {
     let validator = validator();
+    let told =
+        |error: jsonschema::ValidationError<'_>| format!("{}: {error}", error.instance_path());
+    validator.iter_errors(document).take(5).map(told).collect()
+}
+
+/// Reads docs/documents.schema.json, whose references to the other schema then lead into the same value.
+fn documents() -> Value {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let read = |name: &str| std::fs::read_to_string(docs.join(name)).unwrap();
+    let text = read("documents.schema.json")
+        .replace("attribution.schema.json#/$defs/", "#/$defs/")
+        .replace("attribution.schema.json#", "#/$defs/attribution");
+    let mut schema: Value = serde_json::from_str(&text).unwrap();
+    let mut attribution: Value = serde_json::from_str(&read("attribution.schema.json")).unwrap();
+    let whole = attribution.as_object_mut().unwrap();
+    whole.remove("$schema");
+    let shared = whole.remove("$defs").unwrap();
+    let definitions = schema["$defs"].as_object_mut().unwrap();
+    definitions.extend(shared.as_object().unwrap().clone());
+    definitions.insert("attribution".to_owned(), attribution);
+    schema
+}
+
+/// The definitions of documents that a command prints or writes: their descriptions begin with it.
+pub fn documents_of_commands() -> BTreeSet<String> {
+    let schema = documents();
+    let of_commands = schema["$defs"].as_object().unwrap().iter();
+    of_commands
+        .filter(|(_, definition)| {
+            let described = definition["description"].as_str();
+            described.is_some_and(|text| text.starts_with('`'))
+        })
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
+/// Returns in what `document` differs from the definition `name`.
+pub fn faults_of(name: &str, document: &Value) -> Vec<String> {
+    let mut schema = documents();
+    schema["$ref"] = format!("#/$defs/{name}").into();
+    let validator = jsonschema::draft202012::new(&schema).unwrap();
     let told =
         |error: jsonschema::ValidationError<'_>| format!("{}: {error}", error.instance_path());
     validator.iter_errors(document).take(5).map(told).collect()

@@ -397,11 +397,11 @@ fn unsafe_and_unusable_patches() {
         ),
         (
             "--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+x\n".into(),
-            "f is to be created, but it exists",
+            "the patch creates f, which already exists",
         ),
         (
             "--- a/src/a.c\n+++ /dev/null\n@@ -1 +0,0 @@\n-line 1\n".into(),
-            "holds more than the patch removes",
+            "contains more than the patch removes",
         ),
         (
             "diff --git a/l2 b/l2\nnew file mode 120000\n--- /dev/null\n+++ b/l2\n@@ -0,0 +1 @@\n+/etc\n\\ No newline at end of file\n\

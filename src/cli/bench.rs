@@ -62,8 +62,8 @@ pub struct MeasuringOptions {
     /// preset's, else on this machine)
     #[arg(long, value_name = "ENGINE")]
     on: Option<String>,
-    /// Half-width of every patch's interval, as a fraction of speed, at which measuring ends: 0.003 or 0.3%, at most
-    /// 20%; 0 measures all blocks
+    /// Stop once every patch's interval is within ±FRACTION of speed: 0.003 or 0.3%, at most 20%; 0 measures all
+    /// blocks
     #[arg(long, value_name = "FRACTION", value_parser = parse_fraction, overrides_with = "resolution")]
     resolution: Option<f64>,
     /// Release (default: the current one)

@@ -250,14 +250,16 @@ impl ComparisonOptions {
         let recipe = recipe.filter(|recipe| *recipe != preset.recipe);
         let mut preset = with_recipe(ws, preset, recipe.as_deref())?;
         preset.on = self.on.clone().or(preset.on);
-        let workload = match (&self.workload, preset.workloads.as_slice()) {
-            (Some(name), _) => ws.config.workload(name)?.name.clone(),
-            (None, [only]) => only.clone(),
-            (None, several) => {
-                return Err(Error::usage("a bisection needs exactly one workload")
-                    .hint(format!("name it with --workload: {}", several.join(", "))));
-            }
-        };
+        let workload =
+            match (&self.workload, preset.workloads.as_slice()) {
+                (Some(name), _) => ws.config.workload(name)?.name.clone(),
+                (None, [only]) => only.clone(),
+                (None, several) => {
+                    return Err(Error::usage("a bisection needs exactly one workload").hint(
+                        format!("choose one with --workload: {}", several.join(", ")),
+                    ));
+                }
+            };
         Ok(BisectRequest {
             workload,
             meter: self.meter,

@@ -300,7 +300,7 @@ fn text(examination: &DoctorReport, checks: &[Check], columns: usize, all: bool)
             let head = if ok {
                 "complete the setup with"
             } else {
-                "install what is missing with"
+                "install the missing packages with"
             };
             let _ = writeln!(text, "\n{head}\n  {}", plain(command));
         }

@@ -56,7 +56,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if dir != Path::new(".") {
         text += &format!("  cd {}\n", quoted(&shown(&dir)));
     }
-    text += "  perfquilt doctor         what this machine lacks\n  \
+    text += "  perfquilt doctor         missing requirements\n  \
              perfquilt edit           a git branch for your patches, one commit each\n";
     context.output.print(&text)
 }

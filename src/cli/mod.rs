@@ -129,7 +129,7 @@ enum Command {
     Bench(bench::Arguments),
     /// Report on a stored experiment
     Report(report::Arguments),
-    /// Show what each patch was worth over releases and time
+    /// Show each patch's effect across releases and time
     History(history::Arguments),
     /// Compare two experiments patch by patch
     Compare(compare::Arguments),

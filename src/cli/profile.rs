@@ -350,7 +350,7 @@ fn function<'a>(difference: &'a ProfileDifference, name: &str) -> Result<&'a str
         Some((similarity, known)) if similarity > 0.7 => {
             error.hint(format!("did you mean `{known}`?"))
         }
-        _ => error.hint("take the name from the table; parameters may be left out"),
+        _ => error.hint("use a name from the table; parameters are optional"),
     })
 }
 

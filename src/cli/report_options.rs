@@ -170,7 +170,7 @@ fn format_of_suffix<F>(output: &Path, of_name: impl Fn(&str) -> Option<F>) -> Re
         let known = SUFFIXES.iter().filter(|(_, name)| of_name(name).is_some());
         let known: Vec<String> = known.map(|(suffix, _)| format!(".{suffix}")).collect();
         Error::usage(format!(
-            "cannot write {}: .{suffix} stands for no format of this report",
+            "cannot write {}: no format of this report has the suffix .{suffix}",
             output.display()
         ))
         .hint(format!(
@@ -389,7 +389,7 @@ fn fail_on_verdict(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> 
         let mixed = names(Verdict::Mixed);
         let typical = names(Verdict::NoTypicalEffect);
         let message = match names(Verdict::Unclear) {
-            _ if !attribution.is_complete() => "blocks are still to be measured".to_owned(),
+            _ if !attribution.is_complete() => "measurement incomplete".to_owned(),
             names if names.is_empty() && !mixed.is_empty() => {
                 format!("faster in part and slower in part: {mixed}")
             }

@@ -33,7 +33,7 @@ use perfquilt_system::process::quoted;
   perfquilt run --test                   the server's own tests first, at every point
   perfquilt run --effects alone,without  also each patch alone, and the series without it
   perfquilt run --dry-run                what would be measured, and how long it would take
-  perfquilt run --budget 30m             the best use of half an hour
+  perfquilt run --budget 30m             measure as much as fits in 30 minutes
   perfquilt run --sandbox                for patches that you have not reviewed
   perfquilt run --json > attribution.json
 

@@ -36,7 +36,7 @@ impl SeriesChoice {
             for branch in &branches {
                 let progress = context.output.progress();
                 progress.warn(&format!(
-                    "{}; the series is used as it is",
+                    "{}; using the series as written",
                     branch.sentence()
                 ));
             }
@@ -45,7 +45,7 @@ impl SeriesChoice {
         Err(Error::usage(first.sentence())
             .details(branches[1..].iter().map(edit::UnwrittenBranch::sentence))
             .hint(format!(
-                "{}; `--series-as-written` goes on without this work",
+                "{}; `--series-as-written` continues without this work",
                 first.next()
             )))
     }

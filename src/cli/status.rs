@@ -212,7 +212,7 @@ fn advice(next: &NextStep, patches: usize, release: Option<&str>) -> String {
             None => "`perfquilt upstream fetch` imports the release".to_owned(),
         },
         NextStep::Refresh { version } => format!("`perfquilt refresh --release {version}`"),
-        NextStep::Doctor => "`perfquilt doctor` shows what this machine lacks to build".to_owned(),
+        NextStep::Doctor => "`perfquilt doctor` lists what this machine needs to build".to_owned(),
         NextStep::Run { .. } | NextStep::Report { .. } if patches == 0 => {
             "`perfquilt edit` makes a git branch for your own patches; `perfquilt import SOURCE` imports others'"
                 .to_owned()

@@ -273,10 +273,7 @@ fn a_release_that_left_the_configuration_is_told() {
     space.ok(&["edit", "--release", "2.0"]);
     space.configure(&format!("release = [{one}]\n"));
     let error = space.fails(2, &["refresh"]);
-    assert!(
-        error.contains("not in the configuration any more"),
-        "{error}"
-    );
+    assert!(error.contains("is no longer configured"), "{error}");
     assert!(
         error.contains("[[upstream.release]] of version 2.0"),
         "{error}"

@@ -33,7 +33,7 @@ fn check(space: &Space, state: &str, next: &str) {
         );
         assert!(told.contains(state), "{command:?}: {told}");
         assert!(
-            told.contains("the series is used as it is"),
+            told.contains("using the series as written"),
             "{command:?}: {told}"
         );
     }

@@ -67,7 +67,7 @@ impl std::fmt::Display for Notice {
     }
 }
 
-/// Whether an engine is silent, which is told once and not at every look.
+/// Whether the warning that the scheduler is unreachable was given, so that it is given once.
 #[derive(Debug, Default)]
 pub struct Silence(bool);
 

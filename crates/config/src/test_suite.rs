@@ -45,7 +45,7 @@ pub struct TestSuite {
     /// Commands run in the build tree before the tests of every point.
     #[serde(default)]
     pub prepare: Vec<Vec<String>>,
-    /// The command that runs all tests. It goes on after a test that fails.
+    /// The command that runs all tests. It continues after a failing test.
     pub command: Vec<String>,
     /// The command that runs some tests: a word `{tests}` is replaced by their names, one word each; inside a longer
     /// word, blanks separate them. Without it, `command` is repeated as a whole.

@@ -371,7 +371,7 @@ fn quirks(file: &SeriesFile, shown: &str) -> Vec<Error> {
 fn patch_warnings(patch: &Patch) -> Vec<Error> {
     if patch.files.is_empty() {
         let empty = Error::series("the patch is empty").at(&patch.shown, None);
-        return vec![empty.hint("take it out of the series")];
+        return vec![empty.hint("remove it from the series")];
     }
     let mut found = Vec::new();
     found.extend(patch.indented_diff());

@@ -260,7 +260,7 @@ impl HistoryPoint {
         let change = self.change?;
         let percent = |fraction| number::signed(meter.shown(fraction), places);
         Some(format!(
-            "changed: {} % before, {} % from here on",
+            "changed: {} % before, {} % since",
             percent(change.before),
             percent(change.after)
         ))
@@ -445,6 +445,6 @@ mod tests {
         let text = history.terminal(80, false);
         assert!(text.contains("changed: "), "{text}");
         let page = history.html().unwrap();
-        assert!(page.contains("from here on"), "{page}");
+        assert!(page.contains("% since"), "{page}");
     }
 }

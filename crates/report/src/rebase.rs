@@ -74,7 +74,7 @@ fn summary(report: &Report) -> Vec<Group> {
             })
             .collect();
         groups.push(Group {
-            title: format!("Goes in by itself: {}", parts.join(", ")),
+            title: format!("Applies: {}", parts.join(", ")),
             patches: Vec::new(),
         });
     }
@@ -91,25 +91,25 @@ fn summary(report: &Report) -> Vec<Group> {
         let why = patch.review.as_deref().unwrap_or_default();
         (line(patch, why), None)
     });
-    add("Goes in, to be reviewed", lines.collect());
+    add("Applies, review needed", lines.collect());
     let broken = chosen(&|patch| matches!(patch.build, Some(BuildResult::Failed(_))));
     let lines = broken.iter().filter_map(|patch| match &patch.build {
         Some(BuildResult::Failed(error)) => Some((line(patch, error), None)),
         _ => None,
     });
-    add("Goes in and does not build", lines.collect());
+    add("Applies, but does not build", lines.collect());
     let untestable = chosen(&|patch| matches!(patch.tests, Some(TestResult::Failed(_))));
     let lines = untestable.iter().filter_map(|patch| match &patch.tests {
         Some(TestResult::Failed(error)) => Some((line(patch, error), None)),
         _ => None,
     });
-    add("Goes in, and its tests could not run", lines.collect());
+    add("Applies, but its tests could not run", lines.collect());
     let failing = chosen(&|patch| !new_failures(patch).is_empty());
     let lines = failing.iter().map(|patch| {
         let failures: Vec<String> = new_failures(patch).iter().map(server_tests::runs).collect();
         (line(patch, &failures.join("; ")), None)
     });
-    add("Goes in and makes tests fail", lines.collect());
+    add("Applies, but tests newly fail", lines.collect());
     let upstream = chosen(&|patch| patch.status == Status::Upstream);
     let lines = upstream.iter().map(|it| (line(it, &it.evidence), None));
     add(
@@ -183,7 +183,7 @@ fn notes(patch: &PatchReport) -> Vec<String> {
         notes.push(format!("tried without {noun} {}", list.join(", ")));
     }
     if let Some(why) = &patch.review {
-        notes.push(format!("to be reviewed: {why}"));
+        notes.push(format!("review needed: {why}"));
     }
     match &patch.build {
         Some(BuildResult::Ok) => notes.push("builds".to_owned()),

@@ -89,7 +89,7 @@ impl View<'_> {
         };
         let sentence = match total.own_verdict() {
             _ if total.identical && servers => format!("{subject} has the same binary as {base}"),
-            _ if total.identical => format!("{subject} leaves the binary as it is"),
+            _ if total.identical => format!("{subject} does not change the binary"),
             _ if !total.executed => format!("no workload executes the code that {subject} changes"),
             _ if total.is_stale() => format!(
                 "what {subject} does is not measured here yet; before it was {typically} %{interval}"
@@ -323,7 +323,7 @@ impl View<'_> {
         };
         let planned = |p: &perfquilt_judge::attribution::Progress| p.planned == Some(0);
         if self.attribution.progress.iter().all(planned) {
-            return format!("{workloads}; nothing was measured anew");
+            return format!("{workloads}; nothing new was measured");
         }
         let blocks: Vec<String> = self
             .columns

@@ -32,7 +32,7 @@ pub fn require_object(text: &[u8], what: &str) -> Result<()> {
         Ok(serde_json::Value::Object(_)) | Err(_) => return Ok(()),
     };
     Err(Error::usage(format!(
-        "not {what}: a JSON object is needed, this is {found}"
+        "not {what}: expected a JSON object, found {found}"
     )))
 }
 
@@ -88,7 +88,7 @@ mod tests {
             let error = require_object(text.as_bytes(), "a log").unwrap_err();
             assert_eq!(
                 error.to_string(),
-                format!("not a log: a JSON object is needed, this is {found}")
+                format!("not a log: expected a JSON object, found {found}")
             );
         }
     }

@@ -210,13 +210,13 @@ fn parse(text: &[u8], complete: bool) -> Result<ObservationRef<'_>> {
         return Ok(observation);
     }
     if text.trim_ascii_start().first() == Some(&b'[') {
-        let fault = "not an observation: a JSON object is needed, this is an array";
+        let fault = "not an observation: expected a JSON object, found an array";
         return Err(Error::usage(fault));
     }
     serde_json::from_slice(text).map_err(|error| malformed(&error, text, complete))
 }
 
-const HEADER_HINT: &str = r#"the first line says what the rest is of, for example {"schema":1,"experiment":"x","series":["0001-a.patch"],"release":"mariadb-10.11.18","machine":{},"harness":"by hand"}"#;
+const HEADER_HINT: &str = r#"the first line describes the experiment, for example {"schema":1,"experiment":"x","series":["0001-a.patch"],"release":"mariadb-10.11.18","machine":{},"harness":"by hand"}"#;
 
 fn parse_header(text: &[u8]) -> Result<FirstLine> {
     require_object(text, "an observation file").map_err(|error| error.hint(READABLE))?;

@@ -375,7 +375,9 @@ impl FileState {
                 self.version,
                 kind.migrations.len()
             ))
-            .hint("use that perfquilt, or move the file away to start afresh"));
+            .hint(
+                "use that version of perfquilt, or move the file away to start with an empty store",
+            ));
         }
         Ok(())
     }

@@ -112,7 +112,7 @@ impl Work {
             }
             if !noted {
                 progress.note(&format!(
-                    "{} was made with other build files, another tool chain or version: starting afresh",
+                    "build tree {} is stale (other build files, toolchain or version); rebuilding from scratch",
                     self.dir.display()
                 ));
                 noted = true;

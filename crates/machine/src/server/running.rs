@@ -546,7 +546,7 @@ impl Running {
         let error =
             Error::bench(format!("server of {} {what}", self.label)).details(self.log_tail());
         match self.keep_log() {
-            Some(path) => error.hint(format!("its whole log is kept in {}", path.display())),
+            Some(path) => error.hint(format!("the full log is in {}", path.display())),
             None => error,
         }
     }

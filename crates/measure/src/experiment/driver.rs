@@ -377,7 +377,7 @@ fn warn_of_failure(point: Point, error: &Error, progress: &dyn Progress) {
         .chain(error.detail_lines().iter().map(String::as_str))
         .collect();
     progress.warn(&format!(
-        "point {point} is left out from here on: {}",
+        "point {point} is skipped for the rest of this run: {}",
         lines.join("\n  ")
     ));
 }

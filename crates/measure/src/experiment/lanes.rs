@@ -42,7 +42,7 @@ pub(super) fn within_quota(
 /// Describes a quota that is smaller than the processors, with what to do.
 pub(super) fn describe_quota(quota: &CpuQuota) -> String {
     format!(
-        "a quota of {} processors holds here ({}): the kernel stops all processes for the rest of a period once they have used \
+        "a quota of {} processors applies here ({}): the kernel stops all processes for the rest of a period once they have used \
          it, which measurements show as noise; give whole processors instead (`cpuset`, `docker run --cpuset-cpus`), or no quota",
         (quota.processors * 100.0).round() / 100.0,
         quota.file.display()

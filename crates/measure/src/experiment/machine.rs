@@ -278,8 +278,7 @@ impl<'a> ThisMachine<'a> {
             };
             if told.insert(helper.clone()) {
                 self.progress.warn(&format!(
-                    "the server of {} keeps `{}` running outside of its first process's family: what that uses is in \
-                     no figure, and it ends with the server",
+                    "the server of {} keeps `{}` running outside of its process tree: no figure contains its cost, and it ends with the server",
                     running.label(),
                     helper.escape_default()
                 ));
@@ -589,7 +588,7 @@ impl<'m> MachineLane<'m> {
             let (name, progress) = (&item.workload.name, self.machine.progress);
             for what in &stood_still.repeated {
                 standstills += 1;
-                progress.note(&format!("{name}: {what}; the round is measured again"));
+                progress.note(&format!("{name}: {what}; measuring the round again"));
             }
             if let Err(failure) = &outcome
                 && failure.error.kind() == Kind::Interrupted
@@ -610,7 +609,7 @@ impl<'m> MachineLane<'m> {
                 }
                 if standstills < MOST_STANDSTILLS {
                     standstills += 1;
-                    progress.note(&format!("{name}: {what}; the block is measured again"));
+                    progress.note(&format!("{name}: {what}; measuring the block again"));
                     continue;
                 }
             }
@@ -886,10 +885,9 @@ fn align_layouts(candidates: &mut BTreeMap<Point, Candidate>) {
 /// Returns the error for restarted transactions, which do more work than the same number on another server.
 fn restarted(workload: &str) -> Error {
     Error::bench(format!(
-        "workload {workload}: transactions had to be started again (a deadlock or a duplicate key), so what \
-         they cost cannot be counted"
+        "workload {workload}: transactions were restarted (a deadlock or a duplicate key), so their cost cannot be counted"
     ))
-    .hint("leave the counting meters out, or let its threads not get into each other's way")
+    .hint("remove the counting meters, or let each thread change rows of its own")
 }
 
 /// Reports a point's failure. Returns the error if its cause is not the point's server (a full disk, an
@@ -904,8 +902,7 @@ fn failed(point: Point, error: Error, report: &mut Report<'_>) -> Result<()> {
 
 /// Returns the error of a run whose base failed.
 fn without_base(error: Error) -> Error {
-    let kept = "point 0 is compared with all others, so measuring ends here; finished blocks are kept, and the same \
-                command goes on behind them";
+    let kept = "every comparison needs point 0, so the run ends here; finished blocks are kept, and the same command continues after them";
     let hint = match error.hint_text() {
         Some(hint) => format!("{hint}; {kept}"),
         None => kept.to_owned(),

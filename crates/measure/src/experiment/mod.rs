@@ -495,7 +495,7 @@ fn run_on(
     let failed_before: BTreeMap<Point, Error> = failed_before
         .into_iter()
         .map(|(point, reason)| {
-            let hint = "this was found before and not tried again; `--fresh` measures again";
+            let hint = "failed in an earlier run; retry with `--fresh`";
             (point, Error::bench(reason).hint(hint))
         })
         .collect();

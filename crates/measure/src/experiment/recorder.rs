@@ -55,7 +55,7 @@ pub enum Recorded {
     },
     /// The block was measured at this place.
     Placed(Place),
-    /// A point is left out from here on.
+    /// A point is skipped for the rest of the run.
     Failed(Point, Error),
 }
 

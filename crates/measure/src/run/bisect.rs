@@ -87,8 +87,7 @@ fn note_edited(sessions: &Sessions, question: &Question, progress: &dyn Progress
     let unfinished = *last.session.replay().action() != Action::Done;
     if same_ask && edited && unfinished && ends(&old.states) == ends(&question.states) {
         progress.warn(&format!(
-            "the series was edited since bisection {} stopped: a new one begins; what was measured of \
-             servers that stayed the same is used",
+            "the series was edited since bisection {} stopped; starting a new one, which reuses the measurements of unchanged servers",
             last.name
         ));
     }
@@ -190,7 +189,7 @@ impl<'a> BisectRun<'a> {
         let is_new = self.kept.session.events.is_empty();
         if !is_new {
             self.progress.note(&format!(
-                "bisection {} goes on: {} blocks were measured",
+                "continuing bisection {}: {} blocks were measured",
                 self.kept.name,
                 self.engine.cost().blocks
             ));

@@ -277,7 +277,7 @@ fn entries(text: &str) -> Result<Vec<Commit>> {
     nul_separated(text)
         .map(|entry| {
             commit(entry).ok_or_else(|| {
-                let error = Error::internal("git shows a commit in a form that is not known");
+                let error = Error::internal("unexpected output of git log");
                 error.details(entry.lines().take(4))
             })
         })

@@ -71,7 +71,7 @@ impl<'a> SeriesRevisions<'a> {
         let (good, bad) = (step(good, 0, "good")?, step(bad, count, "bad")?);
         if good > bad {
             return Err(Error::usage(format!(
-                "point {good} is behind point {bad} in the series"
+                "point {good} comes after point {bad} in the series"
             ))
             .hint(format!(
                 "`--good {bad} --bad {good} --direction faster` finds what makes it faster from {bad} to \

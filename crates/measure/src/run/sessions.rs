@@ -182,7 +182,7 @@ fn read(path: &Path, name: String) -> Result<StoredSession> {
         let file = path.file_name().unwrap_or_default().to_string_lossy();
         error
             .at(format!(".perfquilt/bisect/{file}"), None)
-            .hint("remove the file: the session then begins anew, with what was measured")
+            .hint("remove the file; the bisection then starts over with the stored measurements")
     })?;
     Ok(StoredSession {
         _lock: None,

@@ -215,7 +215,7 @@ pub(super) fn refuse_unknown(ws: &Workspace, session: &Session) -> Result<()> {
         return Ok(());
     }
     Err(Error::usage(format!(
-        "the release of the branch {} is not in the configuration any more; its work is in {}",
+        "the release of branch {} is no longer configured; its work is in {}",
         session.branch,
         session.directory.display()
     ))
@@ -240,7 +240,7 @@ fn refuse_in_progress(git: &Git, worktree: &Path) -> Result<()> {
     match git.in_progress()? {
         None => Ok(()),
         Some((what, next)) => Err(
-            Error::usage(format!("a {what} is under way in the worktree"))
+            Error::usage(format!("a {what} is in progress in the worktree"))
                 .hint(format!("finish it with `{next}`")),
         ),
     }
@@ -283,10 +283,8 @@ impl EditContext<'_> {
         // If the session's file was removed, a branch without a session remains. Its work must not be lost.
         match history::reference(self.store, &session.reference())? {
             Some(found) if found != self.tip => {
-                self.progress.warn(&format!(
-                    "the branch {} already exists and is used as it is",
-                    session.branch
-                ));
+                self.progress
+                    .warn(&format!("using the existing branch {}", session.branch));
             }
             _ => history::set_reference(self.store, &session.reference(), &self.tip)?,
         }

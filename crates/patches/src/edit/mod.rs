@@ -126,7 +126,7 @@ impl Session {
         };
         let mut session: Session = serde_json::from_str(&text).map_err(|error| {
             Error::usage(format!("{} is damaged: {error}", path.display())).hint(
-                "remove it; the branch and its worktree stay, and `perfquilt edit` takes them up again",
+                "remove it; the branch and its worktree stay, and `perfquilt edit` reopens them",
             )
         })?;
         session.directory = ws.root().join(&session.directory);

@@ -232,7 +232,7 @@ fn ready(rebase: &GitRebase<'_>, dry_run: bool) -> Result<CommittedWork> {
     let (session, progress) = (rebase.session, rebase.progress);
     if session.place(rebase.ws)? != WorktreeState::Complete {
         progress.warn(&format!(
-            "{} is gone; the commits of {} are used as they are",
+            "{} no longer exists; using the commits of {}",
             session.directory.display(),
             session.branch
         ));
@@ -256,7 +256,7 @@ fn ready(rebase: &GitRebase<'_>, dry_run: bool) -> Result<CommittedWork> {
     if let Some((what, next)) = under_way {
         if what != "rebase" || dry_run {
             return Err(
-                Error::usage(format!("a {what} is under way in the worktree"))
+                Error::usage(format!("a {what} is in progress in the worktree"))
                     .hint(format!("finish it first: `{next}`")),
             );
         }

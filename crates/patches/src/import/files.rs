@@ -260,7 +260,7 @@ impl FoundFiles {
             // A name of words alone, as old packages have it.
             (true, false) => self.patches.push(name),
             (true, true) => self.left_out.push(format!(
-                "{name} (it has a diff; to take it, end its name in .patch, or list it in a `series` file)"
+                "{name} (it has a diff; to import it, rename it to end in .patch, or list it in a `series` file)"
             )),
             (false, _) => self.left_out.push(format!("{name} (no patch)")),
         }

@@ -409,7 +409,7 @@ impl Picker<'_> {
             }
             return Err(Error::series(match differing.paths.first() {
                 Some(path) => format!(
-                    "the commits do not make {} as it is at the tip",
+                    "the picked commits do not reproduce {} of the tip",
                     shown(path)
                 ),
                 None => "the tip has submodules or file modes that patches cannot make".to_owned(),

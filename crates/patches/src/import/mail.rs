@@ -57,7 +57,7 @@ pub(super) fn read(path: &Path) -> Result<Source> {
     let mails = folder.path().join("mails");
     std::fs::create_dir(&mails).map_err(|e| Error::io("create", &mails, &e))?;
     let count = split_box(&git, &split, &mails, is_dos).map_err(|details| {
-        Error::usage(format!("{} is not a box of mails", path.display()))
+        Error::usage(format!("{} is not an mbox", path.display()))
             .details(details)
             .hint("for one patch, name the folder that it is in")
     })?;

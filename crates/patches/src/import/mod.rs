@@ -36,7 +36,7 @@ const MAX_BYTES: u64 = 512 << 20;
 /// What to import.
 #[derive(Debug, Clone, Default)]
 pub struct ImportRequest {
-    /// A repository, a box of mails, a folder of patches, or a tree with a series.
+    /// A repository, an mbox, a folder of patches, or a tree with a series.
     pub source: String,
     /// The range of a repository: `BASE..TIP`.
     pub range: Option<String>,
@@ -204,7 +204,7 @@ fn read(
     }
     let metadata = std::fs::metadata(path).map_err(|error| {
         Error::usage(format!("cannot read {}: {error}", path.display())).hint(
-            "name a box of mails, a folder of patches, a tree with a series, or a git repository and a range BASE..TIP",
+            "pass an mbox, a patch directory, a tree with a series, or a git repository and a range BASE..TIP",
         )
     })?;
     if metadata.is_file() || path.join("cur").is_dir() {

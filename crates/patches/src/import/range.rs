@@ -58,7 +58,7 @@ pub(super) fn read(
         let message = message(commit);
         if commit.before == commit.tree {
             let (id, title) = (&commit.id[..12], &message.title);
-            let note = format!("nothing is left of commit {id} ({title})");
+            let note = format!("commit {id} ({title}) became empty");
             found.notes.push(note);
             continue;
         }

@@ -202,7 +202,7 @@ fn refuse_branch(git: &Git, branch: &str, default: &str) -> Result<()> {
         return Err(Error::usage(format!("there is a branch {branch} already")).hint(hint));
     }
     let beside = |other: &str| {
-        let message = format!("there is a branch {other}, and git has no {branch} beside it");
+        let message = format!("branch {other} exists, so git cannot create {branch}");
         Err(Error::usage(message).hint(another))
     };
     for (slash, _) in branch.match_indices('/') {

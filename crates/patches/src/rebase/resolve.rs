@@ -166,7 +166,7 @@ pub fn open(
                 open.directory.display()
             ))
             .hint(format!(
-                "`perfquilt rebase {} --continue` takes its result, `--abort` closes it without",
+                "`perfquilt rebase {} --continue` accepts its result, `--abort` discards it",
                 open.version
             )));
         }
@@ -283,7 +283,7 @@ pub fn take(ws: &Workspace, release: &str) -> Result<String> {
     let head = git.ok(&["rev-parse", "HEAD"])?;
     if head == open.parent {
         return Err(Error::series(format!("nothing was committed in {dir}")).hint(format!(
-            "if nothing is left of the patch, record that with `git -C {word} commit --allow-empty -m upstream`"
+            "if the patch became empty, record that with `git -C {word} commit --allow-empty -m upstream`"
         )));
     }
     let commits = history::commits(&objects, &open.parent, &head)?;

@@ -226,7 +226,7 @@ impl Patch {
     pub(crate) fn indented_diff(&self) -> Option<Error> {
         let diff = self.files.iter().find(|diff| diff.indent > 0)?;
         let what = format!(
-            "this indented diff changes {}: quilt and perfquilt apply it, and git takes it for words of the message",
+            "this indented diff changes {}: quilt and perfquilt apply it, and git reads it as part of the message",
             diff.shown_name()
         );
         Some(Error::series(what).at(&self.shown, diff.line).hint(
@@ -250,7 +250,7 @@ impl Patch {
                     "a rewritten patch keeps it; `perfquilt lint --split` makes one patch a commit",
                 ),
                 remarks::RemarkKind::EndOfHeader => (
-                    "the header seems to go on here: the diff before this line stands in the words of the message, and is applied",
+                    "the header seems to continue here: the diff before this line is part of the message, but is applied",
                     "if it is a quotation, begin its lines with `> `",
                 ),
                 remarks::RemarkKind::Text => (

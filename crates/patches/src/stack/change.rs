@@ -167,7 +167,7 @@ fn one_file(
     if after.is_empty() && (diff.after == Presence::Absent || patch.flags.remove_empty || link) {
         if before.is_none() && !moved {
             return Err(Error::series(format!(
-                "{} is to be deleted, but it is not there",
+                "the patch deletes {}, which does not exist",
                 shown(&target)
             )));
         }
@@ -176,12 +176,12 @@ fn one_file(
     }
     if diff.after == Presence::Absent {
         return Err(Error::series(format!(
-            "{} is to be deleted, but {}",
+            "the patch deletes {}, but {}",
             shown(&target),
             if diff.hunks.is_empty() {
                 "it is not empty"
             } else {
-                "it holds more than the patch removes"
+                "it contains more than the patch removes"
             }
         )));
     }
@@ -253,7 +253,7 @@ fn source(pending: &mut PendingFiles<'_>, diff: &FileDiff) -> Result<(Vec<u8>, b
     for name in &candidates {
         if let Some(what) = pending.blocked(name)? {
             return Err(Error::series(format!("{}: {what}", shown(name)))
-                .hint("a patch may not reach through it"));
+                .hint("patches cannot modify files behind it"));
         }
     }
     let mut names: Vec<String> = candidates.iter().map(|name| shown(name)).collect();
@@ -320,7 +320,7 @@ fn content_after(
             "{} looks as if the patch were already applied, which `-N` refuses",
             shown(target)
         ))
-        .hint("drop the patch, or take `-N` out of the series"));
+        .hint("remove the patch, or its `-N`, from the series"));
     }
     if let Some(binary) = &diff.binary {
         return binary_after(diff, binary, &old, target).map(Arc::new);

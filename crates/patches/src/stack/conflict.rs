@@ -71,7 +71,10 @@ pub(super) fn fuzz_error(
 
 /// Returns the error for a diff that creates an existing file.
 pub(super) fn creation_error(diff: &FileDiff, target: &[u8], content: &[u8]) -> Error {
-    let error = Error::series(format!("{} is to be created, but it exists", shown(target)));
+    let error = Error::series(format!(
+        "the patch creates {}, which already exists",
+        shown(target)
+    ));
     if already_applied(diff, content) {
         error.hint("it is the very same file; if upstream took the change, drop the patch")
     } else {

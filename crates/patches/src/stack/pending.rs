@@ -155,7 +155,7 @@ impl<'f> PendingFiles<'f> {
         match &found {
             PathState::Blocked(what) if what.ends_with("a symbolic link") => {
                 Err(Error::series(format!("{}: {what}", shown(path)))
-                    .hint("a patch may not reach through it"))
+                    .hint("patches cannot modify files behind it"))
             }
             PathState::Nothing => {
                 if self.written_below(path) {
@@ -275,5 +275,5 @@ fn through_link(path: &[u8], link: &[u8]) -> Error {
         shown(path),
         shown(link)
     ))
-    .hint("a patch may not reach through it")
+    .hint("patches cannot modify files behind it")
 }

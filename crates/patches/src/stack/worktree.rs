@@ -110,7 +110,7 @@ impl Worktree {
         if !self.has_trees(&trees)? {
             // The tree is of another object store, so its files are unknown.
             progress.note(&format!(
-                "{} holds files of another workspace: starting afresh",
+                "{} belongs to another workspace; replacing its files",
                 self.files.root.display()
             ));
             // After a kill, the workspace that owns the tree must not consider the remaining files complete.

@@ -31,7 +31,7 @@ pub fn import_directory(
     let step = progress.begin(&format!("importing {label}"), None);
     let imported = import(store, false, |sink| walk(sink, root, &mut Vec::new()))?;
     if imported.files == 0 {
-        return Err(Error::usage(format!("{} holds no files", root.display())).hint(hint));
+        return Err(Error::usage(format!("{} contains no files", root.display())).hint(hint));
     }
     step.finish("");
     Ok(imported)

@@ -383,7 +383,7 @@ fn recorded_file(
 
 fn not_downloaded(source: &ReleaseSource) -> Error {
     Error::usage(format!(
-        "release {} is not downloaded as a file, so none can take its place",
+        "release {} is not downloaded as a file, so `--from` does not apply",
         source.version
     ))
     .at(CONFIG_FILE, None)

@@ -116,7 +116,10 @@ pub fn import_tarball(
         check_interrupted()?;
     }
     if imported.files == 0 {
-        return Err(Error::usage(format!("{} holds no files", path.display())));
+        return Err(Error::usage(format!(
+            "{} contains no files",
+            path.display()
+        )));
     }
     step.finish("");
     Ok(imported)

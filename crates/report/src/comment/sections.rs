@@ -23,7 +23,7 @@ pub(super) const MAX_FAILURES: usize = 5;
 const MAX_FILES: usize = 20;
 /// Message for an interrupted run.
 const INTERRUPTED: &str =
-    "The run was interrupted. What was measured is kept; the next run goes on from there.";
+    "The run was interrupted. Finished blocks are kept; the next run continues.";
 /// Digits of a commit's id that are shown.
 const SHORT_ID: usize = 12;
 

@@ -128,7 +128,7 @@ fn alerts(attribution: &Attribution, stored: bool) -> Markup {
             div.alert role="note" {
                 strong { "This experiment is not finished. " }
                 "Its intervals hold at every look and are wider than those at the end"
-                @if stored { "; " code { "perfquilt run" } " goes on where it stopped" }
+                @if stored { "; " code { "perfquilt run" } " continues where it stopped" }
                 "."
             }
         }

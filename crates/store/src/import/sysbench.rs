@@ -309,7 +309,7 @@ fn end(
     for (kind, count) in &run.faults {
         if *count > FAULTS_SHARE * events as f64 {
             server.notes.insert(format!(
-                "Runs of {workload} have {kind}, up to {:.0} % of the number of events in {}: what failed fast counts as work done.",
+                "Runs of {workload} have {kind}, up to {:.0} % of the number of events in {}: failed events count as work done.",
                 100.0 * count / events as f64,
                 path.display()
             ));

@@ -102,10 +102,7 @@ fn the_header_is_required() {
         ("\n \n".to_owned(), "empty"),
         (line("", ""), "the first line is an observation"),
         ("{}".to_owned(), "not a header: missing field `schema`"),
-        (
-            "[1]".to_owned(),
-            "a JSON object is needed, this is an array",
-        ),
+        ("[1]".to_owned(), "expected a JSON object, found an array"),
         ("\u{feff}{}".to_owned(), "not a header"),
         (
             HEADER.replace("\"schema\":1", "\"schema\":7"),

@@ -15,7 +15,7 @@ pub(super) fn read_slices(file: &Path, points: &[Point]) -> Result<BlockSlices> 
         .map_err(|fault| Error::bench(format!("the driver's result is unusable: {fault}")))?;
     match (slices.rounds, slices.discarded_rounds) {
         (0, discarded @ 1..) => Err(Error::bench(format!(
-            "no usable round: in all {discarded}, transactions had to be started again (a deadlock or \
+            "no usable round: in all {discarded}, transactions were restarted (a deadlock or \
              a duplicate key)"
         ))
         .hint("reduce the conflicts between the workload's threads")),

@@ -184,7 +184,7 @@ fn head(request: &Request, input: &[u8]) -> Result<Option<Head>, Malformed> {
     let connection = value(response.headers, "connection");
     if connection.is_some_and(|value| value.eq_ignore_ascii_case(b"close")) {
         return Err(Malformed(
-            "the server closes the connection behind this response (nginx: raise `keepalive_requests`)"
+            "the server closes the connection after this response (nginx: raise `keepalive_requests`)"
                 .to_owned(),
         ));
     }
@@ -256,7 +256,7 @@ fn chunks(input: &[u8]) -> Result<(usize, bool), Malformed> {
         };
         // Nobody who answers a benchmark sends trailers.
         if end_mark != b"\r\n" {
-            return Err(Malformed::instead_of("CR LF behind a chunk", end_mark));
+            return Err(Malformed::instead_of("CR LF after a chunk", end_mark));
         }
         at = end + 2;
         if size == 0 {

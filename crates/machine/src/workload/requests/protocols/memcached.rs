@@ -184,7 +184,7 @@ fn behind_data(
     match input.get(start..end) {
         None => Ok(None),
         Some(data) if data.ends_with(b"\r\n") => Ok(Some(end)),
-        Some(data) => Err(Malformed::instead_of("CR LF behind a value", data)),
+        Some(data) => Err(Malformed::instead_of("CR LF after a value", data)),
     }
 }
 

@@ -89,7 +89,7 @@ impl Protocol for MySql {
                 Some((0xfe, _)) => send(stream, 3, &[])?,
                 // More data of a plugin.
                 Some((0x01, _)) => {}
-                _ => return Err(Error::bench("the server's answer to the login is unknown")),
+                _ => return Err(Error::bench("unexpected reply during login")),
             }
         }
         if self.prepared {

@@ -146,7 +146,7 @@ fn item(input: &[u8]) -> Result<Option<Item<'_>>, Malformed> {
             };
             let (data, mark_of_end) = data.split_at(size);
             if mark_of_end != b"\r\n" {
-                return Err(Malformed::instead_of("CR LF behind a string", mark_of_end));
+                return Err(Malformed::instead_of("CR LF after a string", mark_of_end));
             }
             Ok(Some(Item {
                 length: end,
