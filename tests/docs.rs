@@ -179,6 +179,32 @@ fn links_lead_to_files_and_headings() {
     assert!(headings > 10, "{headings}");
 }
 
+#[test]
+fn the_reference_says_what_every_command_reads_and_writes() {
+    let reference = std::fs::read_to_string(root().join("docs/reference.md")).unwrap();
+    let (_, table) = reference
+        .split_once("## What each command reads and writes")
+        .unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    let mut listed: Vec<String> = rows
+        .take_while(|row| row.matches('|').count() == 4)
+        .flat_map(|row| row.split('|').nth(1).unwrap().split(','))
+        .map(|name| name.trim().trim_matches('`').to_owned())
+        .collect();
+    let help = bash(root(), "perfquilt --help");
+    let help = String::from_utf8(help.stdout).unwrap();
+    let (commands, _) = help.split_once("\nOptions:").unwrap();
+    let command = regex::Regex::new(r"(?m)^  ([a-z]+)  ").unwrap();
+    let mut there: Vec<String> = command
+        .captures_iter(commands)
+        .map(|found| found[1].to_owned())
+        .collect();
+    listed.sort();
+    there.sort();
+    assert_eq!(listed, there);
+    assert!(there.len() > 20, "{there:?}");
+}
+
 /// `ci/docs` makes its table of contents from the README's.
 #[test]
 fn the_readme_lists_every_page() {
