@@ -219,19 +219,44 @@ fn the_readme_lists_every_page() {
     assert_eq!(missing, []);
 }
 
+/// Adds all Rust code below `folder` to `text`.
+fn sources(folder: &Path, text: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, text);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            text.push_str(&std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn the_promises_of_the_bot_have_tests() {
+    let mut text = String::new();
+    for folder in ["crates", "src", "tests"] {
+        sources(&root().join(folder), &mut text);
+    }
+    let table = std::fs::read_to_string(root().join("docs/bot-promises.tsv")).unwrap();
+    let test = regex::Regex::new(r"\b[a-z]+(?:_[a-z]+)+\b").unwrap();
+    let mut checked = 0;
+    for row in table.lines().skip(1) {
+        let (promise, tests) = row.split_once('\t').unwrap();
+        // Paths are separate words, with slashes.
+        let words = tests
+            .split([' ', ',', ';'])
+            .filter(|word| !word.contains('/'));
+        for name in words.filter(|word| test.is_match(word)) {
+            assert!(text.contains(&format!("fn {name}(")), "{promise}: {name}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 40, "{checked}");
+}
+
 /// `ci/field` runs them by name, which is not part of `ci/test`.
 #[test]
 fn the_promises_of_ci_field_have_tests() {
-    fn sources(folder: &Path, text: &mut String) {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                sources(&path, text);
-            } else if path.extension().is_some_and(|end| end == "rs") {
-                text.push_str(&std::fs::read_to_string(&path).unwrap());
-            }
-        }
-    }
     let mut text = String::new();
     for folder in ["crates", "tests"] {
         sources(&root().join(folder), &mut text);
