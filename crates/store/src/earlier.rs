@@ -98,15 +98,20 @@ impl Store {
         transaction.commit().map_err(self.failed("write"))
     }
 
-    /// Marks an experiment as finished, so that later ones may reuse its values.
+    /// Marks an experiment as finished and its plans as ended, so that later ones may reuse its values, and other versions
+    /// leave it ended.
     pub fn finish(&self, id: ExperimentId) -> Result<()> {
-        self.connection
-            .execute(
-                "UPDATE experiments SET finished = 1 WHERE id = ?1",
-                params![id.0],
-            )
-            .map(|_| ())
-            .map_err(self.failed("write"))
+        let transaction = self.transaction()?;
+        let marks = [
+            "UPDATE experiments SET finished = 1 WHERE id = ?1",
+            "UPDATE plans SET ended = 1 WHERE experiment = ?1",
+        ];
+        for mark in marks {
+            transaction
+                .execute(mark, params![id.0])
+                .map_err(self.failed("write"))?;
+        }
+        transaction.commit().map_err(self.failed("write"))
     }
 
     /// Returns the finished experiments on `release`, the latest first.

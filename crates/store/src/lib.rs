@@ -227,9 +227,9 @@ impl Store {
             transaction
                 .execute(
                     "INSERT OR REPLACE INTO plans
-                         (experiment, workload, meter, blocks, min_blocks, resolution, extended, windows,
-                          first_look, wave)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                         (experiment, workload, meter, blocks, min_blocks, resolution, extended, ended,
+                          windows, first_look, wave)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
                     params![
                         id.0,
                         plan.workload,
@@ -238,6 +238,7 @@ impl Store {
                         plan.min_blocks,
                         plan.resolution,
                         plan.extended,
+                        plan.ended,
                         plan.windows,
                         plan.first_look,
                         plan.wave

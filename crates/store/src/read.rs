@@ -215,7 +215,8 @@ impl Store {
     /// Returns the planned blocks; empty without a plan.
     pub fn planned(&self, id: ExperimentId) -> Result<Vec<PlannedBlocks>> {
         self.rows(
-            "SELECT workload, meter, blocks, min_blocks, resolution, extended, windows, first_look, wave
+            "SELECT workload, meter, blocks, min_blocks, resolution, extended, ended, windows, first_look,
+                    wave
              FROM plans
              WHERE experiment = ?1",
             params![id.0],
@@ -227,9 +228,10 @@ impl Store {
                     min_blocks: row.get(3)?,
                     resolution: row.get(4)?,
                     extended: row.get(5)?,
-                    windows: row.get(6)?,
-                    first_look: row.get(7)?,
-                    wave: row.get(8)?,
+                    ended: row.get(6)?,
+                    windows: row.get(7)?,
+                    first_look: row.get(8)?,
+                    wave: row.get(9)?,
                 };
                 Ok((row.get::<_, String>(1)?, plan))
             },

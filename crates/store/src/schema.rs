@@ -283,6 +283,12 @@ const MIGRATIONS: &[&str] = &[
         PRIMARY KEY (experiment, counted, direct, block)
     ) STRICT, WITHOUT ROWID;
 ",
+    "
+    -- Whether the stopping rule of the version that measured has ended the experiment as planned.
+    ALTER TABLE plans ADD COLUMN ended INTEGER NOT NULL DEFAULT 0;
+    UPDATE plans SET ended = 1
+        WHERE extended = 0 AND experiment IN (SELECT id FROM experiments WHERE finished = 1);
+",
 ];
 
 /// Opens (and, if `create` is set, creates) the database of `kind` at `path` with the current schema.

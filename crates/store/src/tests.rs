@@ -430,6 +430,7 @@ fn supplements_come_back() {
             min_blocks: Some(10),
             resolution: Some(0.005),
             extended: true,
+            ended: true,
             windows: None,
             first_look: None,
             wave: None,

@@ -129,8 +129,11 @@ pub struct Stopping {
     /// The expected number of further blocks without the maximum; `null` before the standard deviation can be
     /// estimated, and where machines are the units and differ too much for any number of blocks.
     pub expected: Option<u32>,
-    /// Whether the experiment has ended: no effect is open, or the blocks are used up.
+    /// Whether the experiment has ended: no effect is open, or the blocks are used up, or an earlier version's rule ended it.
     pub ended: bool,
+    /// Whether the rule of the version that measured (`harness`) ended it, and this version's would have measured more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub earlier_rule: bool,
 }
 
 fn is_one(number: &u32) -> bool {
@@ -169,6 +172,9 @@ impl OpenEffect {
 impl Stopping {
     /// Returns whether a further block needs `workload`.
     pub fn needs_workload(&self, workload: &str) -> bool {
+        if self.earlier_rule {
+            return false;
+        }
         // Before the first figures every effect is open. The suite needs blocks that have every workload.
         let is_begun = self.widest.is_some() && self.missing_blocks() == 0;
         !is_begun && !self.ended || self.open.iter().any(|open| open.needs(workload))

@@ -120,6 +120,7 @@ impl Stopping {
                 None => None,
             },
             ended,
+            earlier_rule: false,
         };
         // The effects that are known need not be those of all patches yet.
         let missing = stopping.missing_blocks();
@@ -127,6 +128,8 @@ impl Stopping {
             stopping.ended = false;
             stopping.expected = stopping.expected.map(|expected| expected.max(missing));
         }
+        stopping.earlier_rule = rule.ended && !stopping.ended;
+        stopping.ended |= rule.ended;
         Some(stopping)
     }
 

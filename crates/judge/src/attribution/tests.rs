@@ -498,11 +498,17 @@ fn spread_out(spread: f64) -> Vec<Observation> {
 }
 
 fn stopping_of(observations: &[Observation], blocks: u32) -> (Attribution, Stopping) {
+    stopping_by(observations, blocks, false)
+}
+
+/// Judges observations whose experiment an earlier version may have `ended`.
+fn stopping_by(observations: &[Observation], blocks: u32, ended: bool) -> (Attribution, Stopping) {
     let supplement = Supplement {
         planned: ["a", "b"]
             .map(|workload| PlannedBlocks {
                 min_blocks: Some(8),
                 resolution: Some(0.005),
+                ended,
                 ..PlannedBlocks::fixed(workload, Meter::Time, blocks)
             })
             .to_vec(),
@@ -547,6 +553,22 @@ fn an_experiment_ends_by_its_widths_or_its_budget() {
     assert!(!stopping.ended && !result.is_complete());
     assert_eq!((stopping.widest, stopping.expected), (None, None));
     assert!(stopping.needs_workload("a") && stopping.open.is_empty());
+}
+
+#[test]
+fn what_an_earlier_rule_ended_stays_ended_and_says_so() {
+    let (result, stopping) = stopping_by(&spread_out(0.01), 40, true);
+    assert!(stopping.ended && stopping.earlier_rule && result.is_complete());
+    assert!(!stopping.needs_workload("b") && !stopping.open.is_empty());
+    assert_eq!(in_order(&result, 1).interval, Interval::Sequential);
+    let warning = &result.warnings[0];
+    assert!(
+        warning.contains("ended this experiment by its own rule"),
+        "{warning}"
+    );
+    // Today's rule would have ended this one, too.
+    let (result, stopping) = stopping_by(&spread_out(0.004), 40, true);
+    assert!(stopping.ended && !stopping.earlier_rule && result.warnings.is_empty());
 }
 
 #[test]

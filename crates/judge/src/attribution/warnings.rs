@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::correlation::is_single_round;
-use super::document::{Attribution, Effect, EffectKind, ExcludedMachine, ExclusionReason, SUITE};
+use super::document::{
+    Attribution, Effect, EffectKind, ExcludedMachine, ExclusionReason, SUITE, Stopping,
+};
 use super::tables::ObservationSource;
 use super::unexecuted::Unexecuted;
 use crate::stats::{BlockTable, CompleteBlocks, blocks_needed, holm, median};
@@ -39,6 +41,11 @@ enum Warning<'a> {
         row: WarningRow<'a>,
         needed: usize,
         of: usize,
+    },
+    /// An earlier version's stopping rule ended the experiment, and this one's would have measured more.
+    EarlierRule {
+        rule: &'a Stopping,
+        harness: &'a str,
     },
     /// Machines that are the units of intervals have the same name, and may be one machine.
     Namesakes { name: &'a str, machines: usize },
@@ -199,6 +206,21 @@ impl fmt::Display for Warning<'_> {
                 "Machines differ on {row}, so that more blocks on these {of} do not reach the resolution asked for: \
                  it needs {needed} machines."
             ),
+            Warning::EarlierRule { rule, harness } => {
+                write!(
+                    f,
+                    "{harness} ended this experiment by its own rule; today's would have measured more"
+                )?;
+                match rule.widest {
+                    Some(widest) => write!(
+                        f,
+                        " (widest interval ±{:.2} %, where ±{:.2} % was asked for).",
+                        100.0 * widest,
+                        100.0 * rule.resolution
+                    ),
+                    None => f.write_str("."),
+                }
+            }
             Warning::Namesakes { name, machines } => write!(
                 f,
                 "{machines} machines have the name {}: each file counts as a machine of its own. If they are one \
@@ -384,6 +406,7 @@ pub(super) fn warnings(
     warnings.extend(differing_machines(attribution));
     warnings.extend(few_machines(attribution));
     warnings.extend(namesakes(source));
+    warnings.extend(earlier_rule(attribution));
     let mut judged = attribution.effects().filter(|effect| effect.is_measured());
     let all = judged.all(|effect| effect.unpaired);
     let unpaired = attribution.is_unpaired();
@@ -691,6 +714,14 @@ fn few_machines(attribution: &Attribution) -> Option<Warning<'_>> {
     };
     let of = widest.units;
     (needed > of).then_some(Warning::Machines { row, needed, of })
+}
+
+/// The end by an earlier version's rule.
+fn earlier_rule(attribution: &Attribution) -> Option<Warning<'_>> {
+    let rule = attribution.stopping.as_ref();
+    let rule = rule.filter(|rule| rule.earlier_rule)?;
+    let harness = &attribution.harness;
+    Some(Warning::EarlierRule { rule, harness })
 }
 
 /// Finds machines of the same name among those that are the units of intervals.

@@ -692,6 +692,36 @@ fn a_panic_on_a_lane_ends_the_experiment() {
 }
 
 #[test]
+fn what_an_earlier_version_ended_is_measured_on_only_by_another_plan() {
+    let fixture = adaptive();
+    let mut first = Simulation {
+        patience: Some(7),
+        ..Simulation::default()
+    };
+    fixture.run(&mut first, 200, 0).1.unwrap_err();
+    // As a version does whose rule was content with wider intervals.
+    fixture.store.finish(fixture.id()).unwrap();
+    let mut second = Simulation::default();
+    fixture.run(&mut second, 200, 0).1.unwrap();
+    assert!(second.measured.is_empty(), "{:?}", second.measured);
+    let planned = fixture.supplement().planned;
+    assert!(planned.iter().all(|plan| plan.ended && !plan.extended));
+    let attribution = fixture.attribution();
+    assert!(attribution.is_complete() && attribution.stopping.unwrap().earlier_rule);
+    let mut third = Simulation::default();
+    fixture.run(&mut third, 201, 0).1.unwrap();
+    assert!(!third.measured.is_empty());
+    let planned = fixture.supplement().planned;
+    let time = |plan: &&PlannedBlocks| plan.meter == Meter::Time;
+    assert!(
+        planned
+            .iter()
+            .filter(time)
+            .all(|plan| !plan.ended && plan.extended)
+    );
+}
+
+#[test]
 fn blocks_go_where_the_uncertainty_is() {
     let mut fixture = adaptive();
     fixture.workloads = ["x", "y", "z", "u", "v", "w"].map(workload).into();

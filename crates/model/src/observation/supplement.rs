@@ -125,6 +125,10 @@ pub struct PlannedBlocks {
     /// Whether the experiment was extended after its end, or shortened before it, when its estimates could be seen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub extended: bool,
+    /// Whether the experiment has ended as planned here, by the stopping rule of the version that measured it (`harness` of
+    /// the header). Another version's rule does not open it again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
     /// The number of windows of neighbouring points, each with so many blocks; `None` where every block has all
     /// points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,10 +153,21 @@ impl PlannedBlocks {
             min_blocks: None,
             resolution: None,
             extended: false,
+            ended: false,
             windows: None,
             first_look: None,
             wave: None,
         }
+    }
+
+    /// Returns whether `other` plans the same blocks, whatever became of them.
+    pub fn is_same_plan(&self, other: &PlannedBlocks) -> bool {
+        let bare = |plan: &PlannedBlocks| PlannedBlocks {
+            extended: false,
+            ended: false,
+            ..plan.clone()
+        };
+        bare(self) == bare(other)
     }
 
     /// Returns the number of blocks of the first look and all windows together.
