@@ -37,6 +37,9 @@ pub struct Arguments {
     /// Simulate bisections instead, a tenth as many per case
     #[arg(long, conflicts_with = "real")]
     bisect: bool,
+    /// Simulate what experiments cost in seconds instead
+    #[arg(long, conflicts_with_all = ["real", "bisect", "output"])]
+    cost: bool,
     /// Measure the bare release against copies of itself, instead of simulating
     #[arg(long)]
     real: bool,
@@ -68,6 +71,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         writable(file)?;
         Page::calibration(file)?;
     }
+    if arguments.cost {
+        return cost(context, arguments);
+    }
     match (arguments.real, arguments.bisect) {
         (true, _) => real(context, arguments),
         (false, true) => bisected(context, arguments),
@@ -75,10 +81,27 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     }
 }
 
-fn bisected(context: &Context, arguments: &Arguments) -> Result<()> {
+fn cost(context: &Context, arguments: &Arguments) -> Result<()> {
+    refuse_none(arguments)?;
+    let progress = context.output.progress();
+    let found = perfquilt_calibrate::costs(arguments.experiments, arguments.seed, progress)?;
+    if context.output.json() {
+        context.output.print_json(&found)
+    } else {
+        context.output.print(&found.text())
+    }
+}
+
+/// Refuses a simulation of no experiment.
+fn refuse_none(arguments: &Arguments) -> Result<()> {
     if arguments.experiments == 0 {
         return Err(Error::usage("--experiments is at least 1"));
     }
+    Ok(())
+}
+
+fn bisected(context: &Context, arguments: &Arguments) -> Result<()> {
+    refuse_none(arguments)?;
     let sessions = arguments.experiments.div_ceil(10);
     let found =
         perfquilt_calibrate::bisections(sessions, arguments.seed, context.output.progress())?;
@@ -106,9 +129,7 @@ fn refuse_faults(faults: Vec<String>) -> Result<()> {
 }
 
 fn simulated(context: &Context, arguments: &Arguments) -> Result<()> {
-    if arguments.experiments == 0 {
-        return Err(Error::usage("--experiments is at least 1"));
-    }
+    refuse_none(arguments)?;
     let progress = context.output.progress();
     let found = perfquilt_calibrate::simulated(arguments.experiments, arguments.seed, progress)?;
     let written = match &arguments.output {

@@ -20,6 +20,7 @@
 
 mod bisection;
 mod checks;
+mod cost;
 mod document;
 mod family;
 mod machines;
@@ -40,6 +41,7 @@ use perfquilt_model::progress::Progress;
 
 pub use bisection::{Bisections, bisections};
 pub use checks::Check;
+pub use cost::{CaseCost, Costs, Prices, costs};
 pub use document::text;
 pub use family::Family;
 pub use page::Page;

@@ -780,6 +780,16 @@ pub fn needed(
     (block.points, block.workloads)
 }
 
+/// Returns the part of a planned `block` that is measured in the state `stopping`; no workload if none of it is.
+pub fn still_needed(block: plan::Block, stopping: &Stopping) -> plan::Block {
+    stopping::still_needed(block, stopping, &|_, point| point)
+}
+
+/// Returns the seconds that a block's slices measure each workload.
+pub fn slice_seconds(block: &plan::Block, block_seconds: f64) -> f64 {
+    lengths::share(block.servers().len()) * block_seconds
+}
+
 /// Refuses meters that only the server's own counters have, if the adapter does not know them.
 fn check_storage(ws: &Workspace, meters: &[Meter]) -> Result<()> {
     let Some(meter) = meters.iter().find(|meter| meter.is_storage()) else {

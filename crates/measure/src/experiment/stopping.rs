@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
-use super::plan::{Block, direct_blocks};
+use super::plan::{Block, Reading, direct_blocks};
 use super::progress::words;
 use perfquilt_judge::attribution::{self, Progress, Stopping};
 use perfquilt_model::error::Result;
@@ -23,6 +23,10 @@ pub(super) fn plan(
     if old.is_empty() {
         store.plan(id, &planned)?;
         return Ok(planned);
+    }
+    // The end of another plan is for today's rule to decide.
+    for plan in &mut planned {
+        plan.ended = known(&old, plan).is_some_and(|old| old.ended && plan.is_same_plan(old));
     }
     let (before, now) = (progress(store, id, &old)?, progress(store, id, &planned)?);
     let shortened: BTreeSet<bool> = planned
@@ -145,8 +149,25 @@ fn is_shorter(new: &PlannedBlocks, old: &PlannedBlocks) -> bool {
 
 /// Returns whether the direct block `number` is needed: always while the experiment goes on, and after its end
 /// until there are as many as its length requires.
-pub(super) fn needs_direct(number: u32, stopping: &Stopping) -> bool {
+fn needs_direct(number: u32, stopping: &Stopping) -> bool {
     !stopping.ended || number < direct_blocks(stopping.blocks.div_ceil(stopping.windows))
+}
+
+/// Returns the part of the planned `block` that is needed; no workload if none of it is. `measured` as in [`needed`].
+pub(super) fn still_needed(
+    block: Block,
+    stopping: &Stopping,
+    measured: &dyn Fn(&str, Point) -> Point,
+) -> Block {
+    match block.reading {
+        Reading::Counted => block,
+        Reading::Timed if !block.direct => needed(block, stopping, measured),
+        Reading::Timed if needs_direct(block.number, stopping) => block,
+        Reading::Timed => Block {
+            workloads: Vec::new(),
+            ..block
+        },
+    }
 }
 
 /// Returns the part of `block` that is needed: workloads with an undecided effect, and the points of these
@@ -213,7 +234,6 @@ pub(super) fn message(name: &str, stopping: Option<&Stopping>, coming: u64) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::plan::Reading;
     use perfquilt_judge::attribution::{EffectKind, OpenEffect, SUITE};
     use perfquilt_model::observation::Meter;
 
@@ -239,6 +259,7 @@ mod tests {
                 .collect(),
             expected: Some(7),
             ended: open.is_empty(),
+            earlier_rule: false,
         }
     }
 

@@ -159,21 +159,15 @@ impl<'p> PlannedExperiment<'p> {
             let workloads = Vec::new();
             return Ok((Block { workloads, ..rest }, state));
         }
-        let rest = match (&state, block.reading) {
-            (Some(state), Reading::Timed) if !block.direct => {
+        let rest = match &state {
+            Some(state) => {
                 let points = rest.points.clone();
                 let collected = &*so_far.collected;
-                stopping::needed(rest, state, &|workload, point| {
+                stopping::still_needed(rest, state, &|workload, point| {
                     collected.measured_for(&points, workload, point)
                 })
             }
-            (Some(state), Reading::Timed) if !stopping::needs_direct(block.number, state) => {
-                Block {
-                    workloads: Vec::new(),
-                    ..rest
-                }
-            }
-            _ => rest,
+            None => rest,
         };
         Ok((rest, state))
     }
