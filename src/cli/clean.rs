@@ -24,7 +24,7 @@ use perfquilt_system::caches::{self, CacheEntry};
   perfquilt clean --unused-days 0      remove everything not in use
 
 All workspaces share the caches: built servers, profiles, source and build trees, test results, prepared \
-data, and what sandboxed runs left. Removed entries are made again when they are needed. Downloads, ccache's folder, measurements and \
+data, and leftovers of sandboxed runs. perfquilt recreates removed entries when it needs them. Downloads, ccache's folder, measurements and \
 the workspace's state are never touched.")]
 pub struct Arguments {
     /// Days without use after which an entry is removed

@@ -60,7 +60,7 @@ use perfquilt_system::process::quoted;
 
 pub use output::Output;
 
-/// Measure what each patch of a performance series is worth, on the complete server
+/// Measure the effect of each patch of a performance series, on the complete server
 #[derive(Debug, Parser)]
 #[command(name = "perfquilt", version, max_term_width = 100)]
 struct Cli {
@@ -96,7 +96,7 @@ pub struct Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Build every point, measure, and report what each patch is worth
+    /// Build every point, measure, and report each patch's effect
     Run(run::Arguments),
     /// Create a workspace
     Init(init::Arguments),

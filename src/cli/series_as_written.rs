@@ -10,7 +10,7 @@ use perfquilt_patches::edit;
 /// The option of commands that measure the series.
 #[derive(Debug, Clone, Args)]
 pub struct SeriesChoice {
-    /// Measure the series as it is written, even if its edit branch has work that is not in it
+    /// Use the series files, even if the edit branch has changes that are not in them
     #[arg(long)]
     series_as_written: bool,
 }

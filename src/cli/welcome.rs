@@ -12,7 +12,7 @@ use perfquilt_system::process::quoted;
 
 const WHAT: &str = "\
 perfquilt keeps a series of performance patches on top of a server's source,
-and measures what each patch is worth on the complete server.
+and measures each patch's effect on the complete server.
 ";
 
 /// Most workspaces below the current folder that are named.
