@@ -153,12 +153,27 @@ impl Preset {
         Ok(workload)
     }
 
+    /// Returns the meters that are read from slices, in the order of all meters.
+    pub fn timed_meters(&self) -> Vec<Meter> {
+        self.meters_where(Meter::is_timed)
+    }
+
+    /// Returns the meters that are counted, in the order of all meters.
+    pub fn counted_meters(&self) -> Vec<Meter> {
+        self.meters_where(|meter| !meter.is_timed())
+    }
+
+    fn meters_where(&self, is_wanted: impl Fn(Meter) -> bool) -> Vec<Meter> {
+        let all = Meter::ALL.into_iter();
+        all.filter(|meter| self.meters.contains(meter) && is_wanted(*meter))
+            .collect()
+    }
+
     /// Returns a warning if the resolution is too coarse for the margin of the first timed meter, so that patches
     /// without effect are seldom reported as such; `margin` returns a meter's margin as a fraction of speed.
     pub fn unreachable_margin(&self, margin: &dyn Fn(Meter) -> f64) -> Option<String> {
         let resolution = self.resolution?;
-        let mut timed = Meter::ALL.into_iter().filter(|meter| meter.is_timed());
-        let meter = timed.find(|meter| self.meters.contains(meter))?;
+        let meter = *self.timed_meters().first()?;
         let margin = margin(meter);
         let enough = MAX_RESOLUTION_PER_MARGIN * margin;
         let percent = |fraction: f64| {

@@ -109,66 +109,20 @@ fn what_is_stored_comes_back() {
     );
 }
 
-/// Creates a database with the first version of the tables.
-fn of_version_1(path: &Path) {
-    let connection = Connection::open(path).unwrap();
-    connection
-        .execute_batch(schema::RESULTS.migrations[0])
-        .unwrap();
-    let header = serde_json::to_string(&header(3)).unwrap();
-    connection
-        .execute(
-            "INSERT INTO experiments VALUES (1, 'key', 'quick-1', ?1, 1)",
-            [header],
-        )
-        .unwrap();
-    connection
-        .execute_batch(
-            "INSERT INTO observations VALUES (1, 'oltp', 'time', 0, '0', 1, -6, 91823.4, 400);
-             INSERT INTO observations VALUES (1, 'oltp', 'time', 0, '1', 0, 0, 91000.5, 400);
-             INSERT INTO slices VALUES (1, 'oltp', 0, '0', 2, x'0000803f00000040');
-             INSERT INTO plans VALUES (1, 'oltp', 'time', 12);",
-        )
-        .unwrap();
-    connection
-        .pragma_update(None, "application_id", schema::RESULTS.application)
-        .unwrap();
-    connection.pragma_update(None, "user_version", 1).unwrap();
-}
-
 #[test]
-fn a_database_of_the_first_version_keeps_its_results() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("results.db");
-    of_version_1(&path);
-    for _ in 0..2 {
-        let store = Store::open_existing(&path).unwrap();
-        let id = store.find("quick-1").unwrap();
-        let (found, observations) = store.load(id).unwrap();
-        assert_eq!(found, header(3));
-        assert_eq!(observations.len(), 2);
-        assert_eq!(observations[1].value, 91823.4);
-        assert_eq!(observations[1].layout, u64::MAX - 5);
-        assert!(observations.iter().all(|o| !o.direct));
-        assert_eq!(
-            store.slices(id, "oltp", 0).unwrap()[0].nanoseconds,
-            [1.0, 2.0]
-        );
-        assert_eq!(store.supplement(id).unwrap().planned[0].blocks, 12);
-        // Its points' identities are unknown, so none of its values can be reused.
-        assert_eq!(store.earlier("mariadb-10.11.18").unwrap(), []);
-    }
-    let store = Store::open(&path).unwrap();
-    let id = store.find("quick-1").unwrap();
-    assert_eq!(store.unchecked(id).unwrap(), 1);
+fn blocks_without_checksums_are_counted() {
+    let (store, folder) = fresh();
+    let id = store.begin(&header(3), "key").unwrap();
     store
-        .append(id, &[observation(1, 0)], &[blob(1, 0)])
+        .append(id, &[observation(0, 0)], &[blob(0, 0)])
         .unwrap();
+    assert_eq!(store.unchecked(id).unwrap(), 0);
+    let connection = Connection::open(file(&folder)).unwrap();
+    connection
+        .execute_batch("DELETE FROM checksums; DELETE FROM slice_checksums")
+        .unwrap();
+    assert_eq!(store.load(id).unwrap().1.len(), 1);
     assert_eq!(store.unchecked(id).unwrap(), 1);
-    assert_eq!(
-        store.blocks_done(id, "oltp", Meter::Time, false).unwrap(),
-        [0, 1]
-    );
 }
 
 /// One flipped bit in any part of a block is an error that names the block and the command that measures it again.
@@ -537,15 +491,22 @@ fn files_that_are_not_ours_are_refused_and_left_alone() {
 }
 
 #[test]
-fn a_newer_version_is_refused() {
+fn a_file_of_another_version_is_refused_with_its_export_and_not_touched() {
     let (store, folder) = fresh();
-    store
-        .connection
-        .pragma_update(None, "user_version", 99)
-        .unwrap();
     drop(store);
-    let error = Store::open(&file(&folder)).unwrap_err();
-    assert!(error.message().contains("newer perfquilt"), "{error}");
+    for (version, age) in [(99, "a newer"), (1, "an older")] {
+        Connection::open(file(&folder))
+            .unwrap()
+            .pragma_update(None, "user_version", version)
+            .unwrap();
+        let before = std::fs::read(file(&folder)).unwrap();
+        let error = Store::open(&file(&folder)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Usage);
+        assert!(error.message().contains(age), "{error}");
+        let hint = error.hint_text().unwrap();
+        assert!(hint.contains("report NAME --format jsonl"), "{hint}");
+        assert_eq!(std::fs::read(file(&folder)).unwrap(), before);
+    }
 }
 
 #[test]

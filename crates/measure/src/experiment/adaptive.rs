@@ -5,19 +5,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cluster::{self, Cluster, Row};
+use super::bench::Bench;
+use super::cluster;
 use super::collected::Collected;
 use super::driver::Driver;
-use super::fingerprint::{self, CLUSTER, Fingerprint};
-use super::identity::Facts;
-use super::machine::{Setup, ThisMachine};
+use super::fingerprint::{self, Fingerprint};
+use super::identity;
 use super::plan::{Reading, Scope, single};
-use super::recorder::Readings;
+use super::servers::{Candidates, candidate, vary_layouts};
+use super::site::Site;
+use super::spec::Spec;
 use super::strategy::RequestedBlocks;
-use super::{Candidates, candidate, identity, vary_layouts};
-use perfquilt_cluster::engine::Engine;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Layouts, Preset, Workload};
+use perfquilt_config::{Layouts, Preset};
+use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_machine::build::Built;
 use perfquilt_machine::meter::Counter;
 use perfquilt_model::error::{Error, Result};
@@ -57,18 +58,12 @@ pub struct ServerIds {
 
 /// Measures states with one workload and meter.
 pub struct AdaptiveRunner<'a> {
-    ws: &'a Workspace,
-    preset: Preset,
+    /// With one workload and one meter.
+    spec: Spec<'a>,
     metric: Metric,
-    workload: Workload,
-    /// How the meter is counted; empty for timed ones.
-    counter: String,
-    /// The cluster that measures; `None` for this machine.
-    engine: Option<Box<dyn Engine>>,
-    layouts: Layouts,
-    /// Whether `layouts` is final: the first server decides whether servers can be linked again.
+    site: Site,
+    /// Whether the layouts are final: the first server decides whether servers can be linked again.
     layouts_chosen: bool,
-    header: ExperimentHeader,
     key: String,
     store: &'a Store,
     id: ExperimentId,
@@ -91,41 +86,24 @@ impl<'a> AdaptiveRunner<'a> {
         ws: &'a Workspace,
         preset: &Preset,
         (workload, metric): (&str, Metric),
-        mut header: ExperimentHeader,
+        header: ExperimentHeader,
         key: &str,
         store: &'a Store,
     ) -> Result<Self> {
-        let workload = preset.workload(&ws.config, workload)?;
-        let preset = Preset {
-            workloads: vec![workload.name.clone()],
-            meters: vec![metric.meter],
-            ..preset.clone()
-        };
-        super::check_storage(ws, &preset.meters)?;
-        let (engine, facts) = facts_for(ws, &preset, metric.meter)?;
+        let preset = of_one(preset, workload, metric.meter);
+        let site = site_for(ws, &preset, metric.meter)?;
         let layouts = if metric.meter.is_timed() {
             preset.layouts.unwrap_or(Layouts::Padded)
         } else {
             Layouts::Off
         };
-        header.machine = facts.machine;
-        if let Some(on) = &preset.on {
-            header
-                .machine
-                .insert(CLUSTER.to_owned(), cluster::describe(ws, on));
-        }
-        header.harness = identity::harness(ws, &facts.counter, layouts)?;
-        let id = store.begin(&header, key)?;
+        let spec = Spec::resolve(ws, &preset, &site, layouts, header)?;
+        let id = store.begin(&spec.header, key)?;
         Ok(AdaptiveRunner {
-            ws,
-            preset,
+            spec,
             metric,
-            workload,
-            counter: facts.counter,
-            engine,
-            layouts,
+            site,
             layouts_chosen: layouts == Layouts::Off,
-            header,
             key: key.to_owned(),
             store,
             id,
@@ -140,12 +118,12 @@ impl<'a> AdaptiveRunner<'a> {
         if self.layouts_chosen {
             return Ok(());
         }
-        let one = candidate(Point::BASE, built, &self.header);
+        let one = candidate(Point::BASE, built, &self.spec.header);
         let mut candidates = Candidates::from([(Point::BASE, one)]);
-        self.layouts = vary_layouts(&self.preset, &mut candidates, progress)?;
+        let layouts = vary_layouts(&self.spec.preset, &mut candidates, progress)?;
+        self.spec.set_layouts(layouts)?;
         self.layouts_chosen = true;
-        self.header.harness = identity::harness(self.ws, &self.counter, self.layouts)?;
-        self.id = self.store.begin(&self.header, &self.key)?;
+        self.id = self.store.begin(&self.spec.header, &self.key)?;
         self.collected = None;
         Ok(())
     }
@@ -159,26 +137,12 @@ impl<'a> AdaptiveRunner<'a> {
         self.settle(built, progress)?;
         let point = Point::Step(state);
         self.servers.insert(state, built.clone());
-        let binary = self
-            .ws
-            .config
-            .recipe(&self.preset.recipe)?
-            .binary
-            .as_deref();
-        let record = built.record(point, binary);
+        let recipe = self.spec.ws.config.recipe(&self.spec.preset.recipe)?;
+        let record = built.record(point, recipe.binary.as_deref());
         self.store.record_builds(self.id, &[record])?;
-        let points: Vec<(Point, Built)> = self
-            .servers
-            .iter()
-            .map(|(&state, built)| (Point::Step(state), built.clone()))
-            .collect();
-        let identity = identity::of(
-            self.ws,
-            &self.header,
-            self.preset.block_seconds,
-            &[&self.workload],
-            &points,
-        )?;
+        let servers = self.servers.iter();
+        let points = servers.map(|(&state, built)| (Point::Step(state), built.identity.clone()));
+        let identity = self.spec.identity(points.collect())?;
         self.store.identify(self.id, &identity)
     }
 
@@ -189,7 +153,7 @@ impl<'a> AdaptiveRunner<'a> {
 
     /// Returns the blocks measured so far, from `number` on.
     pub fn blocks(&self, number: u32) -> Result<Vec<BlockCosts>> {
-        let mut blocks = stored(self.store, &self.key, (&self.workload.name, self.metric))?;
+        let mut blocks = stored(self.store, &self.key, (self.workload(), self.metric))?;
         blocks.retain(|block| block.number >= number);
         Ok(blocks)
     }
@@ -210,7 +174,7 @@ impl<'a> AdaptiveRunner<'a> {
         // The base prepares the data; without it, the first server that is built.
         let base = [0].into_iter().chain(states.iter().copied());
         if let Some(built) = base.filter_map(|state| self.servers.get(&state)).next() {
-            let base = candidate(Point::BASE, built, &self.header);
+            let base = candidate(Point::BASE, built, &self.spec.header);
             candidates.insert(Point::BASE, base);
         }
         for state in needed {
@@ -219,12 +183,12 @@ impl<'a> AdaptiveRunner<'a> {
                 .get(&state)
                 .ok_or_else(|| Error::internal(format!("state {state} has no server")))?;
             let point = Point::Step(state);
-            candidates.insert(point, candidate(point, built, &self.header));
+            candidates.insert(point, candidate(point, built, &self.spec.header));
         }
         // The check of the first server holds for all.
         let preset = Preset {
-            layouts: Some(self.layouts),
-            ..self.preset.clone()
+            layouts: Some(self.spec.layouts),
+            ..self.spec.preset.clone()
         };
         vary_layouts(&preset, &mut candidates, progress)?;
         for (state, (release, by)) in &self.data {
@@ -233,28 +197,10 @@ impl<'a> AdaptiveRunner<'a> {
                 candidate.data = Some((release.clone(), by));
             }
         }
-        let (timed, counted) = if self.metric.meter.is_timed() {
-            (vec![self.metric.meter], Vec::new())
-        } else {
-            (Vec::new(), vec![self.metric.meter])
-        };
-        let setup = Setup {
-            unexecuted: Default::default(),
-            candidates,
-            workloads: vec![&self.workload],
-            block_seconds: self.preset.block_seconds,
-            release: self.header.release.clone(),
-            binary: self.ws.config.recipe(&self.preset.recipe)?.binary.clone(),
-            count_meters: counted.clone(),
-            reads_storage: self.metric.meter.is_storage(),
-            servers: states.len(),
-            lanes: self.preset.lanes,
-        };
-        let readings = Readings {
-            timed,
-            counted,
-            workloads: vec![&self.workload],
-        };
+        let setup = self
+            .spec
+            .setup(candidates, states.len(), Unexecuted::default())?;
+        let readings = self.spec.readings();
         let margin = Meter::default_margin;
         let collected = match self.collected.take() {
             Some(collected) => collected,
@@ -269,31 +215,25 @@ impl<'a> AdaptiveRunner<'a> {
                 windows: &[],
                 first_look: &[],
                 lanes: 1,
-                workloads: &self.preset.workloads,
+                workloads: &self.spec.preset.workloads,
                 blocks: 0,
                 count_blocks: 0,
-                layouts: self.layouts,
+                layouts: self.spec.layouts,
                 direct: &[],
             };
             single(&scope, reading, number)
         };
         let points = states.iter().map(|&state| Point::Step(state)).collect();
         let mut strategy = RequestedBlocks::new(numbers, points, draw);
-        let (failed, end) = match &self.engine {
-            None => {
-                let machine = ThisMachine::new(self.ws, setup, progress)?;
-                driver.drive(&mut strategy, &machine, progress)
-            }
-            Some(engine) => {
-                let names = (self.key.as_str(), self.preset.name.as_str());
-                let row = Row::empty(self.ws, names, &self.header, &setup, (self.layouts, &[]))?;
-                let wave = cluster::wave(self.ws).get();
-                let cluster = Cluster::new(self.ws, engine.as_ref(), row, wave, progress)?;
-                let measured = driver.drive(&mut strategy, &cluster, progress);
-                cluster.close(measured.1.is_ok());
-                measured
-            }
-        };
+        let wave = self
+            .site
+            .engine
+            .as_ref()
+            .map(|_| cluster::wave(self.spec.ws));
+        let record = (self.key.as_str(), &self.spec.header, &[][..]);
+        let bench = Bench::open(&self.spec, &self.site, setup, record, wave, progress)?;
+        let (failed, end) = driver.drive(&mut strategy, bench.executor(), progress);
+        bench.close(end.is_ok());
         self.collected = Some(driver.into_collected());
         end?;
         let failed = failed
@@ -306,6 +246,12 @@ impl<'a> AdaptiveRunner<'a> {
         // Later sessions may use these blocks even if this session never ends.
         self.store.finish(self.id)?;
         Ok(failed)
+    }
+
+    /// Returns the workload's name.
+    fn workload(&self) -> &str {
+        let mut workloads = self.spec.preset.workloads.iter();
+        workloads.next().map_or("", String::as_str)
     }
 
     fn reading(&self) -> Reading {
@@ -325,20 +271,14 @@ impl<'a> AdaptiveRunner<'a> {
     ) -> Result<Vec<EarlierBlocks>> {
         let harnesses = self.harnesses()?;
         let own = self.store.header(self.id)?.experiment;
-        let identity = identity::of(
-            self.ws,
-            &self.header,
-            self.preset.block_seconds,
-            &[&self.workload],
-            &[],
-        )?;
-        let here = Fingerprint::of(&self.header, &identity);
+        let identity = self.spec.identity(BTreeMap::new())?;
+        let here = Fingerprint::of(&self.spec.header, &identity);
         let mut known = Vec::new();
-        for earlier in store.earlier(&self.header.release)? {
+        for earlier in store.earlier(&self.spec.header.release)? {
             let name = &earlier.header.experiment;
             let is_own = std::ptr::eq(store, self.store) && *name == own;
             let there = Fingerprint::of(&earlier.header, &earlier.identity);
-            let workload = &self.workload.name;
+            let workload = self.workload();
             if is_own || !here.accepts_blocks(there, self.reading(), workload, &harnesses) {
                 continue;
             }
@@ -347,7 +287,7 @@ impl<'a> AdaptiveRunner<'a> {
                 continue;
             }
             let states = |point: Point| shared.get(&point).copied();
-            let blocks = blocks_of(store, name, &self.workload.name, self.metric, &states)?;
+            let blocks = blocks_of(store, name, workload, self.metric, &states)?;
             if !blocks.is_empty() {
                 known.push(EarlierBlocks {
                     experiment: name.clone(),
@@ -361,19 +301,19 @@ impl<'a> AdaptiveRunner<'a> {
     /// Returns the identities of the harnesses that measure this meter in the same way: reading other meters
     /// beside it makes no difference.
     fn harnesses(&self) -> Result<BTreeSet<String>> {
-        let mut counters = vec![self.counter.clone()];
-        if self.counter.is_empty() && self.engine.is_none() {
+        let mut counters = vec![self.spec.counter.clone()];
+        if self.spec.counter.is_empty() && self.site.engine.is_none() {
             counters.extend(Counter::detect().ok().map(|counter| counter.describe()));
         }
         let layouts = if self.metric.meter.is_timed() {
-            vec![self.layouts]
+            vec![self.spec.layouts]
         } else {
             vec![Layouts::Off, Layouts::Padded, Layouts::Shuffled]
         };
         let mut harnesses = BTreeSet::new();
         for counter in counters {
             for &layouts in &layouts {
-                harnesses.insert(identity::harness(self.ws, &counter, layouts)?);
+                harnesses.insert(identity::harness(self.spec.ws, &counter, layouts)?);
             }
         }
         Ok(harnesses)
@@ -403,39 +343,40 @@ pub fn context(
     (workload, metric): (&str, Metric),
 ) -> Result<String> {
     let workload = preset.workload(&ws.config, workload)?;
-    let (_, machine) = facts_for(ws, preset, metric.meter)?;
-    let cluster = preset.on.as_ref().map(|on| cluster::describe(ws, on));
-    let facts: Vec<&String> = fingerprint::machine_facts(&machine.machine)
+    let site = site_for(ws, preset, metric.meter)?;
+    let facts: Vec<&String> = fingerprint::machine_facts(&site.facts.machine)
         .filter_map(|(_, fact)| fact)
-        .chain(&cluster)
+        .chain(&site.cluster)
         .collect();
     Ok(format!(
         "{facts:?} {} {:?} {} {}",
-        identity::harness(ws, &machine.counter, Layouts::Off)?,
+        identity::harness(ws, &site.facts.counter, Layouts::Off)?,
         preset.layouts,
         preset.block_seconds,
         perfquilt_machine::workload::workload_identity(&ws.bench_config(), &workload)?
     ))
 }
 
-/// Returns the cluster that `preset` measures on, if any, and what the machines measure `meter` with.
-fn facts_for(
-    ws: &Workspace,
-    preset: &Preset,
-    meter: Meter,
-) -> Result<(Option<Box<dyn Engine>>, Facts)> {
-    let counts = !meter.is_timed();
-    let engine = preset.on.as_deref().map(|on| cluster::engine(ws, on));
-    let engine = engine.transpose()?;
-    let facts = match &engine {
-        Some(engine) => cluster::facts(ws, engine.as_ref(), counts, &Silent)?,
-        None => Facts::here(counts)?,
-    };
-    if counts && !facts.meters.contains(&meter) {
-        let fault = format!("{meter} cannot be read with {}", facts.counter);
+/// Returns `preset` with one workload and one meter.
+fn of_one(preset: &Preset, workload: &str, meter: Meter) -> Preset {
+    Preset {
+        workloads: vec![workload.to_owned()],
+        meters: vec![meter],
+        ..preset.clone()
+    }
+}
+
+/// Asks the site that measures.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `meter` cannot be read there.
+fn site_for(ws: &Workspace, preset: &Preset, meter: Meter) -> Result<Site> {
+    let site = Site::ask(ws, preset, !meter.is_timed(), &Silent)?;
+    if !meter.is_timed() && !site.facts.meters.contains(&meter) {
+        let fault = format!("{meter} cannot be read with {}", site.facts.counter);
         return Err(Error::usage(fault));
     }
-    Ok((engine, facts))
+    Ok(site)
 }
 
 /// Maps points of an earlier experiment to the states whose servers they are, by build or by identity.

@@ -137,7 +137,7 @@ pub fn key(
     ws: &Workspace,
     header: &ExperimentHeader,
     seconds: f64,
-    workloads: &[&Workload],
+    workloads: &[Workload],
     points: &[(Point, Built)],
 ) -> Result<String> {
     let mut digest = Sha256::new();
@@ -173,15 +173,12 @@ pub fn of(
     ws: &Workspace,
     header: &ExperimentHeader,
     seconds: f64,
-    workloads: &[&Workload],
-    points: &[(Point, Built)],
+    workloads: &[Workload],
+    points: BTreeMap<Point, String>,
 ) -> Result<ExperimentIdentity> {
     Ok(ExperimentIdentity {
         protocol: format!("{} {}", header.release, header.recipe),
-        points: points
-            .iter()
-            .map(|(point, built)| (*point, built.identity.clone()))
-            .collect(),
+        points,
         workloads: workloads
             .iter()
             .map(|workload| {

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::candidate::Candidate;
 use super::executor::{Event, Executor, Lane, Report};
 use super::fleet::{StartFolders, with_fleet};
 use super::lanes;
@@ -13,6 +12,7 @@ use super::lengths::share;
 use super::links::Links;
 use super::plan::{Block, Reading};
 use super::private::{copy, may_execute, private_copy, room};
+use super::servers::Candidate;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Lanes, Workload};
 use perfquilt_judge::attribution::Unexecuted;

@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
-use super::candidate::Candidate;
+use super::servers::Candidate;
 use perfquilt_machine::build::Relink;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;

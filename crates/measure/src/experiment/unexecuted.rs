@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-use super::Candidates;
 use super::cluster::{self, Row};
 use super::machine::{ExecutionQuestion, Setup, ThisMachine};
-use perfquilt_cluster::engine::Engine;
-use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Layouts, Preset, Workload};
+use super::servers::Candidates;
+use super::site::Site;
+use super::spec::Spec;
+use perfquilt_config::Workload;
 use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_machine::build::{Built, ChangedCode, CodeComparison};
 use perfquilt_machine::workload;
 use perfquilt_model::error::Result;
-use perfquilt_model::observation::{ExperimentHeader, UnexecutedPatch};
+use perfquilt_model::observation::UnexecutedPatch;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_store::{EarlierExperiment, ExperimentIdentity, Store};
@@ -24,17 +24,12 @@ const CHECK: &str = "traps 1";
 
 /// What the check needs to know about an experiment.
 pub(super) struct ExecutionCheck<'a> {
-    pub(super) ws: &'a Workspace,
-    pub(super) preset: &'a Preset,
-    pub(super) workloads: &'a [&'a Workload],
-    pub(super) header: &'a ExperimentHeader,
+    pub(super) spec: &'a Spec<'a>,
+    pub(super) site: &'a Site,
     pub(super) identity: &'a ExperimentIdentity,
     pub(super) points: &'a [(Point, Built)],
     /// All servers.
     pub(super) candidates: &'a Candidates,
-    pub(super) layouts: Layouts,
-    /// The cluster that starts the servers; `None` for this machine.
-    pub(super) engine: Option<&'a dyn Engine>,
 }
 
 /// A patch of which it is unknown whether workloads execute it.
@@ -70,7 +65,7 @@ impl ExecutionCheck<'_> {
         store: &Store,
         progress: &dyn Progress,
     ) -> Result<Vec<UnexecutedPatch>> {
-        let Some(binary) = &self.ws.config.recipe(&self.preset.recipe)?.binary else {
+        let Some(binary) = &self.spec.ws.config.recipe(&self.spec.preset.recipe)?.binary else {
             return Ok(Vec::new());
         };
         let steps: Vec<Point> = self
@@ -80,7 +75,7 @@ impl ExecutionCheck<'_> {
             .map(|(&point, _)| point)
             .collect();
         // Settings were checked when the workspace was opened.
-        let runs_programs = self.workloads.iter().any(|workload| {
+        let runs_programs = self.spec.workloads.iter().any(|workload| {
             workload::client(workload).map_or(true, |client| client.runs_server_programs())
         });
         let comparison = CodeComparison::default();
@@ -99,7 +94,7 @@ impl ExecutionCheck<'_> {
                 code,
                 workloads: Vec::new(),
             };
-            for &workload in self.workloads {
+            for workload in &self.spec.workloads {
                 let key = self.key(against, point, workload);
                 match store.execution(&key)? {
                     _ if patch.code.is_empty() => found.push(patch.unexecuted(workload)),
@@ -134,17 +129,22 @@ impl ExecutionCheck<'_> {
                 point: patch.against,
                 code: &patch.code,
                 workload,
-                seconds: self.preset.block_seconds,
+                seconds: self.spec.preset.block_seconds,
             }));
         }
         let step = progress.begin("check which code runs", None);
-        let setup = self.setup()?;
-        let answers = match self.engine {
-            None => ThisMachine::new(self.ws, setup, progress)?.executes(&questions)?,
+        let spec = self.spec;
+        let setup = Setup {
+            count_meters: Vec::new(),
+            reads_storage: false,
+            ..spec.setup(self.candidates.clone(), 1, Unexecuted::default())?
+        };
+        let answers = match &self.site.engine {
+            None => ThisMachine::new(spec.ws, setup, progress)?.executes(&questions)?,
             Some(engine) => {
-                let names = ("", self.preset.name.as_str());
-                let row = Row::empty(self.ws, names, self.header, &setup, (self.layouts, &[]))?;
-                cluster::executes(self.ws, engine, &row, &questions, progress)?
+                let names = ("", spec.preset.name.as_str());
+                let row = Row::empty(spec.ws, names, &spec.header, &setup, (spec.layouts, &[]))?;
+                cluster::executes(spec.ws, engine.as_ref(), &row, &questions, progress)?
             }
         };
         let mut answers = answers.into_iter();
@@ -168,21 +168,6 @@ impl ExecutionCheck<'_> {
         Ok(())
     }
 
-    fn setup(&self) -> Result<Setup<'_>> {
-        Ok(Setup {
-            candidates: self.candidates.clone(),
-            workloads: self.workloads.to_vec(),
-            block_seconds: self.preset.block_seconds,
-            release: self.header.release.clone(),
-            binary: self.ws.config.recipe(&self.preset.recipe)?.binary.clone(),
-            count_meters: Vec::new(),
-            reads_storage: false,
-            servers: 1,
-            lanes: self.preset.lanes,
-            unexecuted: Unexecuted::default(),
-        })
-    }
-
     /// Returns the key of the answer for one workload.
     fn key(&self, against: Point, point: Point, workload: &Workload) -> String {
         let mut digest = Sha256::new();
@@ -191,8 +176,8 @@ impl ExecutionCheck<'_> {
             digest.update(text);
         };
         add(CHECK);
-        add(&self.header.release);
-        add(&self.header.harness);
+        add(&self.spec.header.release);
+        add(&self.spec.header.harness);
         for point in [against, point] {
             let built = self.points.iter().find(|(other, _)| *other == point);
             if let Some((_, built)) = built {

@@ -24,76 +24,11 @@ use entry::{SELECT, read};
 /// The database of the bot ("pquQ").
 const QUEUE: schema::DatabaseKind = schema::DatabaseKind {
     application: 0x7071_7551,
-    migrations: &[
-        "
-    CREATE TABLE deliveries (
-        id       TEXT PRIMARY KEY,
-        received INTEGER NOT NULL
-    ) STRICT, WITHOUT ROWID;
-    CREATE INDEX deliveries_by_time ON deliveries (received);
-    CREATE TABLE jobs (
-        id         INTEGER PRIMARY KEY AUTOINCREMENT,
-        repository TEXT NOT NULL,
-        number     INTEGER NOT NULL,
-        head       TEXT NOT NULL,
-        command    TEXT NOT NULL,
-        asked_by   TEXT NOT NULL,
-        trusted    INTEGER NOT NULL,
-        state      TEXT NOT NULL,
-        attempts   INTEGER NOT NULL DEFAULT 0,
-        received   INTEGER NOT NULL,
-        started    INTEGER,
-        ended      INTEGER,
-        result     TEXT NOT NULL DEFAULT ''
-    ) STRICT;
-    CREATE INDEX jobs_by_state ON jobs (state, id);
-    CREATE TABLE replies (
-        id         INTEGER PRIMARY KEY AUTOINCREMENT,
-        repository TEXT NOT NULL,
-        number     INTEGER NOT NULL,
-        comment    INTEGER NOT NULL,
-        reaction   TEXT NOT NULL,
-        answer     TEXT NOT NULL,
-        attempts   INTEGER NOT NULL DEFAULT 0,
-        not_before INTEGER NOT NULL DEFAULT 0
-    ) STRICT;
-    CREATE INDEX jobs_by_pull_request ON jobs (repository, number);
-",
-        "
-    CREATE TABLE approvals (
-        repository TEXT NOT NULL,
-        number     INTEGER NOT NULL,
-        head       TEXT NOT NULL,
-        approver   TEXT NOT NULL,
-        given      INTEGER NOT NULL,
-        PRIMARY KEY (repository, number, head)
-    ) STRICT, WITHOUT ROWID;
-",
-        "
-    -- What could not be done because GitHub could not be reached is tried again, and how often that was so.
-    ALTER TABLE jobs ADD COLUMN not_before INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE jobs ADD COLUMN outages INTEGER NOT NULL DEFAULT 0;
-",
-        "
-    -- The commit that a running job was found to be about; empty until that is known.
-    ALTER TABLE jobs ADD COLUMN taken TEXT NOT NULL DEFAULT '';
-",
-        "
-    -- The SHA-256 of a delivery's body; empty for those of earlier versions.
-    ALTER TABLE deliveries ADD COLUMN body TEXT NOT NULL DEFAULT '';
-    CREATE INDEX deliveries_by_body ON deliveries (body);
-",
-        "
-    -- The pull requests about whose commit deliveries disagree.
-    CREATE TABLE doubts (
-        repository TEXT NOT NULL,
-        number     INTEGER NOT NULL,
-        PRIMARY KEY (repository, number)
-    ) STRICT, WITHOUT ROWID;
-",
-    ],
+    tables: include_str!("queue.sql"),
+    version: 6,
     name: "queue",
     maker: "perfquilt bot serve",
+    export: "that perfquilt can finish its jobs, and pull requests are found again without the file",
 };
 
 /// The number of starts after which a job that was running when the bot ended counts as failed.

@@ -154,24 +154,20 @@ fn the_same_body_under_another_id_counts_once() {
 }
 
 #[test]
-fn a_queue_of_an_earlier_version_keeps_its_deliveries() {
-    let folder = tempfile::tempdir().unwrap();
+fn a_queue_of_an_earlier_version_is_refused_with_what_to_do() {
+    let (folder, queue) = queue();
+    drop(queue);
     let path = folder.path().join("bot.db");
-    let old = Connection::open(&path).unwrap();
-    // The version before that of digests.
-    let before = &QUEUE.migrations[..QUEUE.migrations.len() - 2];
-    before
-        .iter()
-        .for_each(|step| old.execute_batch(step).unwrap());
-    old.execute_batch("INSERT INTO deliveries VALUES ('a', 10), ('b', 10)")
+    let connection = Connection::open(&path).unwrap();
+    let version = QUEUE.version - 1;
+    connection
+        .pragma_update(None, "user_version", version)
         .unwrap();
-    let pragma = |name: &str, value: i32| old.pragma_update(None, name, value).unwrap();
-    pragma("application_id", QUEUE.application);
-    pragma("user_version", i32::try_from(before.len()).unwrap());
-    drop(old);
-    let queue = Queue::open(&path).unwrap();
-    assert!(!queue.take("a", &add(1, "h1"), 11).unwrap());
-    assert!(queue.take("c", &add(1, "h1"), 12).unwrap());
+    drop(connection);
+    let error = Queue::open(&path).unwrap_err();
+    assert!(error.message().contains("an older perfquilt"), "{error}");
+    let hint = error.hint_text().unwrap();
+    assert!(hint.contains("finish its jobs"), "{hint}");
 }
 
 #[test]

@@ -4,11 +4,10 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use super::files::{BlockFile, Row, RowBlock, RowServer, result_path};
-use crate::experiment::Candidates;
-use crate::experiment::candidate::Candidate;
 use crate::experiment::executor::{Event, Executor};
 use crate::experiment::identity::{Facts, harness};
 use crate::experiment::machine::{Setup, ThisMachine};
+use crate::experiment::servers::{Candidate, Candidates};
 use perfquilt_cluster::exchange::publish;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{BUILD_RECORD, Lanes, Layouts, Workload};

@@ -1,0 +1,131 @@
+//! Chooses the key under which an experiment is stored, and what it reuses of earlier ones.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::fingerprint::CLUSTER;
+use super::identity;
+use super::key::ExperimentKey;
+use super::spec::Spec;
+use super::unexecuted;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_machine::build::Built;
+use perfquilt_machine::server::may_start_with;
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::{ExperimentHeader, ReusedFrom};
+use perfquilt_model::point::Point;
+use perfquilt_store::{EarlierExperiment, ExperimentIdentity, Store};
+
+/// How an experiment treats earlier measurements of the same servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReusePolicy {
+    /// Reuses them where they still hold.
+    Reuse,
+    /// Ignores them; continues an experiment of the same key, finished or not.
+    Separate,
+    /// Measures again; continues an experiment of the same key unless it is finished.
+    Repeat,
+}
+
+/// One attempt to measure the servers.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    /// The key under which it is stored.
+    pub(super) key: String,
+    /// Determines its plan.
+    pub(super) seed: u64,
+    /// The observations that it reuses.
+    pub(super) reused: Vec<ReusedFrom>,
+    /// The points to measure; `None` for all.
+    pub(super) left: Option<BTreeSet<Point>>,
+}
+
+impl Attempt {
+    /// Chooses the attempt for measuring `points` as `policy` says: a stored one that goes on, or the next one.
+    /// `time_unexecuted` tells whether to time workloads that do not execute the code that a patch changes, too.
+    pub(super) fn choose(
+        spec: &Spec<'_>,
+        (points, identity): (&[(Point, Built)], &ExperimentIdentity),
+        policy: ReusePolicy,
+        time_unexecuted: bool,
+        store: &Store,
+    ) -> Result<Self> {
+        // The plan is that of one machine of the class.
+        let mut machine = spec.header.clone();
+        machine.machine.remove(CLUSTER);
+        let identity_of = |header: &ExperimentHeader| -> Result<String> {
+            let key = spec.key(header, points)?;
+            Ok(if time_unexecuted && policy != ReusePolicy::Separate {
+                unexecuted::timed_anyway(key)
+            } else {
+                key
+            })
+        };
+        let mut key = ExperimentKey {
+            identity: identity_of(&spec.header)?,
+            fresh: policy != ReusePolicy::Reuse,
+            attempt: 1,
+        };
+        let (mut reused, mut left) = (Vec::new(), None);
+        match policy {
+            ReusePolicy::Separate => {}
+            ReusePolicy::Repeat => {
+                key = key.first(|key| Ok(!store.is_finished(&key.to_string())?))?;
+            }
+            ReusePolicy::Reuse => {
+                let requested = spec.requested();
+                let query = spec.query(identity, &requested);
+                let earlier = reusable(store, &spec.header.release, time_unexecuted)?;
+                // An experiment keeps the reused observations it began with, as long as they answer the request.
+                key = key.first(|key| {
+                    let key = key.to_string();
+                    let Some(begun) = store.begun(&key)? else {
+                        return Ok(true);
+                    };
+                    let over = store.is_finished(&key)? && failed_for_time(spec.ws, &begun);
+                    Ok(!over && query.is_answered_by(&begun.reused, &earlier))
+                })?;
+                reused = match store.begun(&key.to_string())? {
+                    Some(begun) => begun.reused,
+                    None => query.origins(&earlier),
+                };
+                left = Some(query.left(&reused));
+            }
+        }
+        let planned = ExperimentKey {
+            identity: identity_of(&machine)?,
+            ..key.clone()
+        };
+        Ok(Attempt {
+            key: key.to_string(),
+            seed: identity::seed(&planned.to_string()),
+            reused,
+            left,
+        })
+    }
+}
+
+/// Returns the finished experiments on `release` whose effects may be reused. Unless such workloads are to be timed, what a
+/// workload does not execute counts as measured.
+pub(super) fn reusable(
+    store: &Store,
+    release: &str,
+    time_unexecuted: bool,
+) -> Result<Vec<EarlierExperiment>> {
+    let mut earlier = store.earlier(release)?;
+    if !time_unexecuted {
+        earlier.iter_mut().for_each(unexecuted::count_as_measured);
+    }
+    Ok(earlier)
+}
+
+/// Returns whether servers of `begun` missed the start timeout, and the timeout has changed since. It is the
+/// only setting of a server's start that is not part of the experiment's key.
+fn failed_for_time(ws: &Workspace, begun: &ExperimentHeader) -> bool {
+    let start_seconds = ws.config.server.start_seconds;
+    begun.start_timeouts.values().any(|&timeout| {
+        // Observation files may hold any number.
+        let timeout = Duration::try_from_secs_f64(timeout).unwrap_or_default();
+        may_start_with(start_seconds, timeout)
+    })
+}

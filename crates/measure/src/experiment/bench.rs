@@ -1,0 +1,79 @@
+//! Where blocks are measured, ready to begin.
+
+use std::num::NonZeroU32;
+
+use super::cluster::{Cluster, Row};
+use super::executor::Executor;
+use super::machine::{Setup, ThisMachine};
+use super::site::Site;
+use super::spec::Spec;
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::{ExperimentHeader, UnexecutedPatch};
+use perfquilt_model::progress::Progress;
+
+/// This machine or a cluster, with the servers to measure.
+pub(super) enum Bench<'a> {
+    Machine(Box<ThisMachine<'a>>),
+    Cluster(Box<Cluster<'a>>),
+}
+
+impl<'a> Bench<'a> {
+    /// Prepares `site` for the experiment stored under `key` with this `header`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a tool or script is missing;
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the release's server does not run or its data do not fit.
+    pub(super) fn open(
+        spec: &'a Spec<'_>,
+        site: &'a Site,
+        setup: Setup<'a>,
+        (key, header, unexecuted): (&str, &ExperimentHeader, &[UnexecutedPatch]),
+        wave: Option<NonZeroU32>,
+        progress: &'a dyn Progress,
+    ) -> Result<Self> {
+        let (Some(engine), Some(wave)) = (&site.engine, wave) else {
+            let machine = ThisMachine::new(spec.ws, setup, progress)?;
+            return Ok(Bench::Machine(Box::new(machine)));
+        };
+        let names = (key, spec.preset.name.as_str());
+        let row = Row::empty(spec.ws, names, header, &setup, (spec.layouts, unexecuted))?;
+        let cluster = Cluster::new(spec.ws, engine.as_ref(), row, wave.get(), progress)?;
+        Ok(Bench::Cluster(Box::new(cluster)))
+    }
+
+    /// Returns what measures the blocks.
+    pub(super) fn executor(&self) -> &dyn Executor {
+        match self {
+            Bench::Machine(machine) => machine.as_ref(),
+            Bench::Cluster(cluster) => cluster.as_ref(),
+        }
+    }
+
+    /// Returns whether this machine alone measures.
+    pub(super) fn is_this_machine(&self) -> bool {
+        matches!(self, Bench::Machine(_))
+    }
+
+    /// Returns the lanes for the record of an experiment, if there are several.
+    pub(super) fn describe_lanes(&self) -> Option<String> {
+        match self {
+            Bench::Machine(machine) => machine.describe_lanes(),
+            Bench::Cluster(_) => None,
+        }
+    }
+
+    /// Returns how far apart the plan puts blocks that share layouts: a row of a cluster has them all.
+    pub(super) fn lanes_of_plan(&self) -> u32 {
+        match self {
+            Bench::Machine(machine) => machine.lanes(),
+            Bench::Cluster(_) => 1,
+        }
+    }
+
+    /// Ends measuring; the experiment is `over` if nothing is left to measure.
+    pub(super) fn close(&self, over: bool) {
+        if let Bench::Cluster(cluster) = self {
+            cluster.close(over);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The design of an experiment: which points are measured together, and in which blocks.
+
+use std::num::NonZeroU32;
+
+use super::basis::{self, Work};
+use super::forecast::{Forecast, WindowSizes};
+use super::plan::{Block, Scope, plan};
+use super::progress::BlockTimes;
+use super::spec::Spec;
+use super::windows;
+use perfquilt_config::Preset;
+use perfquilt_model::error::Result;
+use perfquilt_model::observation::{ExperimentHeader, PlannedBlocks};
+use perfquilt_model::point::Point;
+use perfquilt_store::{ExperimentIdentity, Store};
+
+/// The points of an experiment, divided into windows. A pure function of what is measured.
+pub(super) struct Design<'a> {
+    spec: &'a Spec<'a>,
+    /// The points to measure, in order.
+    points: Vec<Point>,
+    /// The points that are measured together; one window for a short series.
+    windows: Vec<Vec<Point>>,
+    /// The windows of the first look at a long series.
+    first_look: Vec<Vec<Point>>,
+    /// The points of the closure check; none without one.
+    closure: Vec<Point>,
+}
+
+impl<'a> Design<'a> {
+    /// Returns the design for measuring `points` of the servers in `identity`. A release against itself has no series, hence
+    /// no total to check: it is without `closure`.
+    pub(super) fn new(
+        spec: &'a Spec<'a>,
+        identity: &ExperimentIdentity,
+        points: Vec<Point>,
+        closure: bool,
+    ) -> Self {
+        let header = &spec.header;
+        let together = spec.query(identity, &[]).together();
+        let windows = windows::windows(&points, &together);
+        Design {
+            spec,
+            first_look: first_look(header, &windows),
+            closure: if closure {
+                closure_points(header, identity, &points)
+            } else {
+                Vec::new()
+            },
+            windows,
+            points,
+        }
+    }
+
+    /// Returns the preset of the experiment.
+    pub(super) fn preset(&self) -> &Preset {
+        &self.spec.preset
+    }
+
+    /// Returns the most servers that run at once on a lane.
+    pub(super) fn most_servers(&self) -> usize {
+        self.windows.iter().map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// Returns whether all points are measured at once.
+    pub(super) fn has_one_window(&self) -> bool {
+        self.windows.len() < 2
+    }
+
+    /// Returns the blocks of the seed `seed`, with `timed_blocks` in each window; blocks that share layouts are `lanes`
+    /// apart.
+    pub(super) fn blocks(&self, seed: u64, lanes: u32, timed_blocks: u32) -> Vec<Block> {
+        let spec = self.spec;
+        let blocks_of = |is_none: bool, blocks| if is_none { 0 } else { blocks };
+        plan(&Scope {
+            seed,
+            points: &self.points,
+            windows: &self.windows,
+            first_look: &self.first_look,
+            lanes,
+            workloads: &spec.preset.workloads,
+            blocks: blocks_of(spec.timed.is_empty(), timed_blocks),
+            count_blocks: blocks_of(spec.counted.is_empty(), spec.preset.count_blocks),
+            layouts: spec.layouts,
+            direct: &self.closure,
+        })
+    }
+
+    /// Returns the blocks that the preset asks for, with `timed_blocks` in each window. The stopping rule looks at complete
+    /// waves only if there is a `wave`.
+    pub(super) fn planned(
+        &self,
+        timed_blocks: u32,
+        wave: Option<NonZeroU32>,
+    ) -> Vec<PlannedBlocks> {
+        let mut all = self.spec.requested();
+        let windows = u32::try_from(self.windows.len()).unwrap_or(u32::MAX);
+        for plan in all.iter_mut().filter(|plan| plan.meter.is_timed()) {
+            plan.blocks = timed_blocks;
+            plan.min_blocks = plan.min_blocks.map(|least| least.min(timed_blocks));
+            plan.windows = NonZeroU32::new(windows).filter(|count| count.get() > 1);
+            plan.first_look = NonZeroU32::new(windows::first_look_blocks(&self.first_look));
+            plan.wave = wave;
+        }
+        all
+    }
+
+    /// Returns the forecast of the experiment of `header`, for `budget` seconds in all.
+    pub(super) fn forecast(
+        &self,
+        header: &ExperimentHeader,
+        budget: Option<f64>,
+        store: Option<&Store>,
+    ) -> Result<(Forecast, BlockTimes)> {
+        let work = Work {
+            ws: self.spec.ws,
+            preset: &self.spec.preset,
+            workloads: &self.spec.workloads(),
+            header,
+            windows: &WindowSizes::of(&self.windows, &self.first_look),
+            points: self.points.len(),
+            closure: !self.closure.is_empty(),
+            budget,
+        };
+        basis::forecast(work, store)
+    }
+}
+
+/// Returns the windows of the first look; none for servers that are no series, which have no groups of patches.
+fn first_look(header: &ExperimentHeader, windows: &[Vec<Point>]) -> Vec<Vec<Point>> {
+    if header.is_of_servers() {
+        Vec::new()
+    } else {
+        windows::first_look(windows)
+    }
+}
+
+/// Returns the points of the closure check: the release and the last step that was built; none when no other
+/// patch is measured with them, since every block compares them directly then, and none for servers that are no series,
+/// which have no total.
+fn closure_points(
+    header: &ExperimentHeader,
+    identity: &ExperimentIdentity,
+    measured: &[Point],
+) -> Vec<Point> {
+    if header.is_of_servers() {
+        return Vec::new();
+    }
+    let is_step = |point: &&Point| matches!(point, Point::Step(_));
+    let Some(&last) = identity.points.keys().filter(is_step).max() else {
+        return Vec::new();
+    };
+    let full = header.server_of(last);
+    let steps: Vec<&Point> = measured.iter().filter(is_step).collect();
+    if steps.len() > 2 && steps.contains(&&full) && full != Point::BASE {
+        vec![Point::BASE, full]
+    } else {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn identity(steps: usize) -> ExperimentIdentity {
+        let points = (0..=steps).map(|k| (Point::Step(k), format!("server {k}")));
+        ExperimentIdentity {
+            protocol: String::new(),
+            points: points.collect(),
+            workloads: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn the_total_is_checked_where_three_states_of_a_series_are_measured() {
+        let mut header = ExperimentHeader::new("toy-1", "quick");
+        let all: Vec<Point> = (0..3).map(Point::Step).collect();
+        let check = |header: &ExperimentHeader, points: &[Point]| {
+            closure_points(header, &identity(2), points)
+        };
+        assert_eq!(check(&header, &all), [Point::BASE, Point::Step(2)]);
+        assert!(check(&header, &all[..2]).is_empty());
+        // The last patch's server is that of the first.
+        header.identical.insert(Point::Step(2), Point::Step(1));
+        assert_eq!(check(&header, &all), [Point::BASE, Point::Step(1)]);
+        header.identical.insert(Point::Step(2), Point::BASE);
+        assert!(check(&header, &all).is_empty());
+    }
+
+    #[test]
+    fn servers_that_are_no_series_have_neither_a_closure_check_nor_groups() {
+        let mut header = ExperimentHeader::new("toy-1", "quick");
+        let all: Vec<Point> = (0..3).map(Point::Step).collect();
+        let windows: Vec<Vec<Point>> = (0..3)
+            .map(|k| vec![Point::BASE, Point::Step(2 * k + 1), Point::Step(2 * k + 2)])
+            .collect();
+        assert!(!first_look(&header, &windows).is_empty());
+        header.base = Some("a".to_owned());
+        assert!(closure_points(&header, &identity(2), &all).is_empty());
+        assert!(first_look(&header, &windows).is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! An experiment in the store, open for more blocks.
+
+use std::collections::BTreeMap;
+
+use super::attempt::Attempt;
+use super::lock::ExperimentLock;
+use super::spec::Spec;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{ExperimentHeader, UnexecutedPatch};
+use perfquilt_model::point::Point;
+use perfquilt_store::{ExperimentId, ExperimentIdentity, Store};
+
+/// The result of an experiment.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The stored experiment with the observations.
+    pub id: ExperimentId,
+    /// Points whose measurement failed, with the whole error. The stored header keeps the reason in one line;
+    /// where everything was measured before, only that line is left.
+    pub failed: BTreeMap<Point, Error>,
+}
+
+/// An experiment that no other process measures as long as this value exists.
+pub(super) struct OpenExperiment<'a> {
+    pub(super) store: &'a Store,
+    pub(super) id: ExperimentId,
+    /// The key under which it is stored.
+    pub(super) key: String,
+    /// As stored.
+    pub(super) header: ExperimentHeader,
+    /// The points whose measurement failed before.
+    pub(super) failed_before: BTreeMap<Point, Error>,
+    _lock: ExperimentLock,
+}
+
+impl<'a> OpenExperiment<'a> {
+    /// Begins the `attempt` to measure the points `measured`, or continues it: then the points that failed stay failed.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) while another process measures it.
+    pub(super) fn begin(
+        spec: &Spec<'_>,
+        attempt: Attempt,
+        measured: &[Point],
+        identity: &ExperimentIdentity,
+        unexecuted: &[UnexecutedPatch],
+        store: &'a Store,
+    ) -> Result<Self> {
+        let key = attempt.key;
+        let lock = ExperimentLock::of(&spec.ws.state(), &key)?;
+        let (mut failed, mut start_timeouts) = store
+            .begun(&key)?
+            .map(|begun| (begun.failed, begun.start_timeouts))
+            .unwrap_or_default();
+        failed.retain(|point, _| measured.contains(point));
+        start_timeouts.retain(|point, _| failed.contains_key(point));
+        let mut header = spec.header.clone();
+        header.reused = attempt.reused;
+        header.failed.extend(failed.clone());
+        header.start_timeouts = start_timeouts;
+        let id = store.begin(&header, &key)?;
+        store.identify(id, identity)?;
+        store.record_unexecuted(id, unexecuted)?;
+        let failed_before = failed.into_iter().map(|(point, reason)| {
+            let hint = "failed in an earlier run; retry with `--fresh`";
+            (point, Error::bench(reason).hint(hint))
+        });
+        Ok(OpenExperiment {
+            store,
+            id,
+            key,
+            header,
+            failed_before: failed_before.collect(),
+            _lock: lock,
+        })
+    }
+
+    /// Forgets the failures of an earlier run, whose points are tried again.
+    pub(super) fn forget_failures(&mut self) -> Result<()> {
+        let before = std::mem::take(&mut self.failed_before);
+        self.header
+            .failed
+            .retain(|point, _| !before.contains_key(point));
+        self.header.start_timeouts.clear();
+        self.rewrite()
+    }
+
+    /// Records the points whose measurement failed.
+    pub(super) fn record_failures(&mut self, failed: &BTreeMap<Point, Error>) -> Result<()> {
+        if failed.is_empty() {
+            return Ok(());
+        }
+        for (point, error) in failed {
+            self.header.failed.insert(*point, error.to_string());
+            if let Some(timeout) = error.exceeded_start_timeout() {
+                let seconds = timeout.as_secs_f64();
+                self.header.start_timeouts.insert(*point, seconds);
+            }
+        }
+        self.rewrite()
+    }
+
+    /// Records the lanes of the machine.
+    pub(super) fn record_lanes(&mut self, lanes: String) -> Result<()> {
+        self.header.machine.insert("lanes".to_owned(), lanes);
+        self.rewrite()
+    }
+
+    /// Closes the experiment. Measuring the points `failed` did not succeed.
+    pub(super) fn into_outcome(self, failed: BTreeMap<Point, Error>) -> Outcome {
+        Outcome {
+            id: self.id,
+            failed,
+        }
+    }
+
+    fn rewrite(&self) -> Result<()> {
+        self.store.begin(&self.header, &self.key).map(|_| ())
+    }
+}

@@ -1,0 +1,242 @@
+//! Measures the blocks of a planned experiment.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use super::bench::Bench;
+use super::collected::Collected;
+use super::design::Design;
+use super::driver::Driver;
+use super::forecast::Forecast;
+use super::open::{OpenExperiment, Outcome};
+use super::plan::Block;
+use super::progress::BlockTimes;
+use super::servers::Candidates;
+use super::site::Site;
+use super::spec::Spec;
+use super::stopping;
+use super::strategy::PlannedExperiment;
+use perfquilt_judge::attribution::Unexecuted;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{Meter, PlannedBlocks, UnexecutedPatch};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use perfquilt_store::{ExperimentId, Store};
+
+/// The time that a command may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// When the command began.
+    pub begun: Instant,
+    /// Its duration.
+    pub duration: Duration,
+}
+
+impl Budget {
+    fn deadline(self) -> Instant {
+        self.begun + self.duration
+    }
+
+    fn seconds_left(self) -> f64 {
+        let left = self.deadline().saturating_duration_since(Instant::now());
+        left.as_secs_f64()
+    }
+}
+
+/// How long an experiment is to be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Length {
+    /// Timed blocks in each window.
+    timed_blocks: u32,
+    /// Whether nothing tells how many blocks fit into the time.
+    is_guess: bool,
+}
+
+impl Length {
+    /// Chooses as many blocks as the preset says, or as fit into the time. A finished experiment is not continued because
+    /// there is time.
+    pub(super) fn choose(
+        design: &Design<'_>,
+        open: &OpenExperiment<'_>,
+        budget: Option<Budget>,
+    ) -> Result<Self> {
+        let as_planned = design.preset().blocks;
+        let store = open.store;
+        let Some(budget) = budget else {
+            return Ok(Length {
+                timed_blocks: as_planned,
+                is_guess: false,
+            });
+        };
+        if store.is_finished(&open.key)? {
+            return Ok(Length {
+                timed_blocks: stored_blocks(store, open.id)?.unwrap_or(as_planned),
+                is_guess: false,
+            });
+        }
+        let seconds = Some(budget.seconds_left());
+        let (foreseen, _) = design.forecast(&open.header, seconds, Some(store))?;
+        Ok(Length {
+            timed_blocks: foreseen.most_blocks,
+            is_guess: foreseen.guessed_seconds,
+        })
+    }
+}
+
+/// An experiment whose blocks are planned.
+pub(super) struct PlannedMeasurement<'a> {
+    pub(super) spec: &'a Spec<'a>,
+    pub(super) design: &'a Design<'a>,
+    pub(super) seed: u64,
+    pub(super) length: Length,
+    pub(super) wave: Option<NonZeroU32>,
+    pub(super) budget: Option<Budget>,
+    /// The equivalence margins, as fractions of speed.
+    pub(super) margin: &'a dyn Fn(Meter) -> f64,
+    pub(super) progress: &'a dyn Progress,
+}
+
+impl PlannedMeasurement<'_> {
+    /// Measures the blocks that are missing, and stores how the experiment ended.
+    pub(super) fn carry_out(
+        &self,
+        mut open: OpenExperiment<'_>,
+        site: &Site,
+        candidates: Candidates,
+        unexecuted: &[UnexecutedPatch],
+    ) -> Result<Outcome> {
+        let (store, id) = (open.store, open.id);
+        let looked_at = stopping::looked_at(store, id)?;
+        let requested = self.design.planned(self.length.timed_blocks, self.wave);
+        let mut planned = stopping::plan(store, id, requested)?;
+        // On how many lanes blocks are measured does not decide whether any are left, nor how long they take.
+        let blocks = self.blocks(1, self.length.timed_blocks);
+        let all = &mut self.strategy(&blocks, BlockTimes::default());
+        let mut driver = self.driver(&open, &planned)?;
+        let is_complete = driver.is_complete(all, &open.failed_before)?;
+        // Without a third server only the base and its control are left: every other point is the same binary or was not
+        // built.
+        if candidates.len() < 3 || is_complete {
+            store.finish(id)?;
+            let failed = std::mem::take(&mut open.failed_before);
+            return Ok(open.into_outcome(failed));
+        }
+        if !open.failed_before.is_empty() {
+            open.forget_failures()?;
+            driver = self.driver(&open, &planned)?;
+        }
+        let left_out = Unexecuted::of(&open.header, unexecuted);
+        let setup = self
+            .spec
+            .setup(candidates, self.design.most_servers(), left_out)?;
+        let record = (open.key.as_str(), &open.header, unexecuted);
+        let bench = Bench::open(self.spec, site, setup, record, self.wave, self.progress)?;
+        if let Some(lanes) = bench.describe_lanes() {
+            open.record_lanes(lanes)?;
+        }
+        let (failed, end) = self.drive(driver, &open, &bench, &mut planned)?;
+        bench.close(end.is_ok());
+        open.record_failures(&failed)?;
+        end?;
+        if self.budget.is_some() {
+            stopping::shorten(store, id, planned, &looked_at)?;
+        }
+        store.finish(id)?;
+        Ok(open.into_outcome(failed))
+    }
+
+    /// Drives the blocks; first some that show how long the others will take, if nothing else tells how many fit into the
+    /// time. Returns the points that failed, and how it ended.
+    fn drive<'d>(
+        &'d self,
+        mut driver: Driver<'d>,
+        open: &OpenExperiment<'d>,
+        bench: &Bench<'_>,
+        planned: &mut [PlannedBlocks],
+    ) -> Result<(BTreeMap<Point, Error>, Result<()>)> {
+        let lanes = bench.lanes_of_plan();
+        let mut timed_blocks = self.length.timed_blocks;
+        let mut spent = 0.0;
+        if self.length.is_guess && self.design.has_one_window() && bench.is_this_machine() {
+            let pilot = pilot_blocks(self.blocks(lanes, timed_blocks), lanes);
+            let all = &mut self.strategy(&pilot, BlockTimes::default());
+            if !driver.is_complete(all, &BTreeMap::new())? {
+                self.progress
+                    .note("no run tells how long blocks take: the first ones will");
+                let began = Instant::now();
+                let first = &mut self.strategy(&pilot, BlockTimes::default()).into_pilot();
+                let (failed, end) = driver.drive(first, bench.executor(), self.progress);
+                if end.is_err() {
+                    return Ok((failed, end));
+                }
+                spent = began.elapsed().as_secs_f64();
+                timed_blocks = self.forecast(open, spent)?.0.most_blocks;
+                stopping::set_blocks(open.store, open.id, planned, timed_blocks)?;
+                driver = self.driver(open, planned)?.without(failed);
+            }
+        }
+        let expected = self.announce(open, spent)?;
+        let blocks = self.blocks(lanes, timed_blocks);
+        let rest = &mut self.strategy(&blocks, expected);
+        Ok(driver.drive(rest, bench.executor(), self.progress))
+    }
+
+    fn blocks(&self, lanes: u32, timed_blocks: u32) -> Vec<Block> {
+        self.design.blocks(self.seed, lanes, timed_blocks)
+    }
+
+    fn strategy<'b>(&self, blocks: &'b [Block], expected: BlockTimes) -> PlannedExperiment<'b> {
+        let seconds = self.spec.preset.block_seconds;
+        PlannedExperiment::new(blocks, seconds, expected, self.budget.map(Budget::deadline))
+    }
+
+    fn driver<'d>(
+        &'d self,
+        open: &OpenExperiment<'d>,
+        planned: &[PlannedBlocks],
+    ) -> Result<Driver<'d>> {
+        let readings = self.spec.readings();
+        let collected = Collected::load(open.store, open.id, planned.to_vec(), &readings)?;
+        Driver::new(open.store, open.id, readings, collected, self.margin)
+    }
+
+    /// Returns the forecast of the whole experiment, `spent` seconds of which are over.
+    fn forecast(&self, open: &OpenExperiment<'_>, spent: f64) -> Result<(Forecast, BlockTimes)> {
+        let left = self.seconds_left(spent);
+        self.design.forecast(&open.header, left, Some(open.store))
+    }
+
+    fn seconds_left(&self, spent: f64) -> Option<f64> {
+        self.budget.map(|budget| budget.seconds_left() + spent)
+    }
+
+    fn announce(&self, open: &OpenExperiment<'_>, spent: f64) -> Result<BlockTimes> {
+        let (forecast, expected) = self.forecast(open, spent)?;
+        self.progress.note(&format!("forecast: {forecast}"));
+        let left = self.seconds_left(spent);
+        if let Some(warning) = left.and_then(|left| forecast.over_budget(left)) {
+            self.progress.warn(&warning);
+        }
+        Ok(expected)
+    }
+}
+
+/// Returns those of `blocks` that show how long the others take: the first timed and counted one of each lane.
+fn pilot_blocks(mut blocks: Vec<Block>, lanes: u32) -> Vec<Block> {
+    blocks.retain(|block| block.number < lanes && !block.direct);
+    blocks
+}
+
+/// Returns the number of blocks of a wave of a stored experiment; `None` if it has no plan or no waves.
+pub(super) fn stored_wave(store: &Store, id: ExperimentId) -> Result<Option<NonZeroU32>> {
+    let planned = store.planned(id)?.into_iter();
+    Ok(planned.filter_map(|plan| plan.wave).max())
+}
+
+/// Returns the planned timed blocks of a stored experiment.
+fn stored_blocks(store: &Store, id: ExperimentId) -> Result<Option<u32>> {
+    let planned = store.planned(id)?.into_iter();
+    let timed = planned.filter(|plan| plan.meter.is_timed());
+    Ok(timed.map(|plan| plan.blocks).max())
+}

@@ -1,0 +1,80 @@
+//! Where an experiment is measured.
+
+use std::collections::BTreeMap;
+
+use super::cluster;
+use super::fingerprint::CLUSTER;
+use super::identity::Facts;
+use perfquilt_cluster::engine::Engine;
+use perfquilt_config::Preset;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::Result;
+use perfquilt_model::progress::Progress;
+
+/// This machine, or the machines of a cluster, with what is known about them.
+pub(super) struct Site {
+    /// The scheduler of the cluster; `None` for this machine.
+    pub(super) engine: Option<Box<dyn Engine>>,
+    /// The facts of a machine, without the cluster.
+    pub(super) facts: Facts,
+    /// The words for the cluster in the record of an experiment.
+    pub(super) cluster: Option<String>,
+}
+
+impl Site {
+    /// Asks the machine, or one of the cluster that the preset names, for its facts. `counts` tells whether a meter is to be
+    /// counted.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when nothing can be counted there but is to be, or the cluster
+    /// does not answer.
+    pub(super) fn ask(
+        ws: &Workspace,
+        preset: &Preset,
+        counts: bool,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        let engine = preset.on.as_deref().map(|on| cluster::engine(ws, on));
+        let engine = engine.transpose()?;
+        let facts = match &engine {
+            Some(engine) => cluster::facts(ws, engine.as_ref(), counts, progress)?,
+            None => Facts::here(counts)?,
+        };
+        Ok(Site {
+            engine,
+            facts,
+            cluster: described(ws, preset),
+        })
+    }
+
+    /// Returns the site without asking a cluster, for a forecast: its machines are taken to be like this one.
+    ///
+    /// # Errors
+    /// As for [`Site::ask`].
+    pub(super) fn assume(ws: &Workspace, preset: &Preset, counts: bool) -> Result<Self> {
+        if let Some(on) = &preset.on {
+            cluster::configured(ws, on)?;
+        }
+        Ok(Site {
+            engine: None,
+            facts: Facts::here(counts)?,
+            cluster: described(ws, preset),
+        })
+    }
+
+    /// Returns the facts of the machines for the header of an experiment. Values of a single machine and of a class of
+    /// machines are not the same population.
+    pub(super) fn machine(&self) -> BTreeMap<String, String> {
+        let mut machine = self.facts.machine.clone();
+        machine.extend(
+            self.cluster
+                .clone()
+                .map(|words| (CLUSTER.to_owned(), words)),
+        );
+        machine
+    }
+}
+
+fn described(ws: &Workspace, preset: &Preset) -> Option<String> {
+    preset.on.as_ref().map(|on| cluster::describe(ws, on))
+}

@@ -1,0 +1,210 @@
+//! What an experiment measures, resolved from a preset.
+
+use std::collections::BTreeMap;
+
+use super::identity;
+use super::machine::Setup;
+use super::recorder::Readings;
+use super::reuse::ReuseQuery;
+use super::servers::Candidates;
+use super::site::Site;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Layouts, Preset, Workload};
+use perfquilt_judge::attribution::Unexecuted;
+use perfquilt_machine::build::Built;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+use perfquilt_store::ExperimentIdentity;
+
+/// The settings of an experiment: workloads, meters, layouts, and in its header everything that makes values comparable.
+pub(super) struct Spec<'a> {
+    pub(super) ws: &'a Workspace,
+    pub(super) preset: Preset,
+    pub(super) workloads: Vec<Workload>,
+    /// The meters read from slices.
+    pub(super) timed: Vec<Meter>,
+    /// The meters read by counting.
+    pub(super) counted: Vec<Meter>,
+    pub(super) layouts: Layouts,
+    /// How meters are counted; empty without counts.
+    pub(super) counter: String,
+    /// With machine and harness.
+    pub(super) header: ExperimentHeader,
+}
+
+impl<'a> Spec<'a> {
+    /// Resolves the workloads and meters of `preset` for measuring at `site` in these `layouts`, and completes the `header`
+    /// of a series on a release.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a workload that does not exist, or a meter of the storage
+    /// that the server's adapter does not know.
+    pub(super) fn resolve(
+        ws: &'a Workspace,
+        preset: &Preset,
+        site: &Site,
+        layouts: Layouts,
+        mut header: ExperimentHeader,
+    ) -> Result<Self> {
+        let names = preset.workloads.iter();
+        let workloads = names.map(|name| preset.workload(&ws.config, name));
+        check_storage(ws, &preset.meters)?;
+        header.machine = site.machine();
+        header.harness = identity::harness(ws, &site.facts.counter, layouts)?;
+        Ok(Spec {
+            ws,
+            preset: preset.clone(),
+            workloads: workloads.collect::<Result<_>>()?,
+            timed: preset.timed_meters(),
+            counted: preset.counted_meters(),
+            layouts,
+            counter: site.facts.counter.clone(),
+            header,
+        })
+    }
+
+    /// Leaves out the counted meters that the site cannot read, with a warning.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when no meter is left.
+    pub(super) fn keep_readable(&mut self, site: &Site, progress: &dyn Progress) -> Result<()> {
+        self.counted.retain(|meter| {
+            let known = site.facts.meters.contains(meter);
+            if !known {
+                progress.warn(&format!("{meter} cannot be read with {}", self.counter));
+            }
+            known
+        });
+        if self.timed.is_empty() && self.counted.is_empty() {
+            return Err(Error::usage("none of the preset's meters can be read here")
+                .hint("`meters` of the preset names others; `time` can be read everywhere"));
+        }
+        Ok(())
+    }
+
+    /// Changes how the servers' code layouts vary.
+    pub(super) fn set_layouts(&mut self, layouts: Layouts) -> Result<()> {
+        self.header.harness = self.harness(layouts)?;
+        self.layouts = layouts;
+        Ok(())
+    }
+
+    /// Returns the identity of the harness in other layouts.
+    pub(super) fn harness(&self, layouts: Layouts) -> Result<String> {
+        identity::harness(self.ws, &self.counter, layouts)
+    }
+
+    /// Returns the workloads.
+    pub(super) fn workloads(&self) -> Vec<&Workload> {
+        self.workloads.iter().collect()
+    }
+
+    /// Returns the identities of workloads, and of servers by point.
+    pub(super) fn identity(&self, points: BTreeMap<Point, String>) -> Result<ExperimentIdentity> {
+        identity::of(
+            self.ws,
+            &self.header,
+            self.preset.block_seconds,
+            &self.workloads,
+            points,
+        )
+    }
+
+    /// Returns the digest of everything that makes values comparable, with `header` in place of its own.
+    pub(super) fn key(
+        &self,
+        header: &ExperimentHeader,
+        points: &[(Point, Built)],
+    ) -> Result<String> {
+        identity::key(
+            self.ws,
+            header,
+            self.preset.block_seconds,
+            &self.workloads,
+            points,
+        )
+    }
+
+    /// Returns the blocks that the preset asks for.
+    pub(super) fn requested(&self) -> Vec<PlannedBlocks> {
+        let preset = &self.preset;
+        let mut all = Vec::new();
+        for workload in &preset.workloads {
+            for (place, &meter) in self.timed.iter().enumerate() {
+                all.push(PlannedBlocks {
+                    min_blocks: preset.min_blocks(),
+                    resolution: preset.resolution.filter(|_| place == 0),
+                    ..PlannedBlocks::fixed(workload, meter, preset.blocks)
+                });
+            }
+            for &meter in &self.counted {
+                all.push(PlannedBlocks::fixed(workload, meter, preset.count_blocks));
+            }
+        }
+        all
+    }
+
+    /// Returns the question which earlier observations of the servers in `identity` hold. `planned` are the blocks to have.
+    pub(super) fn query<'q>(
+        &'q self,
+        identity: &'q ExperimentIdentity,
+        planned: &'q [PlannedBlocks],
+    ) -> ReuseQuery<'q> {
+        ReuseQuery {
+            header: &self.header,
+            identity,
+            planned,
+        }
+    }
+
+    /// Returns the meters and workloads of the observations.
+    pub(super) fn readings(&self) -> Readings<'_> {
+        Readings {
+            timed: self.timed.clone(),
+            counted: self.counted.clone(),
+            workloads: self.workloads(),
+        }
+    }
+
+    /// Returns the settings for measuring `candidates`, at most `servers` at once on a lane.
+    pub(super) fn setup(
+        &self,
+        candidates: Candidates,
+        servers: usize,
+        unexecuted: Unexecuted,
+    ) -> Result<Setup<'_>> {
+        let recipe = self.ws.config.recipe(&self.preset.recipe)?;
+        Ok(Setup {
+            candidates,
+            workloads: self.workloads(),
+            block_seconds: self.preset.block_seconds,
+            release: self.header.release.clone(),
+            binary: recipe.binary.clone(),
+            count_meters: self.counted.clone(),
+            reads_storage: self.timed.iter().any(|meter| meter.is_storage()),
+            servers,
+            lanes: self.preset.lanes,
+            unexecuted,
+        })
+    }
+}
+
+/// Refuses meters that only the server's own counters have, if the adapter does not know them.
+fn check_storage(ws: &Workspace, meters: &[Meter]) -> Result<()> {
+    let Some(meter) = meters.iter().find(|meter| meter.is_storage()) else {
+        return Ok(());
+    };
+    if perfquilt_machine::server::adapter(ws)?
+        .storage_reader()
+        .is_some()
+    {
+        return Ok(());
+    }
+    let name = &ws.config.server.adapter;
+    Err(Error::usage(format!(
+        "the adapter `{name}` does not know the server's counters for {meter}"
+    ))
+    .hint("`io_calls` and `io_bytes` can be read of every server"))
+}

@@ -1,0 +1,196 @@
+//! Tests of the stages of an experiment up to its first block, in a workspace of the toy server.
+
+use std::collections::BTreeMap;
+
+use super::attempt::{Attempt, ReusePolicy};
+use super::design::Design;
+use super::identity::Facts;
+use super::open::OpenExperiment;
+use super::site::Site;
+use super::spec::Spec;
+use perfquilt_config::Layouts;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_machine::build::{BuildSeconds, Built};
+use perfquilt_model::error::{Error, Kind};
+use perfquilt_model::observation::{ExperimentHeader, Meter};
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Silent;
+use perfquilt_store::{ExperimentIdentity, Store};
+
+/// A workspace with a store, and three built servers.
+struct Fixture {
+    folder: tempfile::TempDir,
+    ws: Workspace,
+    store: Store,
+    points: Vec<(Point, Built)>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let toy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/toy");
+        for file in [
+            "bench-config/perfquilt.toml",
+            "bench-config/workloads/requests.toml",
+        ] {
+            let copy = folder.path().join(file);
+            std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+            std::fs::copy(std::path::Path::new(toy).join(file), copy).unwrap();
+        }
+        let cache = folder.path().join("cache");
+        let built = |k: usize| Built {
+            key: format!("key-{k}"),
+            dir: format!("/{k}").into(),
+            identity: format!("server {k}"),
+            seconds: BuildSeconds::default(),
+            compiled_units: 0,
+            cached: true,
+            profile: None,
+        };
+        Fixture {
+            ws: Workspace::open_with_cache(folder.path(), cache).unwrap(),
+            store: Store::open(&folder.path().join("results.db")).unwrap(),
+            points: (0..3).map(|k| (Point::Step(k), built(k))).collect(),
+            folder,
+        }
+    }
+
+    fn spec(&self, site: &Site, meters: &[Meter]) -> Result<Spec<'_>, Error> {
+        let mut preset = self.ws.config.preset("quick").unwrap().clone();
+        preset.meters = meters.to_vec();
+        let mut header = ExperimentHeader::new("toy-1.0", "make");
+        header.series = vec!["a.patch".into(), "b.patch".into()];
+        Spec::resolve(&self.ws, &preset, site, Layouts::Off, header)
+    }
+
+    fn identity(&self, spec: &Spec<'_>) -> ExperimentIdentity {
+        let points = self.points.iter();
+        let points = points.map(|(point, built)| (*point, built.identity.clone()));
+        spec.identity(points.collect()).unwrap()
+    }
+
+    fn attempt(&self, spec: &Spec<'_>, policy: ReusePolicy, time_unexecuted: bool) -> Attempt {
+        let identity = self.identity(spec);
+        let servers = (&self.points[..], &identity);
+        Attempt::choose(spec, servers, policy, time_unexecuted, &self.store).unwrap()
+    }
+
+    fn begin(&self, spec: &Spec<'_>, policy: ReusePolicy) -> Result<OpenExperiment<'_>, Error> {
+        let attempt = self.attempt(spec, policy, false);
+        let measured: Vec<Point> = self.points.iter().map(|(point, _)| *point).collect();
+        let identity = self.identity(spec);
+        OpenExperiment::begin(spec, attempt, &measured, &identity, &[], &self.store)
+    }
+}
+
+fn site(cluster: Option<&str>) -> Site {
+    Site {
+        engine: None,
+        facts: Facts {
+            machine: BTreeMap::from([("processor".to_owned(), "p".to_owned())]),
+            meters: vec![Meter::Instructions],
+            counter: "callgrind".to_owned(),
+        },
+        cluster: cluster.map(str::to_owned),
+    }
+}
+
+#[test]
+fn a_spec_has_what_the_preset_names_and_the_site_can_read() {
+    let fixture = Fixture::new();
+    let meters = [Meter::Time, Meter::Instructions, Meter::Cycles];
+    let mut spec = fixture.spec(&site(Some("slurm")), &meters).unwrap();
+    assert_eq!(spec.header.machine["cluster"], "slurm");
+    spec.keep_readable(&site(None), &Silent).unwrap();
+    let read: Vec<(String, Meter)> = spec
+        .requested()
+        .into_iter()
+        .map(|plan| (plan.workload, plan.meter))
+        .collect();
+    let requests = "requests".to_owned();
+    assert_eq!(
+        read,
+        [
+            (requests.clone(), Meter::Time),
+            (requests, Meter::Instructions)
+        ]
+    );
+    let mut nothing = fixture.spec(&site(None), &[Meter::Cycles]).unwrap();
+    let error = nothing.keep_readable(&site(None), &Silent).unwrap_err();
+    assert_eq!(error.kind(), Kind::Usage);
+    // Any server has no counters of its own.
+    assert!(fixture.spec(&site(None), &[Meter::ServerReads]).is_err());
+}
+
+#[test]
+fn values_of_a_cluster_are_stored_apart_and_measured_by_the_plan_of_a_machine() {
+    let fixture = Fixture::new();
+    let [here, there] = [None, Some("slurm")].map(|cluster| {
+        let spec = fixture.spec(&site(cluster), &[Meter::Time]).unwrap();
+        fixture.attempt(&spec, ReusePolicy::Reuse, false)
+    });
+    assert_ne!(here.key, there.key);
+    assert_eq!(here.seed, there.seed);
+}
+
+#[test]
+fn a_finished_experiment_is_measured_again_under_the_next_key_only_where_that_is_asked_for() {
+    let fixture = Fixture::new();
+    let spec = fixture.spec(&site(None), &[Meter::Time]).unwrap();
+    let keys = |time_unexecuted| {
+        use ReusePolicy::{Repeat, Reuse, Separate};
+        [Reuse, Repeat, Separate].map(|policy| fixture.attempt(&spec, policy, time_unexecuted).key)
+    };
+    let [plain, fresh, separate] = keys(false);
+    assert_eq!(fresh, format!("{plain} fresh"));
+    assert_eq!(separate, fresh);
+    let [timed_anyway, _, separate] = keys(true);
+    assert_eq!(timed_anyway, format!("{plain} unexecuted"));
+    assert_eq!(separate, fresh);
+    let open = fixture.begin(&spec, ReusePolicy::Repeat).unwrap();
+    fixture.store.finish(open.id).unwrap();
+    drop(open);
+    let [_, again, separate] = keys(false);
+    assert_eq!(again, format!("{plain} fresh 2"));
+    assert_eq!(separate, fresh);
+}
+
+#[test]
+fn an_open_experiment_is_one_process_s_and_keeps_failures_until_they_are_forgotten() {
+    let fixture = Fixture::new();
+    let spec = fixture.spec(&site(None), &[Meter::Time]).unwrap();
+    let mut open = fixture.begin(&spec, ReusePolicy::Reuse).unwrap();
+    let second = fixture.begin(&spec, ReusePolicy::Reuse);
+    assert_eq!(second.err().map(|error| error.kind()), Some(Kind::Usage));
+    let crash = BTreeMap::from([(Point::Step(1), Error::bench("crashed"))]);
+    open.record_failures(&crash).unwrap();
+    drop(open);
+    let mut open = fixture.begin(&spec, ReusePolicy::Reuse).unwrap();
+    let before = &open.failed_before[&Point::Step(1)];
+    assert!(before.message().contains("crashed"), "{before}");
+    assert!(open.header.failed.contains_key(&Point::Step(1)));
+    open.forget_failures().unwrap();
+    drop(open);
+    let open = fixture.begin(&spec, ReusePolicy::Reuse).unwrap();
+    assert!(open.failed_before.is_empty() && open.header.failed.is_empty());
+    assert!(fixture.folder.path().is_dir());
+}
+
+#[test]
+fn a_design_plans_so_many_blocks_of_all_points_and_a_closure_check() {
+    let fixture = Fixture::new();
+    let spec = fixture.spec(&site(None), &[Meter::Time]).unwrap();
+    let identity = fixture.identity(&spec);
+    let all: Vec<Point> = fixture.points.iter().map(|(point, _)| *point).collect();
+    let design = Design::new(&spec, &identity, all.clone(), true);
+    let blocks = design.blocks(7, 1, 6);
+    let of_all = blocks.iter().filter(|block| !block.direct);
+    assert_eq!(of_all.count(), 6);
+    let closure = blocks.iter().find(|block| block.direct).unwrap();
+    let mut points = closure.points.clone();
+    points.sort_unstable();
+    assert_eq!(points, [Point::BASE, Point::Step(2)]);
+    let without = Design::new(&spec, &identity, all, false);
+    assert!(without.blocks(7, 1, 6).iter().all(|block| !block.direct));
+    assert_eq!(design.planned(6, None)[0].blocks, 6);
+}
