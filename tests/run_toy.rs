@@ -486,7 +486,7 @@ fn a_server_that_stays_stopped_ends_the_run_with_its_name() {
     assert_eq!(finished.code, Some(5), "{}", finished.stderr);
     for words in [
         "`toyd` (process ",
-        "was stopped and has not gone on",
+        "was stopped and did not continue",
         "kill -CONT",
     ] {
         assert!(finished.stderr.contains(words), "{}", finished.stderr);

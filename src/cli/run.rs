@@ -194,7 +194,10 @@ fn forecast_text(found: &RunForecast, preset: &Preset) -> String {
         NoiseSource::Assumed => "a guess: no run has timed these workloads".to_owned(),
     };
     let time = match (found.is_measured, of.guessed_seconds) {
-        (true, _) => "nothing to measure: every point is (`--fresh` measures again)".to_owned(),
+        (true, _) => {
+            "nothing to measure: every point is measured already (`--fresh` measures again)"
+                .to_owned()
+        }
         (false, true) => format!(
             "about {}, a guess: no run tells how long blocks take",
             of.duration()

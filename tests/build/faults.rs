@@ -154,5 +154,5 @@ fn a_compiler_killed_for_want_of_memory_gets_a_second_chance_alone() {
     let mut fixture = fixture;
     fixture.point("one", &[("lib/two.c", "int two(void) { return 4; }\n")]);
     let error = builder.build(&item("one"), &fixture, &Silent).unwrap_err();
-    assert!(error.message().contains("for want of memory"), "{error}");
+    assert!(error.message().contains("for lack of memory"), "{error}");
 }

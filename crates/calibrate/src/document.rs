@@ -74,25 +74,21 @@ impl Simulated {
         for family in &self.families {
             let _ = writeln!(page, "- *{}*: {}.", family.scenario, family.description);
         }
+        let (faults, by_chance) = (self.faults(), self.outside_by_chance());
+        let within = match by_chance.len() {
+            0 => String::new(),
+            count => format!(
+                " Of all figures, {count} lie outside their limits by no more than chance explains (binomial distribution)."
+            ),
+        };
         let _ = writeln!(
             page,
-            "\nThe same simulator tests [{} further promises]({table}), each with its own experiments and limits.",
+            "\nThe same simulator tests [{} further promises]({table}), each with its own experiments and limits.{within}",
             self.checks.len()
         );
-        let (faults, by_chance) = (self.faults(), self.outside_by_chance());
-        let mut note = |text: &str, figures: &[String]| {
-            let _ = writeln!(page, "\n{text}: {}.", figures.join("; "));
-        };
         if !faults.is_empty() {
-            note("**Outside the limits**", &faults);
-        }
-        if !by_chance.is_empty() {
-            note(
-                "Outside the limits by no more than chance explains (binomial distribution)",
-                &by_chance,
-            );
-        }
-        if faults.is_empty() && by_chance.is_empty() {
+            let _ = writeln!(page, "\n**Outside the limits**: {}.", faults.join("; "));
+        } else if by_chance.is_empty() {
             page.push_str("\nEvery figure is within its limits.\n");
         }
         page

@@ -15,8 +15,7 @@ pub struct Page {
 const INTRODUCTION: &str = "\
 # Calibration
 
-This page tests the promises of intervals and verdicts ([statistics.md](statistics.md)) and of bisections
-([bisecting.md](bisecting.md)). The program writes its parts (`ci/calibrate --real` runs all of it):
+Do intervals, verdicts ([statistics.md](statistics.md)) and bisections ([bisecting.md](bisecting.md)) keep their promises? `ci/calibrate --real` writes this page:
 `perfquilt calibrate --output docs/calibration.md` simulates experiments with known answers, `--bisect` bisections, and
 `--real` measures the bare release against copies of itself on a real server.
 ";

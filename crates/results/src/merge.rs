@@ -111,7 +111,7 @@ fn check_new(seen: &HashSet<u64>, file: &ObservationFile) -> Result<()> {
     let (all, known) = (values.len(), values.iter());
     let known = known.filter(|value| seen.contains(value)).count();
     if 2 * known > all {
-        let fault = format!("{known} of its {all} {what} are those of a file before it");
+        let fault = format!("{known} of its {all} {what} are also in an earlier file");
         return Err(Error::usage(fault).hint("name each experiment once"));
     }
     Ok(())

@@ -173,8 +173,7 @@ impl Store {
                 meter: meter(&workload),
                 workload,
                 count: unsigned(count),
-                reason: "rounds in which a transaction of some server had to be started again"
-                    .to_owned(),
+                reason: "rounds in which a transaction of some server was restarted".to_owned(),
             })
             .collect())
     }

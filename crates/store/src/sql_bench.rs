@@ -151,7 +151,7 @@ fn row(line: &str, runs: usize) -> Result<RecordedRow, String> {
         "total" => RowLevel::Total,
         other => {
             return Err(format!(
-                "`level` is `{other}`: test, operation or total is needed"
+                "`level` is `{other}`: it must be test, operation or total"
             ));
         }
     };

@@ -373,7 +373,7 @@ impl Builder {
         let mut fault = self.fault(&attempt, work);
         if self.jobs > 1 && fault.as_ref().is_some_and(|f| f.cause == Cause::Killed) {
             progress
-                .warn("a compiler was killed, most likely for want of memory: one at a time now");
+                .warn("a compiler was killed, probably for lack of memory; retrying with one job");
             let first = attempt;
             attempt = self.attempt(work, build_files, 1, log, step)?;
             attempt.add(&first);
@@ -612,7 +612,7 @@ impl Builder {
             Cause::Link => "does not link",
             Cause::Configure => "cannot be configured",
             Cause::DiskFull => "not built: the disk is full",
-            Cause::Killed => "not built: a compiler was killed, most likely for want of memory",
+            Cause::Killed => "not built: a compiler was killed, probably for lack of memory",
             Cause::Other => "cannot be built",
         };
         let mut error = Error::build(format!("{who} {what}: {}", fault.message));

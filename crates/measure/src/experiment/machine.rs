@@ -913,7 +913,7 @@ fn without_base(error: Error) -> Error {
 /// Returns the error of a workload whose client gave up because something stands still.
 fn never_continued(workload: &str, what: &str, client: &Error) -> Error {
     Error::bench(format!(
-        "workload {workload}: {what} and has not gone on: {}",
+        "workload {workload}: {what} and did not continue: {}",
         client.message()
     ))
     .details(client.detail_lines().iter().cloned())

@@ -151,7 +151,7 @@ pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> 
         let status = git.status()?;
         status.refuse(
             &session.directory,
-            "commit them and run `perfquilt refresh`, or `git checkout .` to give them up",
+            "commit them and run `perfquilt refresh`, or `git checkout .` to discard them",
         )?;
         if let Some(file) = status.untracked.first() {
             return Err(Error::usage(format!(
@@ -167,7 +167,7 @@ pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> 
                 session.branch
             ))
             .hint(
-                "`perfquilt refresh` writes it to the series; `perfquilt edit --reset` gives it up",
+                "`perfquilt refresh` writes it to the series; `perfquilt edit --reset` discards it",
             ));
         }
     }
@@ -422,7 +422,7 @@ impl EditContext<'_> {
         refuse_in_progress(&git, &session.directory)?;
         git.status()?.refuse(
             &session.directory,
-            "`git stash` keeps them, `git checkout .` gives them up",
+            "`git stash` keeps them, `git checkout .` discards them",
         )?;
         let mut kept = None;
         if tip != self.tip {

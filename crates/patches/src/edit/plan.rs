@@ -420,7 +420,7 @@ impl Planner<'_> {
                     let cause = applied.err().map(|error| error.to_string());
                     let name = wrong.map_or("?", |at| made[at].outcome.name.as_str());
                     return Err(Error::internal(format!(
-                        "{name} as it would be written does not give the branch's tree; nothing was written"
+                        "{name} would not reproduce the branch's tree; nothing was written"
                     ))
                     .details(cause));
                 }

@@ -409,10 +409,10 @@ pub(super) fn compare(objects: &Objects, base: &str, tree: &str, folder: &Path) 
         };
         if !same {
             return Err(Error::series(format!(
-                "the patches make another {} than the source's tree has; nothing was written",
+                "the patches produce another {} than the source's tree has; nothing was written",
                 path::shown(&path)
             ))
-            .hint("the tree has changes of its own, or is of another release; `quilt refresh` there takes changes into the top patch"));
+            .hint("the tree has changes of its own, or is of another release; `quilt refresh` there adds changes to the top patch"));
         }
     }
     Ok(())

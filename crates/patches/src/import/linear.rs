@@ -269,7 +269,7 @@ impl Picker<'_> {
         }
         let Some(parent) = commit.parent_ids().next() else {
             return Err(Error::series(format!(
-                "commit {} ({}) has no parent, and so nothing to be a change of",
+                "commit {} ({}) has no parent to be compared with",
                 short(step.id),
                 title(&commit)
             )));

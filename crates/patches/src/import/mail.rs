@@ -72,7 +72,7 @@ pub(super) fn read(path: &Path) -> Result<Source> {
         )?;
         if let Some(date) = &mail.odd_date {
             notes.push(format!(
-                "mail {place} ({}): its date is not a date, so the patch has none: {date}",
+                "mail {place} ({}): invalid date, so the patch has none: {date}",
                 mail.message.title
             ));
         }

@@ -442,7 +442,7 @@ fn trees(
                 format!("another {}", path::shown(path))
             });
             return Err(Error::series(format!(
-                "{} would make {what} than the commit; nothing was written",
+                "{} would produce {what} than the commit; nothing was written",
                 patch.name
             )));
         }

@@ -175,7 +175,7 @@ fn compare(parts: &[Parts<'_>], before: Option<&Stack>, after: &Stack) -> Result
         last += patch.files.len();
         if after.steps.get(last - 1).map(|new| &new.tree) != Some(&old.tree) {
             return Err(Error::series(format!(
-                "{} makes another tree when its commits are applied one after the other; nothing was written",
+                "{} produces another tree when its commits are applied one after the other; nothing was written",
                 old.name
             ))
             .hint("its commits change the same lines; `perfquilt edit` shows what the whole patch does"));

@@ -47,7 +47,7 @@ pub fn decisions(
             MergeFailure::Other(what) => found.push(plain(what.clone())),
             MergeFailure::Gone { base } => {
                 let mut decision = plain(
-                    "upstream removed this file; no file of the release is like it".to_owned(),
+                    "upstream removed this file; no file of the release resembles it".to_owned(),
                 );
                 decision.touched_by =
                     origins(objects, &merge.old_path, base, earlier)?.names(0..usize::MAX, earlier);

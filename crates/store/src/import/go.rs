@@ -546,7 +546,7 @@ fn servers(file: &GoFile, names: &Names) -> Vec<ImportedServer> {
         first.notes.extend(several.map(|(key, values)| {
             let values: Vec<&str> = values.iter().take(3).map(String::as_str).collect();
             format!(
-                "Results of one file stand behind several values of `{key}` ({}): they are taken for those of one server.",
+                "One file has results for several values of `{key}` ({}): they count as one server's.",
                 values.join(", ")
             )
         }));

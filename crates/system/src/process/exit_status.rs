@@ -26,7 +26,7 @@ fn name(signal: i32) -> Option<&'static str> {
         6 => "SIGABRT",
         7 => "SIGBUS",
         8 => "SIGFPE",
-        9 => "SIGKILL, perhaps for want of memory",
+        9 => "SIGKILL, perhaps for lack of memory",
         11 => "SIGSEGV",
         15 => "SIGTERM",
         _ => return None,

@@ -65,7 +65,7 @@ impl Client {
             Message::AuthenticationCleartextPassword
             | Message::AuthenticationMd5Password(_)
             | Message::AuthenticationSasl(_) => Err(Error::bench(
-                "the server wants a password, where its pg_hba.conf should trust local users",
+                "the server asks for a password, where its pg_hba.conf should trust local users",
             )),
             _ => Ok(()),
         })?;

@@ -209,8 +209,7 @@ fn finish(stream: &mut Stream, out: &[u8]) -> CheckedResult<()> {
                 )));
             }
             b'R' if number(0) != Some(0) => {
-                let fault =
-                    "the server wants a password, where its pg_hba.conf should trust local users";
+                let fault = "the server asks for a password, where its pg_hba.conf should trust local users";
                 return Err(Error::bench(fault));
             }
             _ => {}
