@@ -131,7 +131,7 @@ fn another_workspace_with_the_same_cache_builds_its_own_series() {
     assert_eq!(second.code, Some(0), "{}", second.stderr);
     let rows: serde_json::Value = serde_json::from_str(&second.stdout).unwrap();
     assert!(
-        second.stderr.contains("rebuilding from scratch"),
+        second.stderr.contains("replacing its files"),
         "{}",
         second.stderr
     );
