@@ -1,8 +1,6 @@
 //! Simulated checks of single figures: counts, layouts, unpaired runs, tails, families of rows, and the
 //! verdicts on effects of given sizes.
 
-use std::num::NonZeroU32;
-
 use serde::Serialize;
 
 use super::Figure;
@@ -388,17 +386,6 @@ fn simulations() -> Vec<Simulation> {
         },
     ));
     all.push(simulation(
-        "five groups of 40 patches",
-        "experiments in which a group is called faster or slower",
-        (0.0, MOST),
-        5,
-        |noise| {
-            let found = first_look(noise)?;
-            let mut effects = found.groups.iter().flat_map(|group| &group.effects);
-            Ok((u32::from(effects.any(|of| of.verdict.is_shown())), 1))
-        },
-    ));
-    all.push(simulation(
         "ten operations, 4 patches",
         "experiments in which an operation is called faster or slower",
         (0.0, MOST),
@@ -667,32 +654,6 @@ fn timed(
         }
     }
     judged(patches, &all)
-}
-
-/// Simulates the first look at forty patches without effect: twelve blocks of the last points of five groups.
-fn first_look(noise: &mut Noise) -> Result<Attribution> {
-    const LOOKS: u32 = 12;
-    let plan = PlannedBlocks {
-        windows: NonZeroU32::new(5),
-        first_look: NonZeroU32::new(LOOKS),
-        ..PlannedBlocks::fixed("work", Meter::Time, 0)
-    };
-    let supplement = Supplement {
-        planned: vec![plan],
-        ..Supplement::default()
-    };
-    let points: Vec<Point> = std::iter::once(Point::Control)
-        .chain((0..=40).step_by(8).map(Point::Step))
-        .collect();
-    let mut all = Vec::new();
-    for block in 0..LOOKS {
-        let drift = 0.03 * noise.normal();
-        for &point in &points {
-            let log = drift + SD * noise.normal();
-            all.push(observation("work", Meter::Time, block, point, log));
-        }
-    }
-    attribution::attribute_with(&header(40), &all, &supplement, &Meter::default_margin)
 }
 
 /// Simulates a workload with ten operations, on none of which a patch has an effect.

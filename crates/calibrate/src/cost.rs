@@ -213,7 +213,6 @@ fn one(case: Case, seed: u64, noise: &mut Noise) -> Result<One> {
         points: &points,
         workloads: &workloads,
         windows: &[],
-        first_look: &[],
         blocks: BLOCKS,
         count_blocks: 0,
         lanes: 1,

@@ -15,7 +15,6 @@
 //!     points: &points,
 //!     workloads: &["oltp_read_only".to_owned()],
 //!     windows: &[],
-//!     first_look: &[],
 //!     blocks: 16,
 //!     count_blocks: 3,
 //!     lanes: 1,

@@ -75,20 +75,13 @@ fn describe_control(base: &str) -> String {
 const LAYOUT: &str = "All times come from one code layout a point: a small effect on `time` with unchanged `instructions` may be \
 code that happened to move.";
 
-/// Appends the sources of reused figures, the closure check, groups and the unused observations.
+/// Appends the sources of reused figures, the closure check and the unused observations.
 pub(super) fn provenance(page: &mut String, view: &View<'_>) {
     for line in view.origins(&escape) {
         let _ = writeln!(page, "\n{line}");
     }
     if let Some(line) = view.closure() {
         let _ = writeln!(page, "\n{line}.");
-    }
-    let groups = view.groups();
-    if !groups.is_empty() {
-        let lines: String = groups.iter().map(|line| format!("- {line}\n")).collect();
-        let nouns = view.nouns();
-        let summary = format!("Groups of {}", nouns.many);
-        details(page, &summary, &format!("{}\n\n{lines}", nouns.groups));
     }
     let left_out = view.left_out(&escape);
     if !left_out.is_empty() {

@@ -16,8 +16,6 @@ pub(super) struct Nouns {
     pub(super) last: &'static str,
     /// Title of the tables of the effects of each by itself.
     pub(super) separately: &'static str,
-    /// The words before the effects of groups.
-    pub(super) groups: &'static str,
     without: &'static str,
 }
 
@@ -27,7 +25,6 @@ const PATCHES: Nouns = Nouns {
     base: "the bare release",
     last: "the whole series",
     separately: "Each patch in order, alone on the bare release, and as the whole series against the series without it",
-    groups: "Groups of patches together, from a first look at the series (a group may have opposite effects inside):",
     without: "the series without patch",
 };
 
@@ -37,7 +34,6 @@ const SERVERS: Nouns = Nouns {
     base: "the base",
     last: "the last server",
     separately: "Each server against the base",
-    groups: "Groups of servers together, from a first look at them (a group may have opposite effects inside):",
     without: "without",
 };
 

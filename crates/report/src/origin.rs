@@ -1,4 +1,4 @@
-//! The sources of reused figures, groups of patches, the unused observations and the closure check, in words.
+//! The sources of reused figures, the unused observations and the closure check, in words.
 
 use super::number;
 use super::view::View;
@@ -64,33 +64,6 @@ impl View<'_> {
                 None => "too few blocks to tell",
             }
         ))
-    }
-
-    /// Returns a line for each group of patches that the first look at a long series measured.
-    pub(super) fn groups(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        let meter = self.columns.first();
-        for group in &self.attribution.groups {
-            let on_meter = |effect: &&Effect| meter.is_some_and(|column| column.0 == effect.meter);
-            // The effect over all workloads is before those on each.
-            let Some(effect) = group.effects.iter().find(on_meter) else {
-                continue;
-            };
-            let places = number::decimals(effect.meter, [effect].into_iter());
-            let nouns = self.nouns();
-            let patches = match (group.first, group.last) {
-                (first, last) if first == last => format!("{} {first}", nouns.one),
-                (first, last) => format!("{} {first} to {last}", nouns.many),
-            };
-            let verdict = if effect.is_measured() {
-                format!(", {}", effect.verdict)
-            } else {
-                String::new()
-            };
-            let figure = number::named(effect, places);
-            lines.push(format!("{patches}: {figure}{verdict}"));
-        }
-        lines
     }
 
     /// Returns a line for each kind of observation that no figure uses.

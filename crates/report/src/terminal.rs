@@ -205,7 +205,7 @@ impl TextPage {
         }
     }
 
-    /// Appends the sources of reused figures, the closure check, groups and the unused observations.
+    /// Appends the sources of reused figures, the closure check and the unused observations.
     fn provenance(&mut self, view: &View<'_>) {
         let name = |text: &str| long(text);
         for line in view.origins(&name) {
@@ -213,14 +213,6 @@ impl TextPage {
         }
         if let Some(line) = view.closure() {
             self.paragraph(&line, "");
-        }
-        let groups = view.groups();
-        if !groups.is_empty() {
-            self.blank();
-            self.paragraph(view.nouns().groups, "");
-            for line in groups {
-                self.indented(&line, 2, "");
-            }
         }
         let left_out = view.left_out(&name);
         if !left_out.is_empty() {

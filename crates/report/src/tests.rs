@@ -695,7 +695,6 @@ fn what_an_interval_promises_is_said() {
         *plan = PlannedBlocks {
             extended: true,
             windows: None,
-            first_look: None,
             ..PlannedBlocks::fixed(&plan.workload, Meter::Time, 12)
         };
     }

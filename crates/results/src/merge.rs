@@ -50,7 +50,7 @@ fn check_alone(file: &ObservationFile) -> Result<()> {
         .hint("`perfquilt run --fresh` measures everything"));
     }
     let mut plans = file.supplement.planned.iter();
-    if plans.any(|plan| plan.windows.is_some() || plan.first_look.is_some()) {
+    if plans.any(|plan| plan.windows.is_some()) {
         return Err(
             Error::usage("a series that was measured in windows cannot be merged")
                 .hint("`--point` measures fewer points at once"),

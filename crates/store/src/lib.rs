@@ -228,8 +228,8 @@ impl Store {
                 .execute(
                     "INSERT OR REPLACE INTO plans
                          (experiment, workload, meter, blocks, min_blocks, resolution, extended, ended,
-                          windows, first_look, wave)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+                          windows, wave)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
                     params![
                         id.0,
                         plan.workload,
@@ -240,7 +240,6 @@ impl Store {
                         plan.extended,
                         plan.ended,
                         plan.windows,
-                        plan.first_look,
                         plan.wave
                     ],
                 )

@@ -214,8 +214,7 @@ impl Store {
     /// Returns the planned blocks; empty without a plan.
     pub fn planned(&self, id: ExperimentId) -> Result<Vec<PlannedBlocks>> {
         self.rows(
-            "SELECT workload, meter, blocks, min_blocks, resolution, extended, ended, windows, first_look,
-                    wave
+            "SELECT workload, meter, blocks, min_blocks, resolution, extended, ended, windows, wave
              FROM plans
              WHERE experiment = ?1",
             params![id.0],
@@ -229,8 +228,7 @@ impl Store {
                     extended: row.get(5)?,
                     ended: row.get(6)?,
                     windows: row.get(7)?,
-                    first_look: row.get(8)?,
-                    wave: row.get(9)?,
+                    wave: row.get(8)?,
                 };
                 Ok((row.get::<_, String>(1)?, plan))
             },

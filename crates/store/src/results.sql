@@ -38,8 +38,6 @@ CREATE TABLE plans (
     ended      INTEGER NOT NULL DEFAULT 0,
     -- Long series are measured in windows of neighbouring points.
     windows    INTEGER,
-    -- The blocks before those of the windows, which measure the last points of all of them.
-    first_look INTEGER,
     -- The number of blocks of a wave, after which an experiment on several machines may end.
     wave       INTEGER,
     PRIMARY KEY (experiment, workload, meter)

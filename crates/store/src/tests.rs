@@ -386,7 +386,6 @@ fn supplements_come_back() {
             extended: true,
             ended: true,
             windows: None,
-            first_look: None,
             wave: None,
             ..PlannedBlocks::fixed("oltp", Meter::Time, 12)
         },

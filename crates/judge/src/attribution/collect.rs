@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::correlation::{Correlations, widening};
 use super::document::{
     Attribution, ComparedWith, ControlEffect, Dependence, Effect, EffectKind, ExcludedMachine,
-    Group, LaneFigures, LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, Operation,
+    LaneFigures, LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, Operation,
     PatchEffects, PlaceFigures, PointDependence, Progress, Stopping,
 };
 use super::effects::{Effects, Levels, SharedSpreads};
@@ -16,7 +16,7 @@ use super::tables::{NamesByMeter, ObservationSource};
 use super::unexecuted::Unexecuted;
 use super::unhealthy::unhealthy;
 use super::warnings::warnings;
-use crate::stats::{BlockTable, LEVEL, PlaceSpread, StoppingRule, Units, speed};
+use crate::stats::{LEVEL, PlaceSpread, StoppingRule, Units, speed};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, Meter, ObservationRef, PlannedBlocks, RowName, Supplement,
@@ -32,8 +32,6 @@ pub struct Collector<'a> {
     unexecuted: Unexecuted,
     /// This experiment, then those it reuses values of, in the header's order.
     sources: Vec<ObservationSource>,
-    /// The observations of the first look, and all counts; empty without one.
-    first_look: ObservationSource,
 }
 
 /// The reason why an observation cannot be used.
@@ -87,7 +85,6 @@ impl<'a> Collector<'a> {
             header,
             supplement,
             sources,
-            first_look: ObservationSource::default(),
         })
     }
 
@@ -102,9 +99,6 @@ impl<'a> Collector<'a> {
             .map_err(|message| fault(message, false))?;
         let place = self.header.source_of(&observation.experiment).unwrap_or(0);
         if self.sources[place].add(observation) {
-            if place == 0 && self.is_first_look(observation) {
-                self.first_look.add(observation);
-            }
             return Ok(());
         }
         let message = format!(
@@ -125,16 +119,6 @@ impl<'a> Collector<'a> {
 
     pub(super) fn patches_in_series(&self) -> usize {
         self.header.series.len()
-    }
-
-    /// Returns whether the effects of groups are estimated from an observation of this experiment.
-    fn is_first_look(&self, observation: &ObservationRef<'_>) -> bool {
-        let plan = self.plan(&observation.workload, observation.meter);
-        let Some(first_look) = plan.and_then(|plan| plan.first_look) else {
-            return false;
-        };
-        let early = observation.block < first_look.get();
-        !observation.direct && (early || !observation.meter.is_timed())
     }
 
     /// Makes the attribution of all added observations. `margin` gives the equivalence margin of a meter as a
@@ -165,7 +149,6 @@ impl<'a> Collector<'a> {
             plans: self.plans.clone(),
             unexecuted: self.unexecuted.clone(),
             sources,
-            first_look: self.first_look.clone(),
         }
     }
 
@@ -183,7 +166,6 @@ impl<'a> Collector<'a> {
         let JudgedEffects {
             effects,
             patches,
-            groups,
             operations,
             total,
             stopping,
@@ -236,7 +218,6 @@ impl<'a> Collector<'a> {
             costs: effects.costs(),
             total,
             patches,
-            groups,
             operations,
             noise,
             left_out,
@@ -283,19 +264,11 @@ impl<'a> Collector<'a> {
             (patches, total) = effects.of_patches();
         }
         effects.add_cumulative(&mut patches, &total);
-        let mut groups = self.groups(workloads, operations, margin);
         let mut operations = effects.of_operations();
-        super::multiplicity::adjust(
-            &mut patches,
-            &mut groups,
-            &mut operations,
-            &mut total,
-            &effects.margins,
-        );
+        super::multiplicity::adjust(&mut patches, &mut operations, &mut total, &effects.margins);
         JudgedEffects {
             effects,
             patches,
-            groups,
             operations,
             total,
             stopping,
@@ -335,33 +308,6 @@ impl<'a> Collector<'a> {
         }
         let (workloads, _) = self.workloads();
         Some(stopping.on_machines(&machines(source, &workloads), patches, total))
-    }
-
-    /// Computes the effects of groups from the first look alone: how many blocks it has was fixed beforehand.
-    fn groups(
-        &self,
-        workloads: &NamesByMeter,
-        operations: &NamesByMeter,
-        margin: &dyn Fn(Meter) -> f64,
-    ) -> Vec<Group> {
-        if self.first_look.each().next().is_none() {
-            return Vec::new();
-        }
-        let sources = std::slice::from_ref(&self.first_look);
-        let mut effects = self.effects_of(sources, workloads, operations, margin);
-        for plan in &self.supplement.planned {
-            let Some(planned) = plan.first_look else {
-                continue;
-            };
-            let table = self.first_look.blocks.get(&plan.meter);
-            let table = table.and_then(|tables| tables.get(&plan.workload));
-            let last = table.and_then(BlockTable::last).unwrap_or(0);
-            if plan.meter.is_timed() && last + 1 < planned.get() {
-                let rules = &mut effects.stopping_rules;
-                rules.insert(plan.meter, StoppingRule::Anytime);
-            }
-        }
-        effects.of_groups()
     }
 
     fn effects<'b>(
@@ -415,12 +361,6 @@ impl<'a> Collector<'a> {
             stopping_rules: BTreeMap::new(),
             stops: meters_of(|plan| plan.min_blocks.is_some()),
             windowed: meters_of(|plan| plan.windows.is_some()),
-            first_look: self
-                .supplement
-                .planned
-                .iter()
-                .filter_map(|plan| Some((plan.meter, plan.first_look?.get())))
-                .collect(),
         }
     }
 
@@ -682,7 +622,6 @@ struct Exclusion {
 struct JudgedEffects<'a> {
     effects: Effects<'a>,
     patches: Vec<PatchEffects>,
-    groups: Vec<Group>,
     operations: Vec<Operation>,
     total: Vec<Effect>,
     stopping: Option<Stopping>,

@@ -56,9 +56,6 @@ pub struct Attribution {
     pub total: Vec<Effect>,
     /// The patches in the series' order.
     pub patches: Vec<PatchEffects>,
-    /// The groups of patches between the points of the first look; empty without one.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<Group>,
     /// The effects of the series on parts of workloads that the client times separately, such as the
     /// operations of a sql-bench program; empty if no client does.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -117,9 +114,6 @@ pub struct Stopping {
     /// The number of windows of points that these blocks are divided among.
     #[serde(skip_serializing_if = "is_one")]
     pub windows: u32,
-    /// The number of blocks of the first look, which precede those of the windows.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub first_look: u32,
     /// Blocks begun so far.
     pub blocks: u32,
     /// The widest half-width so far; `null` with a single block.
@@ -138,10 +132,6 @@ pub struct Stopping {
 
 fn is_one(number: &u32) -> bool {
     *number == 1
-}
-
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 /// An effect whose interval is still too wide.
@@ -182,14 +172,12 @@ impl Stopping {
 
     /// Returns how many blocks are missing until every window has had its least number of blocks; 0 without windows.
     ///
-    /// Until then patches may have no effect of their own: the first look alone has the last points of windows, and
-    /// shows what groups of patches are worth.
+    /// Until then patches may have no effect of their own: the last windows come last.
     pub(super) fn missing_blocks(&self) -> u32 {
         if self.windows < 2 {
             return 0;
         }
-        let of_windows = self.min_blocks.saturating_mul(self.windows);
-        let least = of_windows.saturating_add(self.first_look);
+        let least = self.min_blocks.saturating_mul(self.windows);
         least.min(self.max_blocks).saturating_sub(self.blocks)
     }
 }
@@ -246,19 +234,6 @@ pub struct PatchEffects {
     pub effects: Vec<Effect>,
 }
 
-/// The effects of neighbouring patches together, in an experiment that measures windows of points.
-///
-/// Patches of a group without effect may have opposite effects: each patch has its own effects beside these.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Group {
-    /// The position of its first patch in the series, from 1.
-    pub first: usize,
-    /// The position of its last patch.
-    pub last: usize,
-    /// Its effects, by meter and workload.
-    pub effects: Vec<Effect>,
-}
-
 /// The points that an effect compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -278,8 +253,6 @@ pub enum EffectKind {
     Total,
     /// The release measured twice.
     Control,
-    /// The last patch of a group of neighbouring patches against the point before the group.
-    Group,
 }
 
 /// The verdict on an effect.

@@ -53,8 +53,6 @@ pub(super) struct Effects<'a> {
     pub(super) stops: BTreeSet<Meter>,
     /// The meters whose blocks have only some points each by plan.
     pub(super) windowed: BTreeSet<Meter>,
-    /// The number of blocks of the first look, by meter.
-    pub(super) first_look: BTreeMap<Meter, u32>,
     /// The pooled variances of tables of counts.
     pub(super) spreads: SharedSpreads,
     /// How much the units of timed tables resemble their neighbours.
@@ -254,10 +252,6 @@ impl Effects<'_> {
             && self.has_values(point, name, meter)
             && let Some(before) = self.last_with_values(point, name, meter)
         {
-            // The first look alone has both.
-            if self.last_block(point, before, name, meter).is_some() {
-                return Some(NOT_MEASURED.to_owned());
-            }
             return Some(format!(
                 "no block has it and point {before}, the last before it with figures"
             ));
@@ -278,8 +272,7 @@ impl Effects<'_> {
     /// against the base if the points are no series.
     ///
     /// Where blocks measure windows of points, that is only the last one with values: a block always has the release,
-    /// too, and what many patches are worth must not count as the effect of one. Nor do blocks of the first look alone
-    /// give an effect: their points are those of groups.
+    /// too, and what many patches are worth must not count as the effect of one.
     fn in_order(&self, point: Point, workload: &str, meter: Meter) -> Option<Effect> {
         if self.header.is_of_servers() {
             let base = std::iter::once((point, Point::BASE));
@@ -292,21 +285,7 @@ impl Effects<'_> {
         let last = self.last_with_values(point, workload, meter);
         let tried = |other: &Point| last.is_none_or(|last| *other >= last);
         let within = &[Comparison::WithinBlocks];
-        let effect = self.nearest(within, point, (workload, meter), tried)?;
-        let is_early = effect.provenance == Some(Provenance::Measured)
-            && self.first_look.get(&meter).is_some_and(|first_look| {
-                let last = self.last_block(point, effect.against, workload, meter);
-                last.is_some_and(|last| last < *first_look)
-            });
-        (!is_early).then_some(effect)
-    }
-
-    /// Returns the last block of this experiment that has both points.
-    fn last_block(&self, one: Point, other: Point, workload: &str, meter: Meter) -> Option<u32> {
-        let tables = self.tables(&self.completed[0].blocks, workload, meter)?;
-        let weights = self.of_servers(&[(one, 1.0), (other, -1.0)]);
-        let shared = mean_contrast(&tables, &weights);
-        shared.last().map(|(block, _)| *block)
+        self.nearest(within, point, (workload, meter), tried)
     }
 
     /// Returns the last point of the series before `point` that has values of `workload`.

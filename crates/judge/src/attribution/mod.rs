@@ -11,7 +11,6 @@ mod document;
 mod effects;
 mod extent;
 mod functions;
-mod groups;
 mod left_out;
 mod machines;
 mod mean_cost;
@@ -40,10 +39,10 @@ pub use comparison::{
 };
 pub use document::{
     Attribution, Cells, Closure, ClosureSide, ComparedWith, ControlEffect, Dependence, Effect,
-    EffectKind, ExcludedMachine, ExclusionReason, Group, HeavyTail, Interval, LaneFigures,
-    LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, OpenEffect, Operation,
-    PatchEffects, PlaceFigures, PointDependence, Progress, Provenance, SUITE, ShownChange,
-    Stopping, TailFigure, TailFigures, TransactionCost, Verdict,
+    EffectKind, ExcludedMachine, ExclusionReason, HeavyTail, Interval, LaneFigures, LaneNoise,
+    MachineFigures, MachineNoise, Noise, NoiseSpread, OpenEffect, Operation, PatchEffects,
+    PlaceFigures, PointDependence, Progress, Provenance, SUITE, ShownChange, Stopping, TailFigure,
+    TailFigures, TransactionCost, Verdict,
 };
 pub use extent::{MOST_EFFECTS, MOST_WORKLOADS};
 pub use functions::{compared, function_changes};

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::document::{
-    Cells, Effect, EffectKind, Group, Operation, PatchEffects, SUITE, TailFigure, Verdict,
+    Cells, Effect, EffectKind, Operation, PatchEffects, SUITE, TailFigure, Verdict,
 };
 use crate::stats::{benjamini_hochberg_weighted, holm_weighted, speed};
 use perfquilt_model::observation::Meter;
@@ -46,13 +46,12 @@ const OVER_ALL: f64 = 0.8;
 /// faster or slower if none has an effect. Its rows over all workloads are judged by Holm, with four fifths of the error
 /// (in 96 % of experiments none is called wrongly, and none whose effect is the margin or more is called without effect).
 /// Single workloads of patches are *cells*, judged with the rest: of the cells called changed, at most one in a hundred is
-/// unchanged on average ([`judge_cells`]). The total and groups of patches are families likewise; operations are cells of
+/// unchanged on average ([`judge_cells`]). The total is a family likewise; operations are cells of
 /// families without rows over all workloads, with the whole error. The meters beside the first one, which verdicts are
 /// about, divide the error of one family among them ([`MeterShares`]). `margins` are fractions of speed. On timed meters, rows of patches that changed the instructions have a larger share
 /// of the error ([`row_weights`]).
 pub(super) fn adjust(
     patches: &mut [PatchEffects],
-    groups: &mut [Group],
     operations: &mut [Operation],
     total: &mut [Effect],
     margins: &BTreeMap<Meter, f64>,
@@ -62,10 +61,7 @@ pub(super) fn adjust(
     let of_patches = patches
         .iter_mut()
         .map(|patch| (patch.index, patch.effects.as_mut_slice()));
-    let of_groups = groups
-        .iter_mut()
-        .map(|group| (group.last, group.effects.as_mut_slice()));
-    judge_families(of_patches.chain(of_groups), margins, &meters);
+    judge_families(of_patches, margins, &meters);
     judge_families(std::iter::once((0, &mut *total)), margins, &meters);
     let mut over_operations = Families::new();
     for effect in operations.iter_mut().flat_map(|of| &mut of.effects) {
@@ -83,10 +79,7 @@ pub(super) fn adjust(
         );
     }
     let patches = patches.iter_mut().map(|patch| &mut patch.effects);
-    let groups = groups.iter_mut().map(|group| &mut group.effects);
-    patches
-        .chain(groups)
-        .for_each(|effects| join_cells(effects));
+    patches.for_each(|effects| join_cells(effects));
     join_cells(total);
 }
 

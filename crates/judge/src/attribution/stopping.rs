@@ -109,7 +109,6 @@ impl Stopping {
             min_blocks,
             max_blocks: rule.all_blocks(),
             windows,
-            first_look: rule.first_look.map_or(0, NonZeroU32::get),
             blocks,
             widest: widest.filter(|widest| widest.is_finite()),
             open,

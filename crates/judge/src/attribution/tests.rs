@@ -6,7 +6,6 @@ use perfquilt_model::point::Point;
 
 mod carried;
 mod counts;
-mod groups;
 mod laws;
 mod machines;
 mod operations;

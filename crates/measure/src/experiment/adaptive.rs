@@ -213,7 +213,6 @@ impl<'a> AdaptiveRunner<'a> {
                 seed,
                 points,
                 windows: &[],
-                first_look: &[],
                 lanes: 1,
                 workloads: &self.spec.preset.workloads,
                 blocks: 0,

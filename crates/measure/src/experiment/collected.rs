@@ -31,8 +31,6 @@ const COUNTED_BY_DEFAULT: u64 = 200;
 pub enum NoteOn<'a> {
     /// The patches between these points.
     Patches(&'a [Point]),
-    /// Groups of patches.
-    Groups,
     /// The closure check.
     Closure,
 }
@@ -208,7 +206,6 @@ impl Collected {
         let row = (workload, meter);
         match on {
             NoteOn::Patches(points) => note::patches(&attribution, row, points),
-            NoteOn::Groups => note::groups(&attribution, row),
             NoteOn::Closure => note::closure(&attribution, workload, meter),
         }
     }

@@ -21,8 +21,6 @@ pub(super) struct Design<'a> {
     points: Vec<Point>,
     /// The points that are measured together; one window for a short series.
     windows: Vec<Vec<Point>>,
-    /// The windows of the first look at a long series.
-    first_look: Vec<Vec<Point>>,
     /// The points of the closure check; none without one.
     closure: Vec<Point>,
 }
@@ -41,7 +39,6 @@ impl<'a> Design<'a> {
         let windows = windows::windows(&points, &together);
         Design {
             spec,
-            first_look: first_look(header, &windows),
             closure: if closure {
                 closure_points(header, identity, &points)
             } else {
@@ -76,7 +73,6 @@ impl<'a> Design<'a> {
             seed,
             points: &self.points,
             windows: &self.windows,
-            first_look: &self.first_look,
             lanes,
             workloads: &spec.preset.workloads,
             blocks: blocks_of(spec.timed.is_empty(), timed_blocks),
@@ -99,7 +95,6 @@ impl<'a> Design<'a> {
             plan.blocks = timed_blocks;
             plan.min_blocks = plan.min_blocks.map(|least| least.min(timed_blocks));
             plan.windows = NonZeroU32::new(windows).filter(|count| count.get() > 1);
-            plan.first_look = NonZeroU32::new(windows::first_look_blocks(&self.first_look));
             plan.wave = wave;
         }
         all
@@ -117,21 +112,12 @@ impl<'a> Design<'a> {
             preset: &self.spec.preset,
             workloads: &self.spec.workloads(),
             header,
-            windows: &WindowSizes::of(&self.windows, &self.first_look),
+            windows: &WindowSizes::of(&self.windows),
             points: self.points.len(),
             closure: !self.closure.is_empty(),
             budget,
         };
         basis::forecast(work, store)
-    }
-}
-
-/// Returns the windows of the first look; none for servers that are no series, which have no groups of patches.
-fn first_look(header: &ExperimentHeader, windows: &[Vec<Point>]) -> Vec<Vec<Point>> {
-    if header.is_of_servers() {
-        Vec::new()
-    } else {
-        windows::first_look(windows)
     }
 }
 
@@ -191,15 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_are_no_series_have_neither_a_closure_check_nor_groups() {
+    fn servers_that_are_no_series_have_no_closure_check() {
         let mut header = ExperimentHeader::new("toy-1", "quick");
         let all: Vec<Point> = (0..3).map(Point::Step).collect();
-        let windows: Vec<Vec<Point>> = (0..3)
-            .map(|k| vec![Point::BASE, Point::Step(2 * k + 1), Point::Step(2 * k + 2)])
-            .collect();
-        assert!(!first_look(&header, &windows).is_empty());
         header.base = Some("a".to_owned());
         assert!(closure_points(&header, &identity(2), &all).is_empty());
-        assert!(first_look(&header, &windows).is_empty());
     }
 }

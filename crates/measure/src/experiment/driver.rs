@@ -360,9 +360,6 @@ impl<'a> Driver<'a> {
         let &meter = readings.meters(block.reading).first()?;
         let on = match block {
             Block { direct: true, .. } => NoteOn::Closure,
-            Block {
-                first_look: true, ..
-            } => NoteOn::Groups,
             Block { points, .. } => NoteOn::Patches(points),
         };
         let effects = self.collected.note(workload, meter, on, self.margin);

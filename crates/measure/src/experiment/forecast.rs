@@ -9,7 +9,6 @@ use super::cluster::ROW_BLOCKS;
 use super::lengths::share;
 use super::plan::{FEWEST_FOR_REPEATS, direct_blocks};
 use super::progress::{BlockTimes, words};
-use super::windows::FIRST_LOOK_BLOCKS;
 use perfquilt_config::Preset;
 use perfquilt_judge::attribution::FEWEST_MACHINES_AS_UNITS;
 use perfquilt_judge::stats::{fixed_half_width, half_width};
@@ -238,24 +237,19 @@ fn seconds_in_words(seconds: f64) -> String {
 pub(super) struct WindowSizes {
     /// Of the windows; one if all points are measured at once.
     pub windows: Vec<usize>,
-    /// Of the first look's windows.
-    pub first_look: Vec<usize>,
 }
 
 impl WindowSizes {
-    /// Returns the sizes of `windows` and those of the first look.
-    pub(super) fn of(windows: &[Vec<Point>], first_look: &[Vec<Point>]) -> Self {
-        let sizes = |windows: &[Vec<Point>]| windows.iter().map(Vec::len).collect();
+    /// Returns the sizes of `windows`.
+    pub(super) fn of(windows: &[Vec<Point>]) -> Self {
         WindowSizes {
-            windows: sizes(windows),
-            first_look: sizes(first_look),
+            windows: windows.iter().map(Vec::len).collect(),
         }
     }
 
     /// Returns the largest number of servers that run at once on a lane.
     pub(super) fn most_servers(&self) -> usize {
-        let all = self.windows.iter().chain(&self.first_look);
-        all.copied().max().unwrap_or(0)
+        self.windows.iter().copied().max().unwrap_or(0)
     }
 }
 
@@ -452,8 +446,6 @@ impl ForecastBasis<'_> {
                 let blocks = sizes.iter().map(|&servers| self.block(servers, workloads));
                 blocks.sum()
             };
-            let first_look =
-                f64::from(FIRST_LOOK_BLOCKS) * each(&self.windows.first_look, workloads);
             let mut by_workload: Vec<u32> =
                 by_workload.iter().map(|&of| self.whole_waves(of)).collect();
             by_workload.sort_unstable();
@@ -470,7 +462,7 @@ impl ForecastBasis<'_> {
                 windows += f64::from(of - before) * each(&self.windows.windows, workloads - done);
                 before = of;
             }
-            seconds += (first_look + windows + direct) / lanes / machines;
+            seconds += (windows + direct) / lanes / machines;
         }
         if self.counted {
             // One machine counts a block.
@@ -532,10 +524,9 @@ mod tests {
         toml::from_str(&text).unwrap()
     }
 
-    fn sizes(windows: &[usize], first_look: &[usize]) -> WindowSizes {
+    fn sizes(windows: &[usize]) -> WindowSizes {
         WindowSizes {
             windows: windows.to_vec(),
-            first_look: first_look.to_vec(),
         }
     }
 
@@ -564,7 +555,7 @@ mod tests {
     #[test]
     fn as_many_blocks_as_the_resolution_needs() {
         let preset = preset(Some(0.008));
-        let six = sizes(&[6], &[]);
+        let six = sizes(&[6]);
         let forecast = basis(&preset, &six).forecast();
         assert!((10..60).contains(&forecast.blocks), "{forecast:?}");
         assert!(forecast.half_width <= 0.008);
@@ -602,7 +593,7 @@ mod tests {
     #[test]
     fn an_experiment_like_an_earlier_one_takes_as_long() {
         let preset = preset(None);
-        let six = sizes(&[6], &[]);
+        let six = sizes(&[6]);
         let blocks = [
             took(false, (6, 1, 1), 2.5),
             took(false, (6, 1, 1), 3.5),
@@ -644,7 +635,7 @@ mod tests {
     fn each_workload_has_its_own_noise_and_its_own_number_of_blocks() {
         let mut preset = preset(Some(0.005));
         preset.workloads = vec!["calm".into(), "noisy".into(), "new".into()];
-        let six = sizes(&[6], &[]);
+        let six = sizes(&[6]);
         let of = |sd: f64| EffectNoise {
             typical: sd * sd,
             largest: sd * sd,
@@ -680,7 +671,7 @@ mod tests {
     #[test]
     fn a_cluster_measures_whole_waves_on_all_machines() {
         let preset = preset(Some(0.008));
-        let six = sizes(&[6], &[]);
+        let six = sizes(&[6]);
         let on = |machines, between| ForecastBasis {
             cluster: Some(ClusterSize { machines, between }),
             ..basis(&preset, &six)
@@ -705,7 +696,7 @@ mod tests {
     #[test]
     fn a_budget_is_used_and_not_exceeded() {
         let preset = preset(None);
-        let (one, two) = (sizes(&[6], &[]), sizes(&[6, 6], &[]));
+        let (one, two) = (sizes(&[6]), sizes(&[6, 6]));
         for budget in [60.0, 600.0, 7200.0] {
             let basis = ForecastBasis {
                 budget: Some(budget),
@@ -732,14 +723,8 @@ mod tests {
     #[test]
     fn long_series_take_as_long_as_their_servers() {
         let preset = preset(None);
-        let seconds = |windows: &[usize], first_look: &[usize]| {
-            let sizes = sizes(windows, first_look);
-            basis(&preset, &sizes).forecast().seconds
-        };
-        let (one, many) = (seconds(&[10], &[]), seconds(&[10; 9], &[]));
+        let seconds = |windows: &[usize]| basis(&preset, &sizes(windows)).forecast().seconds;
+        let (one, many) = (seconds(&[10]), seconds(&[10; 9]));
         assert!((many / one - 9.0).abs() < 1e-9);
-        // Sixty blocks in each of nine windows, and twelve in each of two.
-        let looked = seconds(&[10; 9], &[10, 5]);
-        assert!(looked > 1.02 * many && looked < 1.05 * many);
     }
 }

@@ -360,7 +360,6 @@ pub fn needed(
         layouts: BTreeMap::new(),
         again: false,
         round: stopping.blocks / stopping.windows.max(1),
-        first_look: false,
         copies: 1,
     };
     let block = stopping::needed(block, stopping, &|_, point| point);

@@ -27,33 +27,15 @@ pub(super) fn patches(attribution: &Attribution, row: (&str, Meter), points: &[P
         let effect = effects.find(|effect| is_wanted(effect, row))?;
         is_near(patch.index).then(|| format!("{} {}", patch.index, value(attribution, effect)))
     });
-    with_control(patches.collect(), attribution, row)
-}
-
-/// Formats the effects of groups of patches on one workload and meter: `1–8 +0.45 % ± 0.30, A/A +0.02 % ± 0.28`.
-pub(super) fn groups(attribution: &Attribution, row: (&str, Meter)) -> String {
-    let groups = attribution.groups.iter().filter_map(|group| {
-        let effect = group.effects.iter().find(|effect| is_wanted(effect, row))?;
-        Some(format!(
-            "{}–{} {}",
-            group.first,
-            group.last,
-            value(attribution, effect)
-        ))
-    });
-    with_control(groups.collect(), attribution, row)
+    let control = attribution.noise.control.iter();
+    let control = control.map(|control| &control.effect);
+    let control = control.filter(|effect| is_wanted(effect, row));
+    let control = control.map(|effect| format!("A/A {}", value(attribution, effect)));
+    patches.chain(control).collect::<Vec<_>>().join(", ")
 }
 
 fn is_wanted(effect: &Effect, (workload, meter): (&str, Meter)) -> bool {
     effect.workload == workload && effect.meter == meter && effect.is_measured()
-}
-
-fn with_control(mut rows: Vec<String>, attribution: &Attribution, row: (&str, Meter)) -> String {
-    let control = attribution.noise.control.iter();
-    let control = control.map(|control| &control.effect);
-    let control = control.filter(|effect| is_wanted(effect, row));
-    rows.extend(control.map(|effect| format!("A/A {}", value(attribution, effect))));
-    rows.join(", ")
 }
 
 /// Formats the closure check of one workload and meter: `total +1.84 % ± 0.21, directly +1.79 % ± 0.25`; empty

@@ -8,7 +8,6 @@ use rand::{Rng, RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::windows;
 use perfquilt_config::Layouts;
 use perfquilt_model::point::Point;
 
@@ -23,8 +22,6 @@ pub struct Scope<'a> {
     pub workloads: &'a [String],
     /// The windows of points that timed blocks measure in turn; none where each block measures all points.
     pub windows: &'a [Vec<Point>],
-    /// The windows of the first look, which is before all other timed blocks; none without one.
-    pub first_look: &'a [Vec<Point>],
     /// Blocks of the timed meters in each window; 0 without such a meter.
     pub blocks: u32,
     /// Blocks of the counting meters; 0 without such a meter.
@@ -39,14 +36,6 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// Returns the number of blocks of the first look.
-    fn first_look_blocks(&self) -> u32 {
-        match self.blocks {
-            0 => 0,
-            _ => windows::first_look_blocks(self.first_look),
-        }
-    }
-
     /// Returns the number of windows, at least 1.
     fn window_count(&self) -> u32 {
         u32::try_from(self.windows.len()).unwrap_or(u32::MAX).max(1)
@@ -88,8 +77,6 @@ pub struct Block {
     pub again: bool,
     /// The block's number among those of its window.
     pub round: u32,
-    /// Whether it is part of the first look, whose number of blocks is fixed.
-    pub first_look: bool,
     /// The number of servers per point, each started separately. Each set of copies has its own layouts and is stored
     /// as a separate block.
     pub copies: u32,
@@ -137,48 +124,23 @@ pub enum Reading {
     Counted,
 }
 
-/// Returns all blocks in the order of measurement. The counted blocks are spread between the timed ones (those of the
-/// first look, if there is one), so that both kinds see the same drift and a report has both early.
+/// Returns all blocks in the order of measurement. The counted blocks are spread between the timed ones, so that both
+/// kinds see the same drift and a report has both early.
 pub fn plan(scope: &Scope<'_>) -> Vec<Block> {
-    let first_look = scope.first_look_blocks();
-    let early = Scope {
-        // A scope with another seed draws other orders, layouts and transactions.
-        seed: scope.seed.wrapping_add(2),
-        windows: scope.first_look,
-        blocks: windows::FIRST_LOOK_BLOCKS,
-        ..*scope
-    };
-    let early = (0..first_look).map(|number| Block {
-        first_look: true,
-        ..windowed(&early, number)
-    });
     let all = scope.blocks.saturating_mul(scope.window_count());
-    let timed = (0..all).map(|number| {
-        let block = windowed(scope, number);
-        Block {
-            number: number.saturating_add(first_look),
-            ..block
-        }
-    });
-    let counted: Vec<Block> = (0..scope.count_blocks)
-        .map(|number| block(scope, Reading::Counted, number))
-        .collect();
+    let timed = (0..all).map(|number| windowed(scope, number));
+    let counted = (0..scope.count_blocks).map(|number| block(scope, Reading::Counted, number));
     let directs = if scope.direct.is_empty() {
         0
     } else {
         direct_blocks(scope.blocks)
     };
     let direct = (0..directs).map(|number| direct_block(scope, number));
-    let mut parts = [
-        vec![early.collect()],
-        vec![timed.collect(), direct.collect()],
-    ];
-    parts[usize::from(first_look == 0)].push(counted);
-    parts.into_iter().flat_map(interleaved).collect()
+    interleaved([timed.collect(), direct.collect(), counted.collect()])
 }
 
 /// Returns the blocks of all `kinds`, each kind spread evenly.
-fn interleaved(kinds: Vec<Vec<Block>>) -> Vec<Block> {
+fn interleaved(kinds: [Vec<Block>; 3]) -> Vec<Block> {
     let position = |(place, of): (usize, usize)| (place * 2 + 1) * 1_000_000 / (of * 2).max(1);
     let mut blocks: Vec<(usize, Block)> = Vec::new();
     for kind in kinds {
@@ -294,7 +256,6 @@ fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
         layouts: BTreeMap::new(),
         again: false,
         round: number,
-        first_look: false,
         copies: 1,
     }
 }
@@ -384,7 +345,6 @@ mod tests {
             seed: 7,
             points: &POINTS,
             windows: &[],
-            first_look: &[],
             lanes: 1,
             workloads,
             blocks,
@@ -586,66 +546,6 @@ mod tests {
         );
         let seeds: BTreeSet<u64> = timed.iter().map(|block| block.seed).collect();
         assert_eq!(seeds.len(), 48);
-    }
-
-    #[test]
-    fn the_first_look_is_before_the_windows_and_has_the_counts() {
-        let workloads = ["a".to_owned()];
-        let windows = [POINTS[..2].to_vec(), POINTS[1..].to_vec()];
-        let without = Scope {
-            windows: &windows,
-            direct: &POINTS[1..3],
-            ..scope(&workloads, 24, 2)
-        };
-        let first_look = [[POINTS[0], POINTS[2]].to_vec()];
-        let blocks = plan(&Scope {
-            first_look: &first_look,
-            ..without
-        });
-        let early: Vec<&Block> = blocks.iter().filter(|block| block.first_look).collect();
-        let numbers: Vec<u32> = early.iter().map(|block| block.number).collect();
-        assert_eq!(numbers, (0..12).collect::<Vec<_>>());
-        assert!(
-            early
-                .iter()
-                .all(|block| block.points.len() == 2 && !block.again)
-        );
-        // Counts come with it, everything else behind it.
-        assert!(
-            blocks[..14]
-                .iter()
-                .all(|b| b.first_look || b.reading == Reading::Counted)
-        );
-        assert!(
-            blocks[14..]
-                .iter()
-                .all(|b| !b.first_look && b.reading == Reading::Timed)
-        );
-        // The windows' blocks are those without a first look, behind it.
-        let timed = |blocks: &[Block]| -> Vec<Block> {
-            let windowed = |b: &&Block| b.reading == Reading::Timed && !b.first_look;
-            blocks.iter().filter(windowed).cloned().collect()
-        };
-        let moved: Vec<Block> = timed(&plan(&without))
-            .into_iter()
-            .map(|block| Block {
-                number: if block.direct {
-                    block.number
-                } else {
-                    block.number + 12
-                },
-                ..block
-            })
-            .collect();
-        assert_eq!(timed(&blocks), moved);
-        let layouts: BTreeSet<u64> = early
-            .iter()
-            .map(|block| block.layouts[&POINTS[0]])
-            .collect();
-        assert_eq!(layouts.len(), 12);
-        let others = timed(&blocks);
-        let mut others = others.iter().flat_map(|block| block.layouts.values());
-        assert!(others.all(|layout| !layouts.contains(layout)));
     }
 
     #[test]

@@ -86,7 +86,6 @@ mod tests {
             layouts: Default::default(),
             again: false,
             round: 0,
-            first_look: false,
             copies: 1,
         };
         let expected = BlockTimes {

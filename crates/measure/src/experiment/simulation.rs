@@ -288,7 +288,6 @@ impl Fixture {
             seed: 5,
             points: &POINTS,
             windows: &[],
-            first_look: &[],
             lanes: 1,
             workloads: &names,
             blocks,

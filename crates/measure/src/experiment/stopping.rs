@@ -100,12 +100,7 @@ pub(super) fn shorten(
     for plan in planned.iter_mut().filter(|plan| plan.meter.is_timed()) {
         let done = store.blocks_done(id, &plan.workload, plan.meter, false)?;
         let windows = plan.windows.map_or(1, NonZeroU32::get);
-        let first_look = plan.first_look.map_or(0, NonZeroU32::get);
-        let last = done
-            .iter()
-            .filter_map(|last| last.checked_sub(first_look))
-            .max();
-        let rounds = last.map_or(0, |last| last / windows + 1);
+        let rounds = done.iter().max().map_or(0, |last| last / windows + 1);
         plan.blocks = plan.blocks.min(rounds);
         plan.min_blocks = plan.min_blocks.map(|least| least.min(rounds));
     }
@@ -244,7 +239,6 @@ mod tests {
             min_blocks: 10,
             max_blocks: 40,
             windows: 1,
-            first_look: 0,
             blocks: 12,
             widest: Some(0.0062),
             open: open
@@ -278,7 +272,6 @@ mod tests {
             layouts: BTreeMap::new(),
             again: false,
             round: 12,
-            first_look: false,
             copies: 1,
         }
     }
@@ -299,22 +292,21 @@ mod tests {
     }
 
     #[test]
-    fn a_first_look_spares_no_block_of_a_window() {
+    fn no_block_of_a_window_is_spared_before_every_window_has_its_least() {
         let none = |_: &str, point: Point| point;
         let state = |blocks: u32| Stopping {
             windows: 3,
-            first_look: 12,
-            max_blocks: 12 + 3 * 40,
+            max_blocks: 3 * 40,
             blocks,
             ended: false,
             ..stopping(&[("x", 3)])
         };
         let of_window = |round: u32| Block { round, ..block() };
-        // The effects that are known are those of groups, and one of them is wide on a single workload.
+        // The effects of the first windows are known, and one of them is wide on a single workload.
         let left = needed(of_window(0), &state(12), &none);
         assert_eq!(left, of_window(0));
         // Every window has had its ten blocks.
-        let left = needed(of_window(10), &state(12 + 3 * 10), &none);
+        let left = needed(of_window(10), &state(3 * 10), &none);
         assert_eq!(left.workloads, ["x"]);
     }
 

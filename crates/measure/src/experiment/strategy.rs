@@ -144,9 +144,6 @@ impl<'p> PlannedExperiment<'p> {
         if rest.workloads.is_empty() || !so_far.collected.has_stopping_rule() {
             return Ok((rest, None));
         }
-        if block.first_look {
-            return Ok((rest, None));
-        }
         let number = match block.reading {
             Reading::Timed => self.known(so_far),
             Reading::Counted => u32::MAX,
@@ -198,9 +195,7 @@ impl<'p> PlannedExperiment<'p> {
             block.reading == Reading::Timed && !block.direct && block.number < known
         };
         let stops = so_far.collected.has_stopping_rule();
-        let is_free = |block: &Block| block.first_look;
-        let next = self.blocks.get(self.place);
-        stops && !next.is_some_and(is_free) && so_far.running.iter().any(decides)
+        stops && so_far.running.iter().any(decides)
     }
 
     fn announcement(
@@ -216,7 +211,6 @@ impl<'p> PlannedExperiment<'p> {
         let coming = self.forecast.milliseconds(&left, state) / u64::from(so_far.lanes.max(1));
         let kind = match block.reading {
             Reading::Timed if block.direct => "direct block",
-            Reading::Timed if block.first_look => "first look, block",
             Reading::Timed => "block",
             Reading::Counted => "counted block",
         };
@@ -224,10 +218,9 @@ impl<'p> PlannedExperiment<'p> {
             (Reading::Timed, Some(_)) => "at most ",
             _ => "",
         };
-        let key = |of: &Block| (of.reading, of.direct, of.first_look);
+        let key = |of: &Block| (of.reading, of.direct);
         let same = self.blocks.iter().filter(|of| key(of) == key(block));
-        let (total, first) = (same.clone().count(), same.map(|of| of.number).min());
-        let number = block.number - first.unwrap_or(0) + 1;
+        let (total, number) = (same.count(), block.number + 1);
         let name = format!("{kind} {number} of {most}{total}");
         let past = self.started.elapsed().as_secs_f64() * 1000.0;
         Announcement {

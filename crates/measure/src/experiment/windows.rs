@@ -40,39 +40,6 @@ pub(super) fn windows(points: &[Point], pairs: &[BTreeSet<Point>]) -> Vec<Vec<Po
         .collect()
 }
 
-/// Blocks in each window of a first look: enough for an interval of ±1 % where a value varies by 1 %.
-pub(super) const FIRST_LOOK_BLOCKS: u32 = 12;
-/// The fewest windows that have a first look. The whole series is known soon where there are fewer.
-const FEWEST_WINDOWS: usize = 3;
-
-/// Returns the windows of the first look at a long series, which have the last points of all `windows`; none for a
-/// short series. The patches between two of its points are a group.
-pub(super) fn first_look(windows: &[Vec<Point>]) -> Vec<Vec<Point>> {
-    if windows.len() < FEWEST_WINDOWS {
-        return Vec::new();
-    }
-    let steps = |window: &Vec<Point>| window.iter().filter_map(Point::step).max();
-    let last = |window| steps(window).map(Point::Step);
-    let ends: BTreeSet<Point> = windows.iter().filter_map(last).collect();
-    let pairs: Vec<BTreeSet<Point>> = std::iter::once(Point::BASE)
-        .chain(ends.iter().copied())
-        .zip(ends.iter().copied())
-        .map(|(before, end)| BTreeSet::from([before, end]))
-        .collect();
-    let measured: Vec<Point> = [Point::BASE, Point::Control]
-        .into_iter()
-        .filter(|base| windows[0].contains(base))
-        .chain(ends)
-        .collect();
-    self::windows(&measured, &pairs)
-}
-
-/// Returns the number of blocks of a first look in these windows.
-pub(super) fn first_look_blocks(windows: &[Vec<Point>]) -> u32 {
-    let windows = u32::try_from(windows.len()).unwrap_or(u32::MAX);
-    windows.saturating_mul(FIRST_LOOK_BLOCKS)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,29 +115,5 @@ mod tests {
         pairs.push(BTreeSet::from([Point::Step(6), Point::Step(7)]));
         let windows = windows(&points, &pairs);
         assert!(!windows.concat().contains(&Point::Step(7)));
-    }
-
-    #[test]
-    fn a_first_look_has_the_last_points_of_windows() {
-        let look = |last: usize| {
-            let points = steps(0..=last);
-            first_look(&windows(&points, &in_order(&points)))
-        };
-        assert!(look(8).is_empty() && look(15).is_empty());
-        assert_eq!(
-            look(24),
-            [[
-                vec![Point::BASE, Point::Control],
-                [8, 15, 22, 24].map(Point::Step).to_vec()
-            ]
-            .concat()]
-        );
-        // Nine last points need two windows, which share one.
-        let long = look(60);
-        assert_eq!(long.len(), 2);
-        assert_eq!(first_look_blocks(&long), 2 * FIRST_LOOK_BLOCKS);
-        assert!(long.iter().all(|window| window.len() <= MOST_POINTS + 2));
-        let shared: Vec<&Point> = long[0].iter().filter(|p| long[1].contains(p)).collect();
-        assert_eq!(shared, [&Point::BASE, &Point::Control, &Point::Step(57)]);
     }
 }

@@ -133,10 +133,6 @@ pub struct PlannedBlocks {
     /// points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<NonZeroU32>,
-    /// The number of blocks of the first look, which are the first ones: they measure the last points of all windows,
-    /// and beside these only the release and its control. `None` without a first look.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first_look: Option<NonZeroU32>,
     /// The number of blocks of a wave: the experiment may end after complete waves only. `None` where blocks are measured
     /// by one machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -155,7 +151,6 @@ impl PlannedBlocks {
             extended: false,
             ended: false,
             windows: None,
-            first_look: None,
             wave: None,
         }
     }
@@ -170,13 +165,10 @@ impl PlannedBlocks {
         bare(self) == bare(other)
     }
 
-    /// Returns the number of blocks of the first look and all windows together.
+    /// Returns the number of blocks of all windows together.
     pub fn all_blocks(&self) -> u32 {
         let windows = self.windows.map_or(1, NonZeroU32::get);
-        let first_look = self.first_look.map_or(0, NonZeroU32::get);
-        self.blocks
-            .saturating_mul(windows)
-            .saturating_add(first_look)
+        self.blocks.saturating_mul(windows)
     }
 }
 

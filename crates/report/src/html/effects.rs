@@ -308,42 +308,6 @@ pub(super) fn estimate_marks(of: &ShownChange, dy: i32, ink: Ink) -> Vec<Mark> {
     line.into_iter().chain([mark]).collect()
 }
 
-/// Draws the effects of groups of patches.
-pub(super) fn groups(view: &View<'_>) -> Result<Markup> {
-    let inks = [Ink::First, Ink::Second];
-    let rows: Vec<chart::ChartRow> = view
-        .attribution
-        .groups
-        .iter()
-        .map(|group| {
-            let mut marks = Vec::new();
-            for (((meter, _), ink), dy) in view.columns.iter().zip(inks).zip([-3, 3]) {
-                // The effect over all workloads is before those on each.
-                let effect = group.effects.iter().find(|effect| effect.meter == *meter);
-                if let Some(effect) = effect {
-                    marks.extend(estimate_marks(&effect.shown(), dy, ink));
-                }
-            }
-            chart::ChartRow {
-                label: format!("{} {} to {}", view.nouns().many, group.first, group.last),
-                marks,
-            }
-        })
-        .collect();
-    let caption = html! {
-        @for ((meter, _), ink) in view.columns.iter().zip(inks) {
-            (key(ink, ink == Ink::First, meter.shown_quantity()))
-        }
-        ". Marks are estimates, lines their intervals."
-    };
-    let svg = chart::rows(
-        &format!("Effect of groups of {} together", view.nouns().many),
-        &axis(&view.meters()),
-        &rows,
-    )?;
-    Ok(svg.map_or(html! {}, |svg| captioned(&svg, &caption)))
-}
-
 /// Renders the effects in order, alone and without, if such points were measured.
 pub(super) fn separate_effects(view: &View<'_>) -> Result<Markup> {
     let mut tables = Vec::new();

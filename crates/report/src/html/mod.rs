@@ -146,7 +146,6 @@ fn alerts(attribution: &Attribution, stored: bool) -> Markup {
 fn patches(view: &View<'_>) -> Result<Markup> {
     let rows: Vec<_> = view.rows.iter().collect();
     let left_out = view.left_out(&clean);
-    let groups = view.groups();
     let nouns = view.nouns();
     Ok(html! {
         section aria-labelledby=(nouns.many) {
@@ -155,11 +154,6 @@ fn patches(view: &View<'_>) -> Result<Markup> {
             p.soft { (view.legend()) " " (SIGNIFICANT) }
             @for line in view.origins(&clean) { p.soft { (line) } }
             @if let Some(line) = view.closure() { p { (line) "." } }
-            @if !groups.is_empty() {
-                p { (nouns.groups) }
-                (effects::groups(view)?)
-                ul { @for line in groups { li { (line) } } }
-            }
             @for warning in &view.attribution.warnings { p.note { (Sentence(warning)) } }
             @if !left_out.is_empty() {
                 p { "Observations that no figure uses:" }

@@ -243,9 +243,9 @@ fn a_file_beside_the_page_is_reached_whatever_its_name_is() {
 }
 
 #[test]
-fn tails_groups_lanes_and_machines_are_drawn() {
+fn tails_lanes_and_machines_are_drawn() {
     use perfquilt_judge::attribution::{
-        Group, LaneFigures, LaneNoise, MachineFigures, MachineNoise, PlaceFigures,
+        LaneFigures, LaneNoise, MachineFigures, MachineNoise, PlaceFigures,
     };
     let mut experiment = whole();
     experiment.stalled = Some(1);
@@ -257,19 +257,6 @@ fn tails_groups_lanes_and_machines_are_drawn() {
     ));
 
     let mut attribution = experiment.attribution();
-    attribution.groups = vec![Group {
-        first: 1,
-        last: 3,
-        effects: attribution.total.clone(),
-    }];
-    let groups = effects::groups(&View::new(&attribution)).unwrap();
-    let groups = groups.into_string();
-    assert!(
-        drawn(&groups, "Effect of groups of patches together"),
-        "{groups}"
-    );
-    assert!(groups.contains("patches 1 to 3"), "{groups}");
-
     let figures = |difference: f64| PlaceFigures {
         blocks: 6,
         block_sd: Some(0.01),
