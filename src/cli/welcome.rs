@@ -18,7 +18,7 @@ and measures each patch's effect on the complete server.
 /// Most workspaces below the current folder that are named.
 const MOST: usize = 3;
 
-/// What there is instead of a workspace.
+/// The situation where there is no workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
     /// The folders below that are workspaces.

@@ -19,7 +19,7 @@ const LOOKS: u32 = 2;
 /// After each submission that failed, the next one waits for twice as many looks, up to this many times.
 const MOST_DOUBLINGS: u32 = 5;
 
-/// What became of a row.
+/// The outcome of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// It is submitted for the second time or the third, for this reason.
@@ -120,7 +120,7 @@ pub struct Counts {
 /// Rows that are submitted, and what became of them.
 pub struct Dispatch<'e> {
     engine: &'e dyn Engine,
-    /// What the arrays of all attempts have in common; their names have the attempt's number at the end.
+    /// The common part of the names of all attempts' arrays, which end in the attempt's number.
     array: JobArray,
     open: BTreeMap<u32, Open>,
     /// The largest number of an attempt that was submitted or found.

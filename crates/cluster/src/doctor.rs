@@ -13,11 +13,11 @@ use perfquilt_system::{locks, mounts};
 /// A check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What was checked, in a word or two.
+    /// The subject of the check, in a word or two.
     pub what: &'static str,
     /// Whether it is as it must be.
     pub ok: bool,
-    /// What was found.
+    /// The finding.
     pub found: String,
 }
 

@@ -19,7 +19,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// The largest file of a result, in bytes.
 const LARGEST: u64 = 64 << 20;
 
-/// What a head makes of a result.
+/// The head's verdict on a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
     /// The task is done.

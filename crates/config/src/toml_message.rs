@@ -2,7 +2,7 @@
 
 use perfquilt_model::error::Error;
 
-/// What the parser calls a type, and what its values look like in a file.
+/// The parser's name of a type, and a description of its values in a file.
 const TYPES: [(&str, &str); 14] = [
     ("u8", "a whole number from 0 to 255"),
     ("u16", "a whole number from 0 to 65535"),

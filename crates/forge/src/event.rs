@@ -7,7 +7,7 @@ use super::model::{Branch, RepositoryName, User};
 use super::{Repository, is_commit};
 use perfquilt_model::error::{Error, Result};
 
-/// What is known about a pull request without asking GitHub.
+/// Facts about a pull request that need no request to GitHub.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
     /// The target repository.
@@ -46,7 +46,7 @@ struct WorkflowRun {
     head_repository: Option<HeadRepository>,
     html_url: String,
     event: String,
-    /// What `run-name` of the workflow makes; for `pull_request_target` the only place with the measured commit.
+    /// The value of the workflow's `run-name`; for `pull_request_target` the only place with the measured commit.
     #[serde(default)]
     display_title: String,
     /// Of the last attempt.

@@ -1,4 +1,4 @@
-//! What posting needs of a service that hosts pull requests.
+//! The interface to a service that hosts pull requests.
 
 use super::event::Target;
 use super::posting::{Posted, Posting, PullRequest};
@@ -46,7 +46,7 @@ pub struct Publication<'a> {
     pub head: &'a str,
     /// The comment.
     pub comment: &'a Comment,
-    /// What to write besides the comment.
+    /// Further parts to write besides the comment.
     pub posting: &'a Posting,
     /// The URL of the run, for details.
     pub run: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! What is posted to a pull request, and what came of it.
+//! A post to a pull request, and its result.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use super::sticky::CommentUpdate;
 use perfquilt_model::comment::MeasurementStatus;
 use perfquilt_model::error::{Error, Result};
 
-/// What to post besides the comment.
+/// Further parts to post besides the comment.
 #[derive(Debug, Clone)]
 pub struct Posting {
     /// Distinguishes several comments of perfquilt on one pull request.

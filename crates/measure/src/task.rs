@@ -13,7 +13,7 @@ pub(crate) const SCHEMA: u32 = 1;
 /// The largest file of a task, in bytes.
 const LARGEST: u64 = 256 << 20;
 
-/// What a task is, the field `kind` of its file.
+/// The kind of a task, the field `kind` of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskKind {

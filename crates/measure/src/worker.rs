@@ -1,4 +1,4 @@
-//! What a job of a cluster does: one task of a file.
+//! The work of a cluster's job: one task of a file.
 
 use std::path::Path;
 

@@ -40,7 +40,7 @@ struct Pack {
     counts: Vec<u32>,
 }
 
-/// What is used again for the next object.
+/// Buffers that the next object reuses.
 #[derive(Debug)]
 struct Scratch {
     names: Vec<u8>,

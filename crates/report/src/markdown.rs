@@ -46,7 +46,7 @@ pub(super) fn markdown(attribution: &Attribution, stored: bool) -> String {
     page
 }
 
-/// What bold figures are, the only bold text of a report.
+/// The explanation of bold figures, the only bold text of a report.
 pub(super) const SIGNIFICANT: &str = "Bold figures are significant.";
 
 /// How points are interleaved; omitted if each point was measured in a run of its own. Backticks are the only markup

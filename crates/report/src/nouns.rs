@@ -1,4 +1,4 @@
-//! What reports call points: patches of a series, or servers that are no series.
+//! The nouns for points in reports: patches of a series, or servers that are no series.
 
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::point::Point;

@@ -9,7 +9,7 @@ use perfquilt_model::observation::{
     ExperimentHeader, MachineName, ObservationFile, PlannedBlocks, Supplement, UnexecutedPatch,
 };
 
-/// What separates the facts of unlike machines.
+/// The separator between the facts of unlike machines.
 const SEPARATOR: &str = " / ";
 
 /// Merges experiments on the same series, release and recipe, each from a machine of its own, as if a cluster had

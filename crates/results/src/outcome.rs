@@ -35,7 +35,7 @@ const LONGEST_TIME: usize = 64;
 /// The largest outcome file, in bytes.
 const LARGEST: u64 = 4 << 20;
 
-/// What a run measures, and its begin.
+/// The subject of a run, and its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunStart {
     /// The measured commit; empty if unknown.

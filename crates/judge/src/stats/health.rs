@@ -13,7 +13,7 @@ use super::table::BlockTable;
 use super::units::Units;
 use perfquilt_model::point::Point;
 
-/// What is wrong with a place.
+/// A fault of a place.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Symptom {
     /// The control costs less than the release by this, on the log scale, in the mean over blocks.
@@ -27,7 +27,7 @@ pub enum Symptom {
 pub struct HealthTest {
     /// The place's number.
     pub place: u32,
-    /// What was found, whether significant or not.
+    /// The findings, whether significant or not.
     pub symptom: Symptom,
     /// P-value under the hypothesis that the place is as the others.
     pub p_value: f64,

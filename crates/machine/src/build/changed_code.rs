@@ -38,7 +38,7 @@ const RELOCATION_INFO: u64 = 8;
 pub struct ChangedCode {
     /// Names of the changed and removed sections of code, without `.text.`: usually the functions.
     pub functions: BTreeSet<String>,
-    /// What to overwrite, by the input's name.
+    /// Ranges to overwrite, by the input's name.
     ranges: BTreeMap<PathBuf, Vec<Overwrite>>,
 }
 

@@ -54,7 +54,7 @@ pub(super) struct SectionPlan {
     missing: Vec<(u64, u64)>,
 }
 
-/// What a section may do for the layout.
+/// A section's freedom in the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// It is the first of its kind: always begins a page, and a large padding follows it. All others thus begin

@@ -21,7 +21,7 @@ use super::padding::nested;
 
 type Header = FileHeader64<Endianness>;
 
-/// What a section is for, as far as a comparison cares.
+/// A section's purpose, as far as it matters to a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
     /// Instructions: run only when they are entered.

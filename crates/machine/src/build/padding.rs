@@ -20,7 +20,7 @@ const PAGE_START_INTERVAL: u64 = 256;
 /// The largest padding in bytes.
 pub(super) const MAX_PADDING: u64 = (PAGE_STEPS - 1) * STEP;
 
-/// What a seed draws for one section.
+/// A seed's draw for one section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Draw {
     /// Bytes behind the section: 0 to 48, a multiple of 16, or rarely up to [`MAX_PADDING`].

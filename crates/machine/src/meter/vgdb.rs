@@ -140,7 +140,7 @@ impl Control {
     }
 }
 
-/// What became of a command to one process.
+/// The result of a command to one process.
 enum Answer {
     /// It was executed, or the process has ended.
     Done,

@@ -1,4 +1,4 @@
-//! Who listens on a port or a Unix socket.
+//! Processes that listen on a port or a Unix socket.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -147,7 +147,7 @@ pub trait ServerAdapter: Send + Sync {
 /// Reads the counters of a running server.
 pub type StorageReader = fn(&Endpoint) -> Result<StorageCounts>;
 
-/// What a server itself counts since its start.
+/// A server's own counts since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StorageCounts {
     /// Reads of data files.
@@ -183,7 +183,7 @@ pub struct AdapterKind {
     pub adapter: fn(&AdapterSetup<'_>) -> Result<Box<dyn ServerAdapter>>,
 }
 
-/// What an adapter is created for.
+/// The purpose that an adapter is created for.
 #[derive(Debug, Clone)]
 pub struct AdapterSetup<'a> {
     /// `[server]`.

@@ -72,7 +72,7 @@ pub enum Stop {
     Command(Box<Command>),
 }
 
-/// What a server's process is to its children.
+/// The relation of a server's process to its children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ServerProcess {
     /// The leader of the group that they stay in; the group is killed.
@@ -157,7 +157,7 @@ pub struct StartPlan<'a> {
     pub address: ListenAddress,
     /// How the server is asked to shut down.
     pub stop: Stop,
-    /// What its process is to its children.
+    /// The relation of its process to its children.
     pub process: ServerProcess,
     /// Timeout in seconds until the server is ready.
     pub start_seconds: f64,

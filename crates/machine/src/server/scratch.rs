@@ -255,7 +255,7 @@ fn free_bytes(path: &Path) -> u64 {
     rustix::fs::statvfs(path).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize))
 }
 
-/// What the kernel says can be used without swapping; 0 when it does not say.
+/// Memory that the kernel reports as usable without swapping; 0 when it reports none.
 pub(crate) fn memory_available() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     text.lines()

@@ -1,4 +1,4 @@
-//! What a kind of workload is made of.
+//! The parts of a kind of workload.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -283,7 +283,7 @@ impl BlockSlices {
 pub struct ClientFailure {
     /// The server the client was connected to, if known.
     pub point: Option<Point>,
-    /// What happened.
+    /// The event.
     pub error: Error,
 }
 

@@ -38,7 +38,7 @@ struct Task {
     toolchain: Vec<String>,
 }
 
-/// What became of a task.
+/// The outcome of a task.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TaskResult {

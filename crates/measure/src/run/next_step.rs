@@ -1,4 +1,4 @@
-//! What a workspace's owner would do next.
+//! The next step for a workspace's owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 

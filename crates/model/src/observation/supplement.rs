@@ -102,7 +102,7 @@ pub struct ExcludedReadings {
     pub meter: Meter,
     /// The number of readings.
     pub count: u64,
-    /// What the readings are and why they are excluded, as the end of a sentence.
+    /// The readings and the reason of their exclusion, as the end of a sentence.
     pub reason: String,
 }
 

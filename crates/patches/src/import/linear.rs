@@ -247,7 +247,7 @@ struct Picker<'a> {
     after: TrialTree<'a>,
     changes: Vec<Change>,
     merges: usize,
-    /// What further changes may take.
+    /// Budget of further changes.
     budget: Option<ChangeBudget>,
 }
 

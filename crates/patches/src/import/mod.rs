@@ -33,7 +33,7 @@ pub use linear::{HistoryLimits, LinearCommit, LinearHistory, MergeResolution, li
 /// Maximum size of a source file and of all patches together, as they are and decompressed, in bytes.
 const MAX_BYTES: u64 = 512 << 20;
 
-/// What to import.
+/// A request to import.
 #[derive(Debug, Clone, Default)]
 pub struct ImportRequest {
     /// A repository, an mbox, a folder of patches, or a tree with a series.
@@ -92,7 +92,7 @@ struct SourcePatch {
     tree: Option<String>,
 }
 
-/// What a source contains.
+/// The content of a source.
 struct Source {
     kind: String,
     /// The text of `series`.

@@ -19,7 +19,7 @@ const MAX_SEARCHED: usize = 200;
 pub struct Landing {
     /// The places in order.
     pub places: Vec<LandingPlace>,
-    /// What a person should know about them.
+    /// Notes about them for a person.
     pub notes: Vec<String>,
 }
 

@@ -18,7 +18,7 @@ use perfquilt_model::rebase::CandidatePlace;
 /// Maximum number of places listed for a hunk.
 const MAX_PLACES: usize = 20;
 
-/// What the contexts of a diff's hunks say about their places.
+/// Evidence from the contexts of a diff's hunks about their places.
 #[derive(Debug, Default)]
 pub struct ContextJudgement {
     /// The hunks that may belong elsewhere than where they apply.

@@ -4,7 +4,7 @@ use super::compression;
 use super::text::base64;
 use perfquilt_model::error::Error;
 
-/// What a file is instead of a patch.
+/// The kind of a file that is no patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ForeignContent {
     /// Text in an encoding of two or four bytes a character.

@@ -151,7 +151,7 @@ fn survey_at(ws: &Workspace, paths: SeriesPaths, limits: &Limits) -> Result<Seri
     })
 }
 
-/// What a series may take at most. Sizes are tested before each patch, so one patch per thread may exceed them.
+/// Limits of a series. Sizes are tested before each patch, so one patch per thread may exceed them.
 struct Limits {
     /// Bytes of the series file.
     series_bytes: u64,
@@ -183,7 +183,7 @@ const JOB_LIMITS: Limits = Limits {
     patches_per_thread: usize::MAX,
 };
 
-/// What the patches that were read so far take.
+/// Size of the patches that were read so far.
 #[derive(Default)]
 struct Taken {
     bytes: AtomicUsize,

@@ -54,7 +54,7 @@ pub(crate) fn rewritten(sources: &[&[u8]], header: &[u8], diff: &[u8]) -> Vec<u8
         .unwrap_or_else(|| composed(&quote_lines))
 }
 
-/// What a text between diffs is.
+/// The kind of a text between diffs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RemarkKind {
     /// The mail or `git show` of another commit.

@@ -101,7 +101,7 @@ struct Search<'a> {
     work: usize,
 }
 
-/// What [`Search::longest`] finds.
+/// The result of [`Search::longest`].
 enum Common {
     /// Equal lines.
     Run(Region),

@@ -357,7 +357,7 @@ impl Objects {
     }
 }
 
-/// What to do about a damaged object store. Its packs are made again from the releases' sources; only the commits that a
+/// The hint for a damaged object store. Its packs are made again from the releases' sources; only the commits that a
 /// user made in an edit branch are nowhere else.
 pub(crate) const DAMAGED: &str = "\
 `mv .perfquilt/objects.git .perfquilt/objects.damaged && perfquilt upstream fetch` makes the object store again; results \

@@ -142,7 +142,7 @@ impl<'a> ReportData<'a> {
 pub struct ExportedReport {
     /// The report.
     pub text: String,
-    /// What the reader has to know about it: the names that have a number to keep them apart.
+    /// Notes for the reader: the names that have a number to keep them apart.
     pub notes: Vec<String>,
     /// Content of the file [`ReportData::companion`] beside the report, which the text refers to.
     pub companion: Option<Vec<u8>>,

@@ -130,7 +130,7 @@ fn parse(input: &InputText) -> Result<GoFile> {
     Ok(parser.file)
 }
 
-/// What the lines so far say.
+/// The state after the lines so far.
 #[derive(Default)]
 struct Parser {
     file: GoFile,

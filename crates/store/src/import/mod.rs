@@ -109,7 +109,7 @@ pub fn is_observation_file(head: &[u8]) -> bool {
     (has("schema") || has("experiment")) && !has("patches")
 }
 
-/// What perfquilt reads, and the command that writes it.
+/// The formats that perfquilt reads, and the commands that write them.
 pub(super) const READABLE: &str = "perfquilt reads observation files (`perfquilt report --format jsonl`), sysbench \
     (`sysbench … run > FILE`), hyperfine (`hyperfine --export-json FILE COMMAND…`), Go benchmarks \
     (`go test -bench . -count 10 > FILE`) and tables of sql-bench results; docs/formats.md says how";
@@ -185,7 +185,7 @@ impl Exclusion {
 struct ImportedServer {
     /// Its name; empty if it is that of the file.
     name: String,
-    /// What distinguishes it from others of its name, if anything.
+    /// The part that distinguishes it from others of its name, if any.
     variant: String,
     /// Its point, if the file names it.
     point: Option<Point>,

@@ -14,7 +14,7 @@ pub(super) fn is_head(line: &str) -> bool {
         .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// What a run prints about itself and since its last report.
+/// A run's output about itself and since its last report.
 #[derive(Default)]
 struct Run {
     /// Whether it measures: `prepare` and `cleanup` have the same first line.

@@ -45,7 +45,7 @@ pub struct Child {
     quits: bool,
     /// Whether its group is the one that reads the terminal.
     pub(super) has_terminal: bool,
-    /// What identifies the processes that it starts, if they all end with it.
+    /// The mark of the processes that it starts, if they all end with it.
     pub(super) start: Option<Start>,
     /// The processes that went on when it had ended by itself.
     left: Vec<LeftProcess>,

@@ -143,7 +143,7 @@ fn orphans() -> Vec<u32> {
     found
 }
 
-/// What identifies the processes of a start, besides its first one.
+/// The mark of the processes of a start, besides its first one.
 #[derive(Debug, Clone)]
 pub(super) struct Start {
     /// The value of [`MARK`].

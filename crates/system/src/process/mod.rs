@@ -109,7 +109,7 @@ pub struct Command {
     mark: Option<String>,
 }
 
-/// What [`restrict_children`] was given.
+/// The argument of [`restrict_children`].
 static RESTRICTION: OnceLock<fn() -> std::io::Result<()>> = OnceLock::new();
 
 /// Has every process that this program starts from now on call `restrict` before it starts its program, except for

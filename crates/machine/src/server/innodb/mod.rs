@@ -1,4 +1,4 @@
-//! What MariaDB and MySQL have in common: their protocol on a Unix socket, InnoDB's background work and its counters.
+//! Common parts of MariaDB and MySQL: their protocol on a Unix socket, InnoDB's background work and its counters.
 
 mod client;
 
@@ -17,7 +17,7 @@ use perfquilt_model::error::{Error, Result};
 
 use client::Client;
 
-/// What the workspace says of its servers.
+/// The workspace's settings of its servers.
 #[derive(Debug, Clone)]
 pub(super) struct ServerSettings {
     /// The folder that relative paths start at.
@@ -32,7 +32,7 @@ pub(super) struct ServerSettings {
     pub logs: PathBuf,
 }
 
-/// What differs between the two servers when they start.
+/// Differences between the two servers at their start.
 pub(super) struct ServerOptions {
     /// Options with which a commit waits until the disk has stored it, whatever the configuration says.
     pub durable: &'static [&'static str],

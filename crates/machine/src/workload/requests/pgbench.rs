@@ -15,7 +15,7 @@ pub(super) struct ScriptRequests {
     pub(super) parameters: BTreeMap<String, ParameterSettings>,
 }
 
-/// What is wrong with a script, and in which line, counted from 1.
+/// A fault of a script, and its line, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ScriptFault {
     pub(super) line: usize,
@@ -25,7 +25,7 @@ pub(super) struct ScriptFault {
 /// Divides `PATH@WEIGHT` into path and weight, which is 1 if it is not given.
 ///
 /// # Errors
-/// What is wrong with the weight.
+/// A fault of the weight.
 pub(super) fn with_weight(text: &str) -> Result<(&str, u32), String> {
     match text.rsplit_once('@') {
         None => Ok((text, 1)),
@@ -279,7 +279,7 @@ impl Number {
     }
 }
 
-/// What an expression is worth.
+/// The value of an expression.
 enum Term {
     Number(Number),
     Random(ParameterSettings),

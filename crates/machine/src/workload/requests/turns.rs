@@ -200,7 +200,7 @@ impl Runner for Threads<'_> {
     }
 }
 
-/// What is measured.
+/// The measured quantity.
 #[derive(Clone, Copy)]
 pub(super) struct Measurement<'a> {
     pub(super) environment: &'a Environment,

@@ -24,7 +24,7 @@ pub enum DiffForm {
     Normal,
 }
 
-/// What a diff states about the existence of a file before or after the change, in GNU patch's three degrees.
+/// A diff's statement about the existence of a file before or after the change, in GNU patch's three degrees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Presence {
     /// The file exists.

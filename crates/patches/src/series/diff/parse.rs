@@ -187,7 +187,7 @@ struct DiffHeaders {
     names_line: Option<usize>,
 }
 
-/// What begins at a line outside of hunks.
+/// The element that begins at a line outside of hunks.
 enum HeaderLine {
     Other,
     Hunks(DiffForm, LineFormat),

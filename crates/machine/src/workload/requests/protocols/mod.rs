@@ -102,7 +102,7 @@ pub trait ReplyReader: fmt::Debug + Send {
     /// an error.
     ///
     /// # Errors
-    /// What does not follow the protocol.
+    /// A violation of the protocol.
     fn read<'a>(
         &mut self,
         request: &Request,
@@ -115,7 +115,7 @@ pub trait ReplyReader: fmt::Debug + Send {
 pub struct Progress<'a> {
     /// Bytes read, which need not be kept.
     pub length: usize,
-    /// What the reply says, once it is complete.
+    /// The reply's content, once it is complete.
     pub outcome: Option<Outcome<'a>>,
 }
 
@@ -137,7 +137,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// What a connection is opened for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
     /// The database of the workload's data.
@@ -146,7 +146,7 @@ pub struct Session<'a> {
     pub requests: &'a [Request],
 }
 
-/// What a reply says.
+/// The content of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome<'a> {
     /// The request was executed.
@@ -168,7 +168,7 @@ impl Outcome<'_> {
     }
 }
 
-/// What does not follow the protocol.
+/// A violation of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed(pub String);
 

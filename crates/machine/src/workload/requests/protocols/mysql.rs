@@ -223,7 +223,7 @@ struct Reader {
     is_empty: bool,
 }
 
-/// What the next packet is.
+/// The kind of the next packet.
 #[derive(Debug, Default, Clone, Copy)]
 enum Next {
     /// The begin of a result.

@@ -140,7 +140,7 @@ impl Protocol for Postgresql {
 /// Reads replies message by message.
 #[derive(Debug, Default)]
 struct Reader {
-    /// What the messages of an incomplete reply say.
+    /// The state after the messages of an incomplete reply.
     incomplete: Option<Outcome<'static>>,
 }
 
