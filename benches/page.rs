@@ -145,12 +145,12 @@ fn fill(store: &Store, wanted: &Arguments, name: &str, blocks: usize, slices: us
                     workload: format!("workload_{workload:02}"),
                     point: Point::Step(point),
                     direct: false,
-                    txns_per_slice: 1,
-                    nanoseconds: (0..slices).map(noise).collect(),
+                    transactions_per_slice: 1,
+                    values: (0..slices).map(noise).collect(),
                 });
             }
         }
-        blobs.retain(|blob| !blob.nanoseconds.is_empty());
+        blobs.retain(|blob| !blob.values.is_empty());
         store.append(id, &observations, &blobs).unwrap();
     }
 }

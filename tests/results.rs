@@ -578,8 +578,8 @@ fn stored_experiments_are_reported() {
             workload: "load".into(),
             point: Point::Step(point),
             direct: false,
-            txns_per_slice: 1,
-            nanoseconds: (0..64u8).map(|i| 1000.0 + f32::from(i % 9)).collect(),
+            transactions_per_slice: 1,
+            values: (0..64u8).map(|i| 1000.0 + f32::from(i % 9)).collect(),
         })
         .collect();
     store

@@ -1399,7 +1399,7 @@ fn sliced_in(
                 if slices.point == Point::Step(patches) {
                     log += slice(round, heavy, noise).ln();
                 }
-                slices.nanoseconds.push(log.exp() as f32);
+                slices.values.push(log.exp() as f32);
             }
         }
         for value in stats::reduce_block(&slices) {

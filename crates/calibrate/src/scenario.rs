@@ -209,7 +209,7 @@ pub(super) fn points(patches: usize) -> Vec<Point> {
 pub(super) fn no_slices(points: &[Point], rounds: usize) -> Vec<Slices> {
     let of = |&point: &Point| Slices {
         point,
-        nanoseconds: Vec::with_capacity(rounds),
+        values: Vec::with_capacity(rounds),
         transactions_per_slice: 1,
     };
     points.iter().map(of).collect()
@@ -230,7 +230,7 @@ fn slices(points: &[Point], noise: &mut Noise) -> Vec<Slices> {
             if noise.chance(0.05) {
                 log += 4.0 * noise.uniform();
             }
-            slices.nanoseconds.push(log.exp() as f32);
+            slices.values.push(log.exp() as f32);
         }
     }
     slices

@@ -176,7 +176,7 @@ impl Store {
     ) -> Result<Vec<u8>> {
         let mut digest = Sha256::new();
         self.rows(
-            "SELECT point, transactions, nanoseconds FROM slices
+            "SELECT point, transactions, slice_values FROM slices
              WHERE experiment = ?1 AND workload = ?2 AND direct = ?3 AND block = ?4 ORDER BY point",
             params![id.0, workload, direct, block],
             |row| {

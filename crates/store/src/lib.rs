@@ -70,9 +70,9 @@ pub struct SliceBlob {
     /// Whether the block belongs to the closure check.
     pub direct: bool,
     /// Transactions in one slice.
-    pub txns_per_slice: u64,
-    /// Wall-clock nanoseconds of each slice.
-    pub nanoseconds: Vec<f32>,
+    pub transactions_per_slice: u64,
+    /// What each slice took, in the meter's unit.
+    pub values: Vec<f32>,
 }
 
 /// The results of a block of one workload.
@@ -516,8 +516,8 @@ impl Store {
                     blob.direct,
                     blob.block,
                     blob.point.to_string(),
-                    signed(blob.txns_per_slice),
-                    blob::encode(&blob.nanoseconds),
+                    signed(blob.transactions_per_slice),
+                    blob::encode(&blob.values),
                 ])
                 .map_err(self.failed("write"))?;
         }

@@ -338,7 +338,7 @@ impl Store {
     pub fn slices(&self, id: ExperimentId, workload: &str, block: u32) -> Result<Vec<Slices>> {
         self.check_slices(id, &(workload.to_owned(), false, block))?;
         self.rows(
-            "SELECT point, transactions, nanoseconds FROM slices
+            "SELECT point, transactions, slice_values FROM slices
              WHERE experiment = ?1 AND workload = ?2 AND block = ?3 AND direct = 0 ORDER BY point",
             params![id.0, workload, block],
             |row| {
@@ -350,10 +350,10 @@ impl Store {
             },
         )?
         .into_iter()
-        .map(|(point, transactions_per_slice, nanoseconds)| {
+        .map(|(point, transactions_per_slice, values)| {
             Ok(Slices {
                 point: self.known(point.parse())?,
-                nanoseconds,
+                values,
                 transactions_per_slice,
             })
         })

@@ -98,7 +98,7 @@ CREATE TABLE slices (
     block        INTEGER NOT NULL,
     point        TEXT NOT NULL,
     transactions INTEGER NOT NULL,
-    nanoseconds  BLOB NOT NULL,
+    slice_values BLOB NOT NULL,
     PRIMARY KEY (experiment, workload, direct, block, point)
 ) STRICT;
 

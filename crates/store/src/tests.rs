@@ -60,8 +60,8 @@ fn blob(block: u32, point: usize) -> SliceBlob {
         workload: "oltp".into(),
         point: Point::Step(point),
         direct: false,
-        txns_per_slice: 2,
-        nanoseconds: (0..64u8)
+        transactions_per_slice: 2,
+        values: (0..64u8)
             .map(|round| {
                 1000.0 + f32::from(round) + f32::from(u8::try_from(point).unwrap() ^ round)
             })
@@ -95,7 +95,7 @@ fn what_is_stored_comes_back() {
     assert_eq!(observations, block);
     let slices = store.slices(id, "oltp", 0).unwrap();
     assert_eq!(slices.len(), 2);
-    assert_eq!(slices[1].nanoseconds, blob(0, 1).nanoseconds);
+    assert_eq!(slices[1].values, blob(0, 1).values);
     assert_eq!(slices[1].transactions_per_slice, 2);
     assert_eq!(
         store.blocks_done(id, "oltp", Meter::Time, false).unwrap(),
@@ -148,7 +148,7 @@ fn a_flipped_bit_is_an_error_with_the_blocks_name() {
         "UPDATE observations SET machine = 'x'",
         "UPDATE observations SET block = 18",
         "DELETE FROM observations",
-        "UPDATE slices SET nanoseconds = x'0000803f00000041'",
+        "UPDATE slices SET slice_values = x'0000803f00000041'",
         "UPDATE slices SET transactions = transactions + 1",
         "UPDATE slices SET block = 18",
         "DELETE FROM slices",
@@ -554,7 +554,7 @@ fn a_full_disk_is_told_and_loses_nothing() {
         .pragma_update(None, "max_page_count", 1)
         .unwrap();
     let mut large = blob(1, 0);
-    large.nanoseconds = vec![1.0; 100_000];
+    large.values = vec![1.0; 100_000];
     let error = store
         .append(id, &[observation(1, 0)], &[large])
         .unwrap_err();

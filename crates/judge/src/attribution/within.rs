@@ -66,7 +66,7 @@ mod tests {
     fn exactness_and_unusable_slices_by_workload() {
         let slices = |point: usize| Slices {
             point: Point::Step(point),
-            nanoseconds: (0..64)
+            values: (0..64)
                 .map(|round| match (point, round) {
                     (1, 7) => f32::NAN,
                     _ => 1e6 * (1.0 + 0.01 * ((round * (point + 3)) % 5) as f32),

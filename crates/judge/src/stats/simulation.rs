@@ -158,7 +158,7 @@ fn simulated_slices(
         .enumerate()
         .map(|(point, nanoseconds)| Slices {
             point: Point::Step(point),
-            nanoseconds,
+            values: nanoseconds,
             transactions_per_slice: 1,
         })
         .collect()
@@ -198,10 +198,7 @@ fn errors_of_block_values(outliers: f64) -> (f64, f64) {
         let slices = simulated_slices(&mut noise, 100, &[0.0; 4], outliers, 0.0);
         let values = block_values(&slices);
         let mean = |point: usize| -> f64 {
-            let logs = slices[point]
-                .nanoseconds
-                .iter()
-                .map(|ns| f64::from(ns.ln()));
+            let logs = slices[point].values.iter().map(|ns| f64::from(ns.ln()));
             logs.sum::<f64>() / 100.0
         };
         robust += (values[0].1 / values[1].1).ln().powi(2);
@@ -221,7 +218,7 @@ fn the_standard_error_within_a_block_is_honest() {
         let second: Vec<Slices> = slices
             .iter_mut()
             .map(|slices| Slices {
-                nanoseconds: slices.nanoseconds.split_off(160),
+                values: slices.values.split_off(160),
                 ..slices.clone()
             })
             .collect();

@@ -135,7 +135,7 @@ impl Logs {
     fn new(slices: &Slices) -> Self {
         let transactions = slices.transactions_per_slice.max(1) as f64;
         let values: Vec<f64> = slices
-            .nanoseconds
+            .values
             .iter()
             .map(|&ns| {
                 if ns.is_finite() && ns > 0.0 {
@@ -328,7 +328,7 @@ mod tests {
     fn of(point: usize, nanoseconds: &[f32]) -> Slices {
         Slices {
             point: Point::Step(point),
-            nanoseconds: nanoseconds.to_vec(),
+            values: nanoseconds.to_vec(),
             transactions_per_slice: 1,
         }
     }

@@ -225,7 +225,7 @@ impl BlockSlices {
         let transactions = |point: Point| {
             let rows = self.time.iter().filter(|slices| slices.point == point);
             let all: u64 = rows
-                .map(|slices| slices.nanoseconds.len() as u64 * slices.transactions_per_slice)
+                .map(|slices| slices.values.len() as u64 * slices.transactions_per_slice)
                 .sum();
             let servers = usage.iter().filter(|(other, _)| *other == point).count();
             let timed = all as f64 / servers.max(1) as f64;
@@ -248,7 +248,7 @@ impl BlockSlices {
                 Some(Slices {
                     point,
                     // A cost is above 0: nothing in a whole block counts as one.
-                    nanoseconds: vec![amount.max(1) as f32],
+                    values: vec![amount.max(1) as f32],
                     transactions_per_slice: if is_peak { 1 } else { transactions(point) },
                 })
             };
@@ -333,7 +333,7 @@ mod tests {
         let mut measured = BlockSlices {
             time: vec![Slices {
                 point: Point::Step(0),
-                nanoseconds: vec![1.0; 10],
+                values: vec![1.0; 10],
                 transactions_per_slice: 4,
             }],
             rounds: 4,
@@ -352,7 +352,7 @@ mod tests {
         };
         // 40 × 1.125 × 1.25, to a whole transaction.
         assert_eq!(switches.transactions_per_slice, 56);
-        assert_eq!(switches.nanoseconds, [112.0]);
+        assert_eq!(switches.values, [112.0]);
         assert_eq!(measured.of(Meter::Rss)[0].transactions_per_slice, 1);
         // Two rounds more, of those that stood still.
         measured.add_usage(&[(Point::Step(0), used)], 2);
@@ -364,7 +364,7 @@ mod tests {
             ..ServerUsage::default()
         };
         measured.add_usage(&[(Point::Step(0), used)], 0);
-        assert_eq!(measured.of(Meter::IoCalls)[0].nanoseconds, [1.0]);
+        assert_eq!(measured.of(Meter::IoCalls)[0].values, [1.0]);
         for unknown in [Meter::Rss, Meter::ContextSwitches, Meter::IoBytes] {
             assert!(measured.of(unknown).is_empty(), "{unknown}");
         }

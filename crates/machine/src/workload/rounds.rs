@@ -104,7 +104,7 @@ pub fn rows<S>(
 ) -> Vec<Slices> {
     let row = |(index, &point): (usize, &Point)| Slices {
         point,
-        nanoseconds: rounds
+        values: rounds
             .iter()
             .map(|round| nanoseconds(&round[index]))
             .collect(),

@@ -270,8 +270,8 @@ impl<'a> Recorder<'a> {
                     workload: workload.to_owned(),
                     point: slices.point,
                     direct: block.direct,
-                    txns_per_slice: slices.transactions_per_slice,
-                    nanoseconds: slices.nanoseconds,
+                    transactions_per_slice: slices.transactions_per_slice,
+                    values: slices.values,
                 })
                 .collect()
         } else {
@@ -374,8 +374,5 @@ fn numbered(values: Vec<BlockValue>, slices: &[Slices]) -> Vec<(u32, BlockValue,
 
 /// Returns whether there is a slice that yields a value.
 fn has_slices(slices: &Slices) -> bool {
-    slices
-        .nanoseconds
-        .iter()
-        .any(|ns| ns.is_finite() && *ns > 0.0)
+    slices.values.iter().any(|ns| ns.is_finite() && *ns > 0.0)
 }

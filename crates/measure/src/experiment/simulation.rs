@@ -177,7 +177,7 @@ fn measured(points: &[Point], shift: &[f64], random: &mut StdRng) -> BlockSlices
         .iter()
         .map(|&point| Slices {
             point,
-            nanoseconds: Vec::new(),
+            values: Vec::new(),
             transactions_per_slice: 2,
         })
         .collect();
@@ -186,7 +186,7 @@ fn measured(points: &[Point], shift: &[f64], random: &mut StdRng) -> BlockSlices
         for (slices, shift) in time.iter_mut().zip(shift) {
             let slice = random.random_range(0.98..1.02);
             let cost = 1e6 * cost(slices.point) * shift * round * slice;
-            slices.nanoseconds.push(cost as f32);
+            slices.values.push(cost as f32);
         }
     }
     BlockSlices {

@@ -32,7 +32,7 @@ pub(super) fn functions_of(
 
 /// Returns the number of transactions in a point's slices.
 pub(super) fn transactions_of(slices: &Slices) -> u64 {
-    let count = slices.nanoseconds.len() as u64;
+    let count = slices.values.len() as u64;
     count.saturating_mul(slices.transactions_per_slice).max(1)
 }
 
@@ -94,7 +94,7 @@ mod tests {
     fn many_transactions_are_very_many() {
         let slices = Slices {
             point: Point::BASE,
-            nanoseconds: vec![1.0; 3],
+            values: vec![1.0; 3],
             transactions_per_slice: u64::MAX / 2,
         };
         assert_eq!(transactions_of(&slices), u64::MAX);

@@ -8,9 +8,9 @@ use crate::point::Point;
 pub struct Slices {
     /// The point.
     pub point: Point,
-    /// Wall-clock nanoseconds of each slice. Readers ignore values that are not finite numbers above 0 (a clock
-    /// that jumped, a slice that failed).
-    pub nanoseconds: Vec<f32>,
+    /// What each slice took, in the meter's unit: wall-clock or processor nanoseconds, bytes, or events. Readers ignore
+    /// values that are not finite numbers above 0 (a clock that jumped, a slice that failed).
+    pub values: Vec<f32>,
     /// Transactions in one slice.
     pub transactions_per_slice: u64,
 }

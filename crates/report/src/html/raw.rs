@@ -46,7 +46,7 @@ impl Distribution {
             Histogram::add_block(&block, &mut histograms);
             for slices in &block {
                 let transactions = slices.transactions_per_slice.max(1) as f32;
-                let usable = slices.nanoseconds.iter().map(|ns| ns / transactions);
+                let usable = slices.values.iter().map(|ns| ns / transactions);
                 let values = by_point.entry(slices.point).or_default();
                 values.extend(usable.filter(|ns| ns.is_finite() && *ns > 0.0));
             }
@@ -420,11 +420,11 @@ mod tests {
     fn percentiles_are_those_of_all_blocks() {
         let block = |point, from: u16, to: u16| Slices {
             point,
-            nanoseconds: (from..=to).map(|n| f32::from(n) * 10.0).collect(),
+            values: (from..=to).map(|n| f32::from(n) * 10.0).collect(),
             transactions_per_slice: 10,
         };
         let mut last = block(Point::BASE, 51, 101);
-        last.nanoseconds.extend([f32::NAN, -1.0, 0.0]);
+        last.values.extend([f32::NAN, -1.0, 0.0]);
         let blocks = [
             vec![block(Point::BASE, 1, 50), block(Point::Step(1), 7, 7)],
             vec![last],

@@ -16,7 +16,7 @@ fn page(experiment: &Experiment) -> String {
     .unwrap();
     let slices = Slices {
         point: Point::BASE,
-        nanoseconds: vec![100.0, 120.0, 110.0],
+        values: vec![100.0, 120.0, 110.0],
         transactions_per_slice: 1,
     };
     let content = PageContent {

@@ -372,7 +372,7 @@ fn block_slices(points: &[Point], rounds: &[Vec<Slice>], transactions: u64) -> B
             (each * commands as f64 * 1e9) as f32
         };
         let mut rows = rows(commands, &value);
-        rows.retain(|row| row.nanoseconds.iter().all(|time| !time.is_nan()));
+        rows.retain(|row| row.values.iter().all(|time| !time.is_nan()));
         (name, rows)
     };
     BlockSlices {
@@ -457,8 +457,7 @@ mod tests {
         let measured = block_slices(&POINTS, &rounds, 1);
         let of = |name: &str| -> Vec<(Point, Vec<f32>)> {
             let rows = measured.operations[name].iter();
-            rows.map(|row| (row.point, row.nanoseconds.clone()))
-                .collect()
+            rows.map(|row| (row.point, row.values.clone())).collect()
         };
         let a = [
             (Point::BASE, vec![1e9, 1.5e9]),

@@ -173,7 +173,7 @@ fn slices_measure_time_and_processor_time() {
                   function event() ffi.C.usleep(300 + 300 * copy) end";
     let measured = Run::new(script, 1, &[("SECONDS", "0.3")]).measured();
     let median = |index: usize| {
-        let mut values = measured.time[index].nanoseconds.clone();
+        let mut values = measured.time[index].values.clone();
         values.sort_by(f32::total_cmp);
         values[values.len() / 2] / measured.time[index].transactions_per_slice as f32
     };
@@ -181,10 +181,7 @@ fn slices_measure_time_and_processor_time() {
     assert!(median(0) >= 600_000.0 && median(1) >= 900_000.0 && median(2) >= 1_200_000.0);
     assert!(median(0) < median(2));
     assert_eq!(measured.cpu.len(), 3);
-    assert_eq!(
-        measured.cpu[2].nanoseconds.len(),
-        measured.time[0].nanoseconds.len()
-    );
+    assert_eq!(measured.cpu[2].values.len(), measured.time[0].values.len());
 }
 
 #[test]

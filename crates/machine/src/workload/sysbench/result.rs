@@ -66,13 +66,13 @@ fn parse_slices(bytes: &[u8], points: &[Point]) -> Result<BlockSlices, String> {
             .iter()
             .map(|&point| Slices {
                 point,
-                nanoseconds: Vec::with_capacity(rows),
+                values: Vec::with_capacity(rows),
                 transactions_per_slice: transactions,
             })
             .collect();
         for (index, chunk) in body.chunks_exact(4).enumerate() {
             let value = f32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
-            slices[index % servers].nanoseconds.push(value);
+            slices[index % servers].values.push(value);
         }
         slices
     };
@@ -124,10 +124,10 @@ mod tests {
             &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
         );
         let measured = parse_slices(&bytes, &POINTS).unwrap();
-        assert_eq!(measured.time[0].nanoseconds, [1.0, 3.0]);
-        assert_eq!(measured.time[1].nanoseconds, [2.0, 4.0]);
+        assert_eq!(measured.time[0].values, [1.0, 3.0]);
+        assert_eq!(measured.time[1].values, [2.0, 4.0]);
         assert_eq!(measured.time[1].point, Point::Control);
-        assert_eq!(measured.cpu[1].nanoseconds, [6.0, 8.0]);
+        assert_eq!(measured.cpu[1].values, [6.0, 8.0]);
         assert_eq!(measured.time[0].transactions_per_slice, 3);
         assert_eq!((measured.rounds, measured.discarded_rounds), (1, 4));
         // One transaction before two slices of three.

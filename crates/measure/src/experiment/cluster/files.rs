@@ -149,20 +149,20 @@ pub(super) fn result_path(folder: &Path, block: &Block) -> PathBuf {
 #[serde(deny_unknown_fields)]
 struct PackedSlices {
     point: Point,
-    nanoseconds: String,
+    values: String,
     transactions_per_slice: u64,
 }
 
 impl From<&Slices> for PackedSlices {
     fn from(slices: &Slices) -> Self {
         let bytes: Vec<u8> = slices
-            .nanoseconds
+            .values
             .iter()
             .flat_map(|value| value.to_le_bytes())
             .collect();
         PackedSlices {
             point: slices.point,
-            nanoseconds: STANDARD.encode(bytes),
+            values: STANDARD.encode(bytes),
             transactions_per_slice: slices.transactions_per_slice,
         }
     }
@@ -171,7 +171,7 @@ impl From<&Slices> for PackedSlices {
 impl PackedSlices {
     fn unpack(self) -> std::result::Result<Slices, String> {
         let bytes = STANDARD
-            .decode(&self.nanoseconds)
+            .decode(&self.values)
             .map_err(|error| error.to_string())?;
         let (values, rest) = bytes.as_chunks::<4>();
         if !rest.is_empty() {
@@ -182,7 +182,7 @@ impl PackedSlices {
         }
         Ok(Slices {
             point: self.point,
-            nanoseconds: values
+            values: values
                 .iter()
                 .map(|value| f32::from_le_bytes(*value))
                 .collect(),
