@@ -242,7 +242,7 @@ fn one(case: Case, seed: u64, noise: &mut Noise) -> Result<One> {
         for observation in machine.measure(&block, noise) {
             collector.add(&observation.borrowed())?;
         }
-        if !block.direct {
+        if !block.is_direct() {
             full += 1;
             state = collector.stopping();
         }
@@ -289,7 +289,7 @@ impl Machine {
     }
 
     fn measure(&mut self, block: &Block, noise: &mut Noise) -> Vec<Observation> {
-        debug_assert_eq!(block.reading, Reading::Timed);
+        debug_assert_eq!(block.kind.reading(), Reading::Timed);
         let servers = block.servers();
         self.seconds += MARIADB.connect + experiment::slice_seconds(block, MARIADB.slices);
         self.seconds += MARIADB.start * servers.len() as f64;
@@ -312,7 +312,7 @@ impl Machine {
                 unit: Meter::Time.unit().to_owned(),
                 value: 1e5 * log.exp(),
                 n: 1,
-                direct: block.direct,
+                direct: block.is_direct(),
                 mean: None,
                 slow: None,
                 p99: None,

@@ -22,8 +22,8 @@
 //!     direct: &[],
 //! };
 //! let blocks = plan(&scope);
-//! assert_eq!(blocks.iter().filter(|block| block.reading == Reading::Timed).count(), 16);
-//! assert_eq!(blocks.iter().filter(|block| block.reading == Reading::Counted).count(), 3);
+//! assert_eq!(blocks.iter().filter(|block| block.kind.reading() == Reading::Timed).count(), 16);
+//! assert_eq!(blocks.iter().filter(|block| block.kind.reading() == Reading::Counted).count(), 3);
 //! assert!(blocks.iter().all(|block| block.points.len() == points.len()));
 //! // Another run of the same seed measures the same.
 //! assert_eq!(plan(&scope), blocks);

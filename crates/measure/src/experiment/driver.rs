@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::collected::{Collected, NoteOn};
 use super::executor::{Event, Executor, Place};
-use super::plan::{Block, Reading};
+use super::plan::{Block, BlockKind, Reading};
 use super::progress::words;
 use super::recorder::{Readings, Recorded, Recorder};
 use super::strategy::{Next, NextBlock, SoFar, Strategy};
@@ -341,7 +341,7 @@ impl<'a> Driver<'a> {
 
     /// Returns how many transactions a counted block counts, by workload.
     fn transactions(&self, block: &Block) -> BTreeMap<String, u64> {
-        if block.reading == Reading::Timed {
+        if block.kind.reading() == Reading::Timed {
             return BTreeMap::new();
         }
         let readings = self.recorder.readings();
@@ -357,10 +357,10 @@ impl<'a> Driver<'a> {
     /// Returns the line about a workload of the block called `name`; `None` before an effect can be estimated.
     fn line(&self, name: &str, workload: &str, block: &Block) -> Option<String> {
         let readings = self.recorder.readings();
-        let &meter = readings.meters(block.reading).first()?;
-        let on = match block {
-            Block { direct: true, .. } => NoteOn::Closure,
-            Block { points, .. } => NoteOn::Patches(points),
+        let &meter = readings.meters(block.kind.reading()).first()?;
+        let on = match block.kind {
+            BlockKind::Direct => NoteOn::Closure,
+            BlockKind::Timed | BlockKind::Counted => NoteOn::Patches(&block.points),
         };
         let effects = self.collected.note(workload, meter, on, self.margin);
         // The blocks that it is compared with may still be measured on another lane.

@@ -10,7 +10,7 @@ use super::fleet::{StartFolders, with_fleet};
 use super::lanes;
 use super::lengths::share;
 use super::links::Links;
-use super::plan::{Block, Reading};
+use super::plan::{Block, BlockKind, Reading};
 use super::private::{copy, may_execute, private_copy, room};
 use super::servers::Candidate;
 use perfquilt_config::workspace::Workspace;
@@ -401,7 +401,7 @@ impl<'m> MachineLane<'m> {
                 let workload = self.workload(name)?;
                 // The points that are the same program for the workload rest.
                 let mut resting = Vec::new();
-                if !block.direct {
+                if block.kind != BlockKind::Direct {
                     let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
                     let left_out = self.machine.setup.unexecuted.left_out(name, &points);
                     let (left, timed): (Vec<_>, Vec<_>) = std::mem::take(&mut servers)
@@ -866,7 +866,7 @@ impl Lane for MachineLane<'_> {
         transactions: &BTreeMap<String, u64>,
         report: &mut Report<'_>,
     ) -> Result<()> {
-        match block.reading {
+        match block.kind.reading() {
             Reading::Timed => self.timed(block, report),
             Reading::Counted => self.counted(block, transactions, report),
         }

@@ -63,7 +63,7 @@ pub(crate) use key::{ComparisonKey, FreshQuestion};
 pub(crate) use lock::ExperimentLock;
 use open::OpenExperiment;
 pub use open::Outcome;
-use plan::Block;
+use plan::{Block, BlockKind};
 pub use planned::Budget;
 use planned::{Length, PlannedMeasurement, stored_wave};
 pub use servers::Data;
@@ -352,8 +352,7 @@ pub fn needed(
 ) -> (Vec<Point>, Vec<String>) {
     let block = Block {
         number: stopping.blocks,
-        direct: false,
-        reading: plan::Reading::Timed,
+        kind: BlockKind::Timed,
         points: points.to_vec(),
         workloads: workloads.to_vec(),
         seed: 0,

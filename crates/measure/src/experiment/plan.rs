@@ -59,12 +59,10 @@ pub(super) const FEWEST_FOR_REPEATS: u32 = 16;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {
-    /// The block's number, from 0, counted separately for timed, counted and direct blocks.
+    /// The block's number among those of its kind, from 0.
     pub number: u32,
-    /// Whether it has only the points of the closure check, which alone uses it.
-    pub direct: bool,
-    /// The kind of reading.
-    pub reading: Reading,
+    /// What it is for.
+    pub kind: BlockKind,
     /// The points in the order of their start and position.
     pub points: Vec<Point>,
     /// The workloads in the order they run.
@@ -82,7 +80,33 @@ pub struct Block {
     pub copies: u32,
 }
 
+/// The purpose of a block. Blocks of a kind are numbered from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum BlockKind {
+    /// Times all points.
+    Timed,
+    /// Times the release and the whole series only, for the closure check, which alone uses it.
+    Direct,
+    /// Counts all points.
+    Counted,
+}
+
+impl BlockKind {
+    /// Returns the meters that such a block reads.
+    pub fn reading(self) -> Reading {
+        match self {
+            BlockKind::Timed | BlockKind::Direct => Reading::Timed,
+            BlockKind::Counted => Reading::Counted,
+        }
+    }
+}
+
 impl Block {
+    /// Returns whether it is part of the closure check.
+    pub fn is_direct(&self) -> bool {
+        self.kind == BlockKind::Direct
+    }
+
     /// Returns the seed of the layout in which a copy (from 0) of `point` runs; 0 is the linker's own layout.
     pub fn layout(&self, point: Point, copy: u32) -> u64 {
         match self.layouts.get(&point) {
@@ -151,7 +175,7 @@ fn interleaved(kinds: [Vec<Block>; 3]) -> Vec<Block> {
                 .map(|(place, block)| (position((place, count)), block)),
         );
     }
-    blocks.sort_by_key(|(position, block)| (*position, block.reading, block.direct, block.number));
+    blocks.sort_by_key(|(position, block)| (*position, block.kind, block.number));
     blocks.into_iter().map(|(_, block)| block).collect()
 }
 
@@ -176,7 +200,7 @@ fn direct_block(scope: &Scope<'_>, number: u32) -> Block {
         ..*scope
     };
     Block {
-        direct: true,
+        kind: BlockKind::Direct,
         // No more servers than the other blocks have; a block of only two servers would yield less in about the
         // same time.
         copies: u32::try_from(scope.most_servers() / 2)
@@ -247,8 +271,10 @@ fn block(scope: &Scope<'_>, reading: Reading, number: u32) -> Block {
     let seed = random.next_u64();
     Block {
         number,
-        direct: false,
-        reading,
+        kind: match reading {
+            Reading::Timed => BlockKind::Timed,
+            Reading::Counted => BlockKind::Counted,
+        },
         points,
         workloads,
         seed,
@@ -425,7 +451,7 @@ mod tests {
         let workloads = ["a".to_owned(), "b".to_owned()];
         let blocks = plan(&scope(&workloads, 12, 2));
         let counted: Vec<usize> = (0..blocks.len())
-            .filter(|&i| blocks[i].reading == Reading::Counted)
+            .filter(|&i| blocks[i].kind == BlockKind::Counted)
             .collect();
         assert_eq!(counted, [3, 10]);
         assert_eq!(blocks[3].workloads, workloads);
@@ -437,7 +463,7 @@ mod tests {
         let blocks = plan(&scope(&workloads, 400, 4));
         let (timed, counted): (Vec<&Block>, Vec<&Block>) = blocks
             .iter()
-            .partition(|block| block.reading == Reading::Timed);
+            .partition(|block| block.kind.reading() == Reading::Timed);
         assert!(counted.iter().all(|block| block.layout(POINTS[0], 0) == 0));
         let repeats: Vec<u32> = (1..timed.len())
             .filter(|&i| timed[i].layouts == timed[i - 1].layouts)
@@ -517,7 +543,7 @@ mod tests {
         let blocks = plan(&scope);
         let (timed, counted): (Vec<&Block>, Vec<&Block>) = blocks
             .iter()
-            .partition(|block| block.reading == Reading::Timed);
+            .partition(|block| block.kind.reading() == Reading::Timed);
         assert_eq!(timed.len(), 48);
         let numbers: Vec<u32> = timed.iter().map(|block| block.number).collect();
         assert_eq!(numbers, (0..48).collect::<Vec<_>>());
@@ -588,7 +614,7 @@ mod tests {
         let without = plan(&with);
         with.direct = &POINTS[1..3];
         let blocks = plan(&with);
-        let direct: Vec<&Block> = blocks.iter().filter(|block| block.direct).collect();
+        let direct: Vec<&Block> = blocks.iter().filter(|block| block.is_direct()).collect();
         assert_eq!(direct.len(), 4);
         assert!(
             direct
@@ -613,8 +639,8 @@ mod tests {
             .flat_map(|block| block.layouts.values().copied())
             .collect();
         assert_eq!(seeds.len(), 12 + 4);
-        assert!(blocks[0..8].iter().any(|block| block.direct) && !blocks[27].direct);
-        let others: Vec<&Block> = blocks.iter().filter(|block| !block.direct).collect();
+        assert!(blocks[0..8].iter().any(Block::is_direct) && !blocks[27].is_direct());
+        let others: Vec<&Block> = blocks.iter().filter(|block| !block.is_direct()).collect();
         assert_eq!(others, without.iter().collect::<Vec<_>>());
         assert_eq!([0, 5, 6, 18, 24].map(direct_blocks), [0, 0, 3, 3, 4]);
     }

@@ -10,7 +10,7 @@ use super::design::Design;
 use super::driver::Driver;
 use super::forecast::Forecast;
 use super::open::{OpenExperiment, Outcome};
-use super::plan::Block;
+use super::plan::{Block, BlockKind};
 use super::progress::BlockTimes;
 use super::servers::Candidates;
 use super::site::Site;
@@ -224,7 +224,7 @@ impl PlannedMeasurement<'_> {
 
 /// Returns those of `blocks` that show how long the others take: the first timed and counted one of each lane.
 fn pilot_blocks(mut blocks: Vec<Block>, lanes: u32) -> Vec<Block> {
-    blocks.retain(|block| block.number < lanes && !block.direct);
+    blocks.retain(|block| block.number < lanes && block.kind != BlockKind::Direct);
     blocks
 }
 

@@ -51,7 +51,12 @@ impl RemainingTime {
     /// Returns the milliseconds that the remaining `blocks` are expected to take, counting as many timed ones
     /// as `stopping` expects to need.
     pub(super) fn milliseconds(&self, blocks: &[&Block], stopping: Option<&Stopping>) -> u64 {
-        let of = |reading| blocks.iter().filter(|b| b.reading == reading).count() as f64;
+        let of = |reading| {
+            blocks
+                .iter()
+                .filter(|b| b.kind.reading() == reading)
+                .count() as f64
+        };
         let expected = stopping.and_then(|stopping| stopping.expected);
         let timed = of(Reading::Timed).min(expected.map_or(f64::INFINITY, f64::from));
         let seconds =
@@ -73,13 +78,13 @@ pub(super) fn words(milliseconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::plan::BlockKind;
 
     #[test]
     fn forecasts_learn() {
         let block = Block {
             number: 0,
-            direct: false,
-            reading: Reading::Timed,
+            kind: BlockKind::Timed,
             points: Vec::new(),
             workloads: Vec::new(),
             seed: 0,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::executor::{Event, Place};
-use super::plan::{Block, Reading};
+use super::plan::{Block, BlockKind, Reading};
 use super::values::{functions_of, observation, transactions_of};
 use perfquilt_config::Workload;
 use perfquilt_judge::stats::{self, BlockValue};
@@ -100,7 +100,7 @@ impl<'a> Recorder<'a> {
     fn is_done(&self, workload: &str, meter: Meter, block: &Block) -> bool {
         self.done
             .get(&(workload.to_owned(), meter))
-            .is_some_and(|blocks| blocks.contains(&(block.direct, block.stored_as(0))))
+            .is_some_and(|blocks| blocks.contains(&(block.is_direct(), block.stored_as(0))))
     }
 
     /// Returns the rest of a block: without `failed` points and without workloads whose meters are all stored.
@@ -122,7 +122,7 @@ impl<'a> Recorder<'a> {
 
     /// Returns whether some meter of `workload` in `block` is not stored.
     fn is_open(&self, workload: &str, block: &Block) -> bool {
-        let mut meters = self.readings.meters(block.reading).iter();
+        let mut meters = self.readings.meters(block.kind.reading()).iter();
         meters.any(|&meter| !self.is_done(workload, meter, block))
     }
 
@@ -167,8 +167,8 @@ impl<'a> Recorder<'a> {
     ) -> Result<()> {
         let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
         let of = BlockDuration {
-            counted: block.reading == Reading::Counted,
-            direct: block.direct,
+            counted: block.kind == BlockKind::Counted,
+            direct: block.is_direct(),
             block: block.number,
             servers: count(block.servers().len()),
             workloads: count(block.workloads.len()),
@@ -269,7 +269,7 @@ impl<'a> Recorder<'a> {
                     block: block.stored_as(copies.of(slices.point)),
                     workload: workload.to_owned(),
                     point: slices.point,
-                    direct: block.direct,
+                    direct: block.is_direct(),
                     transactions_per_slice: slices.transactions_per_slice,
                     values: slices.values,
                 })
@@ -282,7 +282,7 @@ impl<'a> Recorder<'a> {
             slices: &slices,
             conditions: Some(BlockConditions {
                 workload,
-                direct: block.direct,
+                direct: block.is_direct(),
                 block: block.stored_as(0),
                 sample,
                 discarded_rounds: measured.discarded_rounds,
@@ -327,9 +327,9 @@ impl<'a> Recorder<'a> {
     }
 
     fn mark(&mut self, block: &Block, workload: &str) {
-        for &meter in self.readings.meters(block.reading) {
+        for &meter in self.readings.meters(block.kind.reading()) {
             let numbers =
-                (0..block.copies.max(1)).map(|copy| (block.direct, block.stored_as(copy)));
+                (0..block.copies.max(1)).map(|copy| (block.is_direct(), block.stored_as(copy)));
             self.done
                 .entry((workload.to_owned(), meter))
                 .or_default()

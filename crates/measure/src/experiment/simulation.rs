@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use super::collected::Collected;
 use super::driver::Driver;
 use super::executor::{Event, Executor, Lane, Report};
-use super::plan::{Block, Reading, Scope, plan};
+use super::plan::{Block, BlockKind, Reading, Scope, plan};
 use super::progress::BlockTimes;
 use super::recorder::Readings;
 use super::strategy::PlannedExperiment;
@@ -108,7 +108,7 @@ impl Simulation {
         report: &mut Report<'_>,
     ) -> Result<()> {
         self.measured
-            .push((block.reading, block.number, block.workloads.clone()));
+            .push((block.kind.reading(), block.number, block.workloads.clone()));
         self.points.push(block.points.clone());
         let mut points = block.points.clone();
         if let Some((point, number)) = self.crash
@@ -127,7 +127,7 @@ impl Simulation {
             .iter()
             .map(|_| 1.0 + 0.004 * random.random_range(-1.0..1.0))
             .collect();
-        if block.reading == Reading::Counted {
+        if block.kind == BlockKind::Counted {
             self.transactions.push(transactions.clone());
         }
         for workload in &block.workloads {
@@ -142,7 +142,7 @@ impl Simulation {
             } else {
                 shift.clone()
             };
-            report(match block.reading {
+            report(match block.kind.reading() {
                 Reading::Timed => Event::Timed {
                     workload: workload.clone(),
                     measured: measured(&points, &shift, &mut random),
@@ -297,7 +297,7 @@ impl Fixture {
         });
         let workloads: Vec<&Workload> = self.workloads.iter().collect();
         let margin = Meter::default_margin;
-        let of_timed = blocks.iter().filter(|b| b.reading == Reading::Timed);
+        let of_timed = blocks.iter().filter(|b| b.kind == BlockKind::Timed);
         let planned = self.planned(u32::try_from(of_timed.count()).unwrap());
         let planned = super::stopping::plan(&self.store, self.id(), planned).unwrap();
         let readings = Readings {

@@ -184,13 +184,18 @@ fn a_design_plans_so_many_blocks_of_all_points_and_a_closure_check() {
     let all: Vec<Point> = fixture.points.iter().map(|(point, _)| *point).collect();
     let design = Design::new(&spec, &identity, all.clone(), true);
     let blocks = design.blocks(7, 1, 6);
-    let of_all = blocks.iter().filter(|block| !block.direct);
+    let of_all = blocks.iter().filter(|block| !block.is_direct());
     assert_eq!(of_all.count(), 6);
-    let closure = blocks.iter().find(|block| block.direct).unwrap();
+    let closure = blocks.iter().find(|block| block.is_direct()).unwrap();
     let mut points = closure.points.clone();
     points.sort_unstable();
     assert_eq!(points, [Point::BASE, Point::Step(2)]);
     let without = Design::new(&spec, &identity, all, false);
-    assert!(without.blocks(7, 1, 6).iter().all(|block| !block.direct));
+    assert!(
+        without
+            .blocks(7, 1, 6)
+            .iter()
+            .all(|block| !block.is_direct())
+    );
     assert_eq!(design.planned(6, None)[0].blocks, 6);
 }

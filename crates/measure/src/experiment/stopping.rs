@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
-use super::plan::{Block, Reading, direct_blocks};
+use super::plan::{Block, BlockKind, direct_blocks};
 use super::progress::words;
 use perfquilt_judge::attribution::{self, Progress, Stopping};
 use perfquilt_model::error::Result;
@@ -154,11 +154,11 @@ pub(super) fn still_needed(
     stopping: &Stopping,
     measured: &dyn Fn(&str, Point) -> Point,
 ) -> Block {
-    match block.reading {
-        Reading::Counted => block,
-        Reading::Timed if !block.direct => needed(block, stopping, measured),
-        Reading::Timed if needs_direct(block.number, stopping) => block,
-        Reading::Timed => Block {
+    match block.kind {
+        BlockKind::Counted => block,
+        BlockKind::Timed => needed(block, stopping, measured),
+        BlockKind::Direct if needs_direct(block.number, stopping) => block,
+        BlockKind::Direct => Block {
             workloads: Vec::new(),
             ..block
         },
@@ -260,8 +260,7 @@ mod tests {
     fn block() -> Block {
         Block {
             number: 12,
-            direct: false,
-            reading: Reading::Timed,
+            kind: BlockKind::Timed,
             points: [3, 0, 2, 1, 4]
                 .map(Point::Step)
                 .into_iter()

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::collected::Collected;
 use super::lengths::share;
-use super::plan::{Block, Reading};
+use super::plan::{Block, BlockKind, Reading};
 use super::progress::{BlockTimes, RemainingTime};
 use super::recorder::Recorder;
 use super::stopping;
@@ -135,7 +135,7 @@ impl<'p> PlannedExperiment<'p> {
         so_far: &mut SoFar<'_, '_>,
     ) -> Result<(Block, Option<Stopping>)> {
         let mut rest = so_far.recorder.rest(block, so_far.failed);
-        if block.reading == Reading::Timed {
+        if block.kind.reading() == Reading::Timed {
             let unexecuted = so_far.collected.unexecuted();
             let points = &self.points;
             rest.workloads
@@ -144,7 +144,7 @@ impl<'p> PlannedExperiment<'p> {
         if rest.workloads.is_empty() || !so_far.collected.has_stopping_rule() {
             return Ok((rest, None));
         }
-        let number = match block.reading {
+        let number = match block.kind.reading() {
             Reading::Timed => self.known(so_far),
             Reading::Counted => u32::MAX,
         };
@@ -152,7 +152,7 @@ impl<'p> PlannedExperiment<'p> {
             Some(ended) => Some(ended.clone()),
             None => so_far.collected.stopping_before(number, so_far.failed)?,
         };
-        if so_far.ended.is_some() && block.reading == Reading::Timed && !block.direct {
+        if so_far.ended.is_some() && block.kind == BlockKind::Timed {
             let workloads = Vec::new();
             return Ok((Block { workloads, ..rest }, state));
         }
@@ -191,9 +191,7 @@ impl<'p> PlannedExperiment<'p> {
     /// number of lanes, but not on which of them is faster.
     fn must_wait(&self, so_far: &SoFar<'_, '_>) -> bool {
         let known = self.known(so_far);
-        let decides = |block: &Block| {
-            block.reading == Reading::Timed && !block.direct && block.number < known
-        };
+        let decides = |block: &Block| block.kind == BlockKind::Timed && block.number < known;
         let stops = so_far.collected.has_stopping_rule();
         stops && so_far.running.iter().any(decides)
     }
@@ -209,17 +207,16 @@ impl<'p> PlannedExperiment<'p> {
             .filter(|block| !so_far.recorder.is_stored(block))
             .collect();
         let coming = self.forecast.milliseconds(&left, state) / u64::from(so_far.lanes.max(1));
-        let kind = match block.reading {
-            Reading::Timed if block.direct => "direct block",
-            Reading::Timed => "block",
-            Reading::Counted => "counted block",
+        let kind = match block.kind {
+            BlockKind::Timed => "block",
+            BlockKind::Direct => "direct block",
+            BlockKind::Counted => "counted block",
         };
-        let most = match (block.reading, state) {
+        let most = match (block.kind.reading(), state) {
             (Reading::Timed, Some(_)) => "at most ",
             _ => "",
         };
-        let key = |of: &Block| (of.reading, of.direct);
-        let same = self.blocks.iter().filter(|of| key(of) == key(block));
+        let same = self.blocks.iter().filter(|of| of.kind == block.kind);
         let (total, number) = (same.count(), block.number + 1);
         let name = format!("{kind} {number} of {most}{total}");
         let past = self.started.elapsed().as_secs_f64() * 1000.0;
@@ -244,7 +241,7 @@ impl Strategy for PlannedExperiment<'_> {
             let announcement =
                 informative(&block).then(|| self.announcement(&block, state.as_ref(), so_far));
             self.place += 1;
-            self.timed += u32::from(planned.reading == Reading::Timed && !planned.direct);
+            self.timed += u32::from(planned.kind == BlockKind::Timed);
             if announcement.is_some() {
                 return Ok(Next::Measure(NextBlock {
                     block,
@@ -256,9 +253,9 @@ impl Strategy for PlannedExperiment<'_> {
     }
 
     fn finished(&mut self, block: &Block, elapsed: Duration) -> Option<f64> {
-        self.forecast.learn(block.reading, elapsed);
+        self.forecast.learn(block.kind.reading(), elapsed);
         let seconds = share(block.servers().len()) * self.block_seconds;
-        Some(match block.reading {
+        Some(match block.kind.reading() {
             Reading::Timed => block.workloads.len() as f64 * seconds,
             Reading::Counted => 0.0,
         })

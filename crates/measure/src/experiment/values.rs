@@ -60,7 +60,7 @@ pub(super) fn observation(
         unit: meter.unit().to_owned(),
         value,
         n,
-        direct: block.direct,
+        direct: block.is_direct(),
         mean: None,
         slow: None,
         p99: None,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::executor::{Event, Place};
 use crate::experiment::machine::Setup;
-use crate::experiment::plan::{Block, Reading};
+use crate::experiment::plan::{Block, BlockKind};
 use crate::task::TaskKind;
 use perfquilt_config::Layouts;
 use perfquilt_config::workspace::Workspace;
@@ -23,7 +23,7 @@ use perfquilt_model::point::Point;
 use perfquilt_system::files::read_untrusted;
 
 /// The version of both files.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 /// The longest name of a machine, in bytes.
 const LONGEST_NAME: usize = 255;
 /// The largest file of a row or of a block, in bytes.
@@ -136,10 +136,10 @@ impl Row {
 
 /// Returns the path of a block's result in the folder of results.
 pub(super) fn result_path(folder: &Path, block: &Block) -> PathBuf {
-    let kind = match block.reading {
-        Reading::Counted => "counted",
-        Reading::Timed if block.direct => "direct",
-        Reading::Timed => "block",
+    let kind = match block.kind {
+        BlockKind::Counted => "counted",
+        BlockKind::Direct => "direct",
+        BlockKind::Timed => "block",
     };
     folder.join(format!("{kind}-{}.json", block.number))
 }

@@ -15,7 +15,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::executor::{Event, Executor, Lane, Report};
-use super::plan::{Block, Reading};
+use super::plan::{Block, BlockKind};
 use files::{BlockFile, RowBlock, result_path};
 use perfquilt_cluster::dispatch::{Dispatch, Notice, Silence};
 use perfquilt_cluster::doctor;
@@ -54,17 +54,16 @@ const KEY_LENGTH: usize = 16;
 /// Returns the number of the group of the plan that a block is in, with its kind: the blocks of a group are measured by one
 /// machine, as far as they are asked for together.
 fn group_of(block: &Block) -> BlockKey {
-    let (reading, direct, number) = key_of(block);
-    (reading, direct, number / ROW_BLOCKS)
+    (block.kind, block.number / ROW_BLOCKS)
 }
 
 /// Returns how many blocks of a group must be asked for before it is submitted while others are being measured: blocks
 /// that share layouts must not be measured by two machines.
 fn whole_group(block: &Block) -> usize {
-    match (block.reading, block.direct) {
-        (Reading::Counted, _) => 1,
-        (Reading::Timed, true) => 2,
-        (Reading::Timed, false) => ROW_BLOCKS as usize,
+    match block.kind {
+        BlockKind::Counted => 1,
+        BlockKind::Direct => 2,
+        BlockKind::Timed => ROW_BLOCKS as usize,
     }
 }
 
@@ -79,13 +78,13 @@ fn rows(mut blocks: Vec<RowBlock>, used: &mut BTreeSet<u32>) -> BTreeMap<u32, Ve
         groups.entry(group_of(&of.block)).or_default().push(of);
     }
     let mut rows = BTreeMap::new();
-    for ((reading, direct, group), blocks) in groups {
+    for ((kind, group), blocks) in groups {
         let first = blocks.first().map_or(0, |of| of.block.number);
-        let row = match (reading, direct) {
-            (Reading::Timed, false) if used.insert(group) => 3 * group * ROW_BLOCKS,
-            (Reading::Timed, false) => 3 * first,
-            (Reading::Timed, true) => 3 * first + 1,
-            (Reading::Counted, _) => 3 * first + 2,
+        let row = match kind {
+            BlockKind::Timed if used.insert(group) => 3 * group * ROW_BLOCKS,
+            BlockKind::Timed => 3 * first,
+            BlockKind::Direct => 3 * first + 1,
+            BlockKind::Counted => 3 * first + 2,
         };
         rows.insert(row, blocks);
     }
@@ -93,10 +92,10 @@ fn rows(mut blocks: Vec<RowBlock>, used: &mut BTreeSet<u32>) -> BTreeMap<u32, Ve
 }
 
 /// A block's kind and number.
-type BlockKey = (Reading, bool, u32);
+type BlockKey = (BlockKind, u32);
 
 fn key_of(block: &Block) -> BlockKey {
-    (block.reading, block.direct, block.number)
+    (block.kind, block.number)
 }
 
 /// What lanes wait for.
