@@ -544,7 +544,7 @@ mod tests {
                 &[greeting, b"\xff\x15\x04#28000Access"],
                 "refused the login: Access",
             ),
-            (&[greeting, b"x"], "unknown"),
+            (&[greeting, b"x"], "unexpected reply"),
             (
                 &[greeting, ok, b"\xff\x28\x04#42000bad"],
                 "to prepare `SELECT {n}`: bad",
