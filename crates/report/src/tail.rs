@@ -75,10 +75,16 @@ pub(super) fn not_determined(effect: &Effect, places: usize) -> Option<String> {
     })
 }
 
-/// Describes the stalls that decide a mean: `slices above 20 × in 5 of 24 blocks carry 9.8 %`.
+/// Describes the stalls that decide a mean: `slices above 20 × in 5 of 24 blocks carry 9.8 %, each 310 × (150 × before)`.
 fn carried(tail: &HeavyTail) -> String {
+    let length = match (tail.length_before, tail.length_after) {
+        (Some(before), Some(after)) => format!(", each {after:.0} × ({before:.0} × before)"),
+        (None, Some(after)) => format!(", each {after:.0} × (none before)"),
+        (Some(before), None) => format!(", each {before:.0} × before (none now)"),
+        (None, None) => String::new(),
+    };
     format!(
-        "slices above {STALLED:.0} × in {} of {} blocks carry {} %",
+        "slices above {STALLED:.0} × in {} of {} blocks carry {} %{length}",
         tail.blocks,
         tail.of,
         number::plain(tail.carried, 1)

@@ -453,6 +453,12 @@ pub struct HeavyTail {
     pub of: usize,
     /// The share of the mean cost that they carry, at the point where it is larger.
     pub carried: f64,
+    /// How long one of them lasts on average, in units of the typical time: at the point compared with. Absent without any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length_before: Option<f64>,
+    /// The same at the point whose effect it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length_after: Option<f64>,
 }
 
 impl TailFigures {

@@ -95,6 +95,8 @@ impl MeanCost<'_> {
     ) -> Option<HeavyTail> {
         let points: Vec<Point> = weights.iter().map(|(point, _)| *point).collect();
         let mut carried: BTreeMap<u32, [f64; 2]> = BTreeMap::new();
+        // What stalls carry in units of the typical time, and how many slices they are, by side.
+        let mut lengths = [(0.0, 0.0); 2];
         for (rows, stalled) in self.ratios(&points).into_iter().zip(stalled) {
             let stalled: BTreeMap<u32, Vec<f64>> = stalled.rows_of(&points).into_iter().collect();
             let share = |block: u32, place: usize| stalled.get(&block).map_or(0.0, |of| of[place]);
@@ -112,9 +114,12 @@ impl MeanCost<'_> {
                 let sums = carried.entry(*block).or_default();
                 for (place, (_, weight)) in weights.iter().enumerate() {
                     if share(*block, place) > 0.0 {
-                        let excess = (row[place].ratio - usual[place]).max(0.0) / means[place];
-                        sums[usize::from(*weight < 0.0)] +=
-                            weight.abs() * excess / self.means.len() as f64;
+                        let side = usize::from(*weight < 0.0);
+                        let excess = (row[place].ratio - usual[place]).max(0.0);
+                        lengths[side].0 += weight.abs() * excess;
+                        lengths[side].1 += weight.abs() * share(*block, place);
+                        sums[side] +=
+                            weight.abs() * excess / means[place] / self.means.len() as f64;
                     }
                 }
             }
@@ -128,7 +133,13 @@ impl MeanCost<'_> {
             return None;
         }
         let of_side = |side: usize| carried.values().map(|of| of[side]).sum::<f64>() / n;
+        let length = |side: usize| {
+            let (excess, share) = lengths[side];
+            (share > 0.0).then(|| 1.0 + excess / share)
+        };
         Some(HeavyTail {
+            length_before: length(0),
+            length_after: length(1),
             blocks: each.iter().filter(|value| **value > 0.0).count(),
             of: carried.len(),
             carried: of_side(0).max(of_side(1)),
@@ -201,6 +212,17 @@ mod tests {
         let found = of(&[(5, 1.26)]).1.unwrap();
         assert_eq!((found.blocks, found.of), (1, 12));
         assert!((found.carried - 0.105 / 1.155).abs() < 1e-9, "{found:?}");
+        // A slice in a thousand stalls for 1261 times the typical time; twice as long shows, though no oftener.
+        assert_eq!(found.length_before, None);
+        assert!(
+            (found.length_after.unwrap() - 1261.0).abs() < 1e-6,
+            "{found:?}"
+        );
+        let longer = of(&[(5, 2.52)]).1.unwrap();
+        assert!(
+            (longer.length_after.unwrap() - 2521.0).abs() < 1e-6,
+            "{longer:?}"
+        );
         let eight: Vec<(u32, f64)> = (0..8).map(|block| (block, 0.1)).collect();
         assert_eq!(of(&eight).1, None);
         // Eight of which one carries nearly all are one.
