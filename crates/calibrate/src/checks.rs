@@ -314,7 +314,21 @@ fn simulations() -> Vec<Simulation> {
         |noise| Ok(claims(&long_series(0.0, Some(&GAINING), noise)?)),
     ));
     for (name, layouts, most) in [
-        ("two blocks have the same layouts", Layouts::Repeated, 0.98),
+        (
+            "two blocks have the same layouts",
+            Layouts::Repeated { all: 1.0, one: 1.0 },
+            0.98,
+        ),
+        (
+            "two blocks have the same layouts, without effect",
+            Layouts::Repeated { all: 0.0, one: 0.0 },
+            0.98,
+        ),
+        (
+            "two blocks have the same layouts, which matter to one server",
+            Layouts::Repeated { all: 0.0, one: 1.0 },
+            0.98,
+        ),
         (
             "eight layouts a point over 24 blocks",
             Layouts::Crossed(8),
@@ -328,6 +342,24 @@ fn simulations() -> Vec<Simulation> {
     ] {
         all.push(simulation(name, COVER, (0.94, most), 2, move |noise| {
             covered(&laid_out(layouts, noise)?)
+        }));
+    }
+    for times in [1.5, 2.0, 4.0] {
+        let unlike = move |noise: &mut Noise| {
+            timed(4, 12, noise, &|point, noise| {
+                let size = if point == Point::Step(2) { times } else { 1.0 };
+                size * SD * noise.normal()
+            })
+        };
+        let name = format!("one server varies {times} times as much as the others, 12 blocks");
+        all.push(simulation(&name, FALSE, (0.0, MOST), 2, move |noise| {
+            Ok(claims(&unlike(noise)?))
+        }));
+        all.push(simulation(&name, COVER, (0.93, 0.985), 2, move |noise| {
+            let found = unlike(noise)?;
+            let of_it = main(&found).nth(1);
+            let held = of_it.is_some_and(|effect| !effect.leaves_out_zero());
+            Ok((u32::from(held), 1))
         }));
     }
     for (runs, spreads) in [
@@ -868,7 +900,11 @@ fn is_of(effect: &Effect, patches: &[usize]) -> bool {
 /// The assignment of layouts to blocks.
 #[derive(Clone, Copy)]
 enum Layouts {
-    Repeated,
+    /// Twice each; their standard deviations at all points and at the second patch, in units of [`SD`].
+    Repeated {
+        all: f64,
+        one: f64,
+    },
     Crossed(u64),
 }
 
@@ -881,11 +917,18 @@ fn laid_out(layouts: Layouts, noise: &mut Noise) -> Result<Attribution> {
         .map(|_| (0..8).map(|_| SD * noise.normal()).collect())
         .collect();
     for block in 0..24u32 {
-        let repeats = matches!(layouts, Layouts::Repeated) && block % 2 == 1;
+        let repeats = matches!(layouts, Layouts::Repeated { .. }) && block % 2 == 1;
         if !repeats {
             last = (0..points.len())
                 .map(|place| match layouts {
-                    Layouts::Repeated => (u64::from(block) + 1, SD * noise.normal()),
+                    Layouts::Repeated { all, one } => {
+                        let size = if points[place] == Point::Step(2) {
+                            one
+                        } else {
+                            all
+                        };
+                        (u64::from(block) + 1, size * SD * noise.normal())
+                    }
                     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
                     Layouts::Crossed(count) => {
                         let drawn = ((noise.uniform() * count as f64) as u64).min(count - 1);

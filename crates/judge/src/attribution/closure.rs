@@ -28,7 +28,7 @@ impl Effects<'_> {
                     let weights = averaged.as_deref().unwrap_or(&weights);
                     let by_block = mean_contrast(&tables, weights);
                     let found = over_units(
-                        source.independent(effect.meter, direct),
+                        source.independent(effect.meter, Some(&effect.workload), direct),
                         weights,
                         &by_block,
                         // The same rule determines the number of both kinds of block.

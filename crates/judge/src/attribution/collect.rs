@@ -9,7 +9,7 @@ use super::document::{
     LaneFigures, LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, Operation,
     PatchEffects, PlaceFigures, PointDependence, Progress, Stopping,
 };
-use super::effects::{Effects, Levels, SharedSpreads};
+use super::effects::{Effects, Levels, Priors, SharedSpreads};
 use super::pairs::{PairedSources, Pairs};
 use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource};
@@ -347,6 +347,7 @@ impl<'a> Collector<'a> {
             header: &self.header,
             sources,
             spreads: SharedSpreads::of(sources, &untimed),
+            priors: Priors::of(sources, workloads),
             correlations: Correlations::of(sources, workloads),
             pairs: Pairs::of(&facts, workloads, operations),
             levels: Levels::default(),
@@ -541,7 +542,7 @@ fn dependence(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Depen
                 units: found.units,
                 lag1: found.lag1,
                 lag1_p_value: found.lag1_p_value,
-                widening: widening(source, meter, table),
+                widening: widening(source, (meter, workload), table),
                 points: points.collect(),
             })
         })

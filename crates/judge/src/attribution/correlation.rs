@@ -6,7 +6,7 @@ use super::document::SUITE;
 use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
 use crate::stats::{
     BlockTable, Interval, MachineCorrelation, UnitCorrelation, Units, blocks_in_wave, equal_rounds,
-    rounds_of_times,
+    rounds_of_times, shared_rows,
 };
 use perfquilt_model::observation::{Meter, Statistic};
 
@@ -50,13 +50,13 @@ impl Correlations {
             let mut found: BTreeMap<String, Correlation> = by_name
                 .iter()
                 .filter_map(|(name, table)| {
-                    Some((name.clone(), of_tables(source, meter, &[table])?))
+                    Some((name.clone(), of_tables(source, (meter, name), &[table])?))
                 })
                 .collect();
             let names = workloads.get(&meter).into_iter().flatten();
             let suite: Option<Vec<&BlockTable>> = names.map(|name| by_name.get(name)).collect();
             if let Some(suite) = suite.filter(|suite| suite.len() > 1)
-                && let Some(of_suite) = of_tables(source, meter, &suite)
+                && let Some(of_suite) = of_tables(source, (meter, SUITE), &suite)
             {
                 found.insert(SUITE.to_owned(), of_suite);
             }
@@ -83,7 +83,7 @@ impl Correlations {
 /// of units.
 fn of_tables(
     source: &ObservationSource,
-    meter: Meter,
+    row: (Meter, &str),
     tables: &[&BlockTable],
 ) -> Option<Correlation> {
     if source.machines.units(false).is_some() {
@@ -97,7 +97,7 @@ fn of_tables(
     if tables.iter().all(|table| is_single_round(source, table)) {
         return Some(Correlation::SingleRound);
     }
-    correlation(source, meter, tables).map(Correlation::Units)
+    correlation(source, row, tables).map(Correlation::Units)
 }
 
 /// Returns whether all timed blocks of `table` ran at one time; where their times are unknown, whether they are on different
@@ -116,13 +116,13 @@ pub(super) fn is_single_round(source: &ObservationSource, table: &BlockTable) ->
 
 /// Returns the factor by which correlation widens the intervals of a timed table of `source`, with as many units as it has;
 /// 1 where machines are units, or where the correlation is not estimated.
-pub(super) fn widening(source: &ObservationSource, meter: Meter, table: &BlockTable) -> f64 {
+pub(super) fn widening(source: &ObservationSource, row: (Meter, &str), table: &BlockTable) -> f64 {
     if source.machines.units(false).is_some() {
         return 1.0;
     }
     let none = Units::default();
-    let units = source.units.get(&meter).unwrap_or(&none);
-    let found = correlation(source, meter, &[table]);
+    let units = source.by_layout(row.0, row.1).unwrap_or(&none);
+    let found = correlation(source, row, &[table]);
     let count = units.mean_rows(&table.largest_window().complete()).len();
     found.map_or(1.0, |of| of.variance_factor(count).sqrt())
 }
@@ -163,11 +163,11 @@ fn rounds(source: &ObservationSource, units: &Units, blocks: &[u32]) -> Vec<Vec<
 /// `None` where layouts cross, whose intervals have components of their own, or where too few blocks have the same points.
 fn correlation(
     source: &ObservationSource,
-    meter: Meter,
+    row: (Meter, &str),
     tables: &[&BlockTable],
 ) -> Option<UnitCorrelation> {
     let none = Units::default();
-    let units = source.units.get(&meter).unwrap_or(&none);
+    let units = source.by_layout(row.0, row.1).unwrap_or(&none);
     let shared = shared_rows(tables)?;
     let mut rows: BTreeMap<u32, (Vec<f64>, f64)> = BTreeMap::new();
     let blocks: Vec<u32> = shared.keys().copied().collect();
@@ -199,30 +199,4 @@ fn correlation(
         }
         None => Some(found),
     }
-}
-
-/// Returns the rows of the blocks that all of `tables` have, each the sum over the tables; `None` if most blocks of the
-/// tables have other points.
-fn shared_rows(tables: &[&BlockTable]) -> Option<BTreeMap<u32, Vec<f64>>> {
-    let windows: Vec<_> = tables.iter().map(|table| table.largest_window()).collect();
-    let points = windows.first()?.points();
-    if windows.iter().any(|window| window.points() != points) {
-        return None;
-    }
-    let mut shared: BTreeMap<u32, (Vec<f64>, usize)> = BTreeMap::new();
-    for window in &windows {
-        for (block, row) in window.complete().rows() {
-            let (sums, count) = shared
-                .entry(block)
-                .or_insert_with(|| (vec![0.0; row.len()], 0));
-            sums.iter_mut()
-                .zip(row)
-                .for_each(|(sum, value)| *sum += value);
-            *count += 1;
-        }
-    }
-    let whole = shared
-        .into_iter()
-        .filter(|(_, (_, count))| *count == windows.len());
-    Some(whole.map(|(block, (row, _))| (block, row)).collect())
 }

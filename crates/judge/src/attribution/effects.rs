@@ -17,7 +17,8 @@ use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
 use super::unexecuted::Unexecuted;
 use crate::stats::{
-    BlockTable, Interval, SharedVariance, SkewedInterval, StoppingRule, UnitInterval, Units, speed,
+    BlockTable, Interval, SharedVariance, SkewedInterval, StoppingRule, UnitInterval, Units,
+    VariancePrior, shared_rows, speed,
 };
 use perfquilt_model::observation::{ExperimentHeader, Meter, RowName, Statistic};
 use perfquilt_model::point::Point;
@@ -55,6 +56,8 @@ pub(super) struct Effects<'a> {
     pub(super) windowed: BTreeSet<Meter>,
     /// The pooled variances of tables of counts.
     pub(super) spreads: SharedSpreads,
+    /// What the variances of the points of timed tables have in common.
+    pub(super) priors: Priors,
     /// How much the units of timed tables resemble their neighbours.
     pub(super) correlations: Correlations,
     /// Which points can be compared.
@@ -101,6 +104,53 @@ impl ValueSpread {
     };
 }
 
+/// The priors of the variances of timed tables, by the source's index and meter, and by workload, operation or suite.
+#[derive(Default)]
+pub(super) struct Priors(BTreeMap<(usize, Meter), BTreeMap<String, VariancePrior>>);
+
+impl Priors {
+    /// Estimates the priors of the meters whose values are no counts.
+    pub(super) fn of(sources: &[ObservationSource], workloads: &NamesByMeter) -> Self {
+        let mut priors = Priors::default();
+        let none = Units::default();
+        for (place, source) in sources.iter().enumerate() {
+            // Machines have variances of their own.
+            if source.machines.units(false).is_some() || source.machines.strata().is_some() {
+                continue;
+            }
+            for (&meter, tables) in source.blocks.iter().filter(|(meter, _)| !is_count(**meter)) {
+                let of = |name: &str, tables: &[&BlockTable]| {
+                    let units = source
+                        .independent(meter, Some(name), false)
+                        .unwrap_or(&none);
+                    let rows = units.rows_by_unit(&shared_rows(tables)?);
+                    let of_sums = VariancePrior::of(&rows)?;
+                    let count = tables.len() as f64;
+                    Some(VariancePrior {
+                        variance: of_sums.variance / (count * count),
+                        ..of_sums
+                    })
+                };
+                let names = workloads.get(&meter).into_iter().flatten();
+                let suite: Option<Vec<&BlockTable>> = names.map(|name| tables.get(name)).collect();
+                let suite = suite.filter(|suite| suite.len() > 1);
+                let suite = suite.and_then(|suite| Some((SUITE.to_owned(), of(SUITE, &suite)?)));
+                let single = tables
+                    .iter()
+                    .filter_map(|(name, table)| Some((name.clone(), of(name, &[table])?)));
+                priors
+                    .0
+                    .insert((place, meter), single.chain(suite).collect());
+            }
+        }
+        priors
+    }
+
+    fn get(&self, (place, meter): (usize, Meter), workload: &str) -> Option<VariancePrior> {
+        self.0.get(&(place, meter))?.get(workload).copied()
+    }
+}
+
 impl SharedSpreads {
     /// Estimates the variances for the counting meters, what servers use and the shares of slow slices: those of the
     /// means over independent units, which intervals are taken over. The workloads that were not timed (`untimed`) have equal
@@ -119,8 +169,10 @@ impl SharedSpreads {
                 .map(|(meter, tables)| (None, meter, tables))
                 .chain(shares);
             for (statistic, &meter, tables) in tables {
-                let units = source.independent(meter, false).unwrap_or(&none);
-                let of = |table: &BlockTable| {
+                let of = |name: &str, table: &BlockTable| {
+                    let units = source
+                        .independent(meter, Some(name), false)
+                        .unwrap_or(&none);
                     let window = table.largest_window();
                     let means = units.averaged(&window.complete());
                     let (variance, range) = means.variance_and_range()?;
@@ -134,7 +186,7 @@ impl SharedSpreads {
                 let equal = untimed.iter().filter(|_| meter.is_timed());
                 let known = tables
                     .iter()
-                    .filter_map(|(name, table)| Some((name.clone(), of(table)?)))
+                    .filter_map(|(name, table)| Some((name.clone(), of(name, table)?)))
                     .chain(equal.map(|name| (name.clone(), ValueSpread::NONE)));
                 spreads.0.insert((place, statistic, meter), known.collect());
             }
@@ -566,7 +618,7 @@ impl Effects<'_> {
                 let stopping_rule = self.stopping_rule(place, meter);
                 let sample = ContrastSample {
                     tables: &tables,
-                    units: source.independent(meter, false),
+                    units: source.independent(meter, Some(workload), false),
                     stopping_rule,
                     counts: is_count(meter),
                     shared: self.shared((place, None, meter), workload, weights),
@@ -577,6 +629,11 @@ impl Effects<'_> {
                 let (interval, blocks, units) = sample.compare(weights, of.compared)?;
                 let (interval, units) = match of.compared {
                     Comparison::WithinBlocks => {
+                        let squares: f64 = weights.iter().map(|(_, weight)| weight * weight).sum();
+                        let interval = match self.priors.get((place, meter), workload) {
+                            Some(prior) => interval.moderated(prior, squares),
+                            None => interval,
+                        };
                         let wide =
                             self.correlations
                                 .widen((place, None, meter), workload, interval);
@@ -660,7 +717,7 @@ impl Effects<'_> {
             });
             let sample = ContrastSample {
                 tables: &tables,
-                units: source.independent(meter, false),
+                units: source.independent(meter, Some(workload), false),
                 stopping_rule,
                 counts,
                 shared: self.shared((place, Some(statistic), meter), workload, weights),

@@ -44,19 +44,25 @@ impl Stopping {
         let mut expected = Some(0);
         for effect in judged {
             let error = effect.standard_error.unwrap_or(f64::INFINITY);
-            let width = half_width(error, effect.units);
+            let usual = half_width(error, effect.units);
+            let width = effect.basis.map_or(usual, |basis| basis.ended_half_width());
             widest = Some(widest.map_or(width, |widest| widest.max(width)));
             if width <= resolution && effect.blocks >= min_blocks as usize {
                 continue;
             }
             // Blocks that share layouts form one unit; further blocks are expected to do so at the same rate.
             let blocks_a_unit = effect.blocks as f64 / effect.units.max(1) as f64;
-            let needed =
-                blocks_needed(error, effect.units, resolution, FORESEEABLE).map(|needed| {
-                    ((needed as f64 * blocks_a_unit).ceil() as usize)
-                        .max(min_blocks as usize)
-                        .saturating_sub(effect.blocks)
-                });
+            let needed = blocks_needed(
+                error,
+                effect.units,
+                resolution * (usual / width),
+                FORESEEABLE,
+            )
+            .map(|needed| {
+                ((needed as f64 * blocks_a_unit).ceil() as usize)
+                    .max(min_blocks as usize)
+                    .saturating_sub(effect.blocks)
+            });
             expected = expected.zip(needed).map(|(a, b): (usize, _)| a.max(b));
             // The blocks of its window are used up before those of all windows are.
             if effect.blocks >= rule.blocks as usize {

@@ -1,10 +1,12 @@
 //! Tables of observations, by the experiment that made them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
+use super::document::SUITE;
 use super::machines::Machines;
-use crate::stats::{BlockTable, Units};
-use perfquilt_model::observation::{Meter, ObservationRef, Statistic};
+use crate::stats::{BlockTable, Units, shared_rows};
+use perfquilt_model::observation::{Meter, ObservationRef, RowName, Statistic};
 
 /// Tables by meter and workload.
 pub(super) type TablesByMeter = BTreeMap<Meter, BTreeMap<String, BlockTable>>;
@@ -42,11 +44,22 @@ pub(super) struct ObservationSource {
     pub(super) counting_machines: Machines,
     /// Tables of the mean and the tail in the blocks over all points.
     pub(super) tails: BTreeMap<Statistic, TablesByMeter>,
+    /// The rows in which layouts show no variance, and their units; computed on first use.
+    without_effect: OnceLock<BTreeMap<Meter, WithoutEffect>>,
+}
+
+/// The rows of a meter in which layouts show no variance.
+#[derive(Clone)]
+struct WithoutEffect {
+    units: Units,
+    /// Workloads, operations, and [`SUITE`].
+    rows: BTreeSet<String>,
 }
 
 impl ObservationSource {
     /// Adds an observation. Returns `false`, without a value, if its block already has its point.
     pub(super) fn add(&mut self, observation: &ObservationRef<'_>) -> bool {
+        self.without_effect.take();
         let (tables, units) = if observation.direct {
             (&mut self.direct, &mut self.direct_units)
         } else {
@@ -88,9 +101,15 @@ impl ObservationSource {
         is_new
     }
 
-    /// Returns the independent units of the blocks over all points, or of the closure check's if `direct`: machines, if
-    /// enough of them measured such blocks.
-    pub(super) fn independent(&self, meter: Meter, direct: bool) -> Option<&Units> {
+    /// Returns the independent units of the blocks over all points on a workload, operation or suite, or of the closure
+    /// check's if `direct`: machines, if enough of them measured such blocks; blocks, where layouts show no variance in
+    /// comparisons. Costs of single points (no `row`) always vary with layouts.
+    pub(super) fn independent(
+        &self,
+        meter: Meter,
+        row: Option<&str>,
+        direct: bool,
+    ) -> Option<&Units> {
         let machines = if meter.is_timed() {
             self.machines.units(direct)
         } else {
@@ -101,7 +120,54 @@ impl ObservationSource {
         } else {
             &self.units
         };
-        machines.or_else(|| by_meter.get(&meter))
+        let of_row = row.filter(|_| !direct);
+        machines
+            .or_else(|| self.units_in(meter, of_row?))
+            .or_else(|| by_meter.get(&meter))
+    }
+
+    /// Returns the units of the blocks over all points that share layouts on a row; the blocks, where layouts show no
+    /// variance.
+    pub(super) fn by_layout(&self, meter: Meter, row: &str) -> Option<&Units> {
+        self.units_in(meter, row).or_else(|| self.units.get(&meter))
+    }
+
+    /// Returns the blocks as units if layouts show no variance on a row.
+    fn units_in(&self, meter: Meter, row: &str) -> Option<&Units> {
+        let known = self.without_effect.get_or_init(|| {
+            let timed = self.blocks.iter().filter(|(meter, _)| meter.is_timed());
+            timed
+                .filter_map(|(&meter, tables)| Some((meter, self.without_effect(meter, tables)?)))
+                .collect()
+        });
+        let of_meter = known.get(&meter)?;
+        of_meter.rows.contains(row).then_some(&of_meter.units)
+    }
+
+    fn without_effect(
+        &self,
+        meter: Meter,
+        tables: &BTreeMap<String, BlockTable>,
+    ) -> Option<WithoutEffect> {
+        let units = self.units.get(&meter).filter(|units| units.repeat())?;
+        let shows = |tables: &[&BlockTable]| {
+            shared_rows(tables).is_some_and(|rows| units.show_no_variance(&rows))
+        };
+        let single = tables.iter().filter(|(_, table)| shows(&[table]));
+        let mut rows: BTreeSet<String> = single.map(|(name, _)| name.clone()).collect();
+        let whole = |name: &&String| RowName::from(name.as_str()).operation.is_none();
+        let suite: Vec<&BlockTable> = tables
+            .keys()
+            .filter(whole)
+            .map(|name| &tables[name])
+            .collect();
+        if suite.len() > 1 && shows(&suite) {
+            rows.insert(SUITE.to_owned());
+        }
+        (!rows.is_empty()).then(|| WithoutEffect {
+            units: units.without_effect(),
+            rows,
+        })
     }
 
     /// Iterates over the tables of the blocks over all points.
@@ -170,6 +236,7 @@ impl ObservationSource {
             direct_units: self.direct_units.clone(),
             lanes: self.lanes.clone(),
             times: self.times.clone(),
+            without_effect: OnceLock::new(),
         }
     }
 

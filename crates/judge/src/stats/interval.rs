@@ -3,6 +3,7 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::function::gamma::ln_gamma;
 
+use super::moderation::VariancePrior;
 use super::quantile::{LEVEL, POWER, normal_quantile, student};
 use super::robust::deviations;
 use super::sequential::{StoppingRule, bayes_factor, bayes_factor_above};
@@ -187,6 +188,33 @@ impl Interval {
             0.0
         };
         Some(interval.at_least(range.max(unseen)))
+    }
+
+    /// Returns the interval with its variance moderated by the `prior` of its table, whose values it combines with the sum
+    /// `squares` of squared weights. It stays as it is where its variance is not that of a mean of `blocks` values, and
+    /// where it must hold at every look.
+    ///
+    /// With `s²` on `d` degrees of freedom and the prior's `s₀²` on `d₀`, the variance is `(d s² + d₀ s₀²)/(d + d₀)` on
+    /// `d + d₀` (G. K. Smyth 2004, see [`VariancePrior`]).
+    #[must_use]
+    pub fn moderated(self, prior: VariancePrior, squares: f64) -> Self {
+        let (n, own) = (self.blocks as f64, self.degrees_of_freedom);
+        let is_mean = self.blocks > 1 && own == n - 1.0 && self.standard_error.is_finite();
+        if !is_mean || self.stopping_rule == StoppingRule::Anytime {
+            return self;
+        }
+        let both = own + prior.degrees_of_freedom;
+        let sum = own * self.standard_error.powi(2) * n
+            + prior.degrees_of_freedom * prior.variance * squares;
+        let error = (sum / both / n).sqrt();
+        Self::with(self.estimate, error, self.blocks, both, self.stopping_rule)
+    }
+
+    /// Returns the half-width if the stopping rule ended the experiment now.
+    pub fn ended_half_width(&self) -> f64 {
+        let critical_value =
+            StoppingRule::FixedWidth.critical_value(self.blocks, self.degrees_of_freedom, 1.0);
+        critical_value * self.standard_error
     }
 
     /// Returns the interval with at least this half-width, and the standard error that belongs to it.

@@ -11,6 +11,7 @@ mod exchangeability;
 mod health;
 mod interval;
 mod loss;
+mod moderation;
 mod multiplicity;
 mod places;
 mod quantile;
@@ -36,6 +37,7 @@ pub(crate) use health::FEWEST_PLACES;
 pub use health::{HealthTest, Symptom};
 pub use interval::{FEWEST_COUNTED, Interval, SharedVariance, SkewedInterval, speed};
 pub use loss::Loss;
+pub use moderation::VariancePrior;
 pub use multiplicity::{benjamini_hochberg, benjamini_hochberg_weighted, holm, holm_weighted};
 pub use places::{PlaceComparison, PlaceSpread};
 pub use quantile::{LEVEL, POWER, normal_quantile};
@@ -50,5 +52,5 @@ pub use slices::{
     BlockValue, FEWEST_FOR_P99, FEWEST_SLICES, Histogram, REDUCTION, SLOW, STALLED, SliceTail,
     block_values, reduce_block,
 };
-pub use table::{BlockTable, CompleteBlocks, Spread};
+pub use table::{BlockTable, CompleteBlocks, Spread, shared_rows};
 pub use units::{UnitInterval, Units};

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use perfquilt_model::point::Point;
 
 use super::column::{Column, seek};
-use super::robust::median;
+use super::robust::{deviations, median};
 
 /// The logarithms of one workload's and meter's values, by block and point.
 ///
@@ -469,6 +469,52 @@ pub(super) fn two_way_sd(values: &[f64], columns: usize) -> Option<f64> {
         })
         .sum();
     Some((squares / ((n - 1) * (p - 1)) as f64).sqrt())
+}
+
+/// Returns the variance of each point's values after subtracting the effects of rows and points, unbiased where the points'
+/// errors are independent, whatever their variances are; 0 where that of the others explains it. Needs three points and two
+/// rows.
+pub(super) fn point_variances(rows: &[Vec<f64>]) -> Vec<f64> {
+    let points = rows.first().map_or(0, Vec::len);
+    let centred: Vec<Vec<f64>> = rows.iter().map(|row| deviations(row)).collect();
+    let free = rows.len() as f64 - 1.0;
+    let apparent: Vec<f64> = (0..points)
+        .map(|point| {
+            let column: Vec<f64> = centred.iter().map(|row| row[point]).collect();
+            deviations(&column).iter().map(|of| of * of).sum::<f64>() / free
+        })
+        .collect();
+    let count = points as f64;
+    // A point's deviation from its row has the variance σ²(1 − 2/p) + Σσ²/p².
+    let all = apparent.iter().sum::<f64>() / (1.0 - count.recip());
+    let own = |of: f64| ((of - all / (count * count)) / (1.0 - 2.0 / count)).max(0.0);
+    apparent.into_iter().map(own).collect()
+}
+
+/// Returns the rows of the blocks that all of `tables` have, each the sum over the tables; `None` if most blocks of the
+/// tables have other points.
+pub fn shared_rows(tables: &[&BlockTable]) -> Option<BTreeMap<u32, Vec<f64>>> {
+    let windows: Vec<_> = tables.iter().map(|table| table.largest_window()).collect();
+    let points = windows.first()?.points();
+    if windows.iter().any(|window| window.points() != points) {
+        return None;
+    }
+    let mut shared: BTreeMap<u32, (Vec<f64>, usize)> = BTreeMap::new();
+    for window in &windows {
+        for (block, row) in window.complete().rows() {
+            let (sums, count) = shared
+                .entry(block)
+                .or_insert_with(|| (vec![0.0; row.len()], 0));
+            sums.iter_mut()
+                .zip(row)
+                .for_each(|(sum, value)| *sum += value);
+            *count += 1;
+        }
+    }
+    let whole = shared
+        .into_iter()
+        .filter(|(_, (_, count))| *count == windows.len());
+    Some(whole.map(|(block, (row, _))| (block, row)).collect())
 }
 
 #[cfg(test)]

@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::OnceLock;
 
+use statrs::distribution::{ContinuousCDF, FisherSnedecor};
+
 use super::column::seek;
 use super::interval::Interval;
+use super::robust::deviations;
 use super::sequential::StoppingRule;
 use super::table::CompleteBlocks;
 use perfquilt_model::point::Point;
@@ -27,11 +30,93 @@ pub struct Units {
     earlier: BTreeMap<u32, u32>,
     /// Whether the units are given, rather than found by layouts.
     given: bool,
+    /// Whether blocks that share layouts are independent, since layouts show no variance.
+    without_effect: bool,
     /// The blocks in `earlier`, in order, and their units; computed on first use.
     joined: OnceLock<(Vec<u32>, Vec<u32>)>,
 }
 
+/// Layouts show no variance if the p-value of their F test over all points is above this.
+const LAYOUTS_SHOWN: f64 = 0.2;
+/// The least degrees of freedom between layouts, over all points, for this test: with fewer it finds too little.
+const FEWEST_BETWEEN: f64 = 20.0;
+/// Layouts show in a single contrast if the p-value of its own F test is below this.
+const SHOWN_IN_CONTRAST: f64 = 0.05;
+
 impl Units {
+    /// Returns the units where layouts have no effect: the blocks. A contrast whose own values resemble each other within
+    /// layouts (F test at 5 %) keeps the units that share them.
+    #[must_use]
+    pub fn without_effect(&self) -> Self {
+        Units {
+            without_effect: true,
+            ..self.clone()
+        }
+    }
+
+    /// Returns whether layouts show no variance in `rows`, one per block, each with the logarithms of the costs of the same
+    /// points: the F test of the mean squares between and within the units that share layouts, over all points together,
+    /// each divided by its standard deviation, has a p-value above 20 %. `false` where too little repeats to tell.
+    ///
+    /// A test at such a level before pooling costs little coverage: T. A. Bancroft, *On biases in estimation due to the use
+    /// of preliminary tests of significance*, Annals of Mathematical Statistics 15 (1944).
+    pub fn show_no_variance(&self, rows: &BTreeMap<u32, Vec<f64>>) -> bool {
+        let points = rows.values().next().map_or(0, Vec::len);
+        if self.given || points < 2 {
+            return false;
+        }
+        let centred: Vec<Vec<f64>> = rows.values().map(|row| deviations(row)).collect();
+        let (mut between, mut within, mut counts) = (0.0, 0.0, (0, 0));
+        for point in 0..points {
+            let column: Vec<f64> = centred.iter().map(|row| row[point]).collect();
+            let column = deviations(&column);
+            let squares: f64 = column.iter().map(|value| value * value).sum();
+            if squares > 0.0 {
+                let values: Vec<(u32, f64)> = rows.keys().copied().zip(column).collect();
+                let parts = self.squares(&values);
+                between += parts.between / squares;
+                within += parts.within / squares;
+                counts = (parts.units, values.len());
+            }
+        }
+        let (units, blocks) = counts;
+        let free = (points - 1) as f64;
+        let of_units = units.saturating_sub(1) as f64 * free;
+        let of_blocks = (blocks - units) as f64 * free;
+        // Crossed layouts connect most blocks.
+        let is_crossed = units * 2 < blocks;
+        of_units >= FEWEST_BETWEEN
+            && !is_crossed
+            && f_test((between, of_units), (within, of_blocks)) > LAYOUTS_SHOWN
+    }
+
+    /// Splits the squares of `values`, sorted by block, around their mean into those between and within units.
+    fn squares(&self, values: &[(u32, f64)]) -> Squares {
+        let mean = values.iter().map(|(_, value)| value).sum::<f64>() / values.len().max(1) as f64;
+        let mut by_unit: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+        let mut all = 0.0;
+        for &(block, value) in values {
+            let (sum, count) = by_unit.entry(self.of_layouts(block)).or_default();
+            *sum += value - mean;
+            *count += 1.0;
+            all += (value - mean).powi(2);
+        }
+        let between: f64 = by_unit.values().map(|(sum, count)| sum * sum / count).sum();
+        Squares {
+            between,
+            within: (all - between).max(0.0),
+            units: by_unit.len(),
+        }
+    }
+
+    /// Returns whether the values of a contrast resemble each other within layouts.
+    fn show_in(&self, values: &[(u32, f64)]) -> bool {
+        let parts = self.squares(values);
+        let of_units = parts.units.saturating_sub(1) as f64;
+        let of_blocks = (values.len() - parts.units) as f64;
+        f_test((parts.between, of_units), (parts.within, of_blocks)) < SHOWN_IN_CONTRAST
+    }
+
     /// Records that `block` ran `point` in the layout with the seed `layout`.
     pub fn note(&mut self, block: u32, point: Point, layout: u64) {
         if layout == 0 {
@@ -47,6 +132,11 @@ impl Units {
             self.earlier.insert(a.max(b), a.min(b));
             self.joined.take();
         }
+    }
+
+    /// Returns whether any two blocks share a layout.
+    pub fn repeat(&self) -> bool {
+        !self.earlier.is_empty()
     }
 
     /// Returns the units in which all blocks of one place are together; `places` has the place of each block.
@@ -81,6 +171,14 @@ impl Units {
 
     /// Returns the unit of `block`, identified by its first block.
     pub fn of(&self, block: u32) -> u32 {
+        if self.without_effect {
+            return block;
+        }
+        self.of_layouts(block)
+    }
+
+    /// Returns the first of the blocks that share layouts with `block`.
+    fn of_layouts(&self, block: u32) -> u32 {
         let (blocks, units) = self.joined();
         let place = blocks.binary_search(&block);
         place.map_or(block, |place| units[place])
@@ -111,10 +209,19 @@ impl Units {
         of_point.into_values().max().unwrap_or(1)
     }
 
+    /// Returns `rows`, one per block, averaged over the blocks of each unit, in order.
+    pub fn rows_by_unit(&self, rows: &BTreeMap<u32, Vec<f64>>) -> Vec<Vec<f64>> {
+        self.averages(rows.iter().map(|(block, row)| (*block, row.as_slice())))
+    }
+
     /// Returns the rows of a table's complete blocks, averaged over the blocks of each unit, in order.
     pub fn mean_rows(&self, complete: &CompleteBlocks) -> Vec<Vec<f64>> {
+        self.averages(complete.rows())
+    }
+
+    fn averages<'r>(&self, rows: impl Iterator<Item = (u32, &'r [f64])>) -> Vec<Vec<f64>> {
         let mut by_unit: BTreeMap<u32, (Vec<f64>, f64)> = BTreeMap::new();
-        for (block, row) in complete.rows() {
+        for (block, row) in rows {
             let (sums, blocks) = by_unit
                 .entry(self.of(block))
                 .or_insert_with(|| (vec![0.0; row.len()], 0.0));
@@ -135,9 +242,13 @@ impl Units {
 
     /// Returns one value per unit, in order: the mean over its blocks of `values`, which are sorted by block.
     pub fn means(&self, values: &[(u32, f64)]) -> Vec<f64> {
-        if self.earlier.is_empty() {
+        if self.earlier.is_empty() || self.without_effect {
             return values.iter().map(|(_, value)| *value).collect();
         }
+        self.means_of_layouts(values)
+    }
+
+    fn means_of_layouts(&self, values: &[(u32, f64)]) -> Vec<f64> {
         let (blocks, units) = self.joined();
         let mut place = 0;
         let unit = |&(block, value): &(u32, f64)| {
@@ -182,7 +293,11 @@ impl Units {
         values: &[(u32, f64)],
         stopping_rule: StoppingRule,
     ) -> Option<UnitInterval> {
-        let means = self.means(values);
+        let means = if self.without_effect && self.show_in(values) {
+            self.means_of_layouts(values)
+        } else {
+            self.means(values)
+        };
         let over_units = || {
             Some(UnitInterval {
                 interval: Interval::under(&means, stopping_rule)?,
@@ -217,6 +332,22 @@ impl Units {
             .map(|value| of(value).unwrap_or(value.0))
             .collect()
     }
+}
+
+/// Sums of squares between and within units.
+struct Squares {
+    between: f64,
+    within: f64,
+    units: usize,
+}
+
+/// Returns the p-value of the ratio of two sums of squares, each with its degrees of freedom; 1 without any.
+fn f_test(between: (f64, f64), within: (f64, f64)) -> f64 {
+    if between.1 < 1.0 || within.1 < 1.0 || within.0 <= 0.0 {
+        return 1.0;
+    }
+    let ratio = (between.0 / between.1) / (within.0 / within.1);
+    FisherSnedecor::new(between.1, within.1).map_or(1.0, |f| f.sf(ratio))
 }
 
 fn distinct(layouts: &[u32]) -> usize {
@@ -316,6 +447,54 @@ mod tests {
         assert_eq!(of, [0, 1, 1, 3, 1]);
         let values = [(0, 1.0), (1, 2.0), (2, 6.0), (4, 1.0)];
         assert_eq!(units.means(&values), [1.0, 3.0]);
+    }
+
+    /// Twenty-four blocks of six points, two of which share a layout each, and their units. A layout does `common` to each
+    /// value, and `own` to those of the last point.
+    fn in_pairs(common: f64, own: f64) -> (Units, BTreeMap<u32, Vec<f64>>) {
+        let mut units = Units::default();
+        let mut rows = BTreeMap::new();
+        let mut state = 7u64;
+        let mut uniform = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
+        };
+        for pair in 0..12 {
+            let layout: Vec<f64> = (0..6).map(|_| uniform()).collect();
+            for block in [2 * pair, 2 * pair + 1] {
+                units.note(block, A, u64::from(pair) + 1);
+                let mut row: Vec<f64> = layout.iter().map(|of| common * of + uniform()).collect();
+                row[5] += own * layout[5];
+                rows.insert(block, row);
+            }
+        }
+        (units, rows)
+    }
+
+    #[test]
+    fn layouts_without_effect_leave_blocks_as_units_except_where_they_show() {
+        let (units, rows) = in_pairs(3.0, 0.0);
+        assert!(!units.show_no_variance(&rows));
+        let contrast = |rows: &BTreeMap<u32, Vec<f64>>, point: usize| -> Vec<(u32, f64)> {
+            let values = rows.iter();
+            values
+                .map(|(block, row)| (*block, row[point] - row[0]))
+                .collect()
+        };
+        let count = |units: &Units, values: &[(u32, f64)]| {
+            let found = units.interval(&[A, B], values, StoppingRule::FixedSample);
+            found.unwrap().units
+        };
+        let (units, rows) = in_pairs(0.0, 0.0);
+        assert!(units.show_no_variance(&rows));
+        assert_eq!(count(&units, &contrast(&rows, 1)), 12);
+        assert_eq!(count(&units.without_effect(), &contrast(&rows, 1)), 24);
+        // One server that layouts matter to, among five that they do not.
+        let (units, rows) = in_pairs(0.0, 4.0);
+        assert_eq!(count(&units.without_effect(), &contrast(&rows, 1)), 24);
+        assert_eq!(count(&units.without_effect(), &contrast(&rows, 5)), 12);
     }
 
     #[test]
