@@ -178,7 +178,12 @@ fn forecast_text(found: &RunForecast, preset: &Preset) -> String {
             percent(of.half_width),
             percent(resolution)
         ),
-        None => format!("{}, which give ±{}", of.blocks, percent(of.half_width)),
+        None => format!(
+            "{}, which give ±{}{}",
+            of.blocks,
+            percent(of.half_width),
+            of.range()
+        ),
     };
     if of.windows > 1 {
         blocks += ", in each window";

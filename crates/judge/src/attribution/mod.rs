@@ -10,6 +10,7 @@ mod costs;
 mod document;
 mod effects;
 mod extent;
+mod forecast;
 mod functions;
 mod left_out;
 mod machines;
@@ -45,6 +46,7 @@ pub use document::{
     TailFigures, TransactionCost, Verdict,
 };
 pub use extent::{MOST_EFFECTS, MOST_WORKLOADS};
+pub use forecast::{Design, ExpectedWidth, Scatter};
 pub use functions::{compared, function_changes};
 pub use machines::FEWEST_MACHINES_AS_UNITS;
 pub use unexecuted::Unexecuted;

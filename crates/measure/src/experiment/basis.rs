@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use super::fingerprint::CLUSTER;
 use super::forecast::{
-    ClusterSize, DATABASE, EffectNoise, Forecast, ForecastBasis, Guess, NoiseSource, Pace,
-    SMALL_SERVER, WindowSizes,
+    ClusterSize, DATABASE, Forecast, ForecastBasis, Guess, NoiseSource, Pace, SMALL_SERVER,
+    WindowSizes,
 };
 use super::lanes::{automatic, wanted, within_cores};
 use super::progress::BlockTimes;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Lanes, Layouts, Preset, Workload};
-use perfquilt_judge::attribution::{self, Effect, EffectKind};
+use perfquilt_judge::attribution::{Collector, Scatter};
 use perfquilt_machine::server::{self, ServerSpace, size_of_tree};
 use perfquilt_machine::workload::{Clients, allowed_cpus, lanes};
 use perfquilt_model::error::Result;
@@ -69,9 +69,11 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<(Forecas
         (Lanes::Auto, Some(space)) => automatic(possible, &space),
         (Lanes::Auto, None) => possible,
     };
-    let noise = earlier.noise.iter();
-    let noise: BTreeMap<String, EffectNoise> =
-        noise.map(|(name, of)| (name.clone(), of.mean())).collect();
+    let noise = earlier
+        .noise
+        .into_iter()
+        .map(|(name, of)| (name, of.scatter));
+    let noise: BTreeMap<String, Scatter> = noise.collect();
     let is_read = |timed: bool| preset.meters.iter().any(|meter| meter.is_timed() == timed);
     let basis = ForecastBasis {
         preset,
@@ -97,7 +99,7 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<(Forecas
             cluster.is_none().then(ServerSpace::available_memory),
         ),
     };
-    Ok((basis.forecast(), basis.block_times()))
+    Ok((basis.forecast()?, basis.block_times()))
 }
 
 /// Returns the number of processors of the machine of `header`.
@@ -115,16 +117,16 @@ fn measured_there(one: &ExperimentHeader, other: &ExperimentHeader) -> bool {
     one.machine.get(CLUSTER) == other.machine.get(CLUSTER)
 }
 
-/// The most experiments whose noise is averaged.
-const MOST_AVERAGED: usize = 5;
+/// The most experiments whose noise is joined.
+const MOST_JOINED: usize = 5;
 
 /// What earlier experiments of the workspace tell about the next one.
 #[derive(Debug, Default)]
 struct Earlier {
     /// The latest of those that the noise is from; `None` if no workload was timed.
     name: Option<String>,
-    /// The noise of effects, by workload.
-    noise: BTreeMap<String, NoiseMean>,
+    /// How values scatter, by workload.
+    noise: BTreeMap<String, KnownNoise>,
     /// The largest standard deviation of a point's cost between machines, as a fraction.
     between: f64,
     /// Whether all its blocks ran the same code layout.
@@ -133,30 +135,11 @@ struct Earlier {
     pace: Pace,
 }
 
-/// A mean of the noise over experiments, by their degrees of freedom.
+/// How the values of a workload scattered in some experiments.
 #[derive(Debug, Default)]
-struct NoiseMean {
+struct KnownNoise {
     experiments: usize,
-    weight: f64,
-    /// Sums of weighted variances.
-    typical: f64,
-    largest: f64,
-}
-
-impl NoiseMean {
-    fn add(&mut self, variances: &[f64], weight: f64) {
-        self.experiments += 1;
-        self.weight += weight;
-        self.typical += weight * variances.iter().sum::<f64>() / variances.len() as f64;
-        self.largest += weight * variances.iter().copied().fold(0.0, f64::max);
-    }
-
-    fn mean(&self) -> EffectNoise {
-        EffectNoise {
-            typical: self.typical / self.weight,
-            largest: self.largest / self.weight,
-        }
-    }
+    scatter: Scatter,
 }
 
 impl Earlier {
@@ -179,7 +162,7 @@ impl Earlier {
                 found.pace = found.pace.or(pace);
             }
             let most = if is_nearest(&summary.header) {
-                MOST_AVERAGED
+                MOST_JOINED
             } else {
                 1
             };
@@ -203,50 +186,29 @@ impl Earlier {
         workloads: &[&Workload],
     ) -> Result<()> {
         let (header, observations) = store.load(summary.id)?;
-        let margin = &Meter::default_margin;
         let supplement = store.supplement(summary.id)?;
-        let found = attribution::attribute_with(&header, &observations, &supplement, margin)?;
-        let in_patches = found.patches.iter().flat_map(|patch| &patch.effects);
-        let effects: Vec<&Effect> = in_patches
-            .chain(&found.total)
-            .filter(|of| of.meter == Meter::Time && of.kind != EffectKind::Interaction)
-            .filter(|of| of.is_measured() && of.units > 1 && of.from().is_none())
-            .collect();
+        let mut collector = Collector::new(&header, &supplement)?;
+        for observation in &observations {
+            collector.add(&observation.borrowed())?;
+        }
         let mut is_used = false;
         for workload in workloads {
-            let own = effects.iter().filter(|of| of.workload == workload.name);
-            let units = own.clone().map(|of| of.units).max().unwrap_or(0);
-            let variances: Vec<f64> = own
-                .filter_map(|of| Some(of.standard_error?.powi(2) * of.blocks as f64))
-                .filter(|variance| *variance > 0.0 && variance.is_finite())
-                .collect();
-            if !variances.is_empty() {
+            let scatter = collector.scatter(&workload.name);
+            // Servers that all share one binary do not scatter.
+            if scatter.sd() > 0.0 {
                 let known = self.noise.entry(workload.name.clone()).or_default();
-                known.add(&variances, units as f64 - 1.0);
+                known.experiments += 1;
+                known.scatter.join(scatter);
                 is_used = true;
             }
         }
         if is_used && self.name.is_none() {
             self.name = Some(summary.header.experiment.clone());
-            self.one_layout = found.noise.layouts < 2;
-            let machines = found.noise.machines.iter();
+            let found = collector.finish(&Meter::default_margin).noise;
+            self.one_layout = found.layouts < 2;
+            let machines = found.machines.iter();
             self.between = machines.map(|of| of.between_sd).fold(0.0, f64::max);
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn longer_experiments_tell_more_about_the_noise() {
-        let mut mean = NoiseMean::default();
-        mean.add(&[1.0, 3.0], 4.0);
-        assert!((mean.mean().typical - 2.0).abs() < 1e-12);
-        mean.add(&[7.0], 16.0);
-        assert!((mean.mean().typical - 6.0).abs() < 1e-12);
-        assert!((mean.mean().largest - 6.2).abs() < 1e-12);
     }
 }

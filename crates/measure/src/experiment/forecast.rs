@@ -1,5 +1,6 @@
 //! Forecasts of an experiment: blocks, width, memory and time, before anything is measured. Pure.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -10,8 +11,8 @@ use super::lengths::share;
 use super::plan::{FEWEST_FOR_REPEATS, direct_blocks};
 use super::progress::{BlockTimes, words};
 use perfquilt_config::Preset;
-use perfquilt_judge::attribution::FEWEST_MACHINES_AS_UNITS;
-use perfquilt_judge::stats::{fixed_half_width, half_width};
+use perfquilt_judge::attribution::{Design, ExpectedWidth, Scatter};
+use perfquilt_model::error::Result;
 use perfquilt_model::point::Point;
 use perfquilt_store::BlockDuration;
 
@@ -84,6 +85,10 @@ pub struct Forecast {
     /// The expected half-width of a patch's 95 % interval on one workload, as a fraction of speed; the widest over
     /// workloads.
     pub half_width: f64,
+    /// The ends of the range in which this half-width lies in nine experiments of ten; absent where it is a guess. With few
+    /// blocks, a measured standard deviation is far from the true one by chance alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub half_width_range: Option<(f64, f64)>,
     /// The standard deviation of a value in a block, the largest over workloads.
     pub noise: f64,
     /// The basis of the noise.
@@ -111,6 +116,18 @@ impl Forecast {
     /// Returns whether an experiment found nothing that duration or width could be known from.
     pub fn is_guess(&self) -> bool {
         self.guessed_seconds || self.noise_source == NoiseSource::Assumed && self.blocks > 0
+    }
+
+    /// Returns the range of widths in words that follow the width; empty where it is a guess.
+    pub fn range(&self) -> String {
+        let words = |(low, high): (f64, f64)| {
+            format!(
+                " ({:.2} to {:.2} in 9 runs of 10)",
+                100.0 * low,
+                100.0 * high
+            )
+        };
+        self.half_width_range.map_or_else(String::new, words)
     }
 
     /// Returns the expected duration in words.
@@ -141,9 +158,10 @@ impl fmt::Display for Forecast {
         if self.blocks > 0 {
             write!(
                 f,
-                "{} blocks{windows}, ±{:.2} %, ",
+                "{} blocks{windows}, ±{:.2} %{}, ",
                 self.blocks,
-                100.0 * self.half_width
+                100.0 * self.half_width,
+                self.range()
             )?;
         }
         write!(f, "{} servers at once{}, ", self.servers, self.places())?;
@@ -219,15 +237,6 @@ impl Guess {
     }
 }
 
-/// The variances of a patch's effect in a block, where they were measured.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct EffectNoise {
-    /// The mean over patches.
-    pub typical: f64,
-    /// The largest.
-    pub largest: f64,
-}
-
 fn seconds_in_words(seconds: f64) -> String {
     words((seconds * 1000.0).round().max(0.0) as u64)
 }
@@ -268,8 +277,8 @@ pub(super) struct ForecastBasis<'a> {
     pub points: usize,
     /// Whether there is a closure check.
     pub closure: bool,
-    /// The noise of effects, by workload, where it is known.
-    pub noise: &'a BTreeMap<String, EffectNoise>,
+    /// How values scatter, by workload, where it is known.
+    pub noise: &'a BTreeMap<String, Scatter>,
     /// Where it is known from.
     pub source: NoiseSource,
     /// Whether all blocks run the same code layout, as those of an earlier experiment did.
@@ -310,21 +319,31 @@ impl ClusterSize {
 
 impl ForecastBasis<'_> {
     /// Returns the forecast.
-    pub(super) fn forecast(&self) -> Forecast {
+    pub(super) fn forecast(&self) -> Result<Forecast> {
         let preset = self.preset;
-        let fewest = preset.min_blocks().unwrap_or(2).max(2);
         let most_blocks = match self.budget {
             Some(budget) => self.within(budget),
             None => preset.blocks,
         };
-        let by_workload = if self.timed {
-            self.blocks_by_workload(fewest, most_blocks)
+        let expected = if self.timed {
+            self.expected(most_blocks)?
         } else {
-            vec![0; self.workloads.len()]
+            ExpectedWidth {
+                half_width: 0.0,
+                range: (0.0, 0.0),
+                blocks: vec![0; self.workloads.len()],
+            }
         };
+        let by_workload = &expected.blocks;
         let blocks = by_workload.iter().copied().max().unwrap_or(0);
         let guessed = |name: &&&str| self.timed && !self.noise.contains_key(**name);
-        Forecast {
+        let guessed_noise: Vec<String> = self
+            .workloads
+            .iter()
+            .filter(guessed)
+            .map(|name| (*name).to_owned())
+            .collect();
+        Ok(Forecast {
             points: self.points,
             windows: self.windows.windows.len(),
             servers: self.windows.most_servers(),
@@ -336,18 +355,14 @@ impl ForecastBasis<'_> {
             most_blocks: if self.timed { most_blocks } else { 0 },
             count_blocks: if self.counted { preset.count_blocks } else { 0 },
             block_seconds: preset.block_seconds,
-            half_width: self.widest(&by_workload),
+            half_width: expected.half_width,
+            half_width_range: (self.timed && guessed_noise.is_empty()).then_some(expected.range),
             noise: self.largest_noise(),
             noise_source: self.source.clone(),
-            guessed_noise: self
-                .workloads
-                .iter()
-                .filter(guessed)
-                .map(|name| (*name).to_owned())
-                .collect(),
-            seconds: self.duration(&by_workload),
+            guessed_noise,
+            seconds: self.duration(by_workload),
             guessed_seconds: !self.pace.is_known(self.timed, self.counted),
-        }
+        })
     }
 
     /// Returns the expected seconds of a block.
@@ -359,17 +374,22 @@ impl ForecastBasis<'_> {
         }
     }
 
-    /// Returns the blocks that time each workload: as many as its widest interval needs, if there is a resolution.
-    fn blocks_by_workload(&self, fewest: u32, most: u32) -> Vec<u32> {
-        let Some(resolution) = self.preset.resolution else {
-            return vec![most; self.workloads.len()];
+    /// Returns the widths and blocks to be expected of at most so many blocks, by judging simulated ones.
+    fn expected(&self, most: u32) -> Result<ExpectedWidth> {
+        let scatters: Vec<Cow<'_, Scatter>> =
+            self.workloads.iter().map(|of| self.scatter(of)).collect();
+        let fewest = self.preset.min_blocks().unwrap_or(2).max(2);
+        let design = Design {
+            workloads: scatters.iter().map(Cow::as_ref).collect(),
+            // Beside these, a window has the release and its control.
+            patches: self.windows.most_servers().saturating_sub(2),
+            blocks: most,
+            resolution: self.preset.resolution.map(|width| (width, fewest)),
+            repeats: !self.one_layout && most >= FEWEST_FOR_REPEATS,
+            lanes: u32::try_from(self.lanes).unwrap_or(u32::MAX),
+            machines: self.cluster.map(|of| (of.machines, of.between)),
         };
-        let needed = |name: &&str| {
-            let variance = self.noise_of(name).largest;
-            let enough = |blocks: u32| self.width(variance, blocks) <= resolution;
-            first((fewest, most.max(fewest)), &enough).min(most)
-        };
-        self.workloads.iter().map(needed).collect()
+        design.expected()
     }
 
     /// Returns the largest number of blocks that take at most `budget` seconds, at least two.
@@ -378,55 +398,20 @@ impl ForecastBasis<'_> {
         first((3, FORESEEABLE), &too_long) - 1
     }
 
-    /// Returns the variances of an effect on the workload `name` in a block.
-    fn noise_of(&self, name: &str) -> EffectNoise {
+    /// Returns how the values of the workload `name` scatter.
+    fn scatter(&self, name: &str) -> Cow<'_, Scatter> {
         let (between, within) = self.guess.variance;
-        // The difference of two values.
-        let assumed = 2.0 * (between + within / self.preset.block_seconds);
-        self.noise.get(name).copied().unwrap_or(EffectNoise {
-            typical: assumed,
-            largest: assumed,
-        })
+        let assumed = || Scatter::assumed((between + within / self.preset.block_seconds).sqrt());
+        match self.noise.get(name) {
+            Some(known) => Cow::Borrowed(known),
+            None => Cow::Owned(assumed()),
+        }
     }
 
     /// Returns the largest standard deviation of a value in a block over workloads.
     fn largest_noise(&self) -> f64 {
-        let of = |name: &&str| (self.noise_of(name).typical / 2.0).sqrt();
+        let of = |name: &&str| self.scatter(name).sd();
         self.workloads.iter().map(of).fold(0.0, f64::max)
-    }
-
-    /// Returns the half-width of a typical patch's interval on the workload where it is widest, after so many blocks of each.
-    fn widest(&self, by_workload: &[u32]) -> f64 {
-        let of = |(name, blocks): (&&str, &u32)| self.width(self.noise_of(name).typical, *blocks);
-        self.workloads
-            .iter()
-            .zip(by_workload)
-            .map(of)
-            .fold(0.0, f64::max)
-    }
-
-    /// Returns the half-width of an effect whose values vary by `variance` from block to block, after `blocks`.
-    fn width(&self, variance: f64, blocks: u32) -> f64 {
-        // Two blocks run the same layouts in all but short experiments.
-        let short = blocks < FEWEST_FOR_REPEATS && self.preset.resolution.is_none();
-        let units = if short || self.one_layout {
-            blocks
-        } else {
-            blocks.div_ceil(2)
-        };
-        let half_width = match self.preset.resolution {
-            Some(_) => half_width,
-            None => fixed_half_width,
-        };
-        let noise = variance / f64::from(blocks.max(1));
-        match self.cluster {
-            Some(cluster) if cluster.machines as usize >= FEWEST_MACHINES_AS_UNITS => {
-                let machines = cluster.machines.min(blocks.div_ceil(ROW_BLOCKS));
-                let between = 2.0 * cluster.between.powi(2) / f64::from(machines.max(1));
-                half_width((noise + between).sqrt(), machines as usize)
-            }
-            _ => half_width(noise.sqrt(), units as usize),
-        }
     }
 
     /// Returns the seconds that an experiment with so many blocks of each workload takes.
@@ -513,7 +498,7 @@ fn first((mut low, mut high): (u32, u32), fits: &dyn Fn(u32) -> bool) -> u32 {
 mod tests {
     use super::*;
 
-    static NOTHING: BTreeMap<String, EffectNoise> = BTreeMap::new();
+    static NOTHING: BTreeMap<String, Scatter> = BTreeMap::new();
 
     fn preset(resolution: Option<f64>) -> Preset {
         let resolution = resolution.map_or(String::new(), |r| format!("resolution = {r}\n"));
@@ -556,7 +541,7 @@ mod tests {
     fn as_many_blocks_as_the_resolution_needs() {
         let preset = preset(Some(0.008));
         let six = sizes(&[6]);
-        let forecast = basis(&preset, &six).forecast();
+        let forecast = basis(&preset, &six).forecast().unwrap();
         assert!((10..60).contains(&forecast.blocks), "{forecast:?}");
         assert!(forecast.half_width <= 0.008);
         // Six servers, a client and the slices.
@@ -566,7 +551,9 @@ mod tests {
             lanes: 2,
             ..basis(&preset, &six)
         };
-        assert_eq!(two.forecast().seconds, forecast.seconds / 2.0);
+        let two = two.forecast().unwrap();
+        assert_eq!(two.seconds, f64::from(two.blocks) * each / 2.0);
+        assert!((30..45).contains(&two.blocks), "{two:?}");
     }
 
     fn took(
@@ -604,7 +591,7 @@ mod tests {
             pace: Pace::of(&blocks, &DATABASE, 2),
             ..basis(&preset, &six)
         };
-        let forecast = known.forecast();
+        let forecast = known.forecast().unwrap();
         assert!(!forecast.guessed_seconds);
         // Two lanes counted blocks of eight seconds side by side, and sixty blocks of three seconds are timed.
         let counting = f64::from(preset.count_blocks) * 4.0;
@@ -622,13 +609,13 @@ mod tests {
             pace: known.pace,
             ..basis(&preset, &six)
         };
-        assert!((known.forecast().seconds - 60.0 * 5.0).abs() < 1e-9);
+        assert!((known.forecast().unwrap().seconds - 60.0 * 5.0).abs() < 1e-9);
         let guess = ForecastBasis {
             counted: true,
             pace: Pace::of(&blocks[..2], &DATABASE, 2),
             ..basis(&preset, &six)
         };
-        assert!(guess.forecast().guessed_seconds && guess.forecast().is_guess());
+        assert!(guess.forecast().unwrap().guessed_seconds && guess.forecast().unwrap().is_guess());
     }
 
     #[test]
@@ -636,10 +623,8 @@ mod tests {
         let mut preset = preset(Some(0.005));
         preset.workloads = vec!["calm".into(), "noisy".into(), "new".into()];
         let six = sizes(&[6]);
-        let of = |sd: f64| EffectNoise {
-            typical: sd * sd,
-            largest: sd * sd,
-        };
+        // The standard deviation of an effect.
+        let of = |sd: f64| Scatter::assumed(sd / 2f64.sqrt());
         let noise = BTreeMap::from([
             ("calm".to_owned(), of(0.002)),
             ("noisy".to_owned(), of(0.012)),
@@ -650,7 +635,10 @@ mod tests {
             source: NoiseSource::Experiment("e".into()),
             ..basis(&preset, &six)
         };
-        let (each, forecast) = (known.blocks_by_workload(10, 60), known.forecast());
+        let (each, forecast) = (
+            known.expected(60).unwrap().blocks,
+            known.forecast().unwrap(),
+        );
         assert!(each[0] == 10 && each[1] > 20, "{each:?}");
         assert_eq!(forecast.blocks, each[1]);
         assert!(
@@ -665,7 +653,7 @@ mod tests {
             workloads: vec!["calm", "new"],
             ..known
         };
-        assert_eq!(with_new.forecast().guessed_noise, ["new"]);
+        assert_eq!(with_new.forecast().unwrap().guessed_noise, ["new"]);
     }
 
     #[test]
@@ -677,16 +665,17 @@ mod tests {
             ..basis(&preset, &six)
         };
         let block = on(3, 0.0).block(6, 1);
-        let few = on(3, 0.0).forecast();
+        let few = on(3, 0.0).forecast().unwrap();
         assert_eq!(few.machines, Some(3));
         // Blocks are the units on few machines.
-        assert_eq!(few.blocks, basis(&preset, &six).forecast().blocks);
+        let alone = basis(&preset, &six).forecast().unwrap().blocks;
+        assert!(few.blocks.abs_diff(alone) <= alone / 5, "{few:?} {alone}");
         let waves = few.seconds / (4.0 * block);
         assert_eq!(waves, waves.round());
         // A row of four blocks on each of sixty machines is one wave.
-        assert!((on(60, 0.0).forecast().seconds - 4.0 * block).abs() < 1e-9);
+        assert!((on(60, 0.0).forecast().unwrap().seconds - 4.0 * block).abs() < 1e-9);
         // As many machines that differ are units that no number of blocks makes more of.
-        let wide = on(8, 0.01).forecast();
+        let wide = on(8, 0.01).forecast().unwrap();
         assert!(
             wide.half_width > 0.008 && wide.blocks == wide.most_blocks,
             "{wide:?}"
@@ -702,7 +691,7 @@ mod tests {
                 budget: Some(budget),
                 ..basis(&preset, &two)
             };
-            let forecast = basis.forecast();
+            let forecast = basis.forecast().unwrap();
             assert!(forecast.seconds <= budget, "{forecast:?}");
             assert!(basis.duration(&[forecast.blocks + 1]) > budget);
             assert_eq!(forecast.over_budget(budget), None);
@@ -711,9 +700,9 @@ mod tests {
             budget: Some(1.0),
             ..basis(&preset, &one)
         };
-        assert_eq!(basis.forecast().blocks, 2);
+        assert_eq!(basis.forecast().unwrap().blocks, 2);
         assert_eq!(
-            basis.forecast().over_budget(1.0).as_deref(),
+            basis.forecast().unwrap().over_budget(1.0).as_deref(),
             Some(
                 "1 s of the budget are left to measure, and the least that a report needs takes about 12 s"
             )
@@ -723,7 +712,10 @@ mod tests {
     #[test]
     fn long_series_take_as_long_as_their_servers() {
         let preset = preset(None);
-        let seconds = |windows: &[usize]| basis(&preset, &sizes(windows)).forecast().seconds;
+        let seconds = |windows: &[usize]| {
+            let sizes = sizes(windows);
+            basis(&preset, &sizes).forecast().unwrap().seconds
+        };
         let (one, many) = (seconds(&[10]), seconds(&[10; 9]));
         assert!((many / one - 9.0).abs() < 1e-9);
     }
