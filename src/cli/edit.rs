@@ -148,6 +148,9 @@ fn text(opened: &EditBranch) -> String {
         Some((name, false)) => text.push_str(&format!(
             "it is stopped at {name}, the last patch\n\n  cd {directory}\n  … edit …\n  git commit --amend -a\n  perfquilt refresh\n"
         )),
+        None if opened.commits == 0 => text.push_str(&format!(
+            "\n  cd {directory}\n  … edit …\n  git commit -a            the first patch\n  perfquilt refresh        write series and patches\n"
+        )),
         None => text.push_str(&format!(
             "\n  cd {directory}\n  git rebase -i            amend, reorder, squash, drop\n  git commit               a new patch\n  perfquilt refresh        write series and patches\n"
         )),

@@ -203,6 +203,23 @@ const MARIADB: &[BundledFile] = &[
 /// single releases, and the patches that a workload is meant for.
 const OF_PATCHES: [&str; 2] = ["patches = ", "exercises = "];
 
+/// The presets that are only for the series of an example.
+const PRESETS_OF_EXAMPLES: [&str; 2] = ["[preset.replay]", "[preset.replay-handler]"];
+
+/// Returns a configuration without what is about the patches of this repository and its examples.
+fn without_patches(content: &str) -> String {
+    let is_of_example = |paragraph: &str| {
+        let mut lines = paragraph.lines();
+        lines.any(|line| PRESETS_OF_EXAMPLES.contains(&line))
+    };
+    let is_about_patches = |line: &&str| OF_PATCHES.iter().any(|start| line.starts_with(start));
+    let paragraphs = content.split("\n\n").filter(|of| !is_of_example(of));
+    let kept = paragraphs.collect::<Vec<_>>().join("\n\n");
+    kept.split_inclusive('\n')
+        .filter(|line| !is_about_patches(line))
+        .collect()
+}
+
 /// Returns the template for a server.
 ///
 /// # Errors
@@ -245,10 +262,8 @@ pub fn init(dir: &Path, template: &Template) -> Result<Vec<PathBuf>> {
         if path.exists() {
             continue;
         }
-        let is_about_patches = |line: &&str| OF_PATCHES.iter().any(|start| line.starts_with(start));
         let content: String = if name.ends_with(".toml") {
-            let lines = content.split_inclusive('\n');
-            lines.filter(|line| !is_about_patches(line)).collect()
+            without_patches(content)
         } else {
             (*content).to_owned()
         };

@@ -76,11 +76,11 @@ pub fn profile(shown: &ProfileReport<'_>, columns: usize, color: bool) -> String
     if let Some((callee, edges)) = shown.callers {
         page.blank();
         page.line(&format!("Callers of {}", clean(callee)), BOLD);
-        page.callers(edges);
+        page.callers(edges, &difference.unit);
     }
     if let Some(annotated) = shown.lines {
         page.blank();
-        page.lines(annotated);
+        page.lines(annotated, &difference.unit);
     }
     page.text
 }
@@ -108,10 +108,10 @@ pub fn profile_markdown(shown: &ProfileReport<'_>) -> String {
     }
     if let Some((callee, edges)) = shown.callers {
         let _ = writeln!(text, "\nCallers of {}:\n", code(callee));
-        callers(&mut text, edges);
+        callers(&mut text, edges, &difference.unit);
     }
     if let Some(annotated) = shown.lines {
-        lines(&mut text, annotated);
+        lines(&mut text, annotated, &difference.unit);
     }
     text
 }
@@ -154,17 +154,21 @@ fn table(text: &mut String, rows: &[&FunctionDifference]) {
 }
 
 /// Appends the callers of a function as Markdown.
-fn callers(text: &mut String, edges: &[CallEdge]) {
+fn callers(text: &mut String, edges: &[CallEdge], unit: &str) {
     if edges.is_empty() {
         let _ = writeln!(text, "{NO_CALLER}");
         return;
     }
     let counted = counted(edges.iter().map(|edge| &edge.calls));
-    text.push_str(if counted {
-        "| caller | calls before | after | cost before | after |\n|:--|--:|--:|--:|--:|\n"
+    let (calls, rule) = if counted {
+        (" calls before | after |", "--:|--:|")
     } else {
-        "| caller | cost before | after |\n|:--|--:|--:|\n"
-    });
+        ("", "")
+    };
+    let _ = writeln!(
+        text,
+        "| caller |{calls} {unit} before | after |\n|:--|{rule}--:|--:|"
+    );
     for edge in edges {
         let _ = write!(text, "| {} |", code(&edge.caller));
         if counted {
@@ -184,11 +188,11 @@ fn callers(text: &mut String, edges: &[CallEdge]) {
 }
 
 /// Appends the lines of a function on both servers as Markdown.
-fn lines(text: &mut String, annotated: &AnnotatedFunction) {
+fn lines(text: &mut String, annotated: &AnnotatedFunction, unit: &str) {
     for (side, lines) in [("before", &annotated.before), ("after", &annotated.after)] {
         let _ = writeln!(
             text,
-            "\n{} {side}, own cost a transaction by line:\n",
+            "\n{} {side}, own {unit} a transaction by line:\n",
             code(&annotated.function)
         );
         if lines.is_empty() {
@@ -323,7 +327,7 @@ impl TextPage {
         }
     }
 
-    fn callers(&mut self, edges: &[CallEdge]) {
+    fn callers(&mut self, edges: &[CallEdge], unit: &str) {
         if edges.is_empty() {
             self.paragraph(NO_CALLER, "");
             return;
@@ -338,10 +342,7 @@ impl TextPage {
             }
         };
         let head = calls_of("calls");
-        self.line(
-            &format!("{:room$}{head}{:>20}", "caller", "inclusive"),
-            BOLD,
-        );
+        self.line(&format!("{:room$}{head}{unit:>20}", "caller"), BOLD);
         for edge in edges {
             let name = fit(&clean(&edge.caller), room - 1);
             let pad = room - width(&name);
@@ -356,10 +357,10 @@ impl TextPage {
         }
     }
 
-    fn lines(&mut self, annotated: &AnnotatedFunction) {
+    fn lines(&mut self, annotated: &AnnotatedFunction, unit: &str) {
         for (side, lines) in [("before", &annotated.before), ("after", &annotated.after)] {
             let head = format!(
-                "{} {side}: own cost a transaction by line",
+                "{} {side}: own {unit} a transaction by line",
                 clean(&annotated.function)
             );
             self.line(&fit(&head, self.width), BOLD);
