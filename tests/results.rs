@@ -128,6 +128,7 @@ fn header(patches: usize) -> ExperimentHeader {
         machine: BTreeMap::new(),
         harness: "perfquilt test".into(),
         identical: BTreeMap::new(),
+        line_numbers: Default::default(),
         failed: BTreeMap::new(),
         start_timeouts: BTreeMap::new(),
         command: None,

@@ -4,6 +4,7 @@ pub mod bisect;
 pub mod commits;
 mod explain;
 mod jobs;
+mod line_numbers;
 mod next_step;
 mod rebased;
 pub mod releases;
@@ -546,6 +547,7 @@ fn measure(
     header.series = patches.iter().map(|patch| patch.name.clone()).collect();
     header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
     header.failed = failed;
+    header.line_numbers = line_numbers::points(ws, prepared, &measurable)?;
     header.command = wanted.command.clone();
     let store = Store::open(&ws.results())?;
     let request = experiment::ExperimentRequest {

@@ -14,7 +14,7 @@ mod shown;
 mod slices;
 mod supplement;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -131,6 +131,9 @@ pub struct ExperimentHeader {
     /// were not measured separately.
     #[serde(default)]
     pub identical: BTreeMap<Point, Point>,
+    /// Points whose binary differs from that of the point before in the numbers of source lines alone (`__LINE__`).
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub line_numbers: BTreeSet<Point>,
     /// Points that could not be built or measured, with the reason in one line.
     #[serde(default)]
     pub failed: BTreeMap<Point, String>,
@@ -191,6 +194,7 @@ impl ExperimentHeader {
             machine: BTreeMap::new(),
             harness: String::new(),
             identical: BTreeMap::new(),
+            line_numbers: BTreeSet::new(),
             failed: BTreeMap::new(),
             start_timeouts: BTreeMap::new(),
             command: None,

@@ -107,8 +107,8 @@ const LOPSIDED: f64 = 0.05;
 /// The words for an effect on a workload that does not execute the patch.
 pub(super) const NOT_EXECUTED: &str = "not executed";
 
-/// Formats an effect with its interval: `+0.42 % ± 0.11`, or `+37.12 % (30.01 to 45.28)` if the interval is visibly
-/// asymmetric.
+/// Formats an effect with its interval: `+0.42 % ± 0.11`, or `+37.12 % [+30.01, +45.28]` if the interval is
+/// visibly asymmetric.
 pub(super) fn effect(effect: &Effect, places: usize) -> String {
     if !effect.executed {
         return NOT_EXECUTED.to_owned();
@@ -167,9 +167,9 @@ pub(super) fn interval(estimate: f64, ends: Option<(f64, f64)>, places: usize) -
         return format!("{shown} % ± {}", plain(half, places));
     }
     format!(
-        "{shown} % ({} to {})",
-        short(plain(low, places)),
-        short(plain(high, places))
+        "{shown} % [{}, {}]",
+        short(signed(low, places)),
+        short(signed(high, places))
     )
 }
 
@@ -282,18 +282,18 @@ mod tests {
         assert_eq!(effect(&of(0.0042, 0.0031, 0.0053), 2), "+0.42 % ± 0.11");
         assert_eq!(
             effect(&of(0.3712, 0.3001, 0.4528), 2),
-            "+37.12 % (30.01 to 45.28)"
+            "+37.12 % [+30.01, +45.28]"
         );
         assert_eq!(effect(&of(-0.0001, -0.006, 0.0058), 2), "−0.01 % ± 0.59");
         assert_eq!(effect(&of(0.01, 0.009_99, 0.010_01), 2), "+1.00 % ± 0.01");
         assert_eq!(effect(&of(0.01, 0.01, 0.01), 2), "+1.00 % ± 0.00");
         assert_eq!(
             effect(&of(30.6, -0.999_999, f64::MAX), 2),
-            "+3060.00 % (−100.00 to > 10⁶)"
+            "+3060.00 % [−100.00, > 10⁶]"
         );
         let mut barely = of(0.024, 0.0002, 0.0485);
         barely.verdict = Verdict::Faster;
-        assert_eq!(effect(&barely, 2), "+2.40 % (0.02 to 4.85)");
+        assert_eq!(effect(&barely, 2), "+2.40 % [+0.02, +4.85]");
         // A shown effect is never rounded to 0.
         assert_eq!(
             effect(&of(0.000_04, 0.000_02, 0.000_06), 2),
@@ -302,7 +302,7 @@ mod tests {
         // No zeros behind the point beside other digits.
         assert_eq!(effect(&of(0.000_04, -0.003, 0.0031), 2), "0 % ± 0.31");
         assert_eq!(effect(&of(-0.03, -0.06, 0.000_01), 2), "−3.00 % ± 3.00");
-        assert_eq!(effect(&of(0.02, 0.0, 0.09), 2), "+2.00 % (0 to 9.00)");
+        assert_eq!(effect(&of(0.02, 0.0, 0.09), 2), "+2.00 % [0, +9.00]");
         assert_eq!(effect(&of(0.0, 0.0, 0.0), 2), "0.00 % ± 0.00");
         let mut single = of(0.01, 0.0, 0.0);
         (single.low, single.high) = (None, None);

@@ -66,6 +66,7 @@ impl Experiment {
                 ]),
                 harness: "perfquilt 0.1.0 4f2a".into(),
                 identical: BTreeMap::new(),
+                line_numbers: Default::default(),
                 failed: BTreeMap::new(),
                 start_timeouts: BTreeMap::new(),
                 command: None,

@@ -225,6 +225,8 @@ impl<'a> View<'a> {
                 self.nouns().point(point)
             );
             row.notes.insert(0, again);
+        } else if patch.line_numbers {
+            row.notes.insert(0, LINE_NUMBERS.to_owned());
         } else if patch.code_unchanged {
             row.notes.insert(0, CODE_UNCHANGED.to_owned());
         }
@@ -553,6 +555,9 @@ impl<'a> View<'a> {
         })
     }
 }
+
+/// The note of a patch that changes comments only, in files whose code contains line numbers.
+const LINE_NUMBERS: &str = "changes no code: the binary differs only in line numbers (`__LINE__`)";
 
 /// The note of a patch whose binary differs, but not its code, as that of a patch that changes comments.
 const CODE_UNCHANGED: &str = "the binary differs, but none of its functions: only debug information, line numbers, or code that \

@@ -177,6 +177,9 @@ fn joined(mut first: ObservationFile, other: ObservationFile) -> ObservationFile
         .identical
         .retain(|point, same| theirs.identical.get(point) == Some(same));
     header
+        .line_numbers
+        .retain(|point| theirs.line_numbers.contains(point));
+    header
         .failed
         .retain(|point, _| theirs.failed.contains_key(point));
     header

@@ -21,6 +21,7 @@ fn header(patches: usize) -> ExperimentHeader {
         machine: BTreeMap::from([("cores".into(), "2".into())]),
         harness: "perfquilt test".into(),
         identical: BTreeMap::from([(Point::Step(2), Point::Step(1))]),
+        line_numbers: [Point::Step(3)].into(),
         failed: BTreeMap::from([(Point::Step(3), "does not compile".into())]),
         start_timeouts: BTreeMap::from([(Point::Step(3), 60.0)]),
         command: None,

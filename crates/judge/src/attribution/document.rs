@@ -230,6 +230,9 @@ pub struct PatchEffects {
     /// numbers, or code that nothing uses. Absent if not, or if unknown.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub code_unchanged: bool,
+    /// Whether its binary differs from the one before it in the numbers of source lines alone (`__LINE__`). Absent if not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub line_numbers: bool,
     /// Its effects, by kind, meter and workload.
     pub effects: Vec<Effect>,
 }

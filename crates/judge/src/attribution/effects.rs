@@ -264,6 +264,7 @@ impl Effects<'_> {
             reason: self.reason(index, identical_to, &effects),
             identical_to,
             code_unchanged: self.unexecuted.leaves_code(Point::Step(index)),
+            line_numbers: header.line_numbers.contains(&Point::Step(index)),
             effects,
         }
     }

@@ -28,6 +28,7 @@ pub(crate) fn header(patches: usize) -> ExperimentHeader {
         machine: BTreeMap::new(),
         harness: "perfquilt test".into(),
         identical: BTreeMap::new(),
+        line_numbers: Default::default(),
         failed: BTreeMap::new(),
         start_timeouts: BTreeMap::new(),
         command: None,

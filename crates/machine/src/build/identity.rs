@@ -54,6 +54,33 @@ fn of_bytes(bytes: &[u8]) -> [u8; 32] {
 /// Returns the digest of the loaded sections of a 64-bit little-endian ELF file; `None` for other files and for
 /// files with invalid tables.
 fn loadable(bytes: &[u8]) -> Option<[u8; 32]> {
+    let sections = loaded_sections(bytes)?;
+    let mut digest = Sha256::new();
+    // Type, machine and version, then the entry point.
+    digest.update(bytes.get(0x10..0x20)?);
+    for section in &sections {
+        digest.update((section.name.len() as u64).to_le_bytes());
+        digest.update(section.name);
+        for value in section.header {
+            digest.update(value.to_le_bytes());
+        }
+        digest.update(section.content);
+    }
+    (!sections.is_empty()).then(|| digest.finalize().into())
+}
+
+/// A section that is loaded into memory.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LoadedSection<'b> {
+    pub name: &'b [u8],
+    /// Type, flags, address and size.
+    pub header: [u64; 4],
+    /// Empty without bytes in the file, and where it is the linker's digest of the rest.
+    pub content: &'b [u8],
+}
+
+/// Returns the loaded sections of a 64-bit little-endian ELF file; `None` for other files and for files with invalid tables.
+pub(super) fn loaded_sections(bytes: &[u8]) -> Option<Vec<LoadedSection<'_>>> {
     if bytes.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
     }
@@ -61,33 +88,31 @@ fn loadable(bytes: &[u8]) -> Option<[u8; 32]> {
     let (size, count) = (half(bytes, 0x3a)?, half(bytes, 0x3c)?);
     let names = header(bytes, table, size, half(bytes, 0x3e)?)?;
     let names = content(bytes, &names)?;
-    let mut digest = Sha256::new();
-    // Type, machine and version, then the entry point.
-    digest.update(bytes.get(0x10..0x20)?);
-    let mut loaded = 0;
+    let mut loaded = Vec::new();
     for index in 0..count {
         let section = header(bytes, table, size, index)?;
         if section.flags & SHF_ALLOC == 0 {
             continue;
         }
-        loaded += 1;
         let name = names.get(section.name as usize..)?;
         let name = &name[..name.iter().position(|&byte| byte == 0)?];
-        digest.update((name.len() as u64).to_le_bytes());
-        digest.update(name);
-        for value in [
-            u64::from(section.kind),
-            section.flags,
-            section.address,
-            section.size,
-        ] {
-            digest.update(value.to_le_bytes());
-        }
-        if section.kind != SHT_NOBITS && name != BUILD_ID {
-            digest.update(content(bytes, &section)?);
-        }
+        let is_omitted = section.kind == SHT_NOBITS || name == BUILD_ID;
+        loaded.push(LoadedSection {
+            name,
+            header: [
+                u64::from(section.kind),
+                section.flags,
+                section.address,
+                section.size,
+            ],
+            content: if is_omitted {
+                &[]
+            } else {
+                content(bytes, &section)?
+            },
+        });
     }
-    (loaded > 0).then(|| digest.finalize().into())
+    Some(loaded)
 }
 
 struct Section {

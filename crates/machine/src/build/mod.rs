@@ -21,6 +21,7 @@ mod files;
 mod heads;
 mod identity;
 mod key;
+mod line_numbers;
 mod link_command;
 mod linked_code;
 mod ninja;

@@ -40,6 +40,9 @@ impl ExperimentHeader {
             self.check_point(point)?;
             self.check_point(same)?;
         }
+        self.line_numbers
+            .iter()
+            .try_for_each(|&point| self.check_point(point))?;
         if self.reused.len() > MAX_REUSED {
             return Err(format!(
                 "it reuses observations from {} experiments; at most {MAX_REUSED} are supported",

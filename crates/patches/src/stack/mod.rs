@@ -15,6 +15,7 @@ pub mod line_runs;
 mod lines;
 pub mod memory;
 pub mod merge;
+mod moved_lines;
 mod pending;
 pub(crate) mod place;
 mod tree;
@@ -35,6 +36,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::check_interrupted;
 
 pub use change::PatchFit;
+pub use moved_lines::MovedLines;
 pub use tree_digest::{RelevantPart, TreeDigests};
 pub use worktree::{MoveResult, Worktree, export};
 

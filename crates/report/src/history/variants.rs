@@ -35,7 +35,7 @@ impl BestVariant {
     pub(crate) fn text(&self, places: usize) -> String {
         let percent = |fraction| number::signed(fraction, places);
         format!(
-            "best of {} variants in {} experiments on {}: {} ({} to {}), {}",
+            "best of {} variants in {} experiments on {}: {} % [{}, {}], {}",
             self.variants,
             self.experiments,
             clean(&self.release),

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use git2::{ObjectType, Oid};
 
-use super::oid;
+use super::{MovedLines, oid};
 use crate::series::path::{MAX_DEPTH, shown};
 use crate::upstream::Objects;
 use crate::upstream::objects::{MODE_COMMIT, MODE_TREE, TreeEntry};
@@ -59,6 +59,26 @@ pub fn commit_diff(
         text::write(pair, &mut contents, &mut out)?;
     }
     Ok((out, submodule))
+}
+
+/// Returns the lines that move between two trees, given by their hexadecimal ids, of which one has other comments and white
+/// space in files of C and C++ than the other; `None` if anything else differs.
+pub fn moved_lines(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Option<MovedLines>> {
+    let mut contents = ContentReader::new(store);
+    let mut moved = MovedLines::default();
+    for pair in compare(store, old_tree, new_tree, None)? {
+        let (Some(old), Some(new)) = (pair.old, pair.new) else {
+            return Ok(None);
+        };
+        if old.mode != new.mode || old.mode == MODE_COMMIT {
+            return Ok(None);
+        }
+        let (old, new) = (contents.read(old)?, contents.read(new)?);
+        if !moved.add(&pair.new_path, &old, &new) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(moved))
 }
 
 /// The paths that differ between two trees.
