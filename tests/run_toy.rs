@@ -57,6 +57,38 @@ fn the_main_job() {
     assert_eq!(in_order(&analysed, 0)["estimate"], faster["estimate"]);
 }
 
+#[test]
+fn a_comment_that_moves_lines_of_code_says_so() {
+    let environment = TestEnvironment::with_fixture("toy");
+    environment.replace(
+        "upstream/toyd.c",
+        "\"toyd is ready\\n\"",
+        "\"line %d is ready\\n\", __LINE__",
+    );
+    let patch = |line: &str| {
+        format!(
+            "work: say more\n\n--- a/toyd.c\n+++ b/toyd.c\n@@ -1,3 +1,4 @@\n+{line}\n /* A server that does some arithmetic for every byte it is sent and answers with one byte. */\n #include <signal.h>\n #include <stdio.h>\n"
+        )
+    };
+    let note = |line: &str| {
+        environment.write("patches/0002-comment-only.patch", &patch(line));
+        let finished = environment.run(&["run", "--blocks", "2"]);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        finished
+            .stdout
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .contains("differs only in line numbers (`__LINE__`)")
+    };
+    assert!(note("/* One more line. */"));
+    let document = document(&environment, &["report", "--json"]);
+    assert_eq!(document["patches"][1]["line_numbers"], true);
+    assert_eq!(document["patches"][0].get("line_numbers"), None);
+    // A line of code moves the same lines.
+    assert!(!note("const int more = 1;"));
+}
+
 /// Names of the points whose observations an experiment stored itself.
 fn points_measured(environment: &TestEnvironment, experiment: &str) -> Vec<String> {
     let finished = environment.run(&["report", experiment, "--format", "jsonl"]);

@@ -272,7 +272,7 @@ fn a_patch_in_the_wrong_place_is_said_to_be() {
 fn mistakes_get_the_next_step() {
     let space = space();
     space.patch("ok.patch", change(5, "line 5", "LINE 5"));
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["bisect", "--meter", "tiem"], "hint: did you mean `time`?"),
         (
             &["bisect", "--meter", "seconds"],
@@ -291,6 +291,10 @@ fn mistakes_get_the_next_step() {
             "hint: `perfquilt status` lists the patches",
         ),
         (&["edit", "ko.patch"], "hint: did you mean `ok.patch`?"),
+        (
+            &["report", "--experiment", "a"],
+            "hint: without an option: `perfquilt report EXPERIMENT`",
+        ),
     ];
     for (args, said) in cases {
         let error = space.fails(2, args);

@@ -355,6 +355,9 @@ fn hint_of(error: &clap::Error, args: &[OsString]) -> Option<String> {
         _ => return None,
     };
     let measures = |arg: &OsString| arg == "run" || arg == "bench";
+    if let Some(option) = word.strip_prefix("--") {
+        return positional(option, args);
+    }
     if word.starts_with('-') || !args.iter().any(measures) {
         return None;
     }
@@ -364,6 +367,17 @@ fn hint_of(error: &clap::Error, args: &[OsString]) -> Option<String> {
     };
     let word = plain::plain(&quoted(word));
     Some(format!("`{option} {word}`? `--workload` chooses workloads"))
+}
+
+/// Returns the hint that the unknown `option` names a value that its command takes without one.
+fn positional(option: &str, args: &[OsString]) -> Option<String> {
+    let cli = Cli::command();
+    let command = args.iter().find_map(|arg| cli.find_subcommand(arg))?;
+    let option = option.split('=').next().unwrap_or(option);
+    let found = command.get_positionals().find(|arg| arg.get_id() == option);
+    let value = found?.get_value_names()?.first()?;
+    let name = command.get_name();
+    Some(format!("without an option: `perfquilt {name} {value}`"))
 }
 
 /// Returns the hint to the command that `word` is a slip of: clap knows none of short commands whose letters are exchanged.

@@ -135,9 +135,12 @@ impl Document {
     fn malformed(&self, error: &toml::de::Error) -> Error {
         let span = error.span();
         let line = span.as_ref().map(|span| self.line_at(span));
-        let key = span.and_then(|span| toml_message::key_of(&self.text, span.start));
+        let key = span
+            .as_ref()
+            .and_then(|span| toml_message::key_of(&self.text, span.start));
         let mut lines = error.message().lines();
-        toml_message::error(lines.next().unwrap_or("malformed"), key)
+        let is_item = span.is_some_and(|span| toml_message::is_item(&self.text, span.start));
+        toml_message::error(lines.next().unwrap_or("malformed"), key, is_item)
             .details(lines.map(str::to_owned))
             .at(&*self.shown, line)
     }
@@ -241,7 +244,7 @@ impl Section {
             .try_into()
             .map(Some)
             .map_err(|error: toml::de::Error| {
-                toml_message::error(error.message(), None).at(&*self.document.shown, None)
+                toml_message::error(error.message(), None, false).at(&*self.document.shown, None)
             })
     }
 

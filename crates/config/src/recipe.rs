@@ -269,10 +269,17 @@ impl Recipe {
             return complain(format!("recipe `{name}` installs nothing"));
         }
         let binary = self.binary.as_ref();
-        if !binary.is_some_and(|binary| self.install.contains_key(binary)) {
+        let Some(binary) = binary else {
             return complain(format!(
                 "recipe `{name}` needs `binary`, one of the paths it installs"
             ));
+        };
+        if !self.install.contains_key(binary) {
+            let installed: Vec<&str> = self.install.keys().map(String::as_str).collect();
+            let message = format!("recipe `{name}` does not install its `binary`, {binary}");
+            let all = format!("it installs {}", installed.join(", "));
+            let error = document.error(&["recipe", name, "binary"], message);
+            return Err(error.near(binary, installed.iter().copied(), all));
         }
         let mut commands = self.configure.iter().chain(&self.build);
         if commands.any(|words| words.first().is_none_or(String::is_empty)) {

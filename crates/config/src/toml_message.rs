@@ -20,8 +20,9 @@ const TYPES: [(&str, &str); 14] = [
     ("a map", "a table"),
 ];
 
-/// Returns the error for a parser's message. `key` is the key whose value is wrong, if it is known.
-pub(crate) fn error(message: &str, key: Option<&str>) -> Error {
+/// Returns the error for a parser's message. `key` is the key whose value is wrong, if it is known, or the list an item of
+/// which is.
+pub(crate) fn error(message: &str, key: Option<&str>, is_item: bool) -> Error {
     if let Some((name, known)) = names_after(message, "unknown field ") {
         return if known.is_empty() {
             Error::usage(format!("there is no key `{name}` here"))
@@ -44,7 +45,8 @@ pub(crate) fn error(message: &str, key: Option<&str>) -> Error {
     }
     match (wrong_value(message), key) {
         (Some((found, expected)), Some(key)) => {
-            Error::usage(format!("`{key}` must be {expected}, not {found}"))
+            let each = if is_item { "each item of " } else { "" };
+            Error::usage(format!("{each}`{key}` must be {expected}, not {found}"))
         }
         (Some((found, expected)), None) => {
             Error::usage(format!("{found} where {expected} is needed"))
@@ -100,6 +102,14 @@ pub(crate) fn key_of(text: &str, start: usize) -> Option<&str> {
     (!key.is_empty()).then_some(key)
 }
 
+/// Returns whether the value that begins at `start` is in a list that began in the same line.
+pub(crate) fn is_item(text: &str, start: usize) -> bool {
+    let before = text.get(..start).unwrap_or_default();
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    let value = line.rsplit('=').next().unwrap_or_default();
+    line.contains('=') && value.trim_start().starts_with('[')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,11 +149,12 @@ mod tests {
                 "there is no key `x` here",
             ),
         ] {
-            assert_eq!(error(message, key).message(), expected);
+            assert_eq!(error(message, key, false).message(), expected);
         }
         let nearest = error(
             "unknown field `bloks`, expected one of `blocks`, `recipe`",
             None,
+            false,
         );
         assert_eq!(nearest.message(), "there is no key `bloks`");
         assert_eq!(nearest.hint_text(), Some("did you mean `blocks`?"));
@@ -158,5 +169,14 @@ mod tests {
         assert_eq!(key("[1"), Some("list"));
         assert_eq!(key("blocks"), Some("blocks"));
         assert_eq!(key_of(text, 1000), None);
+        let item = |value: &str| is_item(text, text.find(value).unwrap());
+        assert!(item("1,") && !item("[1") && !item("\"5\"") && !is_item(text, 1000));
+        let of_item = error(
+            "invalid type: string \"make\", expected a sequence",
+            Some("build"),
+            true,
+        );
+        let expected = "each item of `build` must be a list in square brackets, not \"make\"";
+        assert_eq!(of_item.message(), expected);
     }
 }

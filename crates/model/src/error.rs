@@ -12,6 +12,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The hint given when the disk is full.
 pub const DISK_FULL: &str = "free some space (`perfquilt clean --unused-days 0` empties the caches), then run the same command again";
 
+/// The hint given where this user may not read or write.
+const NOT_PERMITTED: &str =
+    "another user owns it: run perfquilt as that user, or work on a copy of the workspace";
+
+/// The hint given where nobody can write.
+const READ_ONLY: &str =
+    "this file system is mounted read-only: work on a copy of the workspace elsewhere";
+
 /// The category of an error. Its number is the process's exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -142,6 +150,8 @@ impl Error {
         let error = Self::internal(format!("cannot {what} {}: {source}", path.display()));
         match source.kind() {
             std::io::ErrorKind::StorageFull => error.hint(DISK_FULL),
+            std::io::ErrorKind::PermissionDenied => error.hint(NOT_PERMITTED),
+            std::io::ErrorKind::ReadOnlyFilesystem => error.hint(READ_ONLY),
             _ => error,
         }
     }
@@ -263,3 +273,23 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn failures_of_the_file_system_lead_on() {
+        for (kind, words) in [
+            (io::ErrorKind::StorageFull, "free some space"),
+            (io::ErrorKind::PermissionDenied, "another user owns it"),
+            (io::ErrorKind::ReadOnlyFilesystem, "mounted read-only"),
+        ] {
+            let error = Error::io("write", Path::new("/a"), &kind.into());
+            assert!(error.hint_text().unwrap().contains(words), "{kind}");
+        }
+        let other = Error::io("write", Path::new("/a"), &io::ErrorKind::NotFound.into());
+        assert_eq!(other.hint_text(), None);
+    }
+}

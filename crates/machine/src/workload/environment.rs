@@ -20,7 +20,15 @@ impl Environment {
         let folder = tempfile::Builder::new()
             .prefix("perfquilt-")
             .tempdir()
-            .map_err(|e| Error::io("create a folder in", &std::env::temp_dir(), &e))?;
+            .map_err(|e| {
+                let error = Error::io("create a folder in", &std::env::temp_dir(), &e);
+                match e.kind() {
+                    std::io::ErrorKind::NotFound => {
+                        error.hint("set TMPDIR to a folder that exists")
+                    }
+                    _ => error,
+                }
+            })?;
         Ok(Environment {
             bench_config,
             folder,
