@@ -272,7 +272,7 @@ fn a_patch_in_the_wrong_place_is_said_to_be() {
 fn mistakes_get_the_next_step() {
     let space = space();
     space.patch("ok.patch", change(5, "line 5", "LINE 5"));
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["bisect", "--meter", "tiem"], "hint: did you mean `time`?"),
         (
             &["bisect", "--meter", "seconds"],
@@ -280,6 +280,10 @@ fn mistakes_get_the_next_step() {
         ),
         (&["run", "demo"], "hint: `--preset demo`?"),
         (&["bench", "2"], "hint: `--point 2`?"),
+        (
+            &["run", "--budget", "5m", "--blocks", "4"],
+            "cannot be used with '--blocks <N>'",
+        ),
         (&["run", "--budget", "30"], "needs a unit, as in `30m`"),
         (
             &["post", "--repo", "foo"],

@@ -84,7 +84,7 @@ pub struct MeasuringOptions {
     effects: Vec<Effects>,
     /// Time limit, builds included: 30m, 2h; measuring ends earlier when the resolution is reached
     /// (default: as long as the preset's blocks take)
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "blocks")]
     budget: Option<Duration>,
     /// Measure every point, even where an earlier experiment's figures could be reused
     #[arg(long)]
@@ -196,7 +196,9 @@ impl MeasuringOptions {
 
     /// Returns the time that the command may take from here on, which `preset` limits.
     fn budget(&self, preset: &Preset) -> Option<Budget> {
-        self.budget.or(preset.budget).map(|duration| Budget {
+        // A number of blocks replaces the preset's budget.
+        let of_preset = preset.budget.filter(|_| self.blocks.is_none());
+        self.budget.or(of_preset).map(|duration| Budget {
             begun: Instant::now(),
             duration,
         })

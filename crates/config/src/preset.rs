@@ -118,7 +118,7 @@ pub struct Preset {
     /// this machine. `--on` overrides it.
     pub on: Option<String>,
     /// The time that `run` and `bench` may take, builds included, in place of `blocks`: `"30m"`, `"1h 30m"`.
-    /// `--budget` overrides it.
+    /// `--budget` and `--blocks` override it.
     #[serde(default, deserialize_with = "seconds::deserialize")]
     pub budget: Option<Duration>,
     /// Whether `perfquilt run` runs the server's own [tests](testing.md) at every point of the series (not at `alone:K` and `without:K`), before it measures.

@@ -36,7 +36,10 @@ pub fn next_command(attribution: &Attribution) -> String {
     if let Some((_, effect)) = of(&|effect| effect.verdict == Verdict::Unclear) {
         let (options, purpose) = narrower(attribution, effect);
         return match command {
-            Some(command) => format!("next: `{command} {options}` {purpose}"),
+            Some(command) => {
+                let command = without_replaced(&command, &options);
+                format!("next: `{command} {options}` {purpose}")
+            }
             None => format!("next: the same command with `{options}` {purpose}"),
         };
     }
@@ -53,6 +56,24 @@ pub fn next_command(attribution: &Attribution) -> String {
             shell(&clean(&attribution.experiment))
         ),
     }
+}
+
+/// Returns a command without those of its options, and their values, that `options` give other values.
+fn without_replaced(command: &str, options: &str) -> String {
+    let is_replaced = |word: &&str| {
+        let mut given = options.split(' ');
+        *word != "--fresh" && word.starts_with("--") && given.any(|option| option == *word)
+    };
+    let mut words = command.split(' ');
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        if is_replaced(&word) {
+            words.next();
+        } else {
+            kept.push(word);
+        }
+    }
+    kept.join(" ")
 }
 
 /// Returns whether an experiment was measured in a sandbox, whose results no other command reads.
@@ -148,6 +169,11 @@ mod tests {
         assert_eq!(
             next(&unclear),
             format!("next: `perfquilt run --preset series --blocks {joined}` {purpose}")
+        );
+        unclear.header.command = Some("perfquilt run --blocks 3 --preset 'a b'".to_owned());
+        assert_eq!(
+            next(&unclear),
+            format!("next: `perfquilt run --preset 'a b' --blocks {joined}` {purpose}")
         );
         // No command adds blocks to a finished experiment that uses none of others.
         unclear.header.command = Some("perfquilt run --fresh".to_owned());
