@@ -364,3 +364,48 @@ fn an_engine_that_does_not_answer_is_told_before_anything_is_measured() {
         unknown.stderr
     );
 }
+
+#[test]
+fn a_server_that_changed_in_the_cache_is_not_measured() {
+    let environment = environment();
+    let closed = flag(&environment, "closed");
+    let mut head = Head::start(&environment);
+    head.reach("2 queued");
+    // What a failing disk does after the head has looked.
+    let mut changed = 0;
+    for build in fs::read_dir(environment.cache().join("builds")).unwrap() {
+        let server = build.unwrap().path().join("bin/toyd");
+        if let Ok(mut bytes) = fs::read(&server) {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            fs::write(&server, bytes).unwrap();
+            changed += 1;
+        }
+    }
+    assert!(changed > 1);
+    fs::remove_file(closed).unwrap();
+    for job in fs::read_dir(environment.workspace().join("jobs")).unwrap() {
+        let job = job.unwrap().path();
+        if fs::read_to_string(&job).is_ok_and(|state| state.starts_with("queued")) {
+            fs::write(job, "ended\n").unwrap();
+        }
+    }
+    let Head {
+        mut child,
+        lines,
+        mut said,
+    } = head;
+    said.extend(lines.map_while(Result::ok));
+    let said = said.join("\n");
+    assert_eq!(child.wait().unwrap().code(), Some(5), "{said}");
+    let log = fs::read_to_string(environment.workspace().join("log")).unwrap();
+    for words in [
+        "is not what was built",
+        "check disk and memory of this machine",
+    ] {
+        assert!(log.contains(words), "{words}: {log}");
+    }
+    let report = environment.run(&["report", "--format", "jsonl"]);
+    assert!(!report.stdout.contains("\"block\""), "{}", report.stdout);
+    environment.wait_until_no_process_is_left();
+}

@@ -1,10 +1,11 @@
 //! A disk that is full at any moment: the cause is told, nothing that was finished is lost, and the same
 //! command goes on once there is room.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{Finished, TestEnvironment};
+use crate::common::{Finished, Mounted, TestEnvironment};
 
 /// Stands before the C library: of what the process writes to files, `ROOM_LEFT` bytes find room.
 const SHIM: &str = r#"
@@ -111,4 +112,29 @@ fn a_full_disk_is_told_and_the_next_run_goes_on() {
     // What was stored on the way is whole.
     let finished = environment.run(&["report"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+}
+
+/// As root: the disk with the caches is full when a compiler writes.
+#[test]
+fn a_full_disk_in_a_build_is_no_fault_of_the_patch() {
+    let environment = TestEnvironment::with_fixture("toy");
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let Some(mounted) = Mounted::in_memory(&environment.cache(), 4) else {
+        return;
+    };
+    let first = environment.run(&["build", "0"]);
+    assert_eq!(first.code, Some(0), "{}", first.stderr);
+    let rest = mounted.flood();
+    let refused = environment.run(&["build", "1"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("free some space"),
+        "{}",
+        refused.stderr
+    );
+    fs::remove_file(rest).unwrap();
+    let again = environment.run(&["build", "1"]);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
 }

@@ -8,7 +8,9 @@ use std::thread::{Scope, ScopedJoinHandle};
 use clap::{Args, Subcommand};
 
 use super::Context;
-use perfquilt_bot::{Bot, Service, SharedState, check_processors, judge, listen, serve};
+use perfquilt_bot::{
+    Bot, Service, SharedState, check_processors, judge, listen, serve, use_git_settings,
+};
 use perfquilt_forge::{Credentials, Repository, RetryPolicy, Secret};
 use perfquilt_machine::sandbox::no_core_files;
 use perfquilt_model::error::{Error, Result};
@@ -71,6 +73,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
     }
     let repository: Repository = config.bot.repository.parse()?;
     check_processors(&config.bot)?;
+    use_git_settings(&workspace)?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let secret = variable("PERFQUILT_WEBHOOK_SECRET").ok_or_else(|| {
         Error::usage("PERFQUILT_WEBHOOK_SECRET is not set")

@@ -226,6 +226,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         object_store: RefCell::default(),
     };
     report_missing_threads();
+    // The bot's jobs read no user's settings, and libgit2 does not heed the variables that tell git so.
+    let named = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM"];
+    if named.iter().all(|name| std::env::var_os(name).is_some()) {
+        perfquilt_patches::upstream::read_no_user_settings();
+    }
     let result = perfquilt_system::process::install_signal_handlers()
         .and_then(|()| perfquilt_machine::sandbox::enter())
         .and_then(|()| dispatch(&context, cli.command));

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::world::{World, commit_all, git};
+use super::world::{SECRET, World, commit_all, git};
+use crate::github::TOKEN;
 
 /// A repository of the server with a branch `main`, checked out.
 fn server(world: &World) -> PathBuf {
@@ -117,4 +118,71 @@ fn nothing_in_common_is_told() {
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
     let told = &world.github.ours(7)[0];
     assert!(told.contains("no commit in common"), "{told}");
+}
+
+#[test]
+fn git_reads_no_settings_but_those_that_were_named() {
+    let world = World::new("kind = \"fork\"\nsandbox = \"off\"");
+    let folder = server(&world);
+    edit(&folder, "work.h", "100000u", "25000u", "work: less");
+    let head = push(&world, &folder, "HEAD:refs/pull/7/head");
+    world.github.opens(7, &head);
+    // Any git that reads them fails.
+    let around = folder.parent().unwrap();
+    let broken = around.join("home/.gitconfig");
+    std::fs::create_dir_all(around.join("home/.config/git")).unwrap();
+    for file in [&broken, &around.join("home/.config/git/config")] {
+        std::fs::write(file, "[broken\n").unwrap();
+    }
+    let mut bot = world.serve_with(&[("GIT_CONFIG_GLOBAL", broken.to_str().unwrap())]);
+    bot.comment(&world, "alice", "OWNER", "@perfquilt run");
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    let told = world.github.ours(7).concat();
+    assert!(told.contains("work-less") && !told.contains("❌"), "{told}");
+    assert_eq!(bot.stops(), Some(0));
+    // A file that is missing would be an empty one to git.
+    let file = "bench-config/perfquilt.toml";
+    let named = "kind = \"fork\"\ngit_config = \"missing\"";
+    world.environment.replace(file, "kind = \"fork\"", named);
+    let mut command = world.environment.command(&["bot", "serve"]);
+    command
+        .env("GITHUB_TOKEN", TOKEN)
+        .env("PERFQUILT_WEBHOOK_SECRET", SECRET);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("git_config") && said.contains("missing"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_submodule_or_a_link_among_the_commits_is_a_file_of_the_tree() {
+    let world = World::new("kind = \"fork\"");
+    let folder = server(&world);
+    std::os::unix::fs::symlink("/etc/passwd", folder.join("users")).unwrap();
+    edit(&folder, "work.h", "100000u", "25000u", "work: less");
+    let head = push(&world, &folder, "HEAD:refs/pull/7/head");
+    world.github.opens(7, &head);
+    std::fs::create_dir(folder.join("sub")).unwrap();
+    let entry = format!("160000,{},sub", "1".repeat(40));
+    git(&folder, &["update-index", "--add", "--cacheinfo", &entry]);
+    commit_all(&folder, "a submodule");
+    let head = push(&world, &folder, "HEAD:refs/pull/8/head");
+    world.github.opens(8, &head);
+    let mut bot = world.serve();
+    for number in [7, 8] {
+        bot.asked(&world, number, ("alice", "OWNER"), "@perfquilt run");
+    }
+    let status = bot.until_done(2);
+    let told = world.github.ours(7).concat();
+    assert!(
+        told.contains("work-less") && !told.contains("❌"),
+        "{told} {status:#}"
+    );
+    let told = world.github.ours(8).concat();
+    assert!(!told.contains("root:"), "{told}");
+    println!("{told}");
 }

@@ -1,6 +1,7 @@
 //! `perfquilt bot serve`: webhooks come in, jobs run on the toy server, answers go to a GitHub that remembers.
 
 mod ahead;
+mod branches;
 mod cluster;
 mod fork;
 mod strangers;
@@ -327,6 +328,7 @@ fn a_push_cancels_what_runs() {
     // What comes next may be said in the same comment right away.
     let words = "Cancelled: the pull request has a newer commit";
     eventually("nothing is said of it", || world.github.said(7, words));
+    world.github.state().of(7).open = false;
     assert_eq!(bot.hears("pull_request", &pushed("closed", &newer)), 202);
     let status = bot.until("no end", |status| {
         status["open"].as_array().unwrap().is_empty()
@@ -366,6 +368,32 @@ fn a_late_delivery_of_an_older_push_cancels_nothing() {
     assert_eq!(bot.hears("pull_request", &next), 202);
     let status = bot.status();
     assert_eq!(status["past"][0]["state"], "cancelled", "{status:#}");
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
+fn a_late_delivery_of_a_closure_cancels_nothing() {
+    let (world, head, mut bot) = opened("on_push = true", 200);
+    assert_eq!(bot.hears("pull_request", &pushed("reopened", &head)), 202);
+    bot.until("it measures nothing", |status| {
+        status["progress"].as_str().unwrap().contains("block")
+    });
+    assert_eq!(bot.hears("pull_request", &pushed("closed", &head)), 202);
+    // GitHub is asked before the next comment is answered.
+    bot.comment(&world, "alice", "OWNER", "@perfquilt status");
+    eventually("no answer", || world.github.said(7, "Running"));
+    let status = bot.status();
+    assert_eq!(status["open"][0]["state"], "running", "{status:#}");
+    assert_eq!(status["past"], json!([]), "{status:#}");
+    // One in time does.
+    world.github.state().of(7).open = false;
+    let mut closed = pushed("closed", &head);
+    closed["pull_request"]["updated_at"] = json!("2026-01-02T03:04:05Z");
+    assert_eq!(bot.hears("pull_request", &closed), 202);
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "cancelled", "{status:#}");
+    let words = "Cancelled: the pull request was closed";
+    eventually("nothing is said of it", || world.github.said(7, words));
     assert_eq!(bot.stops(), Some(0));
 }
 

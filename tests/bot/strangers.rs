@@ -3,7 +3,8 @@
 
 use std::fs;
 
-use super::world::{SECRET, World, commented, eventually, pushed};
+use super::world::{SECRET, World, commented, eventually, git, pushed};
+use crate::common::Mounted;
 use crate::github::TOKEN;
 
 const STRANGER: (&str, &str) = ("mallory", "NONE");
@@ -203,15 +204,6 @@ fn a_signal_ends_the_bot_while_it_builds() {
     world.environment.wait_until_no_process_is_left();
 }
 
-/// A mounted file system.
-struct Mounted(std::path::PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg(&self.0).status();
-    }
-}
-
 /// As root: the disk of the queue is full when a job ends.
 #[test]
 fn a_full_disk_of_the_queue_is_reported_and_retried() {
@@ -222,15 +214,9 @@ fn a_full_disk_of_the_queue_is_reported_and_retried() {
     let head = world.commit(super::SERIES);
     world.github.opens(7, &head);
     let folder = world.environment.workspace().join(".perfquilt/bot");
-    std::fs::create_dir_all(&folder).unwrap();
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"])
-        .arg(&folder)
-        .status();
-    if !mounted.is_ok_and(|status| status.success()) {
+    let Some(mounted) = Mounted::in_memory(&folder, 16) else {
         return;
-    }
-    let mounted = Mounted(folder.clone());
+    };
     let mut bot = world.serve();
     assert_eq!(
         bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run"),
@@ -239,12 +225,7 @@ fn a_full_disk_of_the_queue_is_reported_and_retried() {
     bot.until("it measures nothing", |status| {
         status["progress"].as_str().unwrap().contains("block")
     });
-    let rest = folder.join("rest");
-    let flood = std::process::Command::new("sh")
-        .args(["-c", "cat /dev/zero > \"$0\" 2>/dev/null"])
-        .arg(&rest)
-        .status();
-    assert!(!flood.unwrap().success());
+    let rest = mounted.flood();
     eventually("it is not reported", || {
         let said = bot.said.lock().unwrap();
         said.iter()
@@ -378,6 +359,87 @@ fn what_steers_a_build_is_approved_first() {
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run 0001");
     let status = bot.until_done(4);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+}
+
+#[test]
+fn an_approval_is_of_one_commit_however_deliveries_race() {
+    let world = World::new("");
+    let file = "bench-config/perfquilt.toml";
+    world
+        .environment
+        .replace(file, "blocks = 5", "blocks = 400");
+    let series = "0001-build.patch\n";
+    let commit = |series: &str| world.commit_to(7, series, &[("0001-build.patch", BUILD)]);
+    let read = commit(series);
+    world.github.opens(7, &read);
+    let other = world.commit_to(8, super::SERIES, &[]);
+    world.github.opens(8, &other);
+    let mut bot = world.serve();
+    let state = |status: &serde_json::Value, number: u64| {
+        let open = status["open"].as_array().unwrap().iter();
+        let mut own = open.filter(|job| job["number"] == number);
+        own.next()
+            .map(|job| job["state"].as_str().unwrap().to_owned())
+    };
+    let is = |number: u64, wanted: &'static str| {
+        move |status: &serde_json::Value| state(status, number).as_deref() == Some(wanted)
+    };
+    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.until("it is not held", is(7, "held"));
+    bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt run");
+    bot.until("nothing else runs", is(8, "running"));
+    // Two approve at once: the job waits once.
+    let approve = format!("@perfquilt approve {read}");
+    bot.comment(&world, "alice", "OWNER", &approve);
+    bot.comment(&world, "bob", "MEMBER", &approve);
+    eventually("no answers", || {
+        let said = world.github.conversation(7);
+        said.contains(":confused:") && said.matches(":rocket:").count() == 2
+    });
+    let status = bot.status();
+    assert_eq!(status["open"].as_array().unwrap().len(), 2, "{status:#}");
+    assert!(is(7, "waiting")(&status), "{status:#}");
+    // Another commit is pushed before the approved job starts, and the delivery is late.
+    let newer = commit(&format!("# more\n{series}"));
+    world.github.pushes(7, &newer);
+    bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt cancel");
+    let status = bot.until_done(2);
+    let ended = status["past"].as_array().unwrap();
+    assert!(
+        ended.iter().all(|job| job["state"] == "cancelled"),
+        "{status:#}"
+    );
+    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.until("the newer commit is not held", is(7, "held"));
+    let mut push = pushed("synchronize", &newer);
+    push["before"] = read.as_str().into();
+    push["sender"] = super::user("mallory");
+    bot.hears("pull_request", &push);
+    assert!(is(7, "held")(&bot.status()));
+    bot.comment(&world, "alice", "OWNER", &approve);
+    eventually("no answer", || {
+        world.github.conversation(7).matches(":confused:").count() == 2
+    });
+    assert!(is(7, "held")(&bot.status()));
+    // The approved commit comes back: somebody approves it again.
+    let back = ["--git-dir=.", "update-ref", "refs/pull/7/head", &read];
+    git(&world.repository, &back);
+    world.github.pushes(7, &read);
+    let mut push = pushed("synchronize", &read);
+    push["before"] = newer.as_str().into();
+    push["sender"] = super::user("mallory");
+    bot.hears("pull_request", &push);
+    bot.until("it is not cancelled", |status| state(status, 7).is_none());
+    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.until("it is not held", is(7, "held"));
+    assert!(
+        !world
+            .environment
+            .workspace()
+            .join(".perfquilt/bot/areas/7")
+            .exists()
+    );
+    assert_eq!(bot.stops(), Some(0));
 }
 
 #[test]

@@ -52,21 +52,27 @@ impl World {
 
     /// As [`World::commit`], of pull request `number` and with these patches besides.
     pub fn commit_to(&self, number: u64, series: &str, patches: &[(&str, &str)]) -> String {
-        let workspace = self.environment.workspace();
-        let folder = workspace.parent().unwrap().join("checkout");
-        let _ = std::fs::remove_dir_all(&folder);
-        crate::common::copy(&workspace.join("patches"), &folder.join("patches"));
-        std::fs::write(folder.join("series"), series).unwrap();
+        let folder = self.checkout(series);
         for (name, text) in patches {
             std::fs::write(folder.join("patches").join(name), text).unwrap();
         }
-        git(&folder, &["init", "--quiet", "."]);
         // What it asks of git counts for nothing.
         let attributes = "series eol=crlf export-subst\n*.patch export-ignore\n";
         std::fs::write(folder.join(".gitattributes"), attributes).unwrap();
         // A link must not be followed, wherever it leads.
         std::os::unix::fs::symlink("/etc/passwd", folder.join("patches/link.patch")).unwrap();
         self.push(&folder, number)
+    }
+
+    /// Makes a repository with the workspace's patches and this series, without a commit.
+    pub fn checkout(&self, series: &str) -> PathBuf {
+        let workspace = self.environment.workspace();
+        let folder = workspace.parent().unwrap().join("checkout");
+        let _ = std::fs::remove_dir_all(&folder);
+        crate::common::copy(&workspace.join("patches"), &folder.join("patches"));
+        std::fs::write(folder.join("series"), series).unwrap();
+        git(&folder, &["init", "--quiet", "."]);
+        folder
     }
 
     /// Commits what is in the folder and pushes it as the last commit of pull request `number`.

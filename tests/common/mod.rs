@@ -19,6 +19,40 @@ pub struct TestEnvironment {
     folder: TempDir,
 }
 
+/// A mounted file system.
+pub struct Mounted(pub PathBuf);
+
+impl Mounted {
+    /// Mounts a file system of so many MiB in memory at `folder`; `None` where that is not allowed.
+    pub fn in_memory(folder: &Path, mib: u32) -> Option<Self> {
+        fs::create_dir_all(folder).unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "tmpfs"])
+            .arg(folder)
+            .status();
+        mounted
+            .is_ok_and(|status| status.success())
+            .then(|| Mounted(folder.to_owned()))
+    }
+
+    /// Fills it.
+    pub fn flood(&self) -> PathBuf {
+        let rest = self.0.join("rest");
+        let flood = Command::new("sh")
+            .args(["-c", "cat /dev/zero > \"$0\" 2>/dev/null"])
+            .arg(&rest)
+            .status();
+        assert!(!flood.unwrap().success());
+        rest
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
 /// Whether progress on standard error tells of a measured block, and not of another program that measures meanwhile.
 pub fn measures(stderr: &str) -> bool {
     let of_block = |line: &str| line.starts_with("block ") || line.starts_with("counted block ");

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::paths::BotPaths;
+use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Config, RepositoryKind};
 use perfquilt_forge::{PullRequest, is_commit};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_patches::upstream::Objects;
-use perfquilt_system::git::Git;
+use perfquilt_patches::upstream::{Objects, read_no_user_settings};
+use perfquilt_system::git::{self, Git};
 use perfquilt_system::process::{Command, last_lines, without_credentials};
 
 /// The maximum total size of a pull request's series and patches, in bytes.
@@ -21,6 +22,31 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 /// leaving files out, or running filters.
 const ATTRIBUTES: &[u8] =
     b"* -text -ident -filter -working-tree-encoding -export-subst -export-ignore\n";
+
+/// Has git of this process and of its jobs read the settings in `git_config` of `[bot]` only.
+///
+/// # Errors
+/// [`Kind::Usage`] when that file is missing, which git would take for an empty one.
+pub fn use_git_settings(ws: &Workspace) -> Result<()> {
+    let file = settings_file(ws);
+    if let Some(file) = &file
+        && let Err(error) = std::fs::metadata(file)
+    {
+        let fault = format!("cannot read {}: {error}", file.display());
+        return Err(Error::usage(fault)
+            .at(perfquilt_config::CONFIG_FILE, None)
+            .hint("`git_config` in [bot] names the file with git's settings for fetching"));
+    }
+    git::read_only(file.as_deref());
+    read_no_user_settings();
+    Ok(())
+}
+
+/// Returns the file that `git_config` names.
+pub(super) fn settings_file(ws: &Workspace) -> Option<PathBuf> {
+    let file = ws.config.bot.git_config.as_ref();
+    file.map(|path| ws.root().join(path))
+}
 
 /// Fetches the head commit of a pull request and returns its id; `None` when `cancelled` returns true
 /// meanwhile.

@@ -14,6 +14,7 @@ use perfquilt_machine::sandbox::{
     LimitedProcess, ProcessEnd, Sandbox, SandboxProcess, supervise, time_exceeded,
 };
 use perfquilt_model::error::{Error, Result};
+use perfquilt_system::git;
 use perfquilt_system::process::{self, Child, Sink};
 
 /// How a job's code is isolated from the bot.
@@ -294,6 +295,7 @@ pub(super) fn run(
         }
         None => {
             let command = process::Command::new(tool).args(words);
+            let command = git::settings().fold(command, |of, (name, value)| of.env(name, value));
             let command = match cpus {
                 Some(cpus) => command.cpus(cpus),
                 None => command,

@@ -16,7 +16,7 @@ use perfquilt_model::comment::{Comment, PullRequestRef};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Meter;
-use perfquilt_report::{Notice, PendingApproval, comment};
+use perfquilt_report::{Notice, PendingApproval, comment, hide};
 use perfquilt_results::outcome::{self, RunOutcome, RunStart};
 use perfquilt_system::process::Command;
 
@@ -183,6 +183,7 @@ fn hidden(ws: &Workspace) -> Vec<String> {
         Some(ws.state()),
         Some(ws.root().to_owned()),
         Some(ws.cache().to_owned()),
+        Some(std::env::temp_dir()),
         home,
     ];
     let given = given.into_iter().flatten();
@@ -251,11 +252,11 @@ fn comment_about(
     let (outcome, attribution) = read.unwrap_or_else(|| (RunOutcome::new("", Vec::new()), None));
     let session = results.map(outcome::bisection).transpose()?.flatten();
     let bisection = session.map(|session| session.replay().outcome());
-    let hide = |failures: Vec<Failure>| -> Vec<Failure> {
+    let hiding = |failures: Vec<Failure>| -> Vec<Failure> {
         failures.into_iter().map(|it| it.hiding(hidden)).collect()
     };
-    let failures = hide([outcome.failures, about.failures.clone()].concat());
-    let of_bisection = hide(outcome.bisection);
+    let failures = hiding([outcome.failures, about.failures.clone()].concat());
+    let of_bisection = hiding(outcome.bisection);
     let notice = Notice {
         attribution: attribution.as_ref(),
         failures: &failures,
@@ -269,9 +270,7 @@ fn comment_about(
     };
     let mut written = comment(&notice, about.limit);
     // Notes in tables have texts of compilers, too.
-    for folder in hidden {
-        written.body = written.body.replace(folder.as_str(), "…");
-    }
+    hide(&mut written, hidden);
     Ok(written)
 }
 

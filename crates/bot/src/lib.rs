@@ -46,6 +46,7 @@ mod worker;
 
 pub use area_disk::bot_protections;
 pub use bot::{Bot, SharedState};
+pub use fetch::use_git_settings;
 pub use judging::judge;
 pub use prebuild::check_processors;
 pub use serve::{Listener, Service, listen, serve};

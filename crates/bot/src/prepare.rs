@@ -54,10 +54,9 @@ impl Bot {
     pub(super) fn source(&self) -> fetch::Source {
         let config = &self.workspace.config.bot;
         let remote = config.remote.clone();
-        let settings = config.git_config.as_ref();
         fetch::Source {
             remote: remote.unwrap_or_else(|| format!("https://github.com/{}.git", self.repository)),
-            settings: settings.map(|path| self.workspace.root().join(path)),
+            settings: fetch::settings_file(&self.workspace),
         }
     }
 }

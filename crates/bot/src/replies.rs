@@ -183,13 +183,13 @@ impl BotThread<'_> {
     /// job: GitHub does not tell here who pushed. Returns whether nothing is left in doubt.
     fn find_lost_deliveries(&self, everything: bool) -> Result<bool> {
         let repository = self.bot.repository.to_string();
-        let mut doubts: BTreeSet<u64> = self.queue.doubts(&repository)?.into_iter().collect();
+        let mut doubts = self.queue.doubts(&repository)?;
         let jobs_of = |number: u64| -> Result<Vec<(i64, String)>> {
             let (open, _) = self.queue.list(0, now())?;
             let own = open.into_iter().filter(|job| job.job.number == number);
             Ok(own.map(|job| (job.id, job.job.head)).collect())
         };
-        let mut numbers = doubts.clone();
+        let mut numbers: BTreeSet<u64> = doubts.keys().copied().collect();
         if everything {
             let (open, _) = self.queue.list(0, now())?;
             numbers.extend(open.iter().map(|job| job.job.number));
@@ -232,7 +232,9 @@ impl BotThread<'_> {
                 why: why.to_owned(),
             };
             self.queue.change(&change, now())?;
-            doubts.remove(&number);
+            if let Some(last) = doubts.remove(&number) {
+                self.queue.settle(&repository, number, last)?;
+            }
         }
         Ok(doubts.is_empty())
     }

@@ -48,12 +48,6 @@ fn pull_request_changes(
     config: &Config,
 ) -> Vec<QueueChange> {
     let request = &delivery.pull_request;
-    let cancel = |newer: Option<Push>, why: &str| QueueChange::Cancel {
-        repository: repository.to_string(),
-        number: request.number,
-        newer,
-        why: why.to_owned(),
-    };
     let by_trusted = Access::of(&config.commands, delivery.sender()) == Access::Allowed;
     let job = if by_trusted {
         job_on_push(request, repository, config)
@@ -61,15 +55,23 @@ fn pull_request_changes(
         None
     };
     match delivery.action.as_deref() {
-        Some("closed") => vec![cancel(None, "the pull request was closed")],
+        // It may have been opened again since.
+        Some("closed") => vec![QueueChange::Doubt {
+            repository: repository.to_string(),
+            number: request.number,
+        }],
         Some("synchronize") => {
-            let why = "the pull request has a newer commit";
             let push = Push {
                 head: request.head().to_ascii_lowercase(),
                 before: delivery.before().map(str::to_ascii_lowercase),
                 trusted: by_trusted,
             };
-            let cancel = cancel(Some(push), why);
+            let cancel = QueueChange::Cancel {
+                repository: repository.to_string(),
+                number: request.number,
+                newer: Some(push),
+                why: "the pull request has a newer commit".to_owned(),
+            };
             std::iter::once(cancel).chain(job).collect()
         }
         Some("opened" | "reopened" | "ready_for_review") => job.into_iter().collect(),

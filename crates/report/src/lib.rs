@@ -82,7 +82,7 @@ mod view;
 use perfquilt_judge::attribution::{MachineNoise, SUITE};
 use perfquilt_model::observation::Conditions;
 
-pub use comment::{Notice, PendingApproval, comment};
+pub use comment::{Notice, PendingApproval, comment, hide};
 pub use export::{EXPORTERS, ExportedReport, Exporter, JSON, ReportData, RequiredInput, TERMINAL};
 pub use flame_graph::flame_graph;
 pub use html::frame::{Name, page, scroll};

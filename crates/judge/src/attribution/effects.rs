@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{PoisonError, RwLock};
 
 use rayon::prelude::*;
 
@@ -68,18 +68,29 @@ pub(super) struct Effects<'a> {
 
 /// Means of statistics of the release and its control over all their blocks: all effects against the release share them.
 #[derive(Default)]
-pub(super) struct Levels(Mutex<HashMap<(TableKey, String, Point, bool), f64>>);
+pub(super) struct Levels(RwLock<HashMap<(TableKey, Point, bool), HashMap<String, f64>>>);
 
 impl Levels {
-    /// Returns the mean of a point, the one computed before if there is one.
-    fn get(&self, key: (TableKey, String, Point, bool), compute: impl FnOnce() -> f64) -> f64 {
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known().get(&key).copied();
-        found.unwrap_or_else(|| {
-            let mean = compute();
-            known().insert(key, mean);
-            mean
-        })
+    /// Returns the mean of a point on a workload, the one computed before if there is one.
+    fn get(
+        &self,
+        key: (TableKey, Point, bool),
+        workload: &str,
+        compute: impl FnOnce() -> f64,
+    ) -> f64 {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let found = known.get(&key).and_then(|means| means.get(workload));
+        if let Some(found) = found {
+            return *found;
+        }
+        drop(known);
+        let mean = compute();
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        known
+            .entry(key)
+            .or_default()
+            .insert(workload.to_owned(), mean);
+        mean
     }
 }
 
@@ -231,10 +242,7 @@ impl Effects<'_> {
     /// Computes the effects of the patches in order, and of the total.
     pub(super) fn of_patches(&self) -> (Vec<PatchEffects>, Vec<Effect>) {
         let indices: Vec<usize> = (1..=self.header.series.len()).collect();
-        // For an ordinary experiment, threads cost more than they save.
-        let blocks = self.sources.iter().flat_map(ObservationSource::each);
-        let blocks: usize = blocks.map(|(_, _, table)| table.blocks()).sum();
-        if blocks * indices.len() >= WORTH_THREADS {
+        if self.is_worth_threads() {
             rayon::join(
                 || indices.par_iter().map(|&index| self.patch(index)).collect(),
                 || self.total(),
@@ -243,6 +251,13 @@ impl Effects<'_> {
             let patches = indices.iter().map(|&index| self.patch(index)).collect();
             (patches, self.total())
         }
+    }
+
+    /// Returns whether threads save more than they cost, which they do not for an ordinary experiment.
+    fn is_worth_threads(&self) -> bool {
+        let blocks = self.sources.iter().flat_map(ObservationSource::each);
+        let blocks: usize = blocks.map(|(_, _, table)| table.blocks()).sum();
+        blocks * self.header.series.len() >= WORTH_THREADS
     }
 
     pub(super) fn patch(&self, index: usize) -> PatchEffects {
@@ -403,7 +418,7 @@ impl Effects<'_> {
     /// The effects of the first and the last patch come from the in-order effects and `total`.
     pub(super) fn add_cumulative(&self, patches: &mut [PatchEffects], total: &[Effect]) {
         let of_total = against_base(total.iter());
-        for patch in patches {
+        let add = |patch: &mut PatchEffects| {
             let point = Point::Step(patch.index);
             let in_order = patch.effects.iter();
             let in_order =
@@ -426,6 +441,11 @@ impl Effects<'_> {
                 .effects
                 .partition_point(|effect| effect.kind == EffectKind::InOrder);
             patch.effects.splice(behind..behind, effects);
+        };
+        if self.is_worth_threads() {
+            patches.par_iter_mut().for_each(add);
+        } else {
+            patches.iter_mut().for_each(add);
         }
     }
 
@@ -599,14 +619,14 @@ impl Effects<'_> {
         if of_pair.is_empty() {
             return Some(effect);
         }
-        let unexecuted = Effect {
+        let unexecuted = || Effect {
             identical: false,
             executed: false,
             ..effect.clone()
         };
         let is_unexecuted = self.is_unexecuted(&of_pair, workload, meter);
         if is_unexecuted && meter.is_timed() {
-            return Some(unexecuted);
+            return Some(unexecuted());
         }
         if self.untimed.contains(workload) && meter.is_timed() {
             return None;
@@ -627,7 +647,12 @@ impl Effects<'_> {
                     costs: None,
                     machines: source.machines.strata().filter(|_| meter.is_timed()),
                 };
-                let (interval, blocks, units) = sample.compare(weights, of.compared)?;
+                let Compared {
+                    interval,
+                    blocks,
+                    units,
+                    ..
+                } = sample.compare(weights, of.compared)?;
                 let (interval, units) = match of.compared {
                     Comparison::WithinBlocks => {
                         let squares: f64 = weights.iter().map(|(_, weight)| weight * weight).sum();
@@ -674,7 +699,7 @@ impl Effects<'_> {
                 }
                 // Counts are read at all points. Those that contradict the claim are shown, with a warning.
                 if is_unexecuted && (found.equivalent || !found.leaves_out_zero()) {
-                    return Some(unexecuted.clone());
+                    return Some(unexecuted());
                 }
                 if stale {
                     found.verdict = Verdict::Unclear;
@@ -707,10 +732,7 @@ impl Effects<'_> {
             let weights = averaged.as_deref().unwrap_or(of_pair);
             let counts = statistic.is_share();
             let typical = self.tables(&source.blocks, workload, meter)?;
-            let costs = (statistic == Statistic::Mean).then_some(MeanCost {
-                means: &tables,
-                typical: &typical,
-            });
+            let costs = (statistic == Statistic::Mean).then(|| MeanCost::new(&tables, &typical));
             let least = margin.unwrap_or(0.0) / 2.0;
             let heavy_tail = costs.as_ref().and_then(|costs| {
                 let stalled = source.tails.get(&Statistic::Stalled)?;
@@ -727,27 +749,25 @@ impl Effects<'_> {
                 costs,
                 machines: source.machines.strata().filter(|_| meter.is_timed()),
             };
-            let (interval, blocks, _) = sample.compare(weights, of.compared)?;
+            let found = sample.compare(weights, of.compared)?;
+            let (interval, blocks) = (found.interval, found.blocks);
             let key = (place, Some(statistic), meter);
             let interval = match of.compared {
                 Comparison::WithinBlocks => self.correlations.widen(key, workload, interval),
                 Comparison::AcrossBlocks => interval,
             };
             let known = interval.half_width.is_finite() && heavy_tail.is_none();
-            let ends = interval.skewed(&sample.skewed_values(weights, of.compared));
+            let ends = interval.skewed(&sample.skewed_values(&found));
             let shown = |value: f64| if counts { value } else { speed(value) };
             let level = |point: Point| {
                 let server = self.server_of(point);
                 let single = [(server, 1.0)];
                 let both = [(server, 0.5), (Point::Control, 0.5)];
                 let is_average = averaged.is_some() && server == self.server_of(Point::BASE);
-                let key = (place, Some(statistic), meter);
-                let mean = self
-                    .levels
-                    .get((key, workload.to_owned(), server, is_average), || {
-                        let values = sample.by_block(if is_average { &both } else { &single });
-                        values.iter().map(|(_, v)| v).sum::<f64>() / values.len().max(1) as f64
-                    });
+                let mean = self.levels.get((key, server, is_average), workload, || {
+                    let values = sample.by_block(if is_average { &both } else { &single });
+                    values.iter().map(|(_, v)| v).sum::<f64>() / values.len().max(1) as f64
+                });
                 if counts { mean } else { mean.exp() }
             };
             Some(TailFigure {
@@ -829,6 +849,11 @@ impl Effects<'_> {
         }
         let release = self.server_of(Point::BASE);
         let place = weights.iter().position(|&(point, _)| point == release)?;
+        let has_control =
+            |table: &&BlockTable| table.points().binary_search(&Point::Control).is_ok();
+        if !tables.iter().all(has_control) {
+            return None;
+        }
         let mut averaged = weights.to_vec();
         averaged[place].1 /= 2.0;
         averaged.push((Point::Control, averaged[place].1));
@@ -1011,6 +1036,16 @@ struct Contrast<'a> {
     compared: Comparison,
 }
 
+/// The estimate of a contrast.
+struct Compared {
+    interval: Interval,
+    blocks: usize,
+    /// The number of independent units.
+    units: usize,
+    /// Its value in each block; empty where it is not compared within blocks.
+    by_block: Vec<(u32, f64)>,
+}
+
 /// The values behind a contrast.
 struct ContrastSample<'a> {
     tables: &'a [&'a BlockTable],
@@ -1029,18 +1064,18 @@ struct ContrastSample<'a> {
 }
 
 impl ContrastSample<'_> {
-    /// Estimates the contrast; returns it with the numbers of blocks and of independent units. `None` without
-    /// values.
-    fn compare(
-        &self,
-        weights: &[(Point, f64)],
-        compared: Comparison,
-    ) -> Option<(Interval, usize, usize)> {
+    /// Estimates the contrast; `None` without values.
+    fn compare(&self, weights: &[(Point, f64)], compared: Comparison) -> Option<Compared> {
         match compared {
             Comparison::WithinBlocks => {
                 let by_block = self.by_block(weights);
                 let found = self.interval(weights, &by_block)?;
-                Some((found.interval, by_block.len(), found.units))
+                Some(Compared {
+                    interval: found.interval,
+                    blocks: by_block.len(),
+                    units: found.units,
+                    by_block,
+                })
             }
             Comparison::AcrossBlocks => self.across(weights),
         }
@@ -1070,12 +1105,11 @@ impl ContrastSample<'_> {
 
     /// Returns the values of independent units whose mean is the contrast, if they are mean costs of blocks, which have a
     /// long tail.
-    fn skewed_values(&self, weights: &[(Point, f64)], compared: Comparison) -> Vec<f64> {
-        match compared {
-            Comparison::WithinBlocks if self.costs.is_some() => {
-                means(self.units, &self.by_block(weights))
-            }
-            _ => Vec::new(),
+    fn skewed_values(&self, found: &Compared) -> Vec<f64> {
+        if self.costs.is_some() {
+            means(self.units, &found.by_block)
+        } else {
+            Vec::new()
         }
     }
 
@@ -1089,7 +1123,7 @@ impl ContrastSample<'_> {
 
     /// Estimates the contrast of two points that share no block; `None` if they do share one, or one has no
     /// values.
-    fn across(&self, weights: &[(Point, f64)]) -> Option<(Interval, usize, usize)> {
+    fn across(&self, weights: &[(Point, f64)]) -> Option<Compared> {
         let &[(one, weight), (other, _)] = weights else {
             return None;
         };
@@ -1104,7 +1138,12 @@ impl ContrastSample<'_> {
         };
         let ((first, blocks), (second, others)) = (of(one)?, of(other)?);
         let interval = first.interval.minus(&second.interval);
-        Some((interval, blocks + others, first.units + second.units))
+        Some(Compared {
+            interval,
+            blocks: blocks + others,
+            units: first.units + second.units,
+            by_block: Vec::new(),
+        })
     }
 }
 
@@ -1159,7 +1198,8 @@ pub(super) fn means(units: Option<&Units>, by_block: &[(u32, f64)]) -> Vec<f64> 
 /// Returns the mean over tables of the contrast of log costs, for every block in which all tables have the
 /// points, sorted by block. For two points it is the log of the geometric mean of the ratios.
 pub(super) fn mean_contrast(tables: &[&BlockTable], weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
-    if !tables.iter().all(|table| table.shares_block(weights)) {
+    // Most pairs of points of a suite share no block, which is told without computing one contrast after the other.
+    if tables.len() > 1 && !tables.iter().all(|table| table.shares_block(weights)) {
         return Vec::new();
     }
     let mut tables_left = tables.iter();

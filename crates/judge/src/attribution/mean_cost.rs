@@ -1,5 +1,7 @@
 //! The mean cost of a request, which counts every slice, and whether its tail can be bounded.
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 
 use super::document::HeavyTail;
@@ -16,12 +18,26 @@ const FEWEST_STALLED: f64 = 0.7;
 /// The tables behind an effect on the mean: one of each kind for a workload.
 pub(super) struct MeanCost<'t> {
     /// Logarithms of the means.
-    pub(super) means: &'t [&'t BlockTable],
+    means: &'t [&'t BlockTable],
     /// Logarithms of the typical values.
-    pub(super) typical: &'t [&'t BlockTable],
+    typical: &'t [&'t BlockTable],
+    /// The points that were asked for first, with what they cost: interval and heavy tail ask for the same ones.
+    first: OnceCell<(Vec<Point>, Vec<CostsByBlock>)>,
 }
 
-impl MeanCost<'_> {
+/// What points cost in each block of a table, sorted by block.
+type CostsByBlock = Vec<(u32, Vec<CostOfBlock>)>;
+
+impl<'t> MeanCost<'t> {
+    /// Returns the costs that tables of the logarithms of means and of typical values tell.
+    pub(super) fn new(means: &'t [&'t BlockTable], typical: &'t [&'t BlockTable]) -> Self {
+        MeanCost {
+            means,
+            typical,
+            first: OnceCell::new(),
+        }
+    }
+
     /// Returns one value per block that all tables have, sorted, whose mean is the effect `Σ weight · ln mean cost` on the
     /// log scale, averaged over the tables.
     ///
@@ -33,9 +49,9 @@ impl MeanCost<'_> {
     pub(super) fn contributions(&self, weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
         let points: Vec<Point> = weights.iter().map(|(point, _)| *point).collect();
         let mut sums: BTreeMap<u32, f64> = BTreeMap::new();
-        for rows in self.ratios(&points) {
-            let means = mean_ratios(&rows, points.len());
-            for (block, row) in &rows {
+        for rows in &*self.ratios(&points) {
+            let means = mean_ratios(rows, points.len());
+            for (block, row) in rows {
                 let terms = weights.iter().zip(row.iter().zip(&means));
                 let value = terms.map(|((_, weight), (of, mean))| {
                     weight * (of.typical + mean.ln() + of.ratio / mean - 1.0)
@@ -50,9 +66,19 @@ impl MeanCost<'_> {
     }
 
     /// Returns, for each table, the blocks that all tables have with all of `points`, each with what the points cost.
-    fn ratios(&self, points: &[Point]) -> Vec<Vec<(u32, Vec<CostOfBlock>)>> {
+    fn ratios(&self, points: &[Point]) -> Cow<'_, [CostsByBlock]> {
+        let compute = || (points.to_vec(), self.compute_ratios(points));
+        let (known, costs) = self.first.get_or_init(compute);
+        if known == points {
+            Cow::Borrowed(costs)
+        } else {
+            Cow::Owned(self.compute_ratios(points))
+        }
+    }
+
+    fn compute_ratios(&self, points: &[Point]) -> Vec<CostsByBlock> {
         let tables = self.means.iter().zip(self.typical);
-        let mut all: Vec<Vec<(u32, Vec<CostOfBlock>)>> = tables
+        let mut all: Vec<CostsByBlock> = tables
             .map(|(means, typical)| {
                 let mut typical = typical.rows_of(points).into_iter().peekable();
                 let rows = means.rows_of(points).into_iter();
@@ -69,6 +95,9 @@ impl MeanCost<'_> {
                 .collect()
             })
             .collect();
+        if all.len() < 2 {
+            return all;
+        }
         let mut tables_with: HashMap<u32, usize> = HashMap::new();
         for (block, _) in all.iter().flatten() {
             *tables_with.entry(*block).or_default() += 1;
@@ -97,9 +126,12 @@ impl MeanCost<'_> {
         let mut carried: BTreeMap<u32, [f64; 2]> = BTreeMap::new();
         // What stalls carry in units of the typical time, and how many slices they are, by side.
         let mut lengths = [(0.0, 0.0); 2];
-        for (rows, stalled) in self.ratios(&points).into_iter().zip(stalled) {
-            let stalled: BTreeMap<u32, Vec<f64>> = stalled.rows_of(&points).into_iter().collect();
-            let share = |block: u32, place: usize| stalled.get(&block).map_or(0.0, |of| of[place]);
+        for (rows, stalled) in self.ratios(&points).iter().zip(stalled) {
+            let stalled = stalled.rows_of(&points);
+            let share = |block: u32, place: usize| {
+                let found = stalled.binary_search_by_key(&block, |(block, _)| *block);
+                found.map_or(0.0, |row| stalled[row].1[place])
+            };
             let all = rows.iter().flat_map(|(_, row)| row);
             let smallest = all.map(|of| of.ratio).fold(f64::INFINITY, f64::min);
             // Shorter stalls of a point are in its calm blocks, too.
@@ -109,8 +141,8 @@ impl MeanCost<'_> {
                 median(&mut calm).unwrap_or(smallest)
             };
             let usual: Vec<f64> = (0..points.len()).map(usual).collect();
-            let means = mean_ratios(&rows, points.len());
-            for (block, row) in &rows {
+            let means = mean_ratios(rows, points.len());
+            for (block, row) in rows {
                 let sums = carried.entry(*block).or_default();
                 for (place, (_, weight)) in weights.iter().enumerate() {
                     if share(*block, place) > 0.0 {
@@ -148,6 +180,7 @@ impl MeanCost<'_> {
 }
 
 /// The cost of a point in a block.
+#[derive(Debug, Clone)]
 struct CostOfBlock {
     /// Logarithm of the typical value.
     typical: f64,
@@ -189,10 +222,8 @@ mod tests {
 
     fn of(stalls: &[(u32, f64)]) -> (f64, Option<HeavyTail>) {
         let [typical, means, stalled] = &tables(stalls);
-        let cost = MeanCost {
-            means: &[means],
-            typical: &[typical],
-        };
+        let (means, typical) = ([means], [typical]);
+        let cost = MeanCost::new(&means, &typical);
         let values = cost.contributions(&WEIGHTS);
         assert_eq!(values.len(), 12);
         let mean = values.iter().map(|(_, value)| value).sum::<f64>() / 12.0;

@@ -13,6 +13,8 @@ pub(crate) enum ForeignContent {
     Compressed(&'static str, &'static str),
     /// A web page.
     WebPage,
+    /// What git stores in place of a file that Git LFS keeps elsewhere.
+    LargeFilePointer,
     /// A diff with the control sequences of terminal colours.
     Coloured,
     /// The base64 form of a patch, as some services send it.
@@ -40,6 +42,9 @@ impl ForeignContent {
             && (*magic != b"BZh" || bytes.get(4..10) == Some(b"1AY&SY"))
         {
             return Some(ForeignContent::Compressed(name, suffix));
+        }
+        if bytes.starts_with(b"version https://git-lfs.github.com/spec/") {
+            return Some(ForeignContent::LargeFilePointer);
         }
         if bytes.get(257..262) == Some(b"ustar") {
             return Some(ForeignContent::Compressed("a tar archive", ""));
@@ -108,6 +113,10 @@ impl ForeignContent {
             ForeignContent::WebPage => (
                 "a web page, not a patch".to_owned(),
                 "download the patch itself: on GitHub and GitLab, the address with `.patch` at its end".to_owned(),
+            ),
+            ForeignContent::LargeFilePointer => (
+                "not a patch, but a pointer of Git LFS".to_owned(),
+                "commit the patch itself: `git lfs untrack FILE`, then `git add --renormalize FILE`; perfquilt fetches nothing from a Git LFS server".to_owned(),
             ),
             ForeignContent::Coloured => (
                 "the diff has the colours of a terminal (escape sequences)".to_owned(),
@@ -213,6 +222,10 @@ mod tests {
             (
                 format!("\n<!DOCTYPE html>\n{DIFF}").into_bytes(),
                 "web page",
+            ),
+            (
+                b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n".to_vec(),
+                "pointer of Git LFS",
             ),
             (coloured.into_bytes(), "colours"),
             (combined.as_bytes().to_vec(), "combined"),

@@ -33,7 +33,7 @@ use perfquilt_model::progress::Progress;
 pub use files::{file_in, files_of};
 pub use lock::{LockFile, LockedRelease};
 pub use merge::merge_packs;
-pub use objects::{Objects, TreeEntry};
+pub use objects::{Objects, TreeEntry, read_no_user_settings};
 pub use tarball::sha256;
 pub use verify::{VerifiedRelease, verify};
 

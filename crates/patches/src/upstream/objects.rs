@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use git2::{ObjectType, Odb, OdbLookupFlags, Oid, Repository};
+use git2::{ConfigLevel, ObjectType, Odb, OdbLookupFlags, Oid, Repository};
 
 use super::object_memory::ObjectMemory;
 use perfquilt_model::error::{DISK_FULL, Error, Result};
@@ -46,6 +46,22 @@ pub struct Objects {
     /// The packs that were there at the first read.
     packs: OnceCell<PackReader>,
     memory: RefCell<ObjectMemory>,
+}
+
+/// Has libgit2 read no settings of the user and the system, as git does not with the variables that name others. Those of
+/// perfquilt's repositories need none.
+#[allow(unsafe_code)]
+pub fn read_no_user_settings() {
+    let levels = [
+        ConfigLevel::System,
+        ConfigLevel::XDG,
+        ConfigLevel::Global,
+        ConfigLevel::ProgramData,
+    ];
+    for level in levels {
+        // SAFETY: no other thread uses libgit2 yet: the program calls this as it starts. It cannot fail: the level exists.
+        let _ = unsafe { git2::opts::set_search_path(level, "/dev/null") };
+    }
 }
 
 impl Objects {

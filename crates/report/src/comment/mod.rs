@@ -13,6 +13,7 @@ use perfquilt_judge::bisect;
 use perfquilt_model::failure::Failure;
 use perfquilt_model::point::Point;
 
+use super::escape::markdown;
 use super::number;
 use super::view::{Label, View};
 
@@ -81,6 +82,17 @@ pub fn comment(notice: &Notice<'_>, limit: usize) -> Comment {
         body: length::fit(sections, limit, &sections::shortened(notice)),
         title,
         status,
+    }
+}
+
+/// Replaces the folders `hidden` in a comment, those inside others first, as they are and as [`comment`] escapes them.
+pub fn hide(written: &mut Comment, hidden: &[String]) {
+    for folder in hidden {
+        for form in [folder, &markdown(folder)] {
+            for text in [&mut written.title, &mut written.body] {
+                *text = text.replace(form.as_str(), "…");
+            }
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use rusqlite::{Transaction, params};
 
-use super::{NewReply, Queue, replies, signed};
+use super::{NewReply, Push, Queue, replies, signed};
 use perfquilt_model::error::Result;
 
 impl Queue {
@@ -74,4 +74,22 @@ fn approve(
         )?;
     }
     Ok(held)
+}
+
+/// Ends the approvals of a pull request that was closed, or of other commits than the `newer` one. An approved commit that is
+/// pushed again later needs another approval.
+pub(super) fn end(
+    transaction: &Transaction<'_>,
+    (repository, number): (&str, i64),
+    newer: Option<&Push>,
+) -> rusqlite::Result<()> {
+    let head = newer.map(|push| push.head.as_str());
+    let before = newer.and_then(|push| push.before.as_deref());
+    transaction
+        .execute(
+            "DELETE FROM approvals WHERE repository = ?1 AND number = ?2
+             AND (?3 IS NULL OR (head <> ?3 AND (?4 IS NULL OR head = ?4)))",
+            params![repository, number, head, before],
+        )
+        .map(drop)
 }

@@ -1,51 +1,58 @@
 //! Pull requests about whose commit deliveries disagree. Deliveries may arrive in another order than that of the pushes, and
-//! some are lost, so one that names neither the commit of a job nor that of an approval may be older or newer: only GitHub
-//! knows.
+//! some are lost, so one that names neither the commit of a job nor that of an approval may be older or newer, and one about a
+//! closure may be older than the job: only GitHub knows.
+
+use std::collections::BTreeMap;
 
 use rusqlite::{Transaction, params};
 
-use super::Queue;
+use super::{Queue, signed};
 use perfquilt_model::error::Result;
 
 impl Queue {
-    /// Returns the pull requests of `repository` about whose commit deliveries disagree. A
-    /// [`Cancel`](super::QueueChange::Cancel) that knows the latest commit settles it.
-    pub fn doubts(&self, repository: &str) -> Result<Vec<u64>> {
+    /// Returns the pull requests of `repository` about whose commit or closure deliveries disagree, each with the number of its
+    /// last doubt.
+    pub fn doubts(&self, repository: &str) -> Result<BTreeMap<u64, i64>> {
         let mut statement = self
             .connection
-            .prepare_cached("SELECT number FROM doubts WHERE repository = ?1 ORDER BY number")
+            .prepare_cached("SELECT number, raised FROM doubts WHERE repository = ?1")
             .map_err(self.failed("read"))?;
         let rows = statement
-            .query_map([repository], |row| row.get::<_, i64>(0))
+            .query_map([repository], |row| {
+                Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get(1)?))
+            })
             .map_err(self.failed("read"))?;
-        rows.map(|number| number.map(i64::unsigned_abs))
-            .collect::<rusqlite::Result<_>>()
+        rows.collect::<rusqlite::Result<_>>()
             .map_err(self.failed("read"))
+    }
+
+    /// Settles the doubt `last` about a pull request, unless a delivery has raised another one since: the answer to the first may
+    /// be older than that delivery.
+    pub fn settle(&self, repository: &str, number: u64, last: i64) -> Result<()> {
+        let settled = "DELETE FROM doubts WHERE repository = ?1 AND number = ?2 AND raised = ?3";
+        self.connection
+            .execute(settled, params![repository, signed(number), last])
+            .map(drop)
+            .map_err(self.failed("write"))
     }
 }
 
-/// Raises a doubt if a delivery of the push of `head` after `before` left jobs or approvals of other commits; without
-/// `before`, everything is known, and the doubt is settled.
-pub(super) fn settle_or_raise(
+/// Raises a doubt if there are jobs or approvals of a pull request, after a push only if of other commits than its two.
+pub(super) fn raise(
     transaction: &Transaction<'_>,
     (repository, number): (&str, i64),
-    head: Option<&str>,
-    before: Option<&str>,
+    push: Option<(&str, &str)>,
 ) -> rusqlite::Result<()> {
-    let Some(before) = before else {
-        let settled = "DELETE FROM doubts WHERE repository = ?1 AND number = ?2";
-        return transaction
-            .execute(settled, params![repository, number])
-            .map(drop);
-    };
+    let (before, head) = push.unzip();
     transaction
         .execute(
-            "INSERT OR IGNORE INTO doubts (repository, number) SELECT ?1, ?2
+            "INSERT INTO doubts (repository, number) SELECT ?1, ?2
              WHERE EXISTS (SELECT 1 FROM jobs WHERE repository = ?1 AND number = ?2
                      AND state IN ('waiting', 'held', 'running')
-                     AND (head NOT IN ('', ?3, ?4) OR (head = '' AND taken NOT IN ('', ?3, ?4))))
+                     AND (?3 IS NULL OR head NOT IN ('', ?3, ?4) OR (head = '' AND taken NOT IN ('', ?3, ?4))))
                  OR EXISTS (SELECT 1 FROM approvals WHERE repository = ?1 AND number = ?2
-                     AND head NOT IN (?3, ?4))",
+                     AND (?3 IS NULL OR head NOT IN (?3, ?4)))
+             ON CONFLICT DO UPDATE SET raised = raised + 1",
             params![repository, number, head, before],
         )
         .map(drop)

@@ -143,19 +143,27 @@ pub struct Push {
 pub enum QueueChange {
     /// Adds a job. If it names its commit, jobs of other commits of the same pull request are cancelled.
     Add(NewJob),
-    /// Cancels the waiting and running jobs of a pull request. A delivery of a push decides about the commits that it
-    /// names; about jobs and approvals of others, it raises a doubt ([`Queue::doubts`](super::Queue::doubts)).
+    /// Cancels the waiting and running jobs of a pull request, and ends its approvals. A delivery of a push decides about the
+    /// commits that it names; about jobs and approvals of others, it raises a doubt ([`Queue::doubts`](super::Queue::doubts)).
     Cancel {
         /// The repository.
         repository: String,
         /// The pull request.
         number: u64,
-        /// If set, the commit that was pushed: only jobs of other commits are cancelled. Jobs whose commit is not known
+        /// If set, the commit that was pushed: only jobs and approvals of other commits end. Jobs whose commit is not known
         /// yet will use the latest one and stay, unless the author or whoever pushed is not trusted, because the
         /// requester had seen another commit. If whoever pushed to a trusted author's branch is not trusted, no job stays.
         newer: Option<Push>,
         /// The reason, in one line.
         why: String,
+    },
+    /// Raises a doubt ([`Queue::doubts`](super::Queue::doubts)) about all jobs and approvals of a pull request: a delivery says
+    /// that it was closed, but another that says that it was opened again may have arrived before.
+    Doubt {
+        /// The repository.
+        repository: String,
+        /// The pull request.
+        number: u64,
     },
     /// Cancels the waiting and running jobs of a pull request on command, and replies.
     CancelAll {

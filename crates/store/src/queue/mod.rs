@@ -25,7 +25,7 @@ use entry::{SELECT, read};
 const QUEUE: schema::DatabaseKind = schema::DatabaseKind {
     application: 0x7071_7551,
     tables: include_str!("queue.sql"),
-    version: 6,
+    version: 7,
     name: "queue",
     maker: "perfquilt bot serve",
     export: "that perfquilt can finish its jobs, and pull requests are found again without the file",
@@ -109,7 +109,10 @@ impl Queue {
                 number,
                 newer,
                 why,
-            } => cancel(transaction, (repository, *number), newer.as_ref(), why, now).map(drop),
+            } => follow(transaction, (repository, *number), newer.as_ref(), why, now),
+            QueueChange::Doubt { repository, number } => {
+                doubts::raise(transaction, (repository, signed(*number)), None)
+            }
             QueueChange::CancelAll {
                 repository,
                 number,
@@ -324,7 +327,7 @@ fn add(transaction: &Transaction<'_>, job: &NewJob, now: i64) -> rusqlite::Resul
             before: None,
             trusted: true,
         };
-        cancel(transaction, about, Some(&push), "a newer commit", now)?;
+        follow(transaction, about, Some(&push), "a newer commit", now)?;
     }
     // A repeated request does not add a second job.
     transaction.execute(
@@ -379,16 +382,25 @@ fn cancel(
         ),
         params![repository, number, head, by_trusted, before, now, why],
     )?;
-    // Somebody has read the approved commit, and an earlier one may come back later.
-    transaction.execute(
-        "DELETE FROM approvals WHERE repository = ?1 AND number = ?2 AND head <> ?3 AND (?4 IS NULL OR head = ?4)",
-        params![repository, number, head, before],
-    )?;
-    doubts::settle_or_raise(transaction, (repository, number), head, before)?;
     if waited > 0 {
         replies::bring_up_to_date(transaction, repository, number.unsigned_abs())?;
     }
     Ok(cancelled)
+}
+
+/// Makes the changes of [`QueueChange::Cancel`].
+fn follow(
+    transaction: &Transaction<'_>,
+    about: (&str, u64),
+    newer: Option<&Push>,
+    why: &str,
+    now: i64,
+) -> rusqlite::Result<()> {
+    cancel(transaction, about, newer, why, now)?;
+    let about = (about.0, signed(about.1));
+    approvals::end(transaction, about, newer)?;
+    let push = newer.and_then(|push| Some((push.before.as_deref()?, push.head.as_str())));
+    push.map_or(Ok(()), |push| doubts::raise(transaction, about, Some(push)))
 }
 
 /// Cancels all jobs of a pull request on the command of `comment`, and queues a reply to it.

@@ -50,9 +50,10 @@ CREATE TABLE approvals (
     PRIMARY KEY (repository, number, head)
 ) STRICT, WITHOUT ROWID;
 
--- The pull requests about whose commit deliveries disagree.
+-- The pull requests about whose commit or closure deliveries disagree, with the number of doubts before the last.
 CREATE TABLE doubts (
     repository TEXT NOT NULL,
     number     INTEGER NOT NULL,
+    raised     INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (repository, number)
 ) STRICT, WITHOUT ROWID;

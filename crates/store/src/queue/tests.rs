@@ -65,6 +65,17 @@ fn delivered(before: &str, head: &str) -> Vec<QueueChange> {
     }]
 }
 
+fn doubtful(queue: &Queue) -> Vec<u64> {
+    queue.doubts("acme/series").unwrap().into_keys().collect()
+}
+
+/// Settles all doubts.
+fn settle(queue: &Queue) {
+    for (number, last) in queue.doubts("acme/series").unwrap() {
+        queue.settle("acme/series", number, last).unwrap();
+    }
+}
+
 #[test]
 fn a_late_delivery_of_an_older_push_decides_nothing_about_a_newer_commit() {
     let (_folder, queue) = queue();
@@ -82,7 +93,7 @@ fn a_late_delivery_of_an_older_push_decides_nothing_about_a_newer_commit() {
     queue.take("b", &[approve], 12).unwrap();
     let state = || queue.state(job.id).unwrap().unwrap();
     let approved = || queue.is_approved("acme/series", 1, "h2").unwrap();
-    let doubts = || queue.doubts("acme/series").unwrap();
+    let doubts = || doubtful(&queue);
     queue.take("c", &delivered("h1", "h2"), 13).unwrap();
     assert_eq!(
         (state(), approved(), doubts()),
@@ -101,6 +112,7 @@ fn a_late_delivery_of_an_older_push_decides_nothing_about_a_newer_commit() {
         why: "a newer commit".into(),
     };
     queue.change(&known("h2"), 15).unwrap();
+    settle(&queue);
     assert_eq!(
         (state(), approved(), doubts()),
         (JobState::Waiting, true, vec![])
@@ -112,6 +124,7 @@ fn a_late_delivery_of_an_older_push_decides_nothing_about_a_newer_commit() {
         (JobState::Waiting, true, vec![1])
     );
     queue.change(&known("h4"), 17).unwrap();
+    settle(&queue);
     assert_eq!(
         (state(), approved(), doubts()),
         (JobState::Cancelled, false, vec![])
@@ -641,4 +654,65 @@ fn a_held_job_waits_for_its_approval() {
     };
     queue.take("d", &[cancel, approve("c1", 3)], 18).unwrap();
     assert_eq!(queue.next(19).unwrap(), None);
+}
+
+#[test]
+fn a_closure_raises_a_doubt_that_only_an_answer_settles() {
+    let (_folder, queue) = queue();
+    let about = || ("acme/series".to_owned(), 1);
+    let closed = || {
+        let (repository, number) = about();
+        QueueChange::Doubt { repository, number }
+    };
+    let found = |newer: Option<Push>| {
+        let (repository, number) = about();
+        QueueChange::Cancel {
+            repository,
+            number,
+            newer,
+            why: "closed".into(),
+        }
+    };
+    let doubts = || doubtful(&queue);
+    // Without jobs and approvals there is nothing to ask.
+    queue.take("a", &[closed()], 10).unwrap();
+    assert_eq!(doubts(), []);
+    queue.take("b", &add(1, ""), 11).unwrap();
+    let job = started(&queue, "c1", 12);
+    queue.hold(job.id, "c1", "Makefile").unwrap();
+    let approve = QueueChange::Approve {
+        repository: "acme/series".into(),
+        number: 1,
+        commit: "c1".into(),
+        by: "alice".into(),
+        comment: 1,
+    };
+    queue.take("c", &[approve, closed()], 13).unwrap();
+    assert_eq!(doubts(), [1]);
+    let waiting = || queue.list(9, 0).unwrap().0.len();
+    // The pull request is open: what is about its commit stays.
+    queue.change(&found(Some(pushed("c1", true))), 14).unwrap();
+    settle(&queue);
+    assert_eq!((doubts(), waiting()), (vec![], 1));
+    assert!(queue.is_approved("acme/series", 1, "c1").unwrap());
+    // A command to cancel knows nothing of commits.
+    queue.take("d", &[closed()], 15).unwrap();
+    let cancel = QueueChange::CancelAll {
+        repository: "acme/series".into(),
+        number: 1,
+        why: "cancelled by alice".into(),
+        comment: 2,
+    };
+    queue.take("e", &[cancel], 16).unwrap();
+    assert_eq!((doubts(), waiting()), (vec![1], 0));
+    // An answer from before the next closure does not settle it.
+    let asked = queue.doubts("acme/series").unwrap()[&1];
+    queue.take("f", &[closed()], 17).unwrap();
+    queue.settle("acme/series", 1, asked).unwrap();
+    assert_eq!(doubts(), [1]);
+    // It is closed, and nobody tells of pushes to it from now on.
+    queue.change(&found(None), 18).unwrap();
+    settle(&queue);
+    assert_eq!(doubts(), []);
+    assert!(!queue.is_approved("acme/series", 1, "c1").unwrap());
 }

@@ -3,13 +3,15 @@
 
 pub mod worktree;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::process::{Command, DeathSignal, Output};
 use perfquilt_model::error::{Error, Kind, Result};
 
 /// Environment variables that git and its hooks inherit, in addition to those of every child.
-const INHERITED_VARIABLES: [&str; 14] = [
+const INHERITED_VARIABLES: [&str; 15] = [
     "XDG_CONFIG_HOME",
     "EMAIL",
     "GNUPGHOME",
@@ -22,9 +24,36 @@ const INHERITED_VARIABLES: [&str; 14] = [
     "GIT_CONFIG_GLOBAL",
     "GIT_CONFIG_SYSTEM",
     "GIT_CONFIG_NOSYSTEM",
+    "GIT_ATTR_NOSYSTEM",
     "GIT_SSL_CAINFO",
     "XDG_RUNTIME_DIR",
 ];
+
+/// Where git reads its settings if [`read_only`] was called.
+static SETTINGS: OnceLock<Vec<(&'static str, OsString)>> = OnceLock::new();
+
+/// From now on, git of this process reads the settings in `file` in place of those of user and system; without a file, none.
+pub fn read_only(file: Option<&Path>) {
+    let file = file.unwrap_or(Path::new("/dev/null"));
+    // A second call changes nothing.
+    let _ = SETTINGS.set(fixed_settings(file).into());
+}
+
+/// Returns the variables with which a child reads the settings that this process reads, if [`read_only`] was called.
+pub fn settings() -> impl Iterator<Item = (&'static str, OsString)> {
+    SETTINGS.get().into_iter().flatten().cloned()
+}
+
+/// Returns the variables with which git reads settings and attributes of `file` and the repository only.
+fn fixed_settings(file: &Path) -> [(&'static str, OsString); 4] {
+    [
+        ("GIT_CONFIG_GLOBAL", file.into()),
+        ("GIT_CONFIG_NOSYSTEM", "1".into()),
+        ("GIT_ATTR_NOSYSTEM", "1".into()),
+        // It has the user's attributes.
+        ("XDG_CONFIG_HOME", "/dev/null".into()),
+    ]
+}
 
 /// Gives `git` the user's configuration, certificates and proxies, so that it can access other repositories as
 /// the user does.
@@ -39,7 +68,7 @@ pub fn with_user_config(git: Command) -> Command {
             git = git.env(name, value);
         }
     }
-    git
+    settings().fold(git, |git, (name, value)| git.env(name, value))
 }
 
 /// Settings of a repository that name programs, with values that start none, for perfquilt's own repositories: nothing
@@ -119,11 +148,9 @@ impl Git {
         };
         let mut command = command.args(args).directory(&self.folder);
         if self.fixed {
-            command = command
-                .env("GIT_CONFIG_GLOBAL", "/dev/null")
-                .env("GIT_CONFIG_NOSYSTEM", "1")
-                .env("GIT_ATTR_NOSYSTEM", "1")
-                .env("XDG_CONFIG_HOME", "/dev/null");
+            for (name, value) in fixed_settings(Path::new("/dev/null")) {
+                command = command.env(name, value);
+            }
         }
         match &self.index {
             Some(index) => command.env("GIT_INDEX_FILE", index),

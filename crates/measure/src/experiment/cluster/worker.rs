@@ -27,9 +27,22 @@ use perfquilt_system::process::{check_interrupted, check_interrupted_soon};
 /// of measuring, which are published with the block as well.
 pub fn measure_blocks(path: &Path, machine: &str, progress: &dyn Progress) -> Result<()> {
     let row = Row::read(path)?;
-    let here = Here::open(&row)?;
-    let setup = here.setup(&row)?;
+    let told = |error| tell(&row, machine, error);
+    let here = Here::open(&row).or_else(told)?;
+    let setup = here.setup(&row).or_else(told)?;
     measure(&ThisMachine::new(&here.ws, setup, progress)?, &row, machine)
+}
+
+/// Returns `error`, which keeps this machine from measuring `row`; what is wrong with its servers is published in place of
+/// the first block that is not, so that the head tells it and asks another machine.
+fn tell<T>(row: &Row, machine: &str, error: Error) -> Result<T> {
+    let path = |of: &RowBlock| result_path(&row.results, &of.block);
+    let missing = row.blocks.iter().find(|of| !path(of).exists());
+    if let Some(of) = missing.filter(|_| error.kind() == Kind::Bench) {
+        let file = BlockFile::new(&row.experiment, &of.block, (machine, 0), &[], Some(&error));
+        publish(&path(of), &file.to_bytes()?)?;
+    }
+    Err(error)
 }
 
 /// The workspace of a row on this machine, which measures as the row's head expects.
