@@ -4,9 +4,8 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use super::world::{SERIES, World, eventually, git};
+use super::world::{SERIES, World, git};
 
 /// The folder around the workspace.
 fn around(world: &World) -> PathBuf {
@@ -92,7 +91,7 @@ fn submodules_and_large_files_are_neither_fetched_nor_filtered() {
 }
 
 /// How a branch replaces its files.
-type Replace = fn(&Path);
+type Replace<'a> = &'a dyn Fn(&Path);
 
 #[test]
 fn entries_that_are_no_plain_files_are_never_followed() {
@@ -107,7 +106,7 @@ fn entries_that_are_no_plain_files_are_never_followed() {
     let link =
         |path: &'static str, to: &'static str| move |folder: &Path| replace(folder, path, to);
     let patch = "patches/0001-fewer-rounds.patch";
-    let kinds: [(&dyn Fn(&Path), &str); 8] = [
+    let kinds: [(Replace<'_>, &str); 8] = [
         (&link("series", "/etc/passwd"), NO_SERIES),
         (
             &link("series", "patches/0001-fewer-rounds.patch"),

@@ -117,6 +117,12 @@ fn only_some_may_command_and_only_github_is_believed() {
         bot.comment(&world, "alice", "MEMBER", "nothing for the bot"),
         200
     );
+    // It was answered when it was written.
+    for action in ["edited", "deleted"] {
+        let mut later = commented(100, "alice", "MEMBER", "@perfquilt run");
+        later["action"] = json!(action);
+        assert_eq!(bot.hears("issue_comment", &later), 200);
+    }
     let run = commented(101, "alice", "MEMBER", "@perfquilt run").to_string();
     assert_eq!(
         bot.delivered("issue_comment", "forged-1", &run, "another secret"),

@@ -432,13 +432,6 @@ fn an_approval_is_of_one_commit_however_deliveries_race() {
     bot.until("it is not cancelled", |status| state(status, 7).is_none());
     bot.asked(&world, 7, STRANGER, "@perfquilt run");
     bot.until("it is not held", is(7, "held"));
-    assert!(
-        !world
-            .environment
-            .workspace()
-            .join(".perfquilt/bot/areas/7")
-            .exists()
-    );
     assert_eq!(bot.stops(), Some(0));
 }
 

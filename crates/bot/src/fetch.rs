@@ -37,7 +37,7 @@ pub fn use_git_settings(ws: &Workspace) -> Result<()> {
             .at(perfquilt_config::CONFIG_FILE, None)
             .hint("`git_config` in [bot] names the file with git's settings for fetching"));
     }
-    git::read_only(file.as_deref());
+    git::use_settings(file.as_deref());
     read_no_user_settings();
     Ok(())
 }

@@ -60,11 +60,12 @@ impl Bot {
         // Reports an unreachable remote at once instead of hours later with the first job. It is only a
         // warning, because the remote may be down temporarily.
         if let Err(error) = fetch::check_remote(&BotPaths::new(&self.workspace), &self.source()) {
-            let hint = error.hint_text().unwrap_or_default();
-            progress.warn(&format!(
-                "{error} ({hint}): {}",
-                error.detail_lines().join("; ")
-            ));
+            let mut told = error.to_string();
+            if let Some(hint) = error.hint_text() {
+                told = format!("{told} ({hint})");
+            }
+            let details = error.detail_lines().iter();
+            progress.warn(&details.fold(told, |told, line| format!("{told}; {line}")));
         }
         while !process::interrupted() {
             let next = persistently(progress, || queue.next(now()));

@@ -68,16 +68,14 @@ pub(super) struct Effects<'a> {
 
 /// Means of statistics of the release and its control over all their blocks: all effects against the release share them.
 #[derive(Default)]
-pub(super) struct Levels(RwLock<HashMap<(TableKey, Point, bool), HashMap<String, f64>>>);
+pub(super) struct Levels(RwLock<HashMap<LevelKey, HashMap<String, f64>>>);
+
+/// A statistic of a point in a source, and whether it is averaged with the control's.
+type LevelKey = (TableKey, Point, bool);
 
 impl Levels {
     /// Returns the mean of a point on a workload, the one computed before if there is one.
-    fn get(
-        &self,
-        key: (TableKey, Point, bool),
-        workload: &str,
-        compute: impl FnOnce() -> f64,
-    ) -> f64 {
+    fn get(&self, key: LevelKey, workload: &str, compute: impl FnOnce() -> f64) -> f64 {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let found = known.get(&key).and_then(|means| means.get(workload));
         if let Some(found) = found {

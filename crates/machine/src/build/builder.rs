@@ -612,10 +612,16 @@ impl Builder {
             Cause::Link => "does not link",
             Cause::Configure => "cannot be configured",
             Cause::DiskFull => "not built: the disk is full",
+            Cause::NoProcesses => "not built: the machine has no free process",
             Cause::Killed => "not built: a compiler was killed, probably for lack of memory",
             Cause::Other => "cannot be built",
         };
-        let mut error = Error::build(format!("{who} {what}: {}", fault.message));
+        let message = format!("{who} {what}: {}", fault.message);
+        // Not the fault of a point: the others would fail as well.
+        let mut error = match fault.cause {
+            Cause::DiskFull | Cause::NoProcesses => Error::internal(message),
+            _ => Error::build(message),
+        };
         if let Some(file) = &fault.file {
             error = error.at(file, fault.line);
         }
@@ -633,6 +639,11 @@ impl Builder {
         }
         error.hint(match fault.cause {
             Cause::DiskFull => format!("{DISK_FULL}; {log}"),
+            Cause::NoProcesses => {
+                format!(
+                    "raise the limit of processes of this user (`ulimit -u`), or end some; {log}"
+                )
+            }
             Cause::Killed => format!("give this machine more memory or swap; {log}"),
             _ if item.patch.is_some() => log,
             _ => format!("`perfquilt doctor` lists missing packages; {log}"),

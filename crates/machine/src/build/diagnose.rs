@@ -16,6 +16,8 @@ pub(super) enum Cause {
     Configure,
     /// No space left on the device.
     DiskFull,
+    /// No process or thread could be started.
+    NoProcesses,
     /// A compiler was killed, most likely for want of memory.
     Killed,
     /// Something else.
@@ -40,6 +42,7 @@ const SHOWN: usize = 8;
 /// Patterns in descending order of explanatory value; the first matching line wins.
 struct Patterns {
     disk_full: Regex,
+    no_processes: Regex,
     killed: Regex,
     cmake: Regex,
     compile: Regex,
@@ -60,6 +63,9 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
         // Linkers write through memory maps: a full disk may show as a bus error there.
         disk_full: regex(
             r"No space left on device|Disk quota exceeded|Disk full\?|signal 7 \[Bus error\]",
+        ),
+        no_processes: regex(
+            r"\b(?:v?fork|clone|posix_spawn|pthread_create|create thread)\b.*Resource temporarily unavailable|^\S+: (?:\d+: )?Cannot fork",
         ),
         // A program's own message, and not one that a command or a source line quotes.
         killed: regex(
@@ -119,6 +125,9 @@ pub(super) fn find(output: &[String], src: &Path, build: &Path) -> Fault {
 
     if let Some(index) = happened(&patterns.disk_full) {
         return fault(Cause::DiskFull, index, relative(&output[index]));
+    }
+    if let Some(index) = happened(&patterns.no_processes) {
+        return fault(Cause::NoProcesses, index, relative(&output[index]));
     }
     if let Some(index) = happened(&patterns.killed) {
         return fault(Cause::Killed, index, relative(&output[index]));
@@ -320,6 +329,13 @@ mod tests {
         assert_eq!(fault.cause, Cause::DiskFull);
         let fault = find_in("c++: fatal error: Killed signal terminated program cc1plus");
         assert_eq!(fault.cause, Cause::Killed);
+        for said in [
+            "collect2: fatal error: vfork: Resource temporarily unavailable",
+            "c++: fatal error: cannot execute 'cc1plus': posix_spawn: Resource temporarily unavailable",
+            "/bin/sh: 1: Cannot fork",
+        ] {
+            assert_eq!(find_in(said).cause, Cause::NoProcesses, "{said}");
+        }
     }
 
     #[test]

@@ -676,7 +676,7 @@ fn a_closure_raises_a_doubt_that_only_an_answer_settles() {
     let doubts = || doubtful(&queue);
     // Without jobs and approvals there is nothing to ask.
     queue.take("a", &[closed()], 10).unwrap();
-    assert_eq!(doubts(), []);
+    assert!(doubts().is_empty());
     queue.take("b", &add(1, ""), 11).unwrap();
     let job = started(&queue, "c1", 12);
     queue.hold(job.id, "c1", "Makefile").unwrap();
@@ -713,6 +713,6 @@ fn a_closure_raises_a_doubt_that_only_an_answer_settles() {
     // It is closed, and nobody tells of pushes to it from now on.
     queue.change(&found(None), 18).unwrap();
     settle(&queue);
-    assert_eq!(doubts(), []);
+    assert!(doubts().is_empty());
     assert!(!queue.is_approved("acme/series", 1, "c1").unwrap());
 }

@@ -29,17 +29,17 @@ const INHERITED_VARIABLES: [&str; 15] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// Where git reads its settings if [`read_only`] was called.
+/// Where git reads its settings if [`use_settings`] was called.
 static SETTINGS: OnceLock<Vec<(&'static str, OsString)>> = OnceLock::new();
 
 /// From now on, git of this process reads the settings in `file` in place of those of user and system; without a file, none.
-pub fn read_only(file: Option<&Path>) {
+pub fn use_settings(file: Option<&Path>) {
     let file = file.unwrap_or(Path::new("/dev/null"));
     // A second call changes nothing.
     let _ = SETTINGS.set(fixed_settings(file).into());
 }
 
-/// Returns the variables with which a child reads the settings that this process reads, if [`read_only`] was called.
+/// Returns the variables with which a child reads the settings that this process reads, if [`use_settings`] was called.
 pub fn settings() -> impl Iterator<Item = (&'static str, OsString)> {
     SETTINGS.get().into_iter().flatten().cloned()
 }

@@ -27,9 +27,10 @@ use perfquilt_system::process::{check_interrupted, check_interrupted_soon};
 /// of measuring, which are published with the block as well.
 pub fn measure_blocks(path: &Path, machine: &str, progress: &dyn Progress) -> Result<()> {
     let row = Row::read(path)?;
-    let told = |error| tell(&row, machine, error);
-    let here = Here::open(&row).or_else(told)?;
-    let setup = here.setup(&row).or_else(told)?;
+    let here = Here::open(&row).or_else(|error| tell(&row, machine, error))?;
+    let setup = here
+        .setup(&row)
+        .or_else(|error| tell(&row, machine, error))?;
     measure(&ThisMachine::new(&here.ws, setup, progress)?, &row, machine)
 }
 
