@@ -9,6 +9,10 @@ use super::table::point_variances;
 /// too little about how unlike servers are.
 const FEWEST_POINTS: usize = 6;
 
+/// The least number of independent units. With six, servers whose standard deviations differ by three times are often taken for
+/// alike.
+const FEWEST_UNITS: usize = 10;
+
 /// The prior weighs at most as much as a contrast's own values, in degrees of freedom: a server that varies more than the
 /// others keeps half of what its own values say, however alike the others are.
 const MOST_WEIGHT: f64 = 1.0;
@@ -33,7 +37,7 @@ impl VariancePrior {
     /// `None` with too few points or units.
     pub fn of(rows: &[Vec<f64>]) -> Option<Self> {
         let points = rows.first().map_or(0, Vec::len);
-        if points < FEWEST_POINTS || rows.len() < 3 {
+        if points < FEWEST_POINTS || rows.len() < FEWEST_UNITS {
             return None;
         }
         let own = (rows.len() - 1) as f64;
@@ -137,7 +141,9 @@ mod tests {
     fn few_points_and_constant_servers_have_no_prior() {
         let few: Vec<Vec<f64>> = rows(20, 1.0).iter().map(|row| row[..5].to_vec()).collect();
         assert_eq!(VariancePrior::of(&few), None);
-        assert_eq!(VariancePrior::of(&rows(2, 1.0)), None);
-        assert_eq!(VariancePrior::of(&rows(20, 0.0)[..0]), None);
+        assert_eq!(VariancePrior::of(&rows(9, 1.0)), None);
+        assert!(VariancePrior::of(&rows(10, 1.0)).is_some());
+        assert_eq!(VariancePrior::of(&rows(20, 0.0)), None);
+        assert_eq!(VariancePrior::of(&[]), None);
     }
 }
