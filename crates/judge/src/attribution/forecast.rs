@@ -5,7 +5,6 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
 use statrs::distribution::{ChiSquared, ContinuousCDF};
@@ -31,51 +30,50 @@ const MOST_BLOCKS: u32 = 192;
 const ROW: u32 = 4;
 
 /// How the values of a workload scatter around their block and point, on the log scale.
+#[derive(Debug, Clone)]
+pub enum Scatter {
+    /// As in experiments.
+    Measured(Vec<MeasuredScatter>),
+    /// As independent normal values with this standard deviation.
+    Assumed(f64),
+}
+
+/// How the values of a workload scattered in one experiment.
 #[derive(Debug, Clone, Default)]
-pub struct Scatter {
-    /// Of single blocks.
+pub struct MeasuredScatter {
+    /// Those of single blocks.
     blocks: Residuals,
-    /// Of the means over blocks that share layouts, where some did.
+    /// Those of the means over blocks that share layouts, where some did.
     units: Residuals,
 }
 
-/// Deviations from the means of rows and columns of a table, scaled to the variance that they estimate.
+/// Deviations from the means of rows and columns of a table, scaled to the covariance that they estimate: what servers with
+/// the same patch have in common makes the patch's effect vary more than that of others.
 #[derive(Debug, Clone, Default)]
 struct Residuals {
+    /// By block, the deviations of the points of the series in order, then that of the control.
     rows: Vec<Vec<f64>>,
-    degrees_of_freedom: f64,
+    /// The degrees of freedom of the rows' covariance, for each of its dimensions.
+    freedom: f64,
+}
+
+impl MeasuredScatter {
+    /// Returns whether nothing is known, or nothing scatters, as where all servers have one binary.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.sd() == 0.0
+    }
 }
 
 impl Scatter {
-    /// Returns what is assumed of values with this standard deviation: the normal distribution.
-    pub fn assumed(sd: f64) -> Self {
-        let count = 99;
-        let quantile = |i: usize| sd * normal_quantile((i as f64 + 0.5) / count as f64);
-        Scatter {
-            blocks: Residuals {
-                rows: vec![(0..count).map(quantile).collect()],
-                degrees_of_freedom: f64::INFINITY,
-            },
-            units: Residuals::default(),
-        }
-    }
-
-    /// Adds what another experiment found.
-    pub fn join(&mut self, other: Scatter) {
-        self.blocks.join(other.blocks);
-        self.units.join(other.units);
-    }
-
-    /// Returns whether nothing is known.
-    pub fn is_empty(&self) -> bool {
-        self.blocks.rows.is_empty()
-    }
-
     /// Returns the standard deviation of a value in a block.
     pub fn sd(&self) -> f64 {
-        let squares = self.blocks.rows.iter().flatten().map(|value| value * value);
-        let count = self.blocks.rows.iter().map(Vec::len).sum::<usize>();
-        (squares.sum::<f64>() / count.max(1) as f64).sqrt()
+        match self {
+            Scatter::Measured(all) => {
+                let squares: f64 = all.iter().map(|of| of.blocks.sd().powi(2)).sum();
+                (squares / all.len().max(1) as f64).sqrt()
+            }
+            Scatter::Assumed(sd) => *sd,
+        }
     }
 }
 
@@ -85,12 +83,11 @@ impl Residuals {
         if n < 2.0 || p < 2.0 {
             return Residuals::default();
         }
-        let of_points: Vec<f64> = (0..p as usize)
+        let of_points: Vec<f64> = (0..rows[0].len())
             .map(|point| rows.iter().map(|row| row[point]).sum::<f64>() / n)
             .collect();
         let all = of_points.iter().sum::<f64>() / p;
-        let degrees_of_freedom = (n - 1.0) * (p - 1.0);
-        let scale = (n * p / degrees_of_freedom).sqrt();
+        let scale = (n / (n - 1.0)).sqrt();
         let residuals = |row: &Vec<f64>| {
             let of_row = row.iter().sum::<f64>() / p;
             let pairs = row.iter().zip(&of_points);
@@ -100,54 +97,101 @@ impl Residuals {
         };
         Residuals {
             rows: rows.iter().map(residuals).collect(),
-            degrees_of_freedom,
+            freedom: n - 1.0,
         }
     }
 
     fn join(&mut self, other: Residuals) {
         self.rows.extend(other.rows);
-        self.degrees_of_freedom += other.degrees_of_freedom;
+        self.freedom += other.freedom;
+    }
+
+    fn points(&self) -> usize {
+        self.rows.first().map_or(0, Vec::len)
+    }
+
+    /// Returns the standard deviation of a value: deviations from the mean over points are smaller.
+    fn sd(&self) -> f64 {
+        let squares: f64 = self.rows.iter().flatten().map(|value| value * value).sum();
+        let count = self.rows.len() as f64 * (self.points() as f64 - 1.0);
+        if count > 0.0 {
+            (squares / count).sqrt()
+        } else {
+            0.0
+        }
+    }
+
+    /// Returns the number of independent dimensions of the rows, `(tr S)²/tr S²` of their covariance `S`: all where points
+    /// are independent and alike, one where they fall into two groups. The sample's `tr S²` is too large by `(tr S)²/ν`
+    /// (Z. Bai and H. Saranadasa, *Effect of high dimension*, Statistica Sinica 6, 1996).
+    fn dimensions(&self) -> f64 {
+        let most = self.points().max(2) as f64 - 1.0;
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let trace: f64 = self.rows.iter().map(|row| dot(row, row)).sum();
+        let pairs = self
+            .rows
+            .iter()
+            .flat_map(|a| self.rows.iter().map(move |b| (a, b)));
+        let squares: f64 = pairs.map(|(a, b)| dot(a, b).powi(2)).sum();
+        let left = squares - trace * trace / self.freedom;
+        if left > 0.0 {
+            (trace * trace / left).clamp(1.0, most)
+        } else {
+            most
+        }
     }
 
     /// Returns by how much the true standard deviation exceeds the estimate if a probability of `p` is above: the estimate's
     /// own error, as in a Bayesian analysis of a normal variance without prior knowledge (`ν/χ²`).
     fn scale(&self, p: f64) -> f64 {
-        if !self.degrees_of_freedom.is_finite() {
-            return 1.0;
-        }
-        let quantile = ChiSquared::new(self.degrees_of_freedom).map(|of| of.inverse_cdf(p));
-        quantile.map_or(1.0, |of| (self.degrees_of_freedom / of).sqrt())
+        let freedom = self.freedom * self.dimensions();
+        let quantile = ChiSquared::new(freedom).map(|of| of.inverse_cdf(p));
+        quantile.map_or(1.0, |of| (freedom / of).sqrt())
     }
 
-    /// Draws the deviations of so many points in a block: those of one earlier block, so that a block that was disturbed
-    /// stays one, with random signs.
-    fn draw(&self, points: usize, random: &mut StdRng) -> Vec<f64> {
-        let row = self.rows.choose(random).map_or(&[][..], Vec::as_slice);
-        let value = |random: &mut StdRng| {
-            let value = row.choose(random).copied().unwrap_or(0.0);
-            if random.random() { value } else { -value }
-        };
-        (0..points).map(|_| value(random)).collect()
+    /// Draws the deviations of the points in a block: normal ones with the covariance of the rows.
+    fn draw(&self, random: &mut StdRng) -> Vec<f64> {
+        let mut drawn = vec![0.0; self.points()];
+        let scale = (self.rows.len().max(1) as f64).sqrt().recip();
+        for row in &self.rows {
+            let weight = scale * normal(random);
+            let pairs = drawn.iter_mut().zip(row);
+            pairs.for_each(|(sum, value)| *sum += weight * value);
+        }
+        drawn
     }
+}
+
+fn normal(random: &mut StdRng) -> f64 {
+    normal_quantile(random.random_range(1e-12..1.0))
 }
 
 impl Collector<'_> {
     /// Returns how the times of `workload` scatter over the blocks of this experiment, on each machine; empty with fewer than two
     /// blocks.
-    pub fn scatter(&self, workload: &str) -> Scatter {
+    pub fn scatter(&self, workload: &str) -> MeasuredScatter {
         let source = &self.sources()[0];
         let by_workload = source.blocks.get(&Meter::Time);
         let Some(table) = by_workload.and_then(|tables| tables.get(workload)) else {
-            return Scatter::default();
+            return MeasuredScatter::default();
         };
-        let complete = table.largest_window().complete();
+        let window = table.largest_window();
+        // Of a long series, some points say how they scatter.
+        let is_used = |(place, point): &(usize, &Point)| match point {
+            Point::Step(_) => *place <= MOST_PATCHES,
+            point => **point == Point::Control,
+        };
+        let places = window.points().iter().enumerate().filter(is_used);
+        let places: Vec<usize> = places.map(|(place, _)| place).collect();
+        let chosen = |row: &[f64]| places.iter().map(|&place| row[place]).collect::<Vec<f64>>();
+        let complete = window.complete();
         let machines = source.machines.by_block();
         let mut by_machine: BTreeMap<Option<u32>, Vec<Vec<f64>>> = BTreeMap::new();
         for (block, row) in complete.rows() {
             let machine = machines.get(&block).copied();
-            by_machine.entry(machine).or_default().push(row.to_vec());
+            by_machine.entry(machine).or_default().push(chosen(row));
         }
-        let mut scatter = Scatter::default();
+        let mut scatter = MeasuredScatter::default();
         for rows in by_machine.values() {
             scatter.blocks.join(Residuals::of(rows));
         }
@@ -155,6 +199,7 @@ impl Collector<'_> {
         if let Some(units) = units.filter(|_| by_machine.len() == 1) {
             let means = units.mean_rows(&complete);
             if means.len() < complete.len() {
+                let means: Vec<Vec<f64>> = means.iter().map(|row| chosen(row)).collect();
                 scatter.units = Residuals::of(&means);
             }
         }
@@ -167,7 +212,7 @@ impl Collector<'_> {
 pub struct Design<'a> {
     /// How each workload's values scatter.
     pub workloads: Vec<&'a Scatter>,
-    /// The number of patches that are measured.
+    /// The number of patches that are measured, where no experiment tells.
     pub patches: usize,
     /// The number of blocks, the largest one with a `resolution`.
     pub blocks: u32,
@@ -242,7 +287,8 @@ impl Design<'_> {
     ) -> Result<SimulatedExperiment> {
         let most = self.most();
         let mut header = ExperimentHeader::new(SIMULATION, SIMULATION);
-        let patches = self.patches.clamp(1, MOST_PATCHES);
+        let mut machine = SimulatedMachine::new(self, scatter, (number, place));
+        let patches = machine.points.len() - 2;
         header.experiment = SIMULATION.to_owned();
         header.series = (1..=patches).map(|patch| patch.to_string()).collect();
         let supplement = Supplement {
@@ -254,7 +300,6 @@ impl Design<'_> {
             ..Supplement::default()
         };
         let mut collector = Collector::new(&header, &supplement)?;
-        let mut machine = SimulatedMachine::new(self, scatter, (number, place), patches);
         let mut look = self.resolution.map_or(most, |(_, least)| least.min(most));
         let mut more = 0;
         let mut done = 0;
@@ -302,47 +347,66 @@ struct SimulatedMachine<'a> {
     design: &'a Design<'a>,
     points: Vec<Point>,
     random: StdRng,
-    /// The residuals that are drawn, and the factor of their scale in this experiment.
-    residuals: (&'a Residuals, f64),
-    /// Whether the residuals are those of units.
-    of_units: bool,
+    source: Source<'a>,
     /// The deviations of a unit's first block, by unit, where the second one has the same.
     units: BTreeMap<u32, Vec<f64>>,
     /// The deviations of points on each machine.
     machines: Vec<Vec<f64>>,
 }
 
+/// The source of a simulated experiment's deviations.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Measured {
+        residuals: &'a Residuals,
+        /// The factor of their scale.
+        scale: f64,
+        /// Whether they are those of units.
+        of_units: bool,
+    },
+    /// The standard deviation.
+    Assumed(f64),
+}
+
+impl<'a> Source<'a> {
+    /// Returns the source of experiment `number` on the workload at `place`, and the number of its patches.
+    fn of(design: &Design<'_>, scatter: &'a Scatter, (number, place): (u32, u64)) -> (Self, usize) {
+        let all = match scatter {
+            Scatter::Assumed(sd) => return (Source::Assumed(*sd), design.patches),
+            Scatter::Measured(all) => all,
+        };
+        // Every experiment has its turn, and so has every scale, in an order of its own on each workload.
+        let of = &all[number as usize % all.len()];
+        let turn = (u64::from(number) * (2 * place + 1) + 17 * place) % u64::from(SIMULATED);
+        // Where it was never measured what two blocks share because of their layouts, they share nothing.
+        let of_units = design.repeats && !of.units.rows.is_empty();
+        let residuals = if of_units { &of.units } else { &of.blocks };
+        let source = Source::Measured {
+            residuals,
+            scale: residuals.scale((turn as f64 + 0.5) / f64::from(SIMULATED)),
+            of_units,
+        };
+        (source, residuals.points().saturating_sub(2))
+    }
+}
+
 impl<'a> SimulatedMachine<'a> {
-    fn new(
-        design: &'a Design<'a>,
-        scatter: &'a Scatter,
-        (number, place): (u32, u64),
-        patches: usize,
-    ) -> Self {
+    fn new(design: &'a Design<'a>, scatter: &'a Scatter, (number, place): (u32, u64)) -> Self {
+        let (source, patches) = Source::of(design, scatter, (number, place));
+        let patches = patches.clamp(1, MOST_PATCHES);
         let points = (0..=patches).map(Point::Step).chain([Point::Control]);
         let points: Vec<Point> = points.collect();
-        let mut random = StdRng::seed_from_u64(u64::from(number) << 16 | place);
+        let mut random = StdRng::seed_from_u64((u64::from(number) << 16) | place);
         let machines = design.machines.map_or_else(Vec::new, |(count, between)| {
-            let mut normal = |_: &Point| between * normal_quantile(random.random_range(1e-9..1.0));
+            let mut deviation = |_: &Point| between * normal(&mut random);
             let most = count.min(design.most().div_ceil(ROW));
             (0..most)
-                .map(|_| points.iter().map(&mut normal).collect())
+                .map(|_| points.iter().map(&mut deviation).collect())
                 .collect()
         });
-        // Every scale has its turn, in an order of its own on each workload.
-        let turn = (u64::from(number) * (2 * place + 1) + 17 * place) % u64::from(SIMULATED);
-        let share = (turn as f64 + 0.5) / f64::from(SIMULATED);
-        // Where it was never measured what two blocks share because of their layouts, they share nothing.
-        let of_units = design.repeats && !scatter.units.rows.is_empty();
-        let residuals = if of_units {
-            &scatter.units
-        } else {
-            &scatter.blocks
-        };
         SimulatedMachine {
             design,
-            residuals: (residuals, residuals.scale(share)),
-            of_units,
+            source,
             points,
             random,
             units: BTreeMap::new(),
@@ -397,13 +461,23 @@ impl<'a> SimulatedMachine<'a> {
 
     /// Draws the deviations of the points in a block of `unit`.
     fn deviations(&mut self, unit: u32) -> Vec<f64> {
+        let random = &mut self.random;
+        let (residuals, scale, of_units) = match self.source {
+            Source::Measured {
+                residuals,
+                scale,
+                of_units,
+            } => (residuals, scale, of_units),
+            Source::Assumed(sd) => {
+                return self.points.iter().map(|_| sd * normal(random)).collect();
+            }
+        };
         if let Some(first) = self.units.remove(&unit) {
             return first;
         }
-        let (residuals, scale) = self.residuals;
-        let mut drawn = residuals.draw(self.points.len(), &mut self.random);
+        let mut drawn = residuals.draw(random);
         drawn.iter_mut().for_each(|value| *value *= scale);
-        if self.of_units {
+        if of_units {
             // Intervals are over means of units: that both blocks are their unit's mean changes nothing.
             self.units.insert(unit, drawn.clone());
         }
@@ -445,7 +519,6 @@ fn quantile(sorted: &[f64], p: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_kit::normal;
 
     /// The standard deviation of the tests' values.
     const SD: f64 = 0.01;
@@ -469,9 +542,9 @@ mod tests {
         header.series = (1..=patches).map(|patch| patch.to_string()).collect();
         let supplement = Supplement::default();
         let mut collector = Collector::new(&header, &supplement).unwrap();
-        let scatter = Scatter::assumed(SD);
+        let scatter = Scatter::Assumed(SD);
         let design = design(&scatter, patches, blocks);
-        let mut machine = SimulatedMachine::new(&design, &scatter, (0, 0), patches);
+        let mut machine = SimulatedMachine::new(&design, &scatter, (0, 0));
         for block in 0..blocks {
             for mut observation in machine.block(block) {
                 observation.value = (SD * normal(random)).exp();
@@ -479,7 +552,8 @@ mod tests {
             }
         }
         let width = typical_half_width(&collector.finish(&Meter::default_margin));
-        (collector.scatter(SIMULATION), width)
+        let scatter = Scatter::Measured(vec![collector.scatter(SIMULATION)]);
+        (scatter, width)
     }
 
     #[test]
@@ -503,7 +577,7 @@ mod tests {
     #[test]
     fn even_who_knows_the_noise_cannot_tell_the_width_of_few_blocks() {
         // The shares of widths within a factor of 1.5 of their median in docs/statistics.md.
-        let scatter = Scatter::assumed(SD);
+        let scatter = Scatter::Assumed(SD);
         for (patches, blocks, share) in [
             (1, 5, 0.68),
             (1, 8, 0.66),
@@ -526,7 +600,7 @@ mod tests {
 
     #[test]
     fn measuring_is_expected_to_end_where_the_stopping_rule_ends_it() {
-        let scatter = Scatter::assumed(SD);
+        let scatter = Scatter::Assumed(SD);
         let to = |resolution| {
             let design = Design {
                 resolution: Some((resolution, 10)),
@@ -546,7 +620,7 @@ mod tests {
 
     #[test]
     fn many_blocks_are_extrapolated() {
-        let scatter = Scatter::assumed(SD);
+        let scatter = Scatter::Assumed(SD);
         let at = |blocks| design(&scatter, 2, blocks).expected().unwrap();
         let (few, many) = (at(MOST_BLOCKS), at(100 * MOST_BLOCKS));
         assert!((few.half_width / many.half_width / 10.0 - 1.0).abs() < 1e-9);
@@ -570,10 +644,10 @@ mod tests {
                 let means = pair[0].iter().zip(&pair[1]);
                 means.map(|(a, b)| (a + b) / 2.0).collect()
             });
-            Scatter {
+            Scatter::Measured(vec![MeasuredScatter {
                 units: Residuals::of(&pairs.collect::<Vec<Vec<f64>>>()),
                 blocks: Residuals::of(&rows),
-            }
+            }])
         };
         let width = |scatter: &Scatter, repeats| {
             let design = Design {
@@ -584,12 +658,13 @@ mod tests {
         };
         let (none, large) = (collect(0.0), collect(3.0 * SD));
         let ratio = |scatter| width(scatter, true) / width(scatter, false);
-        assert!(ratio(&large) > 1.25 && ratio(&none) < 1.15);
+        let (of_large, of_none) = (ratio(&large), ratio(&none));
+        assert!(of_large > 1.15 * of_none, "{of_large} {of_none}");
     }
 
     #[test]
     fn machines_that_differ_are_the_units() {
-        let scatter = Scatter::assumed(0.001);
+        let scatter = Scatter::Assumed(0.001);
         let on = |between| {
             let design = Design {
                 machines: Some((8, between)),
@@ -601,5 +676,31 @@ mod tests {
         let expected = 2.365 * (2.0f64 / 8.0).sqrt() * 0.01;
         assert!((on(0.01) / expected).ln().abs() < 0.25, "{}", on(0.01));
         assert!(on(0.0) < on(0.01) / 10.0);
+    }
+
+    #[test]
+    fn servers_that_vary_together_keep_what_they_share() {
+        let mut random = StdRng::seed_from_u64(2);
+        // Servers with the patch share a deviation that the release and its control do not have.
+        let row = |random: &mut StdRng| {
+            let shared = 4.0 * SD * normal(random);
+            let own = [0.0, shared, shared, shared, 0.0];
+            own.map(|of| of + SD * normal(random)).to_vec()
+        };
+        let rows: Vec<Vec<f64>> = (0..200).map(|_| row(&mut random)).collect();
+        let residuals = Residuals::of(&rows);
+        assert!(residuals.dimensions() < 1.5, "{}", residuals.dimensions());
+        let drawn: Vec<Vec<f64>> = (0..2000).map(|_| residuals.draw(&mut random)).collect();
+        let sd = |a: usize, b: usize| {
+            let squares = drawn.iter().map(|row| (row[a] - row[b]).powi(2));
+            (squares.sum::<f64>() / 2000.0).sqrt() / SD
+        };
+        let near = |found: f64, expected: f64| (found / expected - 1.0).abs() < 0.15;
+        assert!(near(sd(2, 1), 2f64.sqrt()), "{}", sd(2, 1));
+        assert!(near(sd(3, 0), 18f64.sqrt()), "{}", sd(3, 0));
+        let mut alike = || (0..5).map(|_| normal(&mut random)).collect();
+        let independent: Vec<Vec<f64>> = (0..12).map(|_| alike()).collect();
+        let found = Residuals::of(&independent);
+        assert!(found.dimensions() > 2.0, "{}", found.dimensions());
     }
 }

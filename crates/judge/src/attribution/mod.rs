@@ -46,7 +46,7 @@ pub use document::{
     TailFigures, TransactionCost, Verdict,
 };
 pub use extent::{MOST_EFFECTS, MOST_WORKLOADS};
-pub use forecast::{Design, ExpectedWidth, Scatter};
+pub use forecast::{Design, ExpectedWidth, MeasuredScatter, Scatter};
 pub use functions::{compared, function_changes};
 pub use machines::FEWEST_MACHINES_AS_UNITS;
 pub use unexecuted::Unexecuted;

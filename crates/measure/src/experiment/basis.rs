@@ -11,7 +11,7 @@ use super::lanes::{automatic, wanted, within_cores};
 use super::progress::BlockTimes;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Lanes, Layouts, Preset, Workload};
-use perfquilt_judge::attribution::{Collector, Scatter};
+use perfquilt_judge::attribution::{Collector, MeasuredScatter, Scatter};
 use perfquilt_machine::server::{self, ServerSpace, size_of_tree};
 use perfquilt_machine::workload::{Clients, allowed_cpus, lanes};
 use perfquilt_model::error::Result;
@@ -69,11 +69,10 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<(Forecas
         (Lanes::Auto, Some(space)) => automatic(possible, &space),
         (Lanes::Auto, None) => possible,
     };
-    let noise = earlier
-        .noise
-        .into_iter()
-        .map(|(name, of)| (name, of.scatter));
-    let noise: BTreeMap<String, Scatter> = noise.collect();
+    let noise = earlier.noise.into_iter();
+    let noise: BTreeMap<String, Scatter> = noise
+        .map(|(name, all)| (name, Scatter::Measured(all)))
+        .collect();
     let is_read = |timed: bool| preset.meters.iter().any(|meter| meter.is_timed() == timed);
     let basis = ForecastBasis {
         preset,
@@ -126,20 +125,13 @@ struct Earlier {
     /// The latest of those that the noise is from; `None` if no workload was timed.
     name: Option<String>,
     /// How values scatter, by workload.
-    noise: BTreeMap<String, KnownNoise>,
+    noise: BTreeMap<String, Vec<MeasuredScatter>>,
     /// The largest standard deviation of a point's cost between machines, as a fraction.
     between: f64,
     /// Whether all its blocks ran the same code layout.
     one_layout: bool,
     /// How long blocks took.
     pace: Pace,
-}
-
-/// How the values of a workload scattered in some experiments.
-#[derive(Debug, Default)]
-struct KnownNoise {
-    experiments: usize,
-    scatter: Scatter,
 }
 
 impl Earlier {
@@ -168,7 +160,7 @@ impl Earlier {
             };
             let is_open = |of: &&&Workload| {
                 let known = found.noise.get(&of.name);
-                known.is_none_or(|known| known.experiments < most)
+                known.is_none_or(|known| known.len() < most)
             };
             let open: Vec<&Workload> = work.workloads.iter().filter(is_open).copied().collect();
             if timed && !open.is_empty() {
@@ -194,11 +186,9 @@ impl Earlier {
         let mut is_used = false;
         for workload in workloads {
             let scatter = collector.scatter(&workload.name);
-            // Servers that all share one binary do not scatter.
-            if scatter.sd() > 0.0 {
+            if !scatter.is_empty() {
                 let known = self.noise.entry(workload.name.clone()).or_default();
-                known.experiments += 1;
-                known.scatter.join(scatter);
+                known.push(scatter);
                 is_used = true;
             }
         }
