@@ -140,7 +140,7 @@ fn forty_columns_and_no_utf_8_show_every_figure() {
     assert!(narrow.status.success());
     let narrow = String::from_utf8(narrow.stdout).unwrap();
     for figure in [
-        "+6.50 % ± 0.49",
+        "+6.50 % ± 0.42",
         "−9.435 % ± 0.012",
         "+11.58 % ± 0.36",
         "includes 0",
