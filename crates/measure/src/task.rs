@@ -9,7 +9,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_system::files::read_untrusted;
 
 /// The version of the files of tasks and their results.
-pub(crate) const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 2;
 /// The largest file of a task, in bytes.
 const LARGEST: u64 = 256 << 20;
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::executor::{Event, Place};
 use crate::experiment::machine::Setup;
 use crate::experiment::plan::{Block, BlockKind};
-use crate::task::TaskKind;
+use crate::task::{SCHEMA, TaskKind};
 use perfquilt_config::Layouts;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_machine::meter::callgrind::FunctionCost;
@@ -22,8 +22,6 @@ use perfquilt_model::observation::{ExperimentHeader, HostSample, Meter, Slices, 
 use perfquilt_model::point::Point;
 use perfquilt_system::files::read_untrusted;
 
-/// The version of both files.
-const SCHEMA: u32 = 2;
 /// The longest name of a machine, in bytes.
 const LONGEST_NAME: usize = 255;
 /// The largest file of a row or of a block, in bytes.
