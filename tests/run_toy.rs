@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::TestEnvironment;
+use crate::common::{Finished, TestEnvironment};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -289,6 +289,53 @@ fn a_server_that_dies_under_load_fails_alone() {
     let again: Value = serde_json::from_str(&again.stdout).unwrap();
     assert_eq!(again["failed"], document["failed"]);
     assert!(again["failed"]["2"].is_string(), "{again:#}");
+}
+
+/// Overwrites the environment of the server, as some servers do to show a title in the list of processes.
+const OVERWRITES_ENVIRONMENT: &str = "\
+Overwrite the environment
+
+--- a/work.h
++++ b/work.h
+@@ -1,3 +1,13 @@
++#include <string.h>
++
++extern char **environ;
++
++__attribute__((constructor)) static void overwrite_environment(void)
++{
++  for (char **variable = environ; variable && *variable; variable++)
++    memset(*variable, 0, strlen(*variable));
++}
++
+ /* What one request costs. */
+ #define ROUNDS 25000u
+ 
+";
+
+#[test]
+fn a_server_that_overwrites_its_environment_is_counted() {
+    let environment = TestEnvironment::with_fixture("toy");
+    environment.write("patches/0002-comment-only.patch", OVERWRITES_ENVIRONMENT);
+    let meters = r#"meters = ["instructions"]"#;
+    environment.replace(
+        "bench-config/perfquilt.toml",
+        r#"meters = ["time"]"#,
+        meters,
+    );
+    let mut command = environment.command(&["run", "--json"]);
+    let finished = command
+        .env("USER", "alice")
+        .env("LOGNAME", "alice")
+        .output();
+    let finished: Finished = finished.unwrap().into();
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let document: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert!(
+        document["failed"].as_object().unwrap().is_empty(),
+        "{document:#}"
+    );
+    environment.wait_until_no_process_is_left();
 }
 
 #[test]

@@ -98,7 +98,10 @@ impl Control {
         let mut prefix_and_pid = vec![prefix, format!("--pid={pid}").into()];
         // vgdb expects each command as one argument.
         prefix_and_pid.extend(["-c".into(), command.into()]);
-        let vgdb = Command::new("vgdb").unrestricted().args(prefix_and_pid);
+        let vgdb = Command::new("vgdb")
+            .unrestricted()
+            .without_env(crate::server::NAMES_OF_PIPES)
+            .args(prefix_and_pid);
         let mut last = Vec::new();
         for _ in 0..ATTEMPTS {
             match vgdb.run_within(TIMEOUT) {

@@ -29,7 +29,9 @@ use perfquilt_model::progress::Progress;
 
 pub use command::{check_placeholders, placeholder_values};
 pub use copy::{copy_tree, size_of_tree};
-pub use running::{Endpoint, ListenAddress, Running, ServerProcess, StartPlan, Stop, vgdb_prefix};
+pub use running::{
+    Endpoint, ListenAddress, NAMES_OF_PIPES, Running, ServerProcess, StartPlan, Stop, vgdb_prefix,
+};
 pub(crate) use scratch::memory_available;
 pub use scratch::{Scratch, ServerSpace};
 pub use start_failure::may_start_with;

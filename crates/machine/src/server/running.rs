@@ -247,6 +247,9 @@ impl Running {
         {
             command = command.env(name, value);
         }
+        if let Instrumentation::Callgrind { .. } = launch.instrumentation {
+            command = command.without_env(NAMES_OF_PIPES);
+        }
         if let Some(cpus) = launch.cpus {
             command = command.cpus(cpus);
         }
@@ -659,6 +662,11 @@ pub(super) fn valgrind_words(
     words.push(profiles);
     words
 }
+
+/// The environment variables that valgrind and vgdb make the names of their pipes from. Valgrind reads them again when it
+/// opens a pipe, from the environment of the server, which may have overwritten it by then to show a title in the list of
+/// processes. Without them the names do not change.
+pub const NAMES_OF_PIPES: &[&str] = &["LOGNAME", "USER", "HOST", "HOSTNAME"];
 
 /// Returns the prefix of the pipes that control valgrind, for a start in `dir`.
 pub fn vgdb_prefix(dir: &Path) -> PathBuf {

@@ -92,6 +92,8 @@ pub struct Command {
     args: Vec<OsString>,
     directory: Option<PathBuf>,
     env: BTreeMap<OsString, OsString>,
+    /// Inherited environment variables that it does not get.
+    withheld: &'static [&'static str],
     network: bool,
     stdin: Option<Vec<u8>>,
     stdout: Sink,
@@ -269,6 +271,7 @@ impl Command {
             args: Vec::new(),
             directory: None,
             env: BTreeMap::new(),
+            withheld: &[],
             network: false,
             stdin: None,
             stdout: Sink::Null,
@@ -325,6 +328,13 @@ impl Command {
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env
             .insert(name.as_ref().to_owned(), value.as_ref().to_owned());
+        self
+    }
+
+    /// Withholds inherited environment variables.
+    #[must_use]
+    pub fn without_env(mut self, names: &'static [&'static str]) -> Self {
+        self.withheld = names;
         self
     }
 
@@ -472,7 +482,8 @@ impl Command {
             &[]
         };
         for name in INHERITED_VARIABLES.iter().chain(network) {
-            if let Some(value) = std::env::var_os(name) {
+            let value = std::env::var_os(name).filter(|_| !self.withheld.contains(name));
+            if let Some(value) = value {
                 command.env(name, value);
             }
         }
