@@ -405,9 +405,9 @@ fn folders_and_branches_that_cannot_be_are_refused() {
     }
     for (there, branch) in [("rebase", "rebase/x"), ("other/x", "other")] {
         git(&space, &["branch", there]);
-        let branch = format!("--branch={branch}");
-        let err = space.fails(2, &["rebase", "2.0", "--write", &branch]);
-        let expected = format!("there is a branch {there}, and git has no");
+        let named = format!("--branch={branch}");
+        let err = space.fails(2, &["rebase", "2.0", "--write", &named]);
+        let expected = format!("branch {there} exists, so git cannot create {branch}");
         assert!(err.contains(&expected), "{err}");
     }
 }
