@@ -391,7 +391,7 @@ fn a_server_that_goes_on_without_its_first_process_is_named_and_ended() {
         }
         let (_, id) = message.split_once("`sleep` (process ").unwrap();
         let id: u32 = id.split(')').next().unwrap().parse().unwrap();
-        assert!(!alive(id), "{message}");
+        assert!(eventually(|| !alive(id)), "{message}");
         let foreground = error.hint_text().unwrap().contains("foreground");
         assert_eq!(foreground, end != "SIGKILL", "{error:?}");
     }
