@@ -1,6 +1,7 @@
 //! The format-independent content of a report: rows and notes of one attribution.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::OnceLock;
 
 use perfquilt_judge::attribution::{
     Agreement, Attribution, Effect, EffectKind, Interval, PatchEffects, SUITE, Verdict,
@@ -23,6 +24,8 @@ pub(super) struct View<'a> {
     pub(super) details: Vec<Row<'a>>,
     /// The effects of each patch by itself, one table per meter; empty unless such points were requested.
     pub(super) separate_effects: Vec<SeparateEffects<'a>>,
+    /// The points with costs, by workload and meter.
+    measured: OnceLock<HashSet<(Point, Meter, &'a str)>>,
 }
 
 /// A table of a meter with the patches' effects in order, alone and without: one column each.
@@ -96,6 +99,7 @@ impl<'a> View<'a> {
             rows: Vec::new(),
             details: Vec::new(),
             separate_effects: Vec::new(),
+            measured: OnceLock::new(),
         };
         for patch in &attribution.patches {
             view.rows.push(view.patch(patch));
@@ -258,11 +262,14 @@ impl<'a> View<'a> {
     }
 
     /// Returns whether a point has figures on all workloads of an effect.
-    fn has_figures(&self, point: Point, effect: &Effect) -> bool {
-        let costs = || self.attribution.costs.iter().filter(|c| c.point == point);
-        let known = |workload: &str| {
-            costs().any(|cost| cost.meter == effect.meter && cost.workload == workload)
-        };
+    fn has_figures(&self, point: Point, effect: &'a Effect) -> bool {
+        let measured = self.measured.get_or_init(|| {
+            let costs = self.attribution.costs.iter();
+            costs
+                .map(|cost| (cost.point, cost.meter, cost.workload.as_str()))
+                .collect()
+        });
+        let known = |workload: &'a str| measured.contains(&(point, effect.meter, workload));
         match effect.workload.as_str() {
             SUITE => {
                 let progress = self.attribution.progress.iter();
