@@ -16,7 +16,7 @@ use perfquilt_judge::stats;
 use perfquilt_measure::experiment;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{
-    Meter, Observation, PlannedBlocks, PointBuild, PointFunctions, SCHEMA, Supplement,
+    Meter, Observation, PlannedBlocks, PointBuild, PointFunctions, Supplement,
 };
 use perfquilt_model::point::Point;
 use perfquilt_report::history::history;
@@ -641,26 +641,8 @@ const SD: f64 = 0.008;
 
 fn observation(workload: &str, meter: Meter, block: u32, point: Point, log: f64) -> Observation {
     Observation {
-        schema: SCHEMA,
         experiment: EXPERIMENT.to_owned(),
-        block,
-        order: 0,
-        point,
-        layout: 0,
-        workload: workload.to_owned(),
-        meter,
-        unit: meter.unit().to_owned(),
-        value: 1e5 * log.exp(),
-        n: 1,
-        direct: false,
-        mean: None,
-        slow: None,
-        p99: None,
-        stalled: None,
-        lane: None,
-        began: None,
-        ended: None,
-        machine: None,
+        ..Observation::new(block, point, workload, meter, 1e5 * log.exp())
     }
 }
 
@@ -1452,10 +1434,6 @@ fn sliced_in(
                 slow: value.tail.map(|tail| tail.slow),
                 p99: value.tail.and_then(|tail| tail.p99),
                 stalled: value.tail.map(|tail| tail.stalled),
-                lane: None,
-                began: None,
-                ended: None,
-                machine: None,
                 ..observation("work", Meter::Time, block, value.point, 0.0)
             });
         }

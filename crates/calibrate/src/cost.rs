@@ -12,7 +12,7 @@ use perfquilt_judge::attribution::{Collector, Effect, EffectKind};
 use perfquilt_measure::experiment;
 use perfquilt_measure::experiment::plan::{Block, Reading, Scope, plan};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::{Meter, Observation, PlannedBlocks, SCHEMA, Supplement};
+use perfquilt_model::observation::{Meter, Observation, PlannedBlocks, Supplement};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 
@@ -301,26 +301,17 @@ impl Machine {
             }
             let log = drift + self.case.draw(self.seed, (point, layout), noise);
             Observation {
-                schema: SCHEMA,
                 experiment: EXPERIMENT.to_owned(),
-                block: block.stored_as(copy),
                 order,
-                point,
                 layout,
-                workload: WORK.to_owned(),
-                meter: Meter::Time,
-                unit: Meter::Time.unit().to_owned(),
-                value: 1e5 * log.exp(),
-                n: 1,
                 direct: block.is_direct(),
-                mean: None,
-                slow: None,
-                p99: None,
-                stalled: None,
-                lane: None,
-                began: None,
-                ended: None,
-                machine: None,
+                ..Observation::new(
+                    block.stored_as(copy),
+                    point,
+                    WORK,
+                    Meter::Time,
+                    1e5 * log.exp(),
+                )
             }
         };
         (0..).zip(servers).map(value).collect()

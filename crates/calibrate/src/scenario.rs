@@ -3,7 +3,7 @@
 use super::random::Noise;
 use perfquilt_judge::stats::block_values;
 use perfquilt_model::observation::Slices;
-use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, SCHEMA};
+use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
 use perfquilt_model::point::Point;
 
 /// Patches of a simulated series, none of which has an effect.
@@ -132,28 +132,11 @@ impl Scenario {
         let mut add = |workload: &str, point: Point, value: f64| {
             let place = order.iter().position(|other| *other == point);
             observations.push(Observation {
-                schema: SCHEMA,
                 experiment: EXPERIMENT.to_owned(),
-                block: number,
                 order: place
                     .and_then(|place| u32::try_from(place).ok())
                     .unwrap_or(0),
-                point,
-                layout: 0,
-                workload: workload.to_owned(),
-                meter: Meter::Time,
-                unit: Meter::Time.unit().to_owned(),
-                value,
-                n: 1,
-                direct: false,
-                mean: None,
-                slow: None,
-                p99: None,
-                stalled: None,
-                lane: None,
-                began: None,
-                ended: None,
-                machine: None,
+                ..Observation::new(number, point, workload, Meter::Time, value)
             });
         };
         match self {

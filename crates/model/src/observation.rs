@@ -98,6 +98,35 @@ pub struct Observation {
     pub machine: Option<String>,
 }
 
+impl Observation {
+    /// Returns the observation of one transaction that took `value`, in the meter's unit: first in its block, in the linker's
+    /// own layout, without mean and tail, of an experiment without a name.
+    pub fn new(block: u32, point: Point, workload: &str, meter: Meter, value: f64) -> Self {
+        Observation {
+            schema: SCHEMA,
+            experiment: String::new(),
+            block,
+            order: 0,
+            point,
+            layout: 0,
+            workload: workload.to_owned(),
+            meter,
+            unit: meter.unit().to_owned(),
+            value,
+            n: 1,
+            direct: false,
+            mean: None,
+            slow: None,
+            p99: None,
+            stalled: None,
+            lane: None,
+            began: None,
+            ended: None,
+            machine: None,
+        }
+    }
+}
+
 /// The first line of an observation file: the experiment that the observations belong to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentHeader {

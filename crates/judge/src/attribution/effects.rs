@@ -1196,7 +1196,7 @@ pub(super) fn means(units: Option<&Units>, by_block: &[(u32, f64)]) -> Vec<f64> 
 /// Returns the mean over tables of the contrast of log costs, for every block in which all tables have the
 /// points, sorted by block. For two points it is the log of the geometric mean of the ratios.
 pub(super) fn mean_contrast(tables: &[&BlockTable], weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
-    // Most pairs of points of a suite share no block, which is told without computing one contrast after the other.
+    // Most pairs of points of a suite share no block; this check is cheaper than one contrast after the other.
     if tables.len() > 1 && !tables.iter().all(|table| table.shares_block(weights)) {
         return Vec::new();
     }

@@ -14,7 +14,7 @@ use super::document::{Attribution, EffectKind, SUITE};
 use crate::stats::normal_quantile;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{
-    ExperimentHeader, Meter, Observation, PlannedBlocks, SCHEMA, Supplement,
+    ExperimentHeader, Meter, Observation, PlannedBlocks, Supplement,
 };
 use perfquilt_model::point::Point;
 
@@ -430,30 +430,24 @@ impl<'a> SimulatedMachine<'a> {
         each.map(|((&point, deviation), order)| {
             let of_machine = machine.map_or(0.0, |machine| self.machines[machine][order as usize]);
             Observation {
-                schema: SCHEMA,
                 experiment: SIMULATION.to_owned(),
-                block: number,
                 order,
-                point,
                 layout: if self.design.repeats {
                     u64::from(unit) + 1
                 } else {
                     0
                 },
-                workload: SIMULATION.to_owned(),
-                meter: Meter::Time,
-                unit: Meter::Time.unit().to_owned(),
-                value: (of_machine + deviation).exp(),
-                n: 1,
-                direct: false,
-                mean: None,
-                slow: None,
-                p99: None,
-                stalled: None,
                 lane: beside.then_some(number % lanes),
                 began: beside.then_some(began),
                 ended: beside.then_some(began + 1.0),
                 machine: machine.map(|machine| machine.to_string()),
+                ..Observation::new(
+                    number,
+                    point,
+                    SIMULATION,
+                    Meter::Time,
+                    (of_machine + deviation).exp(),
+                )
             }
         })
         .collect()

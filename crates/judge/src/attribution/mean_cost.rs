@@ -21,7 +21,7 @@ pub(super) struct MeanCost<'t> {
     means: &'t [&'t BlockTable],
     /// Logarithms of the typical values.
     typical: &'t [&'t BlockTable],
-    /// The points that were asked for first, with what they cost: interval and heavy tail ask for the same ones.
+    /// The first requested points and their costs: interval and heavy tail use the same ones.
     first: OnceCell<(Vec<Point>, Vec<CostsByBlock>)>,
 }
 

@@ -9,8 +9,8 @@ use super::forecast::{
 };
 use super::lanes::{automatic, wanted, within_cores};
 use super::progress::BlockTimes;
-use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Lanes, Layouts, Preset, Workload};
+use super::spec::Spec;
+use perfquilt_config::{Lanes, Layouts, Workload};
 use perfquilt_judge::attribution::{Collector, MeasuredScatter, Scatter};
 use perfquilt_machine::server::{self, ServerSpace, size_of_tree};
 use perfquilt_machine::workload::{Clients, allowed_cpus, lanes};
@@ -20,9 +20,7 @@ use perfquilt_store::{ExperimentSummary, Store};
 
 /// The experiment to forecast.
 pub(super) struct Work<'a> {
-    pub(super) ws: &'a Workspace,
-    pub(super) preset: &'a Preset,
-    pub(super) workloads: &'a [&'a Workload],
+    pub(super) spec: &'a Spec<'a>,
     /// With release, machine and harness.
     pub(super) header: &'a ExperimentHeader,
     pub(super) windows: &'a WindowSizes,
@@ -37,15 +35,16 @@ pub(super) struct Work<'a> {
 /// # Errors
 /// Invalid settings of workloads, more lanes than this machine has cores for, or a damaged store.
 pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<(Forecast, BlockTimes)> {
-    let Work { ws, preset, .. } = work;
-    let clients = Clients::new(ws, &work.header.release, work.workloads)?;
+    let Spec { ws, preset, .. } = work.spec;
+    let workloads = work.spec.workloads();
+    let clients = Clients::new(ws, &work.header.release, &workloads)?;
     let guess = match ws.config.server.adapter.as_str() {
         "command" => &SMALL_SERVER,
         _ => &DATABASE,
     };
     let earlier = store.map(|store| Earlier::find(store, &work, guess));
     let earlier = earlier.transpose()?.unwrap_or_default();
-    let threads = work.workloads.iter().map(|of| clients.threads(of)).max();
+    let threads = workloads.iter().map(|of| clients.threads(of)).max();
     let possible = lanes(threads.unwrap_or(1)).len();
     let cluster = preset.on.as_ref().map(|_| ClusterSize {
         machines: ws.config.cluster.machines.get(),
@@ -53,7 +52,7 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<(Forecas
     });
     let servers = work.windows.most_servers();
     let adapter = server::adapter(ws)?;
-    let key = clients.template_key(&work.header.release, adapter.as_ref(), work.workloads)?;
+    let key = clients.template_key(&work.header.release, adapter.as_ref(), &workloads)?;
     let template = ws.cache().join("data").join(key);
     let space = match size_of_tree(&template) {
         Ok(bytes) if template.is_dir() => Some(ServerSpace { servers, bytes }),
@@ -73,11 +72,10 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<(Forecas
     let noise: BTreeMap<String, Scatter> = noise
         .map(|(name, all)| (name, Scatter::Measured(all)))
         .collect();
-    let is_read = |timed: bool| preset.meters.iter().any(|meter| meter.is_timed() == timed);
     let basis = ForecastBasis {
         preset,
-        timed: is_read(true),
-        counted: is_read(false),
+        timed: !preset.timed_meters().is_empty(),
+        counted: !preset.counted_meters().is_empty(),
         windows: work.windows,
         points: work.points,
         closure: work.closure,
@@ -88,7 +86,7 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<(Forecas
         one_layout: earlier.one_layout || preset.layouts == Some(Layouts::Off),
         pace: earlier.pace,
         guess,
-        workloads: work.workloads.iter().map(|of| of.name.as_str()).collect(),
+        workloads: workloads.iter().map(|of| of.name.as_str()).collect(),
         lanes,
         cluster,
         processors: allowed_cpus().len(),
@@ -145,8 +143,9 @@ impl Earlier {
             of.release == work.header.release && measured_alike(of, work.header)
         };
         listed.sort_by_key(|of| !is_nearest(&of.header));
-        let timed = work.preset.meters.contains(&Meter::Time);
-        let counted = work.preset.meters.iter().any(|meter| !meter.is_timed());
+        let preset = &work.spec.preset;
+        let timed = preset.meters.contains(&Meter::Time);
+        let counted = !preset.counted_meters().is_empty();
         for summary in listed {
             if !found.pace.is_known(timed, counted) {
                 let took = store.durations(summary.id)?;
@@ -158,11 +157,11 @@ impl Earlier {
             } else {
                 1
             };
-            let is_open = |of: &&&Workload| {
+            let is_open = |of: &&Workload| {
                 let known = found.noise.get(&of.name);
                 known.is_none_or(|known| known.len() < most)
             };
-            let open: Vec<&Workload> = work.workloads.iter().filter(is_open).copied().collect();
+            let open: Vec<&Workload> = work.spec.workloads.iter().filter(is_open).collect();
             if timed && !open.is_empty() {
                 found.add_noise(store, &summary, &open)?;
             }

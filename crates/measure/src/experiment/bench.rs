@@ -62,7 +62,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Returns how far apart the plan puts blocks that share layouts: a row of a cluster has them all.
+    /// Returns the distance in the plan between blocks that share layouts; 1 on a cluster, which measures them in one row.
     pub(super) fn lanes_of_plan(&self) -> u32 {
         match self {
             Bench::Machine(machine) => machine.lanes(),

@@ -64,8 +64,8 @@ impl<'a> Design<'a> {
         self.windows.len() < 2
     }
 
-    /// Returns the blocks of the seed `seed`, with `timed_blocks` in each window; blocks that share layouts are `lanes`
-    /// apart.
+    /// Returns the blocks of `seed`, with `timed_blocks` in each window; `lanes` is the distance between blocks that share
+    /// layouts.
     pub(super) fn blocks(&self, seed: u64, lanes: u32, timed_blocks: u32) -> Vec<Block> {
         let spec = self.spec;
         let blocks_of = |is_none: bool, blocks| if is_none { 0 } else { blocks };
@@ -108,9 +108,7 @@ impl<'a> Design<'a> {
         store: Option<&Store>,
     ) -> Result<(Forecast, BlockTimes)> {
         let work = Work {
-            ws: self.spec.ws,
-            preset: &self.spec.preset,
-            workloads: &self.spec.workloads(),
+            spec: self.spec,
             header,
             windows: &WindowSizes::of(&self.windows),
             points: self.points.len(),

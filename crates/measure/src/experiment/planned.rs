@@ -44,7 +44,7 @@ impl Budget {
     }
 }
 
-/// How long an experiment is to be.
+/// The planned length of an experiment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Length {
     /// Timed blocks in each window.

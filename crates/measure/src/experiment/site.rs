@@ -22,12 +22,12 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// Asks the machine, or one of the cluster that the preset names, for its facts. `counts` tells whether a meter is to be
+    /// Returns the facts of this machine, or of one in the cluster that the preset names. `counts` tells whether a meter is
     /// counted.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when nothing can be counted there but is to be, or the cluster
-    /// does not answer.
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a meter is counted and none can be, or the cluster does
+    /// not respond.
     pub(super) fn ask(
         ws: &Workspace,
         preset: &Preset,

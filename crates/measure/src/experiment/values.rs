@@ -6,7 +6,7 @@ use super::plan::Block;
 use perfquilt_machine::meter::MeterReading;
 use perfquilt_machine::meter::{CountResult, plain_name};
 use perfquilt_model::observation::Slices;
-use perfquilt_model::observation::{Observation, PointFunctions, SCHEMA};
+use perfquilt_model::observation::{Observation, PointFunctions};
 use perfquilt_model::point::Point;
 
 /// Returns the instructions per transaction of each function, where the meter distinguishes them.
@@ -45,30 +45,15 @@ pub(super) fn observation(
 ) -> Observation {
     let order = block.points.iter().position(|other| *other == point);
     Observation {
-        schema: SCHEMA,
-        experiment: String::new(),
-        block: block.number,
         order: order.and_then(|o| u32::try_from(o).ok()).unwrap_or(0),
-        point,
         layout: if meter.is_timed() {
             block.layout(point, 0)
         } else {
             0
         },
-        workload: workload.to_owned(),
-        meter,
-        unit: meter.unit().to_owned(),
-        value,
         n,
         direct: block.is_direct(),
-        mean: None,
-        slow: None,
-        p99: None,
-        stalled: None,
-        lane: None,
-        began: None,
-        ended: None,
-        machine: None,
+        ..Observation::new(block.number, point, workload, meter, value)
     }
 }
 

@@ -142,7 +142,7 @@ impl<'a> ReportData<'a> {
 pub struct ExportedReport {
     /// The report.
     pub text: String,
-    /// Notes for the reader: the names that have a number to keep them apart.
+    /// Notes for the reader: the names to which a number was added because others are equal.
     pub notes: Vec<String>,
     /// Content of the file [`ReportData::companion`] beside the report, which the text refers to.
     pub companion: Option<Vec<u8>>,
