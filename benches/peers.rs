@@ -12,13 +12,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use perfquilt_bench::server::{
+    self, Launch, Running, Scratch, ServerAdapter, ServerSpace, prepare_template,
+};
+use perfquilt_bench::workload::Clients;
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::stats;
-use perfquilt_machine::server::{
-    self, Launch, Running, Scratch, ServerAdapter, ServerSpace, prepare_template,
-};
-use perfquilt_machine::workload::Clients;
 use perfquilt_measure::run;
 use perfquilt_model::error::Kind;
 use perfquilt_model::point::Point;

@@ -2,7 +2,8 @@
 //! page has an example. From a series to a report:
 //!
 //! - `perfquilt_config` reads a workspace, `perfquilt_patches` parses its series and applies it to a release;
-//! - `perfquilt_machine` builds and starts servers, `perfquilt_measure` plans experiments and carries them out;
+//! - `perfquilt_build` builds servers, `perfquilt_bench` starts and loads them, `perfquilt_measure` plans experiments and
+//!   carries them out;
 //! - `perfquilt_store` keeps observations, `perfquilt_results` reads them, `perfquilt_judge` attributes effects to patches;
 //! - `perfquilt_report` renders the result, `perfquilt_forge` posts it, and `perfquilt_bot` serves pull requests.
 //!

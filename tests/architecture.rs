@@ -132,7 +132,7 @@ fn libraries_stay_behind_their_walls() {
     only("octocrab", &["forge"]);
     only("tokio", &["bot", "forge"]);
     only("axum", &["bot"]);
-    only("mysql", &["machine"]);
+    only("mysql", &["bench"]);
 }
 
 #[test]

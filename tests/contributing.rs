@@ -7,12 +7,12 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use perfquilt_bench::server::{Scratch, ServerSpace};
+use perfquilt_bench::workload::Clients;
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::{Draft, Forge as _, Posting};
 use perfquilt_judge::attribution::attribute_with;
-use perfquilt_machine::server::{Scratch, ServerSpace};
-use perfquilt_machine::workload::Clients;
 use perfquilt_model::error::Error;
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Meter;
@@ -31,10 +31,10 @@ mod export {
     pub const BADGE: &dyn Exporter = &badge::Badge;
 }
 
-/// `crates/machine/src/workload/` with the example of a client.
+/// `crates/bench/src/workload/` with the example of a client.
 #[path = "contributing"]
 mod workload {
-    pub use perfquilt_machine::workload::{
+    pub use perfquilt_bench::workload::{
         BlockSlices, Client, ClientFailure, Environment, Requests, TimedBlock, WorkloadKind,
         check_count, rounds, rows, settings,
     };
@@ -44,10 +44,10 @@ mod workload {
     pub const LINE: WorkloadKind = line::KIND;
 }
 
-/// `crates/machine/src/server/` with the example of an adapter.
+/// `crates/bench/src/server/` with the example of an adapter.
 #[path = "contributing"]
 mod server {
-    pub use perfquilt_machine::server::{
+    pub use perfquilt_bench::server::{
         AdapterKind, AdapterSetup, ClientThreads, Launch, ListenAddress, Running, ServerAdapter,
         ServerProcess, StartPlan, Stop, copy_tree, placeholder_values,
     };
@@ -208,8 +208,8 @@ fn the_examples_of_an_adapter_and_a_client_measure_a_server() {
     let folder = tempfile::tempdir().unwrap();
     let ws = line_workspace(folder.path());
     // Neither is in the product's lists.
-    assert!(perfquilt_machine::server::check(&ws.config).is_err());
-    assert!(perfquilt_machine::workload::check(&ws.config).is_err());
+    assert!(perfquilt_bench::server::check(&ws.config).is_err());
+    assert!(perfquilt_bench::workload::check(&ws.config).is_err());
 
     let built = folder.path().join("built");
     std::fs::create_dir_all(built.join("bin")).unwrap();

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+use perfquilt_build::Relink;
 use perfquilt_config::Layouts;
-use perfquilt_machine::build::Relink;
 use serde_json::Value;
 
 /// This repository as a workspace, with its state in a temporary folder.

@@ -223,7 +223,7 @@ fn lanes_are_checked_and_recorded() {
     let refused = environment.run(&["run", "--lanes", "4000"]);
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     assert!(refused.stderr.contains("more cores"), "{}", refused.stderr);
-    if perfquilt_machine::workload::lanes(1).len() < 2 {
+    if perfquilt_bench::workload::lanes(1).len() < 2 {
         return;
     }
     let ran = document(

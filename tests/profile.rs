@@ -134,7 +134,7 @@ fn time_is_sampled_by_function_where_perf_may() {
         "profile", "0", "1", "--source", "perf", "--runs", "2", "--json",
     ];
     let profile = environment.run(&args);
-    if perfquilt_machine::meter::samples::SamplingEvent::detect().is_err() {
+    if perfquilt_bench::meter::samples::SamplingEvent::detect().is_err() {
         assert_eq!(profile.code, Some(2), "{}", profile.stderr);
         assert!(profile.stderr.contains("perf"), "{}", profile.stderr);
         return;

@@ -14,8 +14,8 @@ use syn::{Attribute, Expr, Field, Fields, Item, Lit, Stmt, Type};
 const FOLDERS: [&str; 4] = [
     "crates/config/src",
     "crates/cluster/src/engine",
-    "crates/machine/src/server",
-    "crates/machine/src/workload",
+    "crates/bench/src/server",
+    "crates/bench/src/workload",
 ];
 
 /// Types without a table of their own: the file as a whole, whose sections are the document's headings.

@@ -10,9 +10,9 @@ use super::choices;
 use super::report;
 use super::report_options::ReportOptions;
 use super::series_as_written::SeriesChoice;
+use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Lanes, Layouts, Preset, parse_duration, parse_fraction, width_fault};
-use perfquilt_machine::build::Built;
 use perfquilt_measure::experiment::{self, Budget, Data, ExperimentRequest};
 use perfquilt_measure::run::{Effects, RunRequest, Target, builder, is_separate, prepare};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -413,7 +413,7 @@ fn named_servers(
         })
         .collect();
     let release = base.release.clone();
-    let adapter = perfquilt_machine::server::adapter(ws)?;
+    let adapter = perfquilt_bench::server::adapter(ws)?;
     // A folder may hold any version; where it can, it gets the first server's data, as if it were a point.
     // That server's own data must not be taken for the data of the workspace's release.
     let other = |point: Point, target: &Target| {

@@ -8,11 +8,11 @@ use std::thread::{Scope, ScopedJoinHandle};
 use clap::{Args, Subcommand};
 
 use super::Context;
+use perfquilt_bench::sandbox::no_core_files;
 use perfquilt_bot::{
     Bot, Service, SharedState, check_processors, judge, listen, serve, use_git_settings,
 };
 use perfquilt_forge::{Credentials, Repository, RetryPolicy, Secret};
-use perfquilt_machine::sandbox::no_core_files;
 use perfquilt_model::error::{Error, Result};
 
 /// The subcommands of `perfquilt bot`.
@@ -92,7 +92,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
         credentials: Credentials::from_environment(&|name| std::env::var(name).ok())?,
         policy: RetryPolicy::default(),
         tool,
-        sandbox: perfquilt_machine::sandbox::check_support(&config.sandbox),
+        sandbox: perfquilt_bench::sandbox::check_support(&config.sandbox),
         state: SharedState::default(),
     };
     let service = Service {

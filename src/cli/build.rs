@@ -9,7 +9,7 @@ use super::Context;
 use super::bench::chosen_recipe;
 use super::output::cut;
 use super::series_as_written::SeriesChoice;
-use perfquilt_machine::build::Built;
+use perfquilt_build::Built;
 use perfquilt_measure::run::{BuiltPoint, RunRequest, build_points, prepare};
 use perfquilt_model::error::Result;
 use perfquilt_model::point::Point;

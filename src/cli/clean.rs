@@ -11,7 +11,6 @@ use super::choices;
 use super::output::size;
 use super::plain::plain;
 use perfquilt_config::workspace::cache_dir;
-use perfquilt_machine::build;
 use perfquilt_model::error::Result;
 use perfquilt_report::fit;
 use perfquilt_system::caches::{self, CacheEntry};
@@ -61,7 +60,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         }
     }
     if !arguments.dry_run {
-        build::sweep(&cache)?;
+        perfquilt_build::sweep(&cache)?;
     }
     let report = CleanReport {
         schema: 1,

@@ -8,13 +8,12 @@ use serde::Serialize;
 use super::Context;
 use super::output::size;
 use super::plain::{plain, plain_lines};
+use perfquilt_bench::doctor::{DoctorReport, Machine, RECOMMENDED_DISK, examine};
+use perfquilt_bench::sandbox::Protection;
 use perfquilt_bot::bot_protections;
 use perfquilt_cluster::doctor::{self, Check};
+use perfquilt_config::packages::{Need, PackageStatus};
 use perfquilt_config::workspace::{Workspace, cache_dir};
-use perfquilt_machine::doctor::{
-    DoctorReport, Machine, Need, PackageStatus, RECOMMENDED_DISK, examine,
-};
-use perfquilt_machine::sandbox::Protection;
 use perfquilt_measure::experiment::ask_machine;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_report::wrap;

@@ -171,7 +171,7 @@ impl Context {
     /// Opens the workspace of `--directory` or the current folder, and finishes what a killed command left undone.
     pub fn workspace(&self) -> Result<Workspace> {
         let ws = Workspace::open(self.global.directory.as_deref().unwrap_or(".".as_ref()))?;
-        perfquilt_machine::check(&ws.config)?;
+        perfquilt_bench::check(&ws.config)?;
         if perfquilt_patches::edit::publish::recover(&ws)? {
             let progress = self.output.progress();
             progress.warn(
@@ -232,7 +232,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         perfquilt_patches::upstream::read_no_user_settings();
     }
     let result = perfquilt_system::process::install_signal_handlers()
-        .and_then(|()| perfquilt_machine::sandbox::enter())
+        .and_then(|()| perfquilt_bench::sandbox::enter())
         .and_then(|()| dispatch(&context, cli.command));
     match result {
         Ok(code) => {

@@ -43,7 +43,7 @@ fn first_is_measured(bot: &Serving) -> bool {
 
 #[test]
 fn on_processors_set_apart_the_next_job_is_built_meanwhile() {
-    let cpus = perfquilt_machine::workload::allowed_cpus();
+    let cpus = perfquilt_bench::workload::allowed_cpus();
     let config = format!("ahead_cpus = [{}]", cpus[0]);
     if cpus.len() == 1 {
         // There is nothing to measure on: the bot says so instead of measuring beside builds.

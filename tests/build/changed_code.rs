@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use perfquilt_machine::build::{Built, ChangedCode, CodeComparison};
+use perfquilt_build::{Built, ChangedCode, CodeComparison};
 use perfquilt_system::process::Command;
 
 use super::fixture::Fixture;

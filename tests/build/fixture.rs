@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use perfquilt_build::{BuildItem, Builder, Built, SourceTree, build_relevance};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_machine::build::{BuildItem, Builder, Built, SourceTree, build_relevance};
 use perfquilt_model::Result;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::{Progress, Silent};

@@ -121,7 +121,7 @@ fn statistics(fixture: &Fixture) -> (u64, u64) {
     (count("direct_cache_hit"), count("cache_miss"))
 }
 
-fn says(built: &perfquilt_machine::build::Built) -> String {
+fn says(built: &perfquilt_build::Built) -> String {
     let output = Command::new(built.dir.join("bin/app")).run().unwrap();
     output.stdout_text()
 }
@@ -310,8 +310,7 @@ fn a_cmake_file_from_outside_changes_targets_and_counts_in_the_key() {
     assert_ne!(first.key, second.key);
     assert_eq!(second.compiled_units, 3);
     std::fs::remove_file(&extra).unwrap();
-    let error =
-        perfquilt_machine::build::Builder::new(&fixture.workspace(), "quick", "app-1").unwrap_err();
+    let error = perfquilt_build::Builder::new(&fixture.workspace(), "quick", "app-1").unwrap_err();
     assert!(error.message().contains("extra.cmake"), "{error}");
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use perfquilt_build::{Builder, Built, Training};
 use perfquilt_config::Profile;
-use perfquilt_machine::build::{Builder, Built, Training};
 use perfquilt_model::Result;
 use perfquilt_model::progress::{Progress, Silent};
 use perfquilt_system::process::Command;

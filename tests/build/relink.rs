@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use perfquilt_build::Relink;
 use perfquilt_config::Layouts;
-use perfquilt_machine::build::Relink;
 use perfquilt_system::process::{Command, find_program};
 
 use super::fixture::{Fixture, RECIPE};

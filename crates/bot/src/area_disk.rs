@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::bot::Bot;
 use super::paths::BotPaths;
+use perfquilt_bench::sandbox::{Protection, protections};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_machine::sandbox::{Protection, protections};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::Command;

@@ -213,7 +213,7 @@ impl Commits {
 /// Writes the bot's configuration with the commit `base` as the current release.
 fn write_config(paths: &BotPaths, ws: &Workspace, git: &Git, base: &str, job: &Path) -> Result<()> {
     let to = job.join("bench-config");
-    perfquilt_machine::server::copy_tree(&ws.bench_config(), &to)?;
+    perfquilt_bench::server::copy_tree(&ws.bench_config(), &to)?;
     let version = at_most(base, SHORT_ID);
     let tag = format!("perfquilt-base-{version}");
     let repository = paths.repository();

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use super::command::Command;
 use super::job_dirs::JobDirs;
 use super::job_workspace;
-use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Config, SandboxMode, UntrustedPolicy};
-use perfquilt_machine::sandbox::{
+use perfquilt_bench::sandbox::{
     LimitedProcess, ProcessEnd, Sandbox, SandboxProcess, supervise, time_exceeded,
 };
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Config, SandboxMode, UntrustedPolicy};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::git;
 use perfquilt_system::process::{self, Child, Sink};

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use super::paths::BotPaths;
+use perfquilt_bench::server::copy_tree;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::Repository;
-use perfquilt_machine::server::copy_tree;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_patches::upstream::Release;
 use perfquilt_store::Store;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::bot::Bot;
+use perfquilt_bench::sandbox;
 use perfquilt_config::Config;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_machine::sandbox;
 use perfquilt_model::comment::{Comment, PullRequestRef};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;

@@ -15,7 +15,7 @@ use super::job_dirs;
 use super::paths::BotPaths;
 use super::prepare::Preparation;
 use super::serve::now;
-use perfquilt_machine::workload::allowed_cpus;
+use perfquilt_bench::workload::allowed_cpus;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_store::queue::{Job, JobState};

@@ -25,6 +25,7 @@ mod files;
 mod fraction;
 pub mod init;
 mod load;
+pub mod packages;
 mod placeholders;
 mod preset;
 mod recipe;

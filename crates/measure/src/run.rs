@@ -23,10 +23,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::experiment::{self, Budget, Forecast};
+use perfquilt_bench::server;
+use perfquilt_build::{BuildItem, Built, SourceTree};
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_machine::build::{self, BuildItem, Built, SourceTree};
-use perfquilt_machine::server;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::ExperimentHeader;
@@ -107,7 +107,7 @@ impl StoredTrees {
     pub fn new(ws: &Workspace) -> Self {
         StoredTrees {
             store: ws.object_store(),
-            build_files: TreeDigests::new(build::build_relevance),
+            build_files: TreeDigests::new(perfquilt_build::build_relevance),
         }
     }
 }

@@ -16,11 +16,11 @@ use super::servers::{Candidates, candidate, vary_layouts};
 use super::site::Site;
 use super::spec::Spec;
 use super::strategy::RequestedBlocks;
+use perfquilt_bench::meter::Counter;
+use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset};
 use perfquilt_judge::attribution::Unexecuted;
-use perfquilt_machine::build::Built;
-use perfquilt_machine::meter::Counter;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Metric};
 use perfquilt_model::point::Point;
@@ -352,7 +352,7 @@ pub fn context(
         identity::harness(ws, &site.facts.counter, Layouts::Off)?,
         preset.layouts,
         preset.block_seconds,
-        perfquilt_machine::workload::workload_identity(&ws.bench_config(), &workload)?
+        perfquilt_bench::workload::workload_identity(&ws.bench_config(), &workload)?
     ))
 }
 

@@ -10,10 +10,10 @@ use super::forecast::{
 use super::lanes::{automatic, wanted, within_cores};
 use super::progress::BlockTimes;
 use super::spec::Spec;
+use perfquilt_bench::server::{self, ServerSpace, size_of_tree};
+use perfquilt_bench::workload::{Clients, allowed_cpus, lanes};
 use perfquilt_config::{Lanes, Layouts, Workload};
 use perfquilt_judge::attribution::{Collector, MeasuredScatter, Scatter};
-use perfquilt_machine::server::{self, ServerSpace, size_of_tree};
-use perfquilt_machine::workload::{Clients, allowed_cpus, lanes};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, Meter};
 use perfquilt_store::{ExperimentSummary, Store};

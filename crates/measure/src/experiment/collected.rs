@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use super::note;
 use super::recorder::Readings;
+use perfquilt_bench::workload;
 use perfquilt_config::Workload;
 use perfquilt_judge::attribution::{Collector, Stopping, Unexecuted};
 use perfquilt_judge::stats;
-use perfquilt_machine::workload;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, Meter, Observation, PlannedBlocks, Supplement, UnexecutedPatch,

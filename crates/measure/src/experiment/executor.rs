@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::plan::Block;
-use perfquilt_machine::meter::CountResult;
-use perfquilt_machine::workload::BlockSlices;
+use perfquilt_bench::meter::CountResult;
+use perfquilt_bench::workload::BlockSlices;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::HostSample;
 use perfquilt_model::point::Point;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::mpsc;
 
-use perfquilt_machine::server::{Launch, Running, ServerAdapter};
+use perfquilt_bench::server::{Launch, Running, ServerAdapter};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 

@@ -3,9 +3,9 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use perfquilt_bench::cpu_quota::CpuQuota;
+use perfquilt_bench::server::ServerSpace;
 use perfquilt_config::{Disk, Lanes};
-use perfquilt_machine::cpu_quota::CpuQuota;
-use perfquilt_machine::server::ServerSpace;
 use perfquilt_model::error::{Error, Result};
 
 /// Returns the lanes to use for `requested`. Servers that store their data on a disk share it, so the default is then one

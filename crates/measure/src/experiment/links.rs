@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use perfquilt_machine::server::Scratch;
+use perfquilt_bench::server::Scratch;
 use perfquilt_model::error::{Error, Result};
 
 /// A built server's folder and the seed of a layout.

@@ -13,19 +13,19 @@ use super::links::Links;
 use super::plan::{Block, BlockKind, Reading};
 use super::private::{copy, may_execute, private_copy, room};
 use super::servers::Candidate;
-use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Lanes, Workload};
-use perfquilt_judge::attribution::Unexecuted;
-use perfquilt_machine::build::{ChangedCode, Relink};
-use perfquilt_machine::cpu_quota::ControlGroups;
-use perfquilt_machine::meter::{CountResult, Counter, WARM_UP};
-use perfquilt_machine::server::{
+use perfquilt_bench::cpu_quota::ControlGroups;
+use perfquilt_bench::meter::{CountResult, Counter, WARM_UP};
+use perfquilt_bench::server::{
     self, Launch, Running, Scratch, ServerAdapter, ServerSpace, prepare_template, size_of_tree,
 };
-use perfquilt_machine::workload::{
+use perfquilt_bench::workload::{
     self, BlockSlices, ClientFailure, Clients, HostMonitor, Standstill, StandstillWatch,
     TimedBlock, allowed_cpus, pin_this_thread,
 };
+use perfquilt_build::{ChangedCode, Relink};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Lanes, Workload};
+use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{HostSample, Meter};
 use perfquilt_model::point::Point;

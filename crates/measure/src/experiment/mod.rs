@@ -44,10 +44,10 @@ mod windows;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset};
 use perfquilt_judge::attribution::Stopping;
-use perfquilt_machine::build::Built;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, PlannedBlocks};
 use perfquilt_model::point::Point;

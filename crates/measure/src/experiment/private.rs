@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use super::servers::Candidate;
-use perfquilt_machine::build::Relink;
+use perfquilt_build::Relink;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 

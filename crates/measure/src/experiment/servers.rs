@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use perfquilt_build::{Built, Relink};
 use perfquilt_config::{Layouts, Preset};
-use perfquilt_machine::build::{Built, Relink};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
@@ -141,7 +141,7 @@ mod tests {
             key: format!("key-{point}"),
             dir: format!("/{point}").into(),
             identity: identity.into(),
-            seconds: perfquilt_machine::build::BuildSeconds::default(),
+            seconds: perfquilt_build::BuildSeconds::default(),
             compiled_units: 0,
             cached: true,
             profile: None,

@@ -8,10 +8,10 @@ use super::recorder::Readings;
 use super::reuse::ReuseQuery;
 use super::servers::Candidates;
 use super::site::Site;
+use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload};
 use perfquilt_judge::attribution::Unexecuted;
-use perfquilt_machine::build::Built;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks};
 use perfquilt_model::point::Point;
@@ -196,7 +196,7 @@ fn check_storage(ws: &Workspace, meters: &[Meter]) -> Result<()> {
     let Some(meter) = meters.iter().find(|meter| meter.is_storage()) else {
         return Ok(());
     };
-    if perfquilt_machine::server::adapter(ws)?
+    if perfquilt_bench::server::adapter(ws)?
         .storage_reader()
         .is_some()
     {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::plan::Block;
-use perfquilt_machine::meter::MeterReading;
-use perfquilt_machine::meter::{CountResult, plain_name};
+use perfquilt_bench::meter::MeterReading;
+use perfquilt_bench::meter::{CountResult, plain_name};
 use perfquilt_model::observation::Slices;
 use perfquilt_model::observation::{Observation, PointFunctions};
 use perfquilt_model::point::Point;

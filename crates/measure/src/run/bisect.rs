@@ -11,12 +11,12 @@ use super::revisions::Revisions;
 use super::sessions::{self, Sessions, StoredSession};
 use super::{StoredTrees, builder_on};
 use crate::experiment::adaptive::{self, AdaptiveRunner, BlockCosts, ServerIds};
+use perfquilt_build::{Builder, Built};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{
     Action, BisectOutcome, Block, Decision, Engine, Event, Explanation, FileStat, Question, State,
 };
 use perfquilt_judge::stats::{FEWEST_FOR_P99, FEWEST_SLICES};
-use perfquilt_machine::build::{Builder, Built};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{ExperimentHeader, FunctionChange, Metric};
 use perfquilt_model::progress::Progress;

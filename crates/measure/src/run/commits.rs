@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use super::request::BisectRequest;
 use super::revisions::Revisions;
+use perfquilt_build::BuildItem;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{NextCommand, State};
-use perfquilt_machine::build::BuildItem;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;

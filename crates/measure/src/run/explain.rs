@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::request::BisectRequest;
+use perfquilt_bench::profile::{self, CostSource, ProfileRequest, Subject};
+use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution;
 use perfquilt_judge::bisect::FileStat;
-use perfquilt_machine::build::Built;
-use perfquilt_machine::profile::{self, CostSource, ProfileRequest, Subject};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::FunctionChange;
 use perfquilt_model::profile::CostTable;

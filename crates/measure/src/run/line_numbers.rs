@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Prepared;
+use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_machine::build::Built;
 use perfquilt_model::error::Result;
 use perfquilt_model::point::Point;
 use perfquilt_patches::stack::format::moved_lines;

@@ -3,8 +3,8 @@
 use super::StoredTrees;
 use super::server_tests::{judged, test_items};
 use super::training::builder_on;
+use perfquilt_build::BuildItem;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_machine::build::BuildItem;
 use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;

@@ -10,10 +10,10 @@ use super::request::BisectRequest;
 use super::{Prepared, StoredTrees, build_item, builder, prepare};
 use crate::experiment::adaptive::{self, AdaptiveRunner, BlockCosts};
 use crate::experiment::{ComparisonKey, ExperimentLock, FreshQuestion};
+use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::{CELLS, DifferenceInDifferences, LossTable};
 use perfquilt_judge::bisect::{Question, State};
-use perfquilt_machine::build::Built;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
@@ -271,7 +271,7 @@ impl Side {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfquilt_machine::build::BuildSeconds;
+    use perfquilt_build::BuildSeconds;
 
     #[test]
     fn a_fresh_comparison_is_a_new_one_and_goes_on_until_it_is_decided() {

@@ -2,8 +2,8 @@
 
 use super::request::BisectRequest;
 use super::{Prepared, build_item};
+use perfquilt_build::BuildItem;
 use perfquilt_judge::bisect::{NextCommand, State};
-use perfquilt_machine::build::BuildItem;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 

@@ -8,9 +8,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, ChildStdout};
 
+use perfquilt_bench::sandbox::{self, ProcessEnd, Sandbox};
+use perfquilt_bench::server::copy_tree;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_machine::sandbox::{self, ProcessEnd, Sandbox};
-use perfquilt_machine::server::copy_tree;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_patches::series::SeriesLocation;

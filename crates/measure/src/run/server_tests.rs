@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Prepared, StoredTrees, build_item, build_items, builder};
+use perfquilt_build::test_suite::SuiteRunner;
+use perfquilt_build::{BuildItem, Builder, SourceTree};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::server_tests::compare;
-use perfquilt_machine::build::{BuildItem, Builder, SourceTree};
-use perfquilt_machine::test_suite::SuiteRunner;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;

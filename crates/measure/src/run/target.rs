@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{build_points, prepare};
+use perfquilt_build::{BuildSeconds, Built, identity_of_files};
 use perfquilt_config::INSTALL_RESERVED;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_machine::build::{BuildSeconds, Built, identity_of_files};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;

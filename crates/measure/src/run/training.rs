@@ -5,11 +5,11 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::Prepared;
+use perfquilt_bench::server::{self, Launch, Scratch, ServerSpace, prepare_template};
+use perfquilt_bench::workload::{self, Clients};
+use perfquilt_build::{BuildItem, Builder, Built, Training};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Profile, Workload};
-use perfquilt_machine::build::{BuildItem, Builder, Built, Training};
-use perfquilt_machine::server::{self, Launch, Scratch, ServerSpace, prepare_template};
-use perfquilt_machine::workload::{self, Clients};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;

@@ -98,7 +98,7 @@ fn decimal(old: &[u8], new: &[u8], place: usize, moved: &MovedLines) -> Option<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::BuildSeconds;
+    use crate::BuildSeconds;
     use perfquilt_model::error::Kind;
     use perfquilt_system::process::Command;
 

@@ -9,11 +9,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use perfquilt_config::packages::{self, Need, PackageStatus};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::Result;
 use perfquilt_patches::upstream;
 
-pub use crate::packages::{FoundBy, Need, Package, PackageStatus, packages};
 pub use machine::{CacheUsage, Machine};
 
 /// Free disk space in bytes that a build of a large server needs: source, objects, results, ccache.
@@ -65,9 +65,9 @@ impl DoctorReport {
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a malformed list of packages or lock file.
 pub fn examine(workspace: Option<&Workspace>, cache: &Path) -> Result<DoctorReport> {
-    let packages = crate::packages::check(&packages(workspace)?);
+    let packages = packages::check(&packages::packages(workspace)?);
     let state = workspace.map(Workspace::state);
-    let install = crate::packages::install_command(&packages);
+    let install = packages::install_command(&packages);
     let release = match workspace {
         Some(workspace) => release(workspace)?,
         None => None,

@@ -155,8 +155,8 @@ fn move_symbols(head: &mut [u8], plan: &FilePlan, growths: &[u64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::common_layout::{BuildInputs, plan};
-    use crate::build::object_sections::LinkInput;
+    use crate::common_layout::{BuildInputs, plan};
+    use crate::object_sections::LinkInput;
     use object::read::archive::ArchiveFile;
     use perfquilt_system::process::Command;
     use std::sync::Arc;

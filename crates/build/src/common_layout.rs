@@ -475,7 +475,7 @@ fn plan_variant(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::object_sections::Object;
+    use crate::object_sections::Object;
 
     /// Returns a section of code in an object of 1000 bytes.
     fn section(key: u64, size: u64) -> Section {

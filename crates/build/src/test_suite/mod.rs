@@ -12,7 +12,7 @@ use std::time::Duration;
 use regex::Regex;
 use sha2::{Digest, Sha256};
 
-use crate::build::{BuildItem, Builder, Line, Log, ProgramRun, SourceTree, WorkTree, run_within};
+use crate::{BuildItem, Builder, Line, Log, ProgramRun, SourceTree, WorkTree, run_within};
 use format::{ResultReader, WHOLE};
 use perfquilt_config::{
     TESTS_PLACEHOLDER, TestFormat, TestSuite, config_files, expand, expand_word,

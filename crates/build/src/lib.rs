@@ -6,6 +6,26 @@
 //! folder and renamed to `CACHE/builds/KEY`, so that entries are always complete; they include the inputs for
 //! relinking the executable in another layout. KEY is a digest of everything the result depends on: the tree's
 //! object id, the recipe with the content of the files it names, and the tool chain.
+//!
+//! # Example
+//!
+//! Servers are the same if what is loaded of their files is the same, whatever the files' places and times:
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//!
+//! use perfquilt_build::identity_of_files;
+//!
+//! let server = |script: &str| {
+//!     let folder = tempfile::tempdir().unwrap();
+//!     std::fs::write(folder.path().join("server.sh"), script).unwrap();
+//!     let files = BTreeMap::from([("server.sh".to_owned(), script.len() as u64)]);
+//!     identity_of_files(folder.path(), &files)
+//! };
+//! assert_eq!(server("exec sleep 1")?, server("exec sleep 1")?);
+//! assert_ne!(server("exec sleep 1")?, server("exec sleep 2")?);
+//! # Ok::<(), perfquilt_model::Error>(())
+//! ```
 
 mod attempt;
 mod build_files;
@@ -35,6 +55,7 @@ mod profile_warnings;
 mod relink;
 mod run;
 mod shared_libraries;
+pub mod test_suite;
 mod toolchain;
 mod work;
 

@@ -21,7 +21,7 @@ use super::shared_libraries;
 use super::toolchain::Toolchain;
 use super::work::Work;
 use super::{BuildItem, BuildSeconds, Built, SourceTree};
-use crate::packages::{self, FoundBy};
+use perfquilt_config::packages::{self, FoundBy};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{BuildSystem, CONFIG_FILE, Profile, Recipe, TestSuite, expand, expand_word};
 use perfquilt_model::error::{DISK_FULL, Error, Result};

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{BuildSystem, Config};
+use crate::workspace::Workspace;
+use crate::{BuildSystem, Config};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::files::read_text;
 use perfquilt_system::packages::{self as debian, LIST as BASE};
