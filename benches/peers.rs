@@ -1,7 +1,7 @@
 //! Benchmark seconds until four patches are known to ±0.5 %, against three ways to measure servers by
 //! hand: back-to-back runs of 30 s, runs of 3 s in the order ABBA, and the minimum of three runs.
 //!
-//! `cargo bench --bench peers [-- --rounds 20 --blocks 24 --workload oltp_read_only]`: three quarters of an hour
+//! `cargo bench --bench peers [-- --rounds 20 --blocks 24 --workload oltp_read_only --preset quick]`: three quarters of an hour
 //! on the real server. What each way needs follows from how much its differences vary between two
 //! servers that are the same; a unit is a fresh start of both in every case, so that all intervals
 //! keep their 95 %. perfquilt measures the real series in the same minutes. Starts and warm-up are
@@ -16,8 +16,8 @@ use perfquilt_bench::server::{
     self, Launch, Running, Scratch, ServerAdapter, ServerSpace, prepare_template,
 };
 use perfquilt_bench::workload::Clients;
-use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Layouts, Workload};
 use perfquilt_judge::stats;
 use perfquilt_measure::run;
 use perfquilt_model::error::Kind;
@@ -35,6 +35,9 @@ const POINTS: usize = 5;
 struct Arguments {
     #[arg(long, default_value = "oltp_read_only")]
     workload: String,
+    /// Preset of perfquilt, with `layouts = "off"`: the other ways measure servers as they were linked
+    #[arg(long, default_value = "quick")]
+    preset: String,
     /// Units of each of the other ways
     #[arg(long, default_value_t = 20)]
     rounds: u32,
@@ -189,8 +192,8 @@ fn quantile(n: u32) -> f64 {
 fn ours(workspace: &Path, options: &Arguments) -> (u32, u32) {
     let output = Command::new(env!("CARGO_BIN_EXE_perfquilt"))
         .directory(workspace)
-        .args(["run", "--preset", "quick", "--fresh", "--json"])
-        .args(["--layouts", "off", "--resolution", "0"])
+        .args(["run", "--preset", &options.preset, "--fresh", "--json"])
+        .args(["--resolution", "0"])
         .args(["--workload", &options.workload])
         .args(["--blocks", &options.blocks.to_string()])
         .run_ok(Kind::Bench)
@@ -217,8 +220,14 @@ fn ours(workspace: &Path, options: &Arguments) -> (u32, u32) {
 fn main() {
     let options = Arguments::parse();
     let ws = Workspace::open(&options.workspace).unwrap();
+    let preset = ws.config.preset(&options.preset).unwrap();
+    assert_eq!(
+        preset.layouts,
+        Some(Layouts::Off),
+        "give `layouts = \"off\"` to the preset, or name another with --preset"
+    );
+    let block_seconds = preset.block_seconds;
     let bench = Bench::new(&ws, &options.workload);
-    let block_seconds = ws.config.preset("quick").unwrap().block_seconds;
     let (mut long, mut abba, mut minimum) = (Vec::new(), Vec::new(), Vec::new());
     let mut measured = None;
     for round in 0..options.rounds {

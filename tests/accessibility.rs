@@ -62,7 +62,7 @@ fn every_kind_of_page_is_accessible() {
     let pages = [
         written(&environment, &["report"], "report.html"),
         written(&environment, &["history"], "history.html"),
-        written(&environment, &["compare", old, new], "comparison.html"),
+        written(&environment, &["history", old, new], "comparison.html"),
     ];
     // The bot's status page, as its own test has it.
     let status = include_str!(

@@ -20,7 +20,7 @@ fn environment() -> TestEnvironment {
     environment
 }
 
-const BENCH: [&str; 6] = ["bench", "--blocks", "8", "--resolution", "0", "--fresh"];
+const BENCH: [&str; 6] = ["run", "--blocks", "8", "--resolution", "0", "--fresh"];
 const ON: [&str; 2] = ["--on", "command"];
 
 fn on_queue(environment: &TestEnvironment) -> Finished {
@@ -61,7 +61,7 @@ fn observations(environment: &TestEnvironment) -> (Plan, BTreeMap<(bool, u64), B
 #[test]
 fn a_cluster_measures_the_plan_of_one_machine() {
     let environment = environment();
-    let alone = environment.run(&[&BENCH[..], &["--lanes", "1"]].concat());
+    let alone = environment.run(&BENCH);
     assert_eq!(alone.code, Some(0), "{}", alone.stderr);
     let (expected, none) = observations(&environment);
     assert!(none.is_empty(), "{none:?}");
@@ -133,7 +133,7 @@ fn jobs_that_end_without_results_are_submitted_again() {
             "machine": machine,
             "lane": 0,
             "events": [],
-            "error": {"kind": "bench", "message": "the disk was full"},
+            "error": {"kind": "run", "message": "the disk was full"},
         });
         fs::write(
             folder.join(format!("block-{number}.json")),
@@ -176,7 +176,7 @@ struct Head {
 impl Head {
     fn start(environment: &TestEnvironment) -> Self {
         let args = [
-            "bench",
+            "run",
             "--blocks",
             "16",
             "--resolution",
@@ -356,7 +356,7 @@ fn an_engine_that_does_not_answer_is_told_before_anything_is_measured() {
         "{}",
         finished.stderr
     );
-    let unknown = environment.run(&["bench", "--on", "sge"]);
+    let unknown = environment.run(&["run", "--on", "sge"]);
     assert_eq!(unknown.code, Some(2), "{}", unknown.stderr);
     assert!(
         unknown.stderr.contains("slurm, command"),

@@ -27,8 +27,8 @@ const STANDS_FOR: [(&str, &str); 12] = [
     ("--real --repeats 20", "--real --repeats 2"),
     ("-C WORKSPACE", "-C ../workspace"),
     (
-        "compare OLD NEW",
-        "compare observations.jsonl observations.jsonl",
+        "history OLD NEW",
+        "history observations.jsonl observations.jsonl",
     ),
 ];
 
@@ -385,7 +385,7 @@ const PRINTED: [(&str, &str); 26] = [
     ("", "perfquilt report --format jsonl --output second.jsonl"),
     (
         "comparison",
-        "perfquilt --json compare observations.jsonl second.jsonl",
+        "perfquilt --json history observations.jsonl second.jsonl",
     ),
     ("attribution", "perfquilt --json report"),
     (

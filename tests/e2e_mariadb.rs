@@ -135,7 +135,7 @@ fn a_server_linked_again_runs_and_is_the_same_work() {
         format!("1={}", moved.display()),
     ];
     let mut bench = vec![
-        "bench",
+        "run",
         "--preset",
         "ci",
         "--workload",

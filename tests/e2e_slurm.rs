@@ -93,7 +93,7 @@ impl Trial {
     fn measure(&self) -> Head {
         let blocks = BLOCKS.to_string();
         let args = [
-            "bench",
+            "run",
             "--on",
             "slurm",
             "--blocks",
@@ -288,7 +288,7 @@ fn a_cluster_builds_and_measures_as_one_machine_does() {
     one.set(first);
     sched_setaffinity(None, &one).unwrap();
     let blocks = BLOCKS.to_string();
-    let alone = trial.run(&["bench", "--blocks", &blocks, "--resolution", "0"]);
+    let alone = trial.run(&["run", "--blocks", &blocks, "--resolution", "0"]);
     sched_setaffinity(None, &all).unwrap();
     assert_eq!(alone.code, Some(0), "{}", alone.stderr);
     let (expected, none) = trial.observations();

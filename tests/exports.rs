@@ -62,7 +62,7 @@ fn every_format_is_on_the_command_line_and_in_the_documents() {
         assert!(first_column.contains(&format!("`{name}`")), "{name}");
         helps.push(format!("- {name}:"));
     }
-    for command in ["analyse", "report", "run", "bench"] {
+    for command in ["analyse", "report", "run"] {
         assert_eq!(possible_values(&[command, "--format"]), names, "{command}");
         let help = output(&[command, "--help"]);
         // Long lines are wrapped, after the format's name at the earliest.

@@ -211,25 +211,31 @@ fn a_series_without_patches_is_not_measured() {
 #[test]
 fn lanes_are_checked_and_recorded() {
     let environment = TestEnvironment::with_fixture("toy");
-    for (value, words) in [("0", "number from 1"), ("many", "`auto`")] {
-        let refused = environment.run(&["run", "--lanes", value]);
+    let config = "bench-config/perfquilt.toml";
+    let of_fixture = std::fs::read_to_string(environment.workspace().join(config)).unwrap();
+    let set = |lanes: &str| {
+        let text = of_fixture.replace("lanes = 1\n", &format!("lanes = {lanes}\n"));
+        environment.write(config, &text);
+    };
+    for (value, words) in [("0", "number from 1"), ("\"many\"", "`auto`")] {
+        set(value);
+        let refused = environment.run(&["run"]);
         assert_eq!(refused.code, Some(2), "{}", refused.stderr);
         assert!(refused.stderr.contains(words), "{}", refused.stderr);
     }
+    set("4000");
     let built = environment.run(&["build"]);
     assert_eq!(built.code, Some(0), "{}", built.stderr);
-    let forecast = environment.run(&["run", "--dry-run", "--lanes", "4000"]);
+    let forecast = environment.run(&["run", "--dry-run"]);
     assert_eq!(forecast.code, Some(2), "{}", forecast.stdout);
-    let refused = environment.run(&["run", "--lanes", "4000"]);
+    let refused = environment.run(&["run"]);
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     assert!(refused.stderr.contains("more cores"), "{}", refused.stderr);
     if perfquilt_bench::workload::lanes(1).len() < 2 {
         return;
     }
-    let ran = document(
-        &environment,
-        &["run", "--json", "--lanes", "2", "--blocks", "4"],
-    );
+    set("2");
+    let ran = document(&environment, &["run", "--json", "--blocks", "4"]);
     assert!(
         ran["machine"]["lanes"].as_str().unwrap().starts_with("2 "),
         "{ran:#}"

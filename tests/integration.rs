@@ -19,7 +19,6 @@ mod support;
 
 mod accessibility;
 mod architecture;
-mod bench_toy;
 mod bisect_toy;
 mod bisect_upstream;
 mod bot;
@@ -56,6 +55,7 @@ mod run_toy;
 mod sandbox;
 mod schema;
 mod series;
+mod servers_toy;
 mod sql_bench;
 mod stack_cache;
 mod terminal;

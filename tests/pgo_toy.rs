@@ -72,7 +72,7 @@ fn the_release_is_trained_once_for_all_points() {
         format!("{point}={}", dir.display())
     };
     let (one, other) = (server(0, &plain[0]), server(1, &rows[0]));
-    let bench = environment.run(&["bench", "--server", &one, "--server", &other]);
+    let bench = environment.run(&["run", "--server", &one, "--server", &other]);
     assert_eq!(bench.code, Some(0), "{}", bench.stderr);
 }
 

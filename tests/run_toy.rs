@@ -415,7 +415,7 @@ fn a_start_that_fails_once_is_tried_once_more_and_the_run_goes_on() {
 
 #[test]
 fn what_was_measured_before_the_release_failed_is_shown_with_the_next_command() {
-    for command in ["run", "bench"] {
+    for servers in [&[][..], &["--server", "0=0", "--server", "1=1"]] {
         let environment = TestEnvironment::with_fixture("toy");
         let built = environment.run(&["build", "--recipe", "make"]);
         assert_eq!(built.code, Some(0), "{}", built.stderr);
@@ -423,7 +423,7 @@ fn what_was_measured_before_the_release_failed_is_shown_with_the_next_command() 
         let script = "if [ $n -ge 5 ]; then echo 'out of handles' >&2; exit 7; fi\n\
                       exec \"$1/bin/toyd\" \"$2\"\n";
         count_starts(&environment, script, &[]);
-        let finished = environment.run(&[command, "--blocks", "3"]);
+        let finished = environment.run(&[&["run", "--blocks", "3"], servers].concat());
         assert_eq!(finished.code, Some(5), "{}", finished.stderr);
         assert!(
             finished.stdout.contains("After 1 of 3 blocks"),

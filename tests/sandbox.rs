@@ -421,9 +421,8 @@ fn root_needs_a_user_that_is_not_root() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let environment = workspace("echo user $(id -u) > findings");
     for user in ["root", "0", "nobody-of-this-name"] {
-        let finished = run(&environment, &["--sandbox", "--user", user]);
+        let (_, finished) = limited(&format!("user = \"{user}\""), "false");
         assert_eq!(finished.code, Some(2), "{user}: {}", finished.stderr);
         assert!(
             finished.stderr.contains("useradd --system"),
@@ -431,7 +430,7 @@ fn root_needs_a_user_that_is_not_root() {
             finished.stderr
         );
     }
-    let finished = run(&environment, &["--sandbox", "--user", "61234"]);
+    let (environment, finished) = limited("user = \"61234\"", "echo user $(id -u) > findings");
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     assert_eq!(findings(&environment), "user 61234\n");
 }

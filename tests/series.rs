@@ -272,14 +272,23 @@ fn a_patch_in_the_wrong_place_is_said_to_be() {
 fn mistakes_get_the_next_step() {
     let space = space();
     space.patch("ok.patch", change(5, "line 5", "LINE 5"));
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["bisect", "--meter", "tiem"], "hint: did you mean `time`?"),
         (
             &["bisect", "--meter", "seconds"],
             "hint: meters are time, cpu,",
         ),
         (&["run", "demo"], "hint: `--preset demo`?"),
-        (&["bench", "2"], "hint: `--point 2`?"),
+        (&["run", "2"], "hint: `--point 2`?"),
+        (
+            &["run", "--layouts", "off"],
+            "hint: `layouts` of [preset.NAME] in bench-config/perfquilt.toml",
+        ),
+        (&["run", "--lanes=1"], "hint: `lanes` of [preset.NAME]"),
+        (
+            &["bot", "serve", "--user", "x"],
+            "hint: `user` of [sandbox]",
+        ),
         (
             &["run", "--budget", "5m", "--blocks", "4"],
             "cannot be used with '--blocks <N>'",

@@ -238,7 +238,7 @@ fn names_of_the_workspace_complete_in_every_shell() {
                 .any(|name| name.contains("evil"))
         );
         assert_eq!(offered(&["report", "toy"]), [experiment]);
-        assert_eq!(offered(&["compare", experiment, "toy"]), [experiment]);
+        assert_eq!(offered(&["history", experiment, "toy"]), [experiment]);
         assert_eq!(offered(&["repo"]), ["report"]);
         let elsewhere = offered(&["-C", "/nowhere", "run", "--preset", ""]);
         assert!(!elsewhere.contains(&"quick".to_owned()), "{elsewhere:?}");

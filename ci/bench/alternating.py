@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def measure(command, workspace, preset, blocks, flags=()):
     """The document of an experiment of so many blocks, by the `command` of perfquilt."""
-    words = [*command, "bench", "--json", "--quiet", "--fresh", "--resolution", "0", "--preset", preset]
+    words = [*command, "run", "--json", "--quiet", "--fresh", "--resolution", "0", "--preset", preset]
     words += ["--blocks", str(blocks), *flags]
     done = subprocess.run(words, cwd=workspace, capture_output=True, text=True)
     if done.returncode != 0 and not done.stdout:

@@ -10,8 +10,8 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Subcommand};
 
 use super::Context;
-use super::bench::with_recipe;
 use super::choices;
+use super::measuring::with_recipe;
 use super::report_options::{TextFormat, TextReportOptions};
 use super::series_as_written::SeriesChoice;
 use perfquilt_config::parse_fraction;

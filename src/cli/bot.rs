@@ -41,9 +41,6 @@ pub struct Serve {
     /// Address of GitHub's API (default: GITHUB_API_URL, else https://api.github.com)
     #[arg(long, value_name = "URL")]
     api_url: Option<String>,
-    /// User as whom code of pull requests runs when the bot runs as root (default: `user` of [sandbox])
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
 }
 
 /// Runs `perfquilt bot`.
@@ -61,10 +58,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
         }
     };
     no_core_files();
-    let mut workspace = context.workspace()?;
-    if let Some(user) = &arguments.user {
-        workspace.config.sandbox.user.clone_from(user);
-    }
+    let workspace = context.workspace()?;
     let config = workspace.config.clone();
     if config.bot.repository.is_empty() {
         return Err(Error::usage("no repository is configured for the bot")

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Context;
-use super::bench::chosen_recipe;
+use super::measuring::chosen_recipe;
 use super::output::cut;
 use super::series_as_written::SeriesChoice;
 use perfquilt_build::Built;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Context;
-use super::bench::DEFAULT_PRESET;
-use super::bench::with_blocks;
 use super::choices;
+use super::measuring::DEFAULT_PRESET;
+use super::measuring::with_blocks;
 use super::output_file::writable;
 use perfquilt_calibrate::real::RealRequest;
 use perfquilt_calibrate::{Bisections, Page, Real, Simulated};

@@ -5,9 +5,10 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use perfquilt_config::Layouts;
 use perfquilt_judge::bisect::Direction;
 use perfquilt_measure::run::Effects;
+use perfquilt_model::error::Error;
+use perfquilt_model::point::Point;
 use perfquilt_report::{EXPORTERS, Exporter};
 
 /// A word, its help and its value.
@@ -32,24 +33,6 @@ const DIRECTIONS: &[Choice<Direction>] = &[
     ("both", "Losses and gains", Direction::Both),
 ];
 
-const LAYOUTS: &[Choice<Layouts>] = &[
-    (
-        "off",
-        "No variation: servers run as they were linked",
-        Layouts::Off,
-    ),
-    (
-        "padded",
-        "Some bytes of padding between functions and data, in their original order",
-        Layouts::Padded,
-    ),
-    (
-        "shuffled",
-        "Functions and data in random order",
-        Layouts::Shuffled,
-    ),
-];
-
 const EFFECTS: &[Choice<Effects>] = &[
     ("order", "Against the previous point", Effects::Order),
     (
@@ -69,19 +52,19 @@ pub fn direction() -> impl TypedValueParser<Value = Direction> {
     parser(DIRECTIONS)
 }
 
-/// Parses the variation of code layouts.
-pub fn layouts() -> impl TypedValueParser<Value = Layouts> {
-    parser(LAYOUTS)
+/// Parses a point with the server to measure as it.
+pub(super) fn server(text: &str) -> Result<(Point, String), String> {
+    let (point, server) = text.split_once('=').ok_or("POINT=SERVER is needed")?;
+    let point: Point = point.parse().map_err(|error: Error| error.to_string())?;
+    if point == Point::Control {
+        return Err("the control is added automatically: it is the base's server again".into());
+    }
+    Ok((point, server.to_owned()))
 }
 
 /// Parses a kind of effect.
 pub fn effects() -> impl TypedValueParser<Value = Effects> {
     parser(EFFECTS)
-}
-
-/// Returns the word for a variation of code layouts.
-pub fn layouts_word(layouts: Layouts) -> &'static str {
-    word(LAYOUTS, &layouts)
 }
 
 /// Returns the word for a kind of effect.
@@ -150,11 +133,19 @@ mod tests {
 
     #[test]
     fn every_value_has_its_word() {
-        for (word, _, value) in LAYOUTS {
-            assert_eq!(layouts_word(*value), *word);
-        }
         for (word, _, value) in EFFECTS {
             assert_eq!(effects_word(*value), *word);
+        }
+    }
+
+    #[test]
+    fn servers_are_named_by_point() {
+        assert_eq!(
+            server("alone:2=a/b"),
+            Ok((Point::Alone(2), "a/b".to_owned()))
+        );
+        for wrong in ["2", "x=a", "control=a"] {
+            assert!(server(wrong).is_err(), "{wrong}");
         }
     }
 

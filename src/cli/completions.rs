@@ -90,8 +90,8 @@ fn names_of(arg: &clap::Arg) -> Option<fn() -> Vec<CompletionCandidate>> {
         ("points" | "point" | "good" | "bad", _) => points,
         ("patch" | "resolve", _) => patches,
         ("experiment" | "earlier", _) => experiments,
-        // Those of `compare`; `profile` has servers of the same names.
-        ("before" | "after", "" | "BEFORE" | "AFTER") => experiments,
+        // Those of `history`; `profile` has servers of the same names.
+        ("before" | "after", "OLD" | "NEW") => experiments,
         _ => return None,
     })
 }

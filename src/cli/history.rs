@@ -1,42 +1,61 @@
-//! `perfquilt history`: shows the effects of all stored experiments beside each other.
+//! `perfquilt history`: shows the effects of all stored experiments beside each other, or the differences of two.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 use super::Context;
-use super::output_file::{deliver, writable};
+use super::output_file::{deliver, identity, writable};
 use super::pager::PagerStart;
-use super::report_options::{choose_format, format_by_suffix};
-use perfquilt_judge::attribution::{Attribution, attribute_with};
+use super::report_options::{self, choose_format, format_by_suffix};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::attribution::{self, Attribution, Comparison, SUITE};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
-use perfquilt_store::Store;
+use perfquilt_report::comparison;
+use perfquilt_report::history::History;
+use perfquilt_results::analyse;
+use perfquilt_store::{ExperimentSummary, Store, jsonl};
 
 /// Arguments of `perfquilt history`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt history
   perfquilt history --meter instructions --workload oltp_read_only
-  perfquilt history --release mariadb-11.8.6 --format html --output history.html")]
+  perfquilt history --release mariadb-11.8.6 --format html --output history.html
+  perfquilt history mariadb-10.11.18-quick mariadb-11.8.6-quick     before and after a rebase
+  perfquilt history intel.jsonl.gz amd.jsonl.gz                     the same series on two machines")]
 pub struct Arguments {
+    /// Experiment to compare with NEW, patch by patch: its name in the workspace's store, or an observation file
+    /// (default: all experiments, each with its effects)
+    #[arg(value_name = "OLD", requires = "after")]
+    before: Option<String>,
+    /// Second experiment, likewise
+    #[arg(value_name = "NEW")]
+    after: Option<String>,
     /// Meter to show
-    #[arg(long, value_name = "METER", default_value = "time")]
+    #[arg(
+        long,
+        value_name = "METER",
+        default_value = "time",
+        conflicts_with = "before"
+    )]
     meter: Meter,
-    /// Workload to show (default: all of each experiment together)
+    /// Workload to show (default: all of each experiment together; with OLD NEW, each that both have)
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
     /// Release of the experiments to show, by its version or its name (default: all)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "before")]
     release: Option<String>,
     /// Recipe of the experiments to show (default: all)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "before")]
     recipe: Option<String>,
-    /// Format of the history (--json is short for json)
+    /// Format (--json is short for json)
     #[arg(long, value_enum)]
     format: Option<HistoryFormat>,
-    /// File to write to instead of standard output; without --format, its suffix chooses the format: .html or .json
+    /// File to write to instead of standard output; without --format, its suffix chooses the format: .html, .md or .json
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -46,6 +65,8 @@ pub struct Arguments {
 enum HistoryFormat {
     /// Table for a terminal
     Terminal,
+    /// Markdown for a pull request or a file
+    Markdown,
     /// Page for browsers
     Html,
     /// JSON document for programs
@@ -55,25 +76,91 @@ enum HistoryFormat {
 /// Runs `perfquilt history`.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there are no results, no experiment matches, or the file
-/// cannot be written.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there are no results, no experiment matches, there is no such
+/// experiment, file or workload, or the file cannot be written.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let format = choose_format(
-        context,
-        arguments.format,
-        HistoryFormat::Json,
-        format_by_suffix(
-            arguments.output.as_deref(),
-            arguments.format,
-            HistoryFormat::Terminal,
-        )?,
-    )?;
-    if let Some(file) = &arguments.output {
+    let output = arguments.output.as_deref();
+    let usual = format_by_suffix(output, arguments.format, HistoryFormat::Terminal)?;
+    let format = choose_format(context, arguments.format, HistoryFormat::Json, usual)?;
+    if let Some(file) = output {
         writable(file)?;
+    } else if format == HistoryFormat::Html && context.output.is_terminal() {
+        let fault = Error::usage("refusing to write HTML to a terminal");
+        return Err(fault.hint("--output history.html"));
     }
+    let (columns, color) = (context.output.width(), context.output.color());
+    let text = if let (Some(before), Some(after)) = (&arguments.before, &arguments.after) {
+        let compared = compared(context, before, after, arguments)?;
+        match format {
+            HistoryFormat::Terminal => comparison::terminal(&compared, columns, color),
+            HistoryFormat::Markdown => comparison::markdown(&compared),
+            HistoryFormat::Html => perfquilt_report::comparison_page(&compared)?,
+            HistoryFormat::Json => json(&compared)?,
+        }
+    } else {
+        let history = effects_of_all(context, arguments)?;
+        match format {
+            HistoryFormat::Terminal => history.terminal(columns, color),
+            HistoryFormat::Markdown => history.markdown(),
+            HistoryFormat::Html => history.html()?,
+            HistoryFormat::Json => json(&history)?,
+        }
+    };
+    if output.is_none() && format == HistoryFormat::Terminal {
+        return context.output.page(&text, PagerStart::Top);
+    }
+    deliver(context, output, &text)
+}
+
+fn json(document: &impl Serialize) -> Result<String> {
+    let text = serde_json::to_string_pretty(document);
+    Ok(text.map_err(|error| Error::internal(format!("cannot write JSON: {error}")))? + "\n")
+}
+
+/// Returns the effects of all stored experiments that the options choose.
+fn effects_of_all(context: &Context, arguments: &Arguments) -> Result<History> {
     let ws = context.workspace()?;
     let store = Store::open_existing(&ws.results())?;
-    let mut listed = store.list()?;
+    let listed = chosen(&ws, store.list()?, arguments)?;
+    let step = context
+        .output
+        .progress()
+        .begin("experiments", Some(listed.len() as u64));
+    let mut attributions: Vec<Attribution> = Vec::new();
+    for (place, one) in listed.iter().enumerate() {
+        step.update(place as u64, None, &one.header.experiment);
+        let (header, observations) = store.load(one.id)?;
+        let supplement = analyse::supplement(&store, one.id)?;
+        let margin = |meter| ws.config.margin(meter);
+        attributions.push(attribution::attribute_with(
+            &header,
+            &observations,
+            &supplement,
+            &margin,
+        )?);
+    }
+    step.finish("");
+    let workload = arguments.workload.as_deref();
+    if let Some(workload) = workload {
+        let all = attributions.iter().flat_map(|a| &a.workloads);
+        let all: BTreeSet<&String> = all.collect();
+        if !all.iter().any(|known| *known == workload) {
+            return Err(Error::unknown("workload", workload, all.iter().copied()));
+        }
+    }
+    Ok(perfquilt_report::history::history(
+        &attributions,
+        arguments.meter,
+        workload,
+    ))
+}
+
+/// Returns the experiments on the series with observations, of the requested release and recipe, the earliest first.
+fn chosen(
+    ws: &Workspace,
+    mut listed: Vec<ExperimentSummary>,
+    arguments: &Arguments,
+) -> Result<Vec<ExperimentSummary>> {
     // Experiments with servers named by hand are not about the series.
     listed.retain(|one| !one.header.is_of_servers());
     for (requested, what, of) in [
@@ -81,7 +168,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         (&arguments.recipe, "recipe", 1),
     ] {
         let Some(requested) = requested else { continue };
-        let name = |one: &perfquilt_store::ExperimentSummary| match of {
+        let name = |one: &ExperimentSummary| match of {
             0 => one.header.release.clone(),
             _ => one.header.recipe.clone(),
         };
@@ -96,61 +183,59 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             let mut names: Vec<String> = listed.iter().map(name).collect();
             names.sort();
             names.dedup();
-            return Err(perfquilt_model::error::Error::unknown(
-                what,
-                requested,
-                names.iter(),
-            ));
+            return Err(Error::unknown(what, requested, names.iter()));
         }
         listed.retain(|one| name(one) == wanted);
     }
     listed.retain(|one| one.observations > 0);
     listed.sort_by(|a, b| a.header.started.cmp(&b.header.started));
-    let step = context
-        .output
-        .progress()
-        .begin("experiments", Some(listed.len() as u64));
-    let mut attributions: Vec<Attribution> = Vec::new();
-    for (place, one) in listed.iter().enumerate() {
-        step.update(place as u64, None, &one.header.experiment);
-        let (header, observations) = store.load(one.id)?;
-        let supplement = perfquilt_results::analyse::supplement(&store, one.id)?;
-        let margin = |meter| ws.config.margin(meter);
-        attributions.push(attribute_with(
-            &header,
-            &observations,
-            &supplement,
-            &margin,
-        )?);
-    }
-    step.finish("");
-    if let Some(workload) = &arguments.workload {
-        let all = attributions.iter().flat_map(|a| &a.workloads);
-        let all: BTreeSet<&String> = all.collect();
-        if !all.contains(workload) {
-            let all = all.iter().copied();
-            return Err(perfquilt_model::error::Error::unknown(
-                "workload", workload, all,
-            ));
+    Ok(listed)
+}
+
+/// Compares two experiments patch by patch.
+fn compared(
+    context: &Context,
+    before: &str,
+    after: &str,
+    arguments: &Arguments,
+) -> Result<Comparison> {
+    if let Some(file) = &arguments.output {
+        let written = identity(file);
+        let is_input = |name: &str| identity(Path::new(name)) == written;
+        if written.is_some() && (is_input(before) || is_input(after)) {
+            let fault = Error::usage("the comparison would overwrite one of its input files");
+            return Err(fault.at(file, None));
         }
     }
-    let workload = arguments.workload.as_deref();
-    let history = perfquilt_report::history::history(&attributions, arguments.meter, workload);
-    let text = match format {
-        HistoryFormat::Terminal => history.terminal(context.output.width(), context.output.color()),
-        HistoryFormat::Html if arguments.output.is_none() && context.output.is_terminal() => {
-            return Err(
-                Error::usage("refusing to write HTML to a terminal").hint("--output history.html")
-            );
+    let ws = context.workspace_if_any()?;
+    let before = read(ws.as_ref(), before)?;
+    let after = read(ws.as_ref(), after)?;
+    let mut compared = attribution::compare(&before, &after);
+    if let Some(name) = &arguments.workload {
+        let known = compared.tables.iter().map(|table| &table.workload);
+        let known: Vec<&String> = known.filter(|known| *known != SUITE).collect();
+        if !known.contains(&name) {
+            let what = "workload of both experiments";
+            return Err(Error::unknown(what, name, known.into_iter()));
         }
-        HistoryFormat::Html => history.html()?,
-        HistoryFormat::Json => {
-            let text = serde_json::to_string_pretty(&history);
-            text.map_err(|error| Error::internal(format!("cannot write JSON: {error}")))? + "\n"
-        }
+        compared.tables.retain(|table| table.workload == *name);
+    }
+    Ok(compared)
+}
+
+/// Reads and judges an experiment: a file if there is one of this name, otherwise one of the workspace's store.
+fn read(ws: Option<&Workspace>, name: &str) -> Result<Attribution> {
+    let path = Path::new(name);
+    let margin = report_options::margin(ws);
+    let file = if path.is_file() {
+        jsonl::read(analyse::open(path)?, path)?
+    } else if let Some(ws) = ws {
+        let store = Store::open_existing(&ws.results())?;
+        let id = store.find(name)?;
+        analyse::stored(&store, id)?
+    } else {
+        let fault = Error::usage(format!("there is no file `{name}`, and no workspace here"));
+        return Err(fault.hint("give two observation files, or `-C DIR` for a workspace"));
     };
-    if arguments.output.is_none() && format == HistoryFormat::Terminal {
-        return context.output.page(&text, PagerStart::Top);
-    }
-    deliver(context, arguments.output.as_deref(), &text)
+    attribution::attribute_with(&file.header, &file.observations, &file.supplement, &margin)
 }

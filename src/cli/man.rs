@@ -69,7 +69,7 @@ fn write(folder: &Path, command: &clap::Command, name: &str) -> Result<usize> {
         .map_err(|error| Error::io("write", &file, &error))?;
     let mut written = 1;
     for sub in command.get_subcommands() {
-        if sub.get_name() != "help" {
+        if sub.get_name() != "help" && !sub.is_hide_set() {
             written += write(folder, sub, &format!("{name}-{}", sub.get_name()))?;
         }
     }

@@ -1,14 +1,12 @@
 //! The command line: one file per subcommand, which reads flags, calls the library and prints.
 
 mod analyse;
-mod bench;
 mod bisect;
 mod bot;
 mod build;
 mod calibrate;
 mod choices;
 mod clean;
-mod compare;
 mod completions;
 mod doctor;
 mod edit;
@@ -18,6 +16,7 @@ mod import;
 mod init;
 mod lint;
 mod man;
+mod measuring;
 mod output;
 mod output_file;
 mod overview;
@@ -125,14 +124,10 @@ enum Command {
     Build(build::Arguments),
     /// Run the server's own tests on the release and after each patch
     Test(test::Arguments),
-    /// Measure built points, or servers of any release and recipe
-    Bench(bench::Arguments),
     /// Report on a stored experiment
     Report(report::Arguments),
-    /// Show each patch's effect across releases and time
+    /// Show each patch's effect across releases and time, or how it differs in two experiments
     History(history::Arguments),
-    /// Compare two experiments patch by patch
-    Compare(compare::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),
     /// Compare two servers function by function
@@ -148,6 +143,12 @@ enum Command {
     Clean(clean::Arguments),
     /// Check the error rates of intervals and verdicts
     Calibrate(calibrate::Arguments),
+    /// The name that `run` had for servers named one by one
+    #[command(hide = true)]
+    Bench(run::Arguments),
+    /// The name that `history` had for two experiments
+    #[command(hide = true)]
+    Compare(history::Arguments),
     /// Measure a row of blocks, as a job of a cluster
     #[command(hide = true)]
     Worker(worker::Arguments),
@@ -341,6 +342,13 @@ fn print_clap_error(error: &clap::Error, args: &[OsString]) -> ExitCode {
     }
 }
 
+/// Options that only repeated a key of the configuration, with the key and its section.
+const REMOVED: [(&str, &str, &str); 3] = [
+    ("layouts", "layouts", "[preset.NAME]"),
+    ("lanes", "lanes", "[preset.NAME]"),
+    ("user", "user", "[sandbox]"),
+];
+
 /// Returns the hint of a usage error: that of the value's own type, which clap does not print, or the option that a
 /// lone word was probably meant for.
 fn hint_of(error: &clap::Error, args: &[OsString]) -> Option<String> {
@@ -361,7 +369,14 @@ fn hint_of(error: &clap::Error, args: &[OsString]) -> Option<String> {
     };
     let measures = |arg: &OsString| arg == "run" || arg == "bench";
     if let Some(option) = word.strip_prefix("--") {
-        return positional(option, args);
+        let option = option.split('=').next().unwrap_or(option);
+        let removed = REMOVED.iter().find(|(name, ..)| *name == option);
+        return match removed {
+            Some((name, key, section)) => Some(format!(
+                "`{key}` of {section} in {CONFIG_FILE} replaces the option --{name}"
+            )),
+            None => positional(option, args),
+        };
     }
     if word.starts_with('-') || !args.iter().any(measures) {
         return None;
@@ -378,7 +393,6 @@ fn hint_of(error: &clap::Error, args: &[OsString]) -> Option<String> {
 fn positional(option: &str, args: &[OsString]) -> Option<String> {
     let cli = Cli::command();
     let command = args.iter().find_map(|arg| cli.find_subcommand(arg))?;
-    let option = option.split('=').next().unwrap_or(option);
     let found = command.get_positionals().find(|arg| arg.get_id() == option);
     let value = found?.get_value_names()?.first()?;
     let name = command.get_name();
@@ -396,12 +410,29 @@ fn nearest_command(word: &str) -> Option<String> {
     (distance(nearest) == 1).then(|| format!("did you mean `perfquilt {nearest}`?"))
 }
 
+/// Warns that the command `old` has the name `new`; both do the same in this version.
+fn renamed(context: &Context, old: &str, new: &str) {
+    let progress = context.output.progress();
+    progress.warn(&format!(
+        "`perfquilt {old}` is now `perfquilt {new}`; the next version drops the old name"
+    ));
+}
+
 fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
     let Some(command) = command else {
         return welcome::run(context);
     };
     let done = match command {
         Command::Run(arguments) => return run::run(context, &arguments),
+        Command::Bench(arguments) => {
+            let servers = arguments.names_servers();
+            renamed(
+                context,
+                "bench",
+                if servers { "run --server" } else { "run" },
+            );
+            return run::run(context, &arguments);
+        }
         Command::Init(arguments) => init::run(context, &arguments),
         Command::Doctor(arguments) => doctor::run(context, &arguments),
         Command::Upstream(command) => upstream::run(context, command),
@@ -415,10 +446,12 @@ fn dispatch(context: &Context, command: Option<Command>) -> Result<ExitCode> {
         Command::Refresh(arguments) => refresh::run(context, &arguments),
         Command::Build(arguments) => build::run(context, &arguments),
         Command::Test(arguments) => test::run(context, &arguments),
-        Command::Bench(arguments) => bench::run(context, &arguments),
         Command::Report(arguments) => report::run(context, &arguments),
         Command::History(arguments) => history::run(context, &arguments),
-        Command::Compare(arguments) => compare::run(context, &arguments),
+        Command::Compare(arguments) => {
+            renamed(context, "compare", "history OLD NEW");
+            history::run(context, &arguments)
+        }
         Command::Analyse(arguments) => analyse::run(context, &arguments),
         Command::Profile(arguments) => profile::run(context, &arguments),
         Command::Bisect(arguments) => return bisect::run(context, &arguments),

@@ -18,20 +18,9 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     (
         "Servers and measurements",
-        &[
-            "run",
-            "build",
-            "test",
-            "bench",
-            "profile",
-            "bisect",
-            "calibrate",
-        ],
+        &["run", "build", "test", "profile", "bisect", "calibrate"],
     ),
-    (
-        "Results",
-        &["report", "history", "compare", "analyse", "post", "bot"],
-    ),
+    ("Results", &["report", "history", "analyse", "post", "bot"]),
     ("Help", &["help", "completions", "man"]),
 ];
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::Context;
-use super::bench::DEFAULT_PRESET;
+use super::measuring::DEFAULT_PRESET;
 use super::output_file;
 use super::report_options::choose_format;
 use super::series_as_written::SeriesChoice;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Context;
-use super::bench::chosen_recipe;
+use super::measuring::chosen_recipe;
 use super::output::{counted, shown};
 use super::pager::PagerStart;
 use super::plain::plain_lines;

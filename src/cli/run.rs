@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::Context;
-use super::bench::{MeasuringOptions, with_recipe};
+use super::choices;
+use super::measuring::{MeasuringOptions, with_recipe};
 use super::output::counted;
 use super::plain::plain_lines;
 use super::report;
@@ -17,9 +18,10 @@ use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_measure::experiment::NoiseSource;
 use perfquilt_measure::run::run as run_job;
-use perfquilt_measure::run::{RunForecast, SandboxArea, foresee};
+use perfquilt_measure::run::{RunForecast, SandboxArea, Target, foresee, run_servers};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
+use perfquilt_model::point::Point;
 use perfquilt_results::outcome::{self, RunStart};
 use perfquilt_store::Store;
 use perfquilt_system::process::quoted;
@@ -35,6 +37,9 @@ use perfquilt_system::process::quoted;
   perfquilt run --dry-run                what would be measured, and how long it would take
   perfquilt run --budget 30m             measure as much as fits in 30 minutes
   perfquilt run --sandbox                for patches that you have not reviewed
+  perfquilt run --server 0=0 --server 1=0@pgo     plain and profile-guided
+  perfquilt run --server 0=0 --server 1=11.8.6:0  two releases
+  perfquilt run --server 0=old/ --server 1=new/   servers built elsewhere
   perfquilt run --json > attribution.json
 
 Finished work is kept: an interrupted run continues where it stopped, and a run with nothing new to do \
@@ -42,6 +47,11 @@ only reports.")]
 pub struct Arguments {
     #[command(flatten)]
     measuring: MeasuringOptions,
+    /// Server to measure as this point, instead of the series: [RELEASE:]POINT[@RECIPE], built if necessary, or the folder
+    /// of a server built elsewhere, laid out as the recipe's `install`
+    #[arg(long = "server", value_name = "POINT=SERVER", value_parser = choices::server,
+          conflicts_with_all = ["points", "release", "effects", "test", "outcome", "dry_run", "sandbox"])]
+    servers: Vec<(Point, String)>,
     /// Recipe instead of the preset's
     #[arg(long, value_name = "NAME")]
     recipe: Option<String>,
@@ -61,9 +71,6 @@ pub struct Arguments {
     /// Build and measure without access to network, home and secrets (needs bubblewrap)
     #[arg(long, conflicts_with_all = ["output", "flame_graph"])]
     sandbox: bool,
-    /// User as whom the sandbox's code runs when perfquilt runs as root (default: `user` of [sandbox])
-    #[arg(long, value_name = "NAME", requires = "sandbox")]
-    user: Option<String>,
     /// The command runs in the sandbox that --sandbox creates
     #[arg(long, hide = true, requires = "sandbox")]
     in_sandbox: bool,
@@ -72,9 +79,29 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    /// Returns whether servers are named instead of points of the series.
+    pub(super) fn names_servers(&self) -> bool {
+        !self.servers.is_empty()
+    }
+
+    /// Returns the releases whose series are measured; `None` inside stands for the current one.
+    fn releases(&self) -> Vec<Option<&str>> {
+        if self.names_servers() {
+            let servers = self.servers.iter();
+            servers
+                .filter_map(|(_, name)| Target::series(name))
+                .collect()
+        } else {
+            vec![self.measuring.release.as_deref()]
+        }
+    }
+
     /// Returns this command for a shell, without what does not change the figures.
     fn command(&self) -> String {
-        let mut words = self.measuring.command("run");
+        let mut words = self.measuring.command();
+        for (point, server) in &self.servers {
+            words.push(format!("--server {}", quoted(&format!("{point}={server}"))));
+        }
         if let Some(recipe) = &self.recipe {
             words.push(format!("--recipe {}", quoted(recipe)));
         }
@@ -124,7 +151,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
 fn dry_run(context: &Context, arguments: &Arguments) -> Result<()> {
     let ws = context.workspace()?;
     let measuring = &arguments.measuring;
-    measuring.check_series(context, &ws)?;
+    measuring.check_series(context, &ws, &arguments.releases())?;
     let preset = measuring.preset(&ws)?;
     let preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
     let progress = context.output.progress();
@@ -264,14 +291,12 @@ fn open_workspace(
             .transpose()?
             .unwrap_or_default(),
     };
-    let mut ws = ws?;
-    if let Some(user) = &arguments.user {
-        ws.config.sandbox.user.clone_from(user);
-    }
+    let ws = ws?;
     arguments.report.check(context)?;
     // The sandbox has series and patches alone, which were checked outside of it.
     if !arguments.in_sandbox {
-        arguments.measuring.check_series(context, &ws)?;
+        let releases = arguments.releases();
+        arguments.measuring.check_series(context, &ws, &releases)?;
     }
     let preset = arguments.measuring.preset(&ws)?;
     let mut preset = with_recipe(&ws, preset, arguments.recipe.as_deref())?;
@@ -432,7 +457,12 @@ fn run_directly(
     let release = measuring.release.as_deref();
     let progress = context.output.progress();
     let request = measuring.request(preset, Some(arguments.command()));
-    let outcome = match run_job(ws, preset, release, &request, progress) {
+    let outcome = if arguments.names_servers() {
+        run_servers(ws, preset, &arguments.servers, &request, progress)
+    } else {
+        run_job(ws, preset, release, &request, progress)
+    };
+    let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
             let written = write_failure(target, &error);

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use super::bench;
+use super::measuring;
 use super::output::{counted, cut, pad, shown};
 use super::plain::plain_lines;
 use perfquilt_config::workspace::Workspace;
@@ -50,7 +50,7 @@ impl AppliedPart {
     ) -> Result<AppliedPart> {
         let fault = match prepare(ws, release, progress) {
             Ok(prepared) => {
-                let next = next_step(ws, &prepared, bench::DEFAULT_PRESET)?;
+                let next = next_step(ws, &prepared, measuring::DEFAULT_PRESET)?;
                 let steps = prepared.stack.steps;
                 return Ok(AppliedPart {
                     steps,

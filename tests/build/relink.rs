@@ -350,7 +350,7 @@ fn a_link_that_fails_says_how() {
     let error = relink.link(3, &folder.path().join("app")).unwrap_err();
     assert_eq!(error.kind(), perfquilt_model::error::Kind::Bench);
     assert!(!error.detail_lines().is_empty());
-    assert!(error.hint_text().unwrap().contains("--layouts off"));
+    assert!(error.hint_text().unwrap().contains("layouts = \"off\""));
 }
 
 #[test]

@@ -23,7 +23,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::Command;
 
 const NO_SHUFFLE: &str = "its linker cannot shuffle: install mold or lld, and set \
-                          `linker = \"auto\"` in the recipe, or use `--layouts padded`";
+                          `linker = \"auto\"` in the recipe, or `layouts = \"padded\"` in the preset";
 const NOTHING_MOVABLE: &str =
     "its objects have no code that could be moved (compiled with `-flto`, or not for 64 bits?)";
 
@@ -230,7 +230,7 @@ impl Relink {
         };
         Err(match error.kind() {
             Kind::Bench => error.hint(format!(
-                "relinking in {} failed; `--layouts off` measures without relinking",
+                "relinking in {} failed; `layouts = \"off\"` in the preset measures without relinking",
                 self.dir.display()
             )),
             _ => error,

@@ -108,16 +108,15 @@ pub struct Preset {
     #[serde(default = "default_count_blocks")]
     pub count_blocks: u32,
     /// How the timed blocks vary the servers' code layouts; by default `padded` if the servers can be relinked.
-    /// `--layouts` overrides it.
     pub layouts: Option<Layouts>,
     /// How many blocks are measured side by side, each on physical cores of its own: a number, or `"auto"` for as
-    /// many as there are cores and memory for. `--lanes` overrides it.
+    /// many as there are cores and memory for.
     #[serde(default)]
     pub lanes: Lanes,
     /// The cluster that builds and measures: `"slurm"` or `"command"`, with the settings of `[cluster]`; by default
     /// this machine. `--on` overrides it.
     pub on: Option<String>,
-    /// The time that `run` and `bench` may take, builds included, in place of `blocks`: `"30m"`, `"1h 30m"`.
+    /// The time that a run may take, builds included, in place of `blocks`: `"30m"`, `"1h 30m"`.
     /// `--budget` and `--blocks` override it.
     #[serde(default, deserialize_with = "seconds::deserialize")]
     pub budget: Option<Duration>,

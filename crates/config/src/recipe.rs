@@ -133,7 +133,7 @@ pub struct Relink {
     pub keep: BTreeMap<String, String>,
     /// The link command, run in the folder with these inputs. `{output}` is the executable to write.
     pub command: Vec<String>,
-    /// Arguments added to the command for `--layouts shuffled`. `{seed}` is a number from 1 to 2³¹ − 1 that
+    /// Arguments added to the command for `layouts = "shuffled"`. `{seed}` is a number from 1 to 2³¹ − 1 that
     /// determines the order.
     #[serde(default)]
     pub shuffle: Vec<String>,

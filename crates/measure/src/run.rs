@@ -12,6 +12,7 @@ pub mod request;
 pub mod revisions;
 mod sandboxed;
 mod server_tests;
+mod servers;
 pub mod sessions;
 pub mod step;
 mod target;
@@ -29,7 +30,7 @@ use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
-use perfquilt_model::observation::ExperimentHeader;
+use perfquilt_model::observation::{ExperimentHeader, PointBuild};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_patches::series::Series;
@@ -43,6 +44,7 @@ pub use next_step::{NextStep, next_step};
 pub use rebased::build_rebased;
 pub use sandboxed::SandboxArea;
 pub use server_tests::{TestedPoint, new_failures, test_points};
+pub use servers::run_servers;
 pub use target::Target;
 pub use training::{builder, builder_on};
 
@@ -548,11 +550,42 @@ fn measure(
     header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
     header.failed = failed;
     header.line_numbers = line_numbers::points(ws, prepared, &measurable)?;
-    header.command = wanted.command.clone();
-    let store = Store::open(&ws.results())?;
-    let request = experiment::ExperimentRequest {
+    header.command.clone_from(&wanted.command);
+    let measurable = Measurable {
         points: &measurable,
         data: &experiment::Data::new(),
+        builds: &builds,
+    };
+    let outcome = measure_points(ws, preset, header, measurable, wanted, progress)?;
+    Ok(Outcome {
+        build_errors,
+        ..outcome
+    })
+}
+
+/// Servers that are there to be measured.
+#[derive(Clone, Copy)]
+struct Measurable<'a> {
+    points: &'a [(Point, Built)],
+    /// The data of those that cannot use the base's.
+    data: &'a experiment::Data,
+    /// The builds to record.
+    builds: &'a [PointBuild],
+}
+
+/// Measures servers with the settings of `preset`, and stores the observations.
+fn measure_points(
+    ws: &Workspace,
+    preset: &Preset,
+    header: ExperimentHeader,
+    servers: Measurable<'_>,
+    wanted: &RunRequest,
+    progress: &dyn Progress,
+) -> Result<Outcome> {
+    let store = Store::open(&ws.results())?;
+    let request = experiment::ExperimentRequest {
+        points: servers.points,
+        data: servers.data,
         fresh: wanted.fresh,
         time_unexecuted: wanted.time_unexecuted,
         budget: wanted.budget,
@@ -565,10 +598,10 @@ fn measure(
             None => return Err(error),
         },
     };
-    store.record_builds(experiment, &builds)?;
+    store.record_builds(experiment, servers.builds)?;
     Ok(Outcome {
         experiment,
-        build_errors,
+        build_errors: Vec::new(),
         failed,
         stopped,
         tests: TestFailures::default(),

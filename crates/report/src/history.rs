@@ -3,9 +3,11 @@
 mod variants;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 
 use serde::Serialize;
 
+use super::escape::{code, markdown as escape};
 use super::number;
 use super::page::{BOLD, DIM, TextPage};
 use super::text::{clean, fit, width};
@@ -345,6 +347,44 @@ impl History {
         }
         page.text
     }
+
+    /// Returns the history as Markdown: a table for each patch.
+    pub fn markdown(&self) -> String {
+        let places = self.places();
+        let mut page = if self.patches.is_empty() {
+            format!("No stored experiment has figures of {}.\n", self.meter)
+        } else {
+            let units = number::units(&[self.meter]);
+            format!("{units}, each against the state before the patch.\n")
+        };
+        for patch in &self.patches {
+            let name = patch.name.as_deref();
+            let title = name.map_or("the whole series".to_owned(), code);
+            let _ = writeln!(
+                page,
+                "\n### {title}\n\n| time | release | workload | effect | |\n|:--|:--|:--|--:|:--|"
+            );
+            for moment in &patch.moments {
+                let cells = [
+                    moment.day(),
+                    moment.release.clone(),
+                    moment.scope(),
+                    number::effect(&moment.effect, places),
+                    moment.verdict(),
+                ];
+                let change = moment.change(self.meter, places);
+                let change = change
+                    .map(|change| format!("; {change}"))
+                    .unwrap_or_default();
+                let cells = cells.map(|cell| escape(&cell)).join(" | ");
+                let _ = writeln!(page, "| {cells}{change} |");
+            }
+            for best in &patch.best {
+                let _ = writeln!(page, "\n{}", escape(&best.text(places)));
+            }
+        }
+        page
+    }
 }
 
 #[cfg(test)]
@@ -390,6 +430,13 @@ mod tests {
             let widest = text.lines().map(width).max().unwrap();
             assert!(widest <= columns.max(NARROWEST), "{text}");
         }
+        let markdown = history.markdown();
+        assert_eq!(markdown.matches("\n### ").count(), 3, "{markdown}");
+        assert_eq!(
+            markdown.matches(" | 2 workloads | ").count(),
+            5,
+            "{markdown}"
+        );
         let page = history.html().unwrap();
         assert_eq!(page.matches("<svg role=\"img\"").count(), 3);
         assert_eq!(page.matches("<data value=").count(), 5, "{page}");

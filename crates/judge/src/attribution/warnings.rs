@@ -144,13 +144,13 @@ impl fmt::Display for Warning<'_> {
             Warning::Lanes { row, largest } => write!(
                 f,
                 "Lanes disagree on {row}: a point differs by {} from lane to lane, more than chance explains. \
-                 Effects are the mean over lanes; `--lanes 1` measures on one.",
+                 Effects are the mean over lanes; `lanes = 1` in the preset measures on one.",
                 percent(*largest)
             ),
             Warning::OneRound { row, blocks } => write!(
                 f,
                 "The {blocks} blocks of {row} ran at one time, on different lanes: nothing tells what disturbed all of \
-                 them, so there is no interval. Measure twice as many blocks as there are lanes or more, or with `--lanes 1`."
+                 them, so there is no interval. Measure twice as many blocks as there are lanes or more, or with `lanes = 1` in the preset."
             ),
             Warning::Differing {
                 row,

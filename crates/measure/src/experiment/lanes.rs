@@ -92,7 +92,7 @@ pub(super) fn within_cores(count: NonZeroU32, possible: usize) -> Result<usize> 
         return Err(Error::usage(format!(
             "{count} lanes need more cores than this machine has, or than its processor quota allows: {possible} at most"
         ))
-        .hint("a lane has a physical core for each client thread of the workloads; `--lanes auto` takes as many lanes as possible"));
+        .hint("a lane has a physical core for each client thread of the workloads; `lanes = \"auto\"` in the preset takes as many lanes as possible"));
     }
     Ok(count)
 }
@@ -108,7 +108,7 @@ fn check_memory(count: usize, servers: &ServerSpace) -> Result<()> {
             ServerSpace::available_memory() >> 20,
         ))
         .hint(format!(
-            "`--lanes {}` fits; or measure fewer points at once",
+            "`lanes = {}` in the preset fits; or measure fewer points at once",
             fitting.max(1)
         )));
     }
@@ -199,7 +199,7 @@ mod tests {
         assert!(
             error
                 .hint_text()
-                .is_some_and(|hint| hint.contains("--lanes 1")),
+                .is_some_and(|hint| hint.contains("`lanes = 1`")),
             "{error:?}"
         );
         assert_eq!(choose(count(1), four(), &HUGE).unwrap().len(), 1);

@@ -113,7 +113,7 @@ pub(super) fn vary_layouts(
                 if preset.layouts.is_some() {
                     return Err(
                         Error::usage(format!("code layouts cannot be varied: {reason}"))
-                            .hint("`--layouts off` measures the servers as they were linked"),
+                            .hint("`layouts = \"off\"` in the preset measures the servers as they were linked"),
                     );
                 }
                 progress.warn(&format!(

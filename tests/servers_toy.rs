@@ -1,4 +1,4 @@
-//! `perfquilt bench` on the toy server: points that are built, servers built elsewhere, bad input.
+//! `perfquilt run` on the toy server: servers of all kinds, code layouts, bad input.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -30,11 +30,19 @@ fn refused(finished: &Finished, code: i32, words: &str) {
 }
 
 #[test]
-fn what_is_built_is_measured_and_shared_with_run() {
+fn the_old_names_of_commands_do_the_same_and_name_the_new_ones() {
     let environment = environment();
-    refused(&environment.run(&["bench"]), 4, "perfquilt build");
-    build(&environment);
+    let renamed = |finished: &Finished, new: &str| {
+        let told = finished
+            .stderr
+            .lines()
+            .filter(|line| line.contains("is now"));
+        let told: Vec<&str> = told.collect();
+        assert_eq!(told.len(), 1, "{}", finished.stderr);
+        assert!(told[0].contains(new), "{told:?}");
+    };
     let bench = environment.run(&["bench", "--blocks", "4", "--json"]);
+    renamed(&bench, "`perfquilt run`");
     assert_eq!(bench.code, Some(0), "{}", bench.stderr);
     assert!(bench.stderr.contains("block 4 of 4"), "{}", bench.stderr);
     assert!(crate::common::measures(&bench.stderr), "{}", bench.stderr);
@@ -45,6 +53,16 @@ fn what_is_built_is_measured_and_shared_with_run() {
     let run: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(run["patches"], bench["patches"]);
     assert_eq!(run["noise"], bench["noise"]);
+    assert_eq!(run["command"], bench["command"]);
+    let named = environment.run(&["bench", "--server", "1=nowhere"]);
+    renamed(&named, "`perfquilt run --server`");
+    let experiment = run["experiment"].as_str().unwrap();
+    let compared = environment.run(&["compare", experiment, experiment]);
+    renamed(&compared, "`perfquilt history OLD NEW`");
+    let history = environment.run(&["history", experiment, experiment]);
+    assert_eq!(history.code, Some(0), "{}", history.stderr);
+    assert_eq!(history.stdout, compared.stdout);
+    assert_eq!(history.stderr, "");
     environment.wait_until_no_process_is_left();
 }
 
@@ -55,7 +73,7 @@ fn servers_built_elsewhere_are_measured() {
     let elsewhere = environment.workspace().join("elsewhere");
     crate::common::copy(&built[1], &elsewhere);
     let base = format!("0={}", built[0].display());
-    let args = ["bench", "--server", &base, "--server", "1=elsewhere"];
+    let args = ["run", "--server", &base, "--server", "1=elsewhere"];
     let report = environment.run(&args);
     assert_eq!(report.code, Some(0), "{}", report.stderr);
     assert!(report.stdout.contains("elsewhere"), "{}", report.stdout);
@@ -78,23 +96,17 @@ fn servers_built_elsewhere_are_measured() {
 
     std::fs::remove_file(elsewhere.join("bin/toyd")).unwrap();
     refused(&environment.run(&args), 2, "elsewhere/bin/toyd");
-    let alone = environment.run(&["bench", "--server", "1=elsewhere"]);
+    let alone = environment.run(&["run", "--server", "1=elsewhere"]);
     assert_ne!(alone.code, Some(0));
-    let control = environment.run(&["bench", "--server", "control=elsewhere"]);
+    let control = environment.run(&["run", "--server", "control=elsewhere"]);
     refused(&control, 2, "added automatically");
 }
 
 #[test]
-fn points_that_cannot_be_had_are_named_or_left_out() {
+fn points_that_cannot_be_had_are_left_out() {
     let environment = environment();
-    let unbuilt = environment.run(&["bench", "--release", "1.0", "--point", "alone:1"]);
-    let command = "`perfquilt build --recipe make --release 1.0 0 alone:1`";
-    refused(&unbuilt, 4, command);
-    build(&environment);
-    let only = environment.run(&["bench", "--point", "0"]);
-    refused(&only, 2, "the release is the only point");
     // Without patch 1, patch 2 does not apply.
-    let apart = ["bench", "--blocks", "2", "--effects", "alone,without"];
+    let apart = ["run", "--blocks", "2", "--effects", "alone,without"];
     let finished = environment.run(&[&apart[..], &["--json"]].concat());
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let document: Value = serde_json::from_str(&finished.stdout).unwrap();
@@ -110,7 +122,7 @@ fn servers_are_named_by_point_and_recipe_and_told_by_rate() {
         "[recipe.slow]\ninherits = \"make\"\nenv = { MAKEFLAGS = \"-e\", CFLAGS = \"-O0\" }\n\n[server]\n",
     );
     let args = [
-        "bench", "--server", "0=0@slow", "--server", "1=1.0:0", "--server", "2=1",
+        "run", "--server", "0=0@slow", "--server", "1=1.0:0", "--server", "2=1",
     ];
     let rates = environment.run(&[&args[..], &["--format", "rates"]].concat());
     assert_eq!(rates.code, Some(0), "{}", rates.stderr);
@@ -135,9 +147,9 @@ fn servers_are_named_by_point_and_recipe_and_told_by_rate() {
         rows[2].contains("faster") && !rows[0].contains('%'),
         "{rows:#?}"
     );
-    let wrong = environment.run(&["bench", "--server", "0=0", "--server", "1=0@fast"]);
+    let wrong = environment.run(&["run", "--server", "0=0", "--server", "1=0@fast"]);
     refused(&wrong, 2, "there is no recipe `fast`");
-    let wrong = environment.run(&["bench", "--server", "0=0", "--server", "1=nowhere"]);
+    let wrong = environment.run(&["run", "--server", "0=0", "--server", "1=nowhere"]);
     refused(&wrong, 2, "neither a point");
 }
 
@@ -151,7 +163,7 @@ fn processor_time_is_read_beside_time() {
         "meters = [\"time\"]",
         "meters = [\"time\", \"cpu\"]",
     );
-    let report = environment.run(&["bench", "--blocks", "2", "--format", "jsonl"]);
+    let report = environment.run(&["run", "--blocks", "2", "--format", "jsonl"]);
     assert_eq!(report.code, Some(0), "{}", report.stderr);
     let of = |meter: &str| {
         let mark = format!("\"meter\":\"{meter}\"");
@@ -166,17 +178,17 @@ fn processor_time_is_read_beside_time() {
 fn wrong_settings_are_told_before_anything_is_measured() {
     let environment = environment();
     build(&environment);
-    refused(&environment.run(&["bench", "--blocks", "1"]), 2, "2 blocks");
-    let unknown = environment.run(&["bench", "--workload", "request"]);
+    refused(&environment.run(&["run", "--blocks", "1"]), 2, "2 blocks");
+    let unknown = environment.run(&["run", "--workload", "request"]);
     refused(&unknown, 2, "did you mean `requests`?");
     environment.replace(
         WORKLOAD,
         "transactions = 100",
         "transactions = 100\nrate = '('",
     );
-    refused(&environment.run(&["bench"]), 2, "`rate`");
+    refused(&environment.run(&["run"]), 2, "`rate`");
     environment.replace(WORKLOAD, "rate = '('", "rate = '[0-9]+ a second'");
-    refused(&environment.run(&["bench"]), 2, "needs a group");
+    refused(&environment.run(&["run"]), 2, "needs a group");
 }
 
 #[test]
@@ -184,12 +196,12 @@ fn a_client_that_fails_everywhere_is_the_workloads_fault() {
     let environment = environment();
     build(&environment);
     environment.replace(WORKLOAD, "\"100\"]", "\"many\"]");
-    let finished = environment.run(&["bench"]);
+    let finished = environment.run(&["run"]);
     refused(&finished, 5, "workload requests: the client exited with");
     // Not a point's: none is skipped.
     assert!(!finished.stderr.contains("skipped"), "{}", finished.stderr);
     environment.replace(WORKLOAD, "\"{server}/bin/toyc\"", "\"no-such-client\"");
-    refused(&environment.run(&["bench"]), 2, "no-such-client");
+    refused(&environment.run(&["run"]), 2, "no-such-client");
     environment.wait_until_no_process_is_left();
 }
 
@@ -202,7 +214,7 @@ fn a_rate_that_is_not_in_the_output_is_told_with_the_output() {
         "transactions = 100",
         "transactions = 100\nrate = 'rate: ([0-9.]+)'",
     );
-    let finished = environment.run(&["bench"]);
+    let finished = environment.run(&["run"]);
     refused(&finished, 5, "no transactions per second");
 }
 
@@ -225,12 +237,19 @@ fn relinked(environment: &TestEnvironment, command: &str) {
     std::fs::write(&path, config).unwrap();
 }
 
+/// Sets the key `layouts` of the preset.
+fn set_layouts(environment: &TestEnvironment, layouts: &str) {
+    let config = "bench-config/perfquilt.toml";
+    let key = format!("[preset.quick]\nlayouts = \"{layouts}\"\n");
+    environment.replace(config, "[preset.quick]\n", &key);
+}
+
 #[test]
 fn every_block_runs_the_servers_in_other_layouts() {
     let environment = environment();
     relinked(&environment, r#"["cc", "-o", "{output}", "toyd.o"]"#);
     build(&environment);
-    let bench = environment.run(&["bench", "--blocks", "16", "--json"]);
+    let bench = environment.run(&["run", "--blocks", "16", "--json"]);
     assert_eq!(bench.code, Some(0), "{}", bench.stderr);
     let bench: Value = serde_json::from_str(&bench.stdout).unwrap();
     // Two blocks have the same layouts, and units whose values go up and down together count for fewer.
@@ -263,7 +282,8 @@ fn every_block_runs_the_servers_in_other_layouts() {
     );
     assert!(!layouts.contains_key(&0));
 
-    let fixed = environment.run(&["bench", "--blocks", "2", "--layouts", "off", "--json"]);
+    set_layouts(&environment, "off");
+    let fixed = environment.run(&["run", "--blocks", "2", "--json"]);
     assert_eq!(fixed.code, Some(0), "{}", fixed.stderr);
     let fixed: Value = serde_json::from_str(&fixed.stdout).unwrap();
     assert_eq!(fixed["noise"]["layouts"], 1);
@@ -280,10 +300,15 @@ fn a_relink_that_fails_ends_it_instead_of_measuring_something_else() {
         r#"["sh", "-c", "echo no room for {output} >&2; exit 1"]"#,
     );
     build(&environment);
-    let bench = environment.run(&["bench", "--blocks", "2"]);
+    let bench = environment.run(&["run", "--blocks", "2"]);
     refused(&bench, 5, "no room for");
-    assert!(bench.stderr.contains("--layouts off"), "{}", bench.stderr);
-    let fixed = environment.run(&["bench", "--blocks", "2", "--layouts", "off"]);
+    assert!(
+        bench.stderr.contains("`layouts = \"off\"`"),
+        "{}",
+        bench.stderr
+    );
+    set_layouts(&environment, "off");
+    let fixed = environment.run(&["run", "--blocks", "2"]);
     assert_eq!(fixed.code, Some(0), "{}", fixed.stderr);
 }
 
@@ -291,14 +316,12 @@ fn a_relink_that_fails_ends_it_instead_of_measuring_something_else() {
 fn servers_that_cannot_be_linked_again_are_measured_as_they_are_and_it_is_said() {
     let environment = environment();
     build(&environment);
-    refused(
-        &environment.run(&["bench", "--blocks", "2", "--layouts", "padded"]),
-        2,
-        "section `relink`",
-    );
-    let bench = environment.run(&["bench", "--blocks", "2"]);
+    let bench = environment.run(&["run", "--blocks", "2"]);
     assert_eq!(bench.code, Some(0), "{}", bench.stderr);
     assert!(bench.stderr.contains("the luck of one"), "{}", bench.stderr);
+    set_layouts(&environment, "padded");
+    let required = environment.run(&["run", "--blocks", "2", "--fresh"]);
+    refused(&required, 2, "section `relink`");
 }
 
 #[test]
@@ -316,7 +339,11 @@ fn the_control_is_the_release_built_as_the_preset_says() {
 fn options_that_mean_nothing_together_are_refused() {
     let environment = environment();
     for wrong in [
-        &["bench", "--server=0=0", "--server=1=1", "--effects=alone"][..],
+        &["run", "--server=0=0", "--server=1=1", "--effects=alone"][..],
+        &["run", "--server=0=0", "--server=1=1", "--sandbox"],
+        &["run", "--server=0=0", "--server=1=1", "--dry-run"],
+        &["history", "a", "b", "--meter", "cpu"],
+        &["history", "a"],
         &["report", "--list", "--output", "x"],
         &["profile", "0", "1", "--json", "--format", "markdown"],
     ] {

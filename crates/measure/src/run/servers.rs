@@ -1,0 +1,143 @@
+//! Servers named one by one, measured as points.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Measurable, Outcome, RunRequest, Target, measure_points};
+use crate::experiment::Data;
+use perfquilt_bench::server;
+use perfquilt_build::Built;
+use perfquilt_config::Preset;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::ExperimentHeader;
+use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
+
+/// Runs `preset` on `servers`, each a point and a name that [`Target::find`] takes, instead of the points of the series.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown name, and for points that are given twice, have gaps
+/// or lack the base; [`Kind::Build`](perfquilt_model::error::Kind::Build) when a server cannot be built; those of
+/// [`experiment::run`](crate::experiment::run). Servers that fail while being measured are in the outcome.
+pub fn run_servers(
+    ws: &Workspace,
+    preset: &Preset,
+    servers: &[(Point, String)],
+    wanted: &RunRequest,
+    progress: &dyn Progress,
+) -> Result<Outcome> {
+    let (points, mut header, data) = named_servers(ws, preset, servers, progress)?;
+    header.command.clone_from(&wanted.command);
+    let measurable = Measurable {
+        points: &points,
+        data: &data,
+        builds: &[],
+    };
+    measure_points(ws, preset, header, measurable, wanted, progress)
+}
+
+/// Servers to measure, their header, and the data of those of other releases.
+type NamedServers = (Vec<(Point, Built)>, ExperimentHeader, Data);
+
+/// Finds the servers of `--server`, and the data of those of another release than the first one's.
+fn named_servers(
+    ws: &Workspace,
+    preset: &Preset,
+    servers: &[(Point, String)],
+    progress: &dyn Progress,
+) -> Result<NamedServers> {
+    let given: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
+    check_points(&given)?;
+    let mut targets: BTreeMap<Point, Target> = BTreeMap::new();
+    for (point, name) in servers {
+        let target = Target::find(ws, name, &preset.recipe, progress)?;
+        targets.insert(*point, target);
+    }
+    let base = &targets[&Point::BASE];
+    let mut header =
+        ExperimentHeader::new(&base.release, base.recipe.as_deref().unwrap_or_default());
+    header.base = Some(base.label.clone());
+    let label = |target: &Target| target.label.clone();
+    let at = |k: usize| [Point::Step(k), Point::Alone(k), Point::Without(k)];
+    let last = targets
+        .keys()
+        .filter_map(|point| patch_number(*point))
+        .max();
+    header.series = (1..=last.unwrap_or(0))
+        .filter_map(|k| {
+            let mut found = at(k).into_iter().filter_map(|point| targets.get(&point));
+            found.next().map(label)
+        })
+        .collect();
+    let release = base.release.clone();
+    let adapter = server::adapter(ws)?;
+    // A folder may hold any version; where it can, it gets the first server's data, as if it were a point.
+    // That server's own data must not be taken for the data of the workspace's release.
+    let other = |point: Point, target: &Target| {
+        let is_release = target.tree.is_some() && target.release != release;
+        let is_folder = point == Point::BASE && target.tree.is_none();
+        is_release || is_folder || !adapter.shares_data(&target.base, &base.base)
+    };
+    let data: Data = targets
+        .iter()
+        .filter(|(point, target)| other(**point, target))
+        .map(|(point, target)| (*point, (target.data.clone(), target.base.clone())))
+        .collect();
+    let built = targets.into_iter();
+    let built = built.map(|(point, target)| (point, target.built));
+    Ok((built.collect(), header, data))
+}
+
+/// Checks that the points `given` to servers are distinct, include the base and have no gaps.
+fn check_points(given: &[Point]) -> Result<()> {
+    let points: BTreeSet<Point> = given.iter().copied().collect();
+    if points.len() < given.len() {
+        let twice = |point: &&Point| given.iter().filter(|other| other == point).count() > 1;
+        let twice = given.iter().find(twice).unwrap_or(&Point::BASE);
+        return Err(Error::usage(format!("point {twice} is given twice")));
+    }
+    if !points.contains(&Point::BASE) {
+        return Err(Error::usage("there is nothing to compare with")
+            .hint("`--server 0=…` names the server all others are compared with"));
+    }
+    let numbers: BTreeSet<usize> = points.into_iter().filter_map(patch_number).collect();
+    let last = numbers.last().copied().unwrap_or(0);
+    match (1..=last).find(|k| !numbers.contains(k)) {
+        Some(gap) => Err(
+            Error::usage(format!("there is a point {last}, but no point {gap}"))
+                .hint("`--server` numbers servers without gaps: 0, 1, 2"),
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Returns the number of the patch that the point belongs to; `None` for the base.
+fn patch_number(point: Point) -> Option<usize> {
+    match point {
+        Point::Step(k) | Point::Alone(k) | Point::Without(k) => Some(k).filter(|k| *k > 0),
+        Point::Control => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_numbered_without_gaps() {
+        let check = |points: &[Point]| check_points(points).map_err(|e| e.message().to_owned());
+        let steps = |numbers: &[usize]| -> Vec<Point> {
+            numbers.iter().copied().map(Point::Step).collect()
+        };
+        assert_eq!(check(&steps(&[0, 2, 1])), Ok(()));
+        assert_eq!(
+            check(&[Point::BASE, Point::Alone(1), Point::Step(2)]),
+            Ok(())
+        );
+        let gap = "there is a point 9, but no point 2".to_owned();
+        assert_eq!(check(&steps(&[0, 1, 9])), Err(gap));
+        let twice = "point 1 is given twice".to_owned();
+        assert_eq!(check(&steps(&[0, 1, 1])), Err(twice));
+        assert!(check(&steps(&[1])).is_err());
+    }
+}
