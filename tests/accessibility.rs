@@ -66,7 +66,7 @@ fn every_kind_of_page_is_accessible() {
     ];
     // The bot's status page, as its own test has it.
     let status = include_str!(
-        "../crates/bot/src/snapshots/perfquilt_bot__page__tests__strangers_words_stay_words.snap"
+        "../crates/bot/src/snapshots/perfquilt_bot__page__tests__untrusted_words_stay_words.snap"
     );
     let status = status.splitn(3, "---\n").nth(2).unwrap();
     environment.write("status.html", status);

@@ -1,4 +1,4 @@
-//! `--on command` on the toy server: rows of blocks as jobs of a queue that is a script.
+//! `--on command` on the toy server: tasks of blocks as jobs of a queue that is a script.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -70,11 +70,11 @@ fn a_cluster_measures_the_plan_of_one_machine() {
     let (found, machines) = observations(&environment);
     // Orders and layouts too.
     assert_eq!(found, expected);
-    // A block is one machine's, and so are the blocks of its row.
+    // A block is one machine's, and so are the blocks of its task.
     assert!(machines.values().all(|of| of.len() == 1), "{machines:?}");
     for block in 0..8 {
-        let row = (false, block / 4 * 4);
-        assert_eq!(machines[&(false, block)], machines[&row], "{machines:?}");
+        let task = (false, block / 4 * 4);
+        assert_eq!(machines[&(false, block)], machines[&task], "{machines:?}");
     }
     assert!(machines.values().flatten().collect::<BTreeSet<_>>().len() > 1);
     // Nothing is left of the exchange.
@@ -101,23 +101,23 @@ fn jobs_that_end_without_results_are_submitted_again() {
         fs::read_to_string(path).unwrap_or_default()
     };
     let is_row = |name: &&str| !name.contains("-facts-") && !name.contains("-execution-");
-    let rows = |name: &str| -> BTreeSet<String> {
+    let tasks = |name: &str| -> BTreeSet<String> {
         read(name)
             .lines()
             .filter(is_row)
             .map(str::to_owned)
             .collect()
     };
-    let (cancelled, submitted) = (rows("cancelled"), rows("submitted"));
+    let (cancelled, submitted) = (tasks("cancelled"), tasks("submitted"));
     assert!(!submitted.is_empty());
     assert_eq!(cancelled, submitted);
     fs::remove_file(environment.workspace().join("closed")).unwrap();
 
-    // Strangers' files are no results, and what hides behind a link is not read.
+    // Untrusted authors' files are no results, and what hides behind a link is not read.
     let folder = exchange(&environment);
     fs::write(folder.join("block-0.json"), "{\"schema\":1}").unwrap();
     std::os::unix::fs::symlink("/etc/passwd", folder.join("block-1.json")).unwrap();
-    // Blocks that failed on two machines, for which an earlier head has stopped.
+    // Blocks that failed on two machines, for which an earlier coordinator has stopped.
     let task: Value =
         serde_json::from_slice(&fs::read(folder.join("task-12.json")).unwrap()).unwrap();
     for (number, machine) in [(4, "m1"), (5, "m2")] {
@@ -163,17 +163,17 @@ fn jobs_that_end_without_results_are_submitted_again() {
     environment.wait_until_no_process_is_left();
 }
 
-/// A text that must not leave the head's environment.
+/// A text that must not leave the coordinator's environment.
 const TOKEN: &str = "planted-5b1d77e0-token";
 
-/// A head that measures 16 blocks, on the queue.
-struct Head {
+/// A coordinator that measures 16 blocks, on the queue.
+struct Coordinator {
     child: Child,
     lines: Lines<BufReader<ChildStderr>>,
     said: Vec<String>,
 }
 
-impl Head {
+impl Coordinator {
     fn start(environment: &TestEnvironment) -> Self {
         let args = [
             "run",
@@ -192,7 +192,7 @@ impl Head {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        Head {
+        Coordinator {
             child,
             lines,
             said: Vec::new(),
@@ -237,7 +237,7 @@ fn flag(environment: &TestEnvironment, name: &str) -> PathBuf {
     environment.workspace().join(name)
 }
 
-/// Returns the running rows: the name and the process group of each.
+/// Returns the running tasks: the name and the process group of each.
 fn running(environment: &TestEnvironment) -> Vec<(String, Pid)> {
     let jobs = environment.workspace().join("jobs");
     let mut found = Vec::new();
@@ -264,11 +264,11 @@ fn slow_environment() -> TestEnvironment {
     environment
 }
 
-/// Waits until a row runs, and returns it.
+/// Waits until a task runs, and returns it.
 fn until_one_runs(environment: &TestEnvironment) -> (String, Pid) {
     loop {
-        if let Some(row) = running(environment).pop() {
-            return row;
+        if let Some(task) = running(environment).pop() {
+            return task;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -277,30 +277,30 @@ fn until_one_runs(environment: &TestEnvironment) -> (String, Pid) {
 #[test]
 fn machines_and_a_head_that_die_cost_no_block() {
     let environment = slow_environment();
-    let mut head = Head::start(&environment);
-    head.reach("measure …");
+    let mut coordinator = Coordinator::start(&environment);
+    coordinator.reach("measure …");
     // A machine loses its power.
     let (name, group) = until_one_runs(&environment);
     kill_process_group(group, Signal::KILL).unwrap();
     environment.write(&format!("jobs/{name}"), "ended\n");
-    head.reach("its job ended without results");
+    coordinator.reach("its job ended without results");
     until_one_runs(&environment);
-    head.kill();
+    coordinator.kill();
     let submitted = || fs::read_to_string(environment.workspace().join("submitted")).unwrap();
     let before = submitted();
     let running = running(&environment);
-    Head::start(&environment).succeed(&environment);
-    // The second head has found what was running.
+    Coordinator::start(&environment).succeed(&environment);
+    // The second coordinator has found what was running.
     let after = submitted();
     let again = after.strip_prefix(&before).unwrap();
     for (name, _) in running {
-        let row = name.rsplit_once('.').unwrap().1;
+        let task = name.rsplit_once('.').unwrap().1;
         let is_it = |line: &str| {
-            !line.contains("-facts-") && line.rsplit_once('.').is_some_and(|of| of.1 == row)
+            !line.contains("-facts-") && line.rsplit_once('.').is_some_and(|of| of.1 == task)
         };
         assert!(!again.lines().any(is_it), "{name}: {again}");
     }
-    // Nothing tells a job the head's secrets.
+    // Nothing tells a job the coordinator's secrets.
     let environments = environment.workspace().join("environments");
     assert!(!fs::read_to_string(environments).unwrap().contains(TOKEN));
 }
@@ -309,23 +309,23 @@ fn machines_and_a_head_that_die_cost_no_block() {
 fn a_queue_that_forgets_its_jobs_or_denies_them_has_no_block_stored_twice() {
     let environment = slow_environment();
     let late = flag(&environment, "late");
-    let mut head = Head::start(&environment);
-    head.reach("does not answer");
+    let mut coordinator = Coordinator::start(&environment);
+    coordinator.reach("does not answer");
     until_one_runs(&environment);
     fs::remove_file(late).unwrap();
     let forget = flag(&environment, "forget");
-    head.reach("its job ended without results");
+    coordinator.reach("its job ended without results");
     fs::remove_file(forget).unwrap();
-    head.succeed(&environment);
+    coordinator.succeed(&environment);
 }
 
 #[test]
 fn a_queue_that_is_silent_or_full_for_a_while_costs_no_block() {
     let environment = slow_environment();
-    let mut head = Head::start(&environment);
-    head.reach("forecast:");
+    let mut coordinator = Coordinator::start(&environment);
+    coordinator.reach("forecast:");
     let full = flag(&environment, "full");
-    head.reach("does not answer");
+    coordinator.reach("does not answer");
     let turned_away = environment.workspace().join("turned-away");
     let times = || {
         let text = fs::read_to_string(&turned_away).unwrap_or_default();
@@ -338,12 +338,12 @@ fn a_queue_that_is_silent_or_full_for_a_while_costs_no_block() {
     fs::remove_file(full).unwrap();
     std::thread::sleep(Duration::from_secs(5));
     fs::remove_file(deaf).unwrap();
-    let said = head.succeed(&environment);
+    let said = coordinator.succeed(&environment);
     assert!(!said.contains("lost"), "{said}");
 }
 
 #[test]
-fn an_engine_that_does_not_answer_is_told_before_anything_is_measured() {
+fn a_scheduler_that_does_not_answer_is_told_before_anything_is_measured() {
     let environment = environment();
     environment.write(
         "queue",
@@ -369,9 +369,9 @@ fn an_engine_that_does_not_answer_is_told_before_anything_is_measured() {
 fn a_server_that_changed_in_the_cache_is_not_measured() {
     let environment = environment();
     let closed = flag(&environment, "closed");
-    let mut head = Head::start(&environment);
-    head.reach("2 queued");
-    // What a failing disk does after the head has looked.
+    let mut coordinator = Coordinator::start(&environment);
+    coordinator.reach("2 queued");
+    // What a failing disk does after the coordinator has looked.
     let mut changed = 0;
     for build in fs::read_dir(environment.cache().join("builds")).unwrap() {
         let server = build.unwrap().path().join("bin/toyd");
@@ -390,11 +390,11 @@ fn a_server_that_changed_in_the_cache_is_not_measured() {
             fs::write(job, "ended\n").unwrap();
         }
     }
-    let Head {
+    let Coordinator {
         mut child,
         lines,
         mut said,
-    } = head;
+    } = coordinator;
     said.extend(lines.map_while(Result::ok));
     let said = said.join("\n");
     assert_eq!(child.wait().unwrap().code(), Some(5), "{said}");

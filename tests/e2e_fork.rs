@@ -1,5 +1,5 @@
 //! Pull requests to a fork of the real Redis (`ci/e2e`): two commits on the release, asked for by who may, and one more by
-//! a stranger, in the sandbox. Uses the machine's caches.
+//! an untrusted author, in the sandbox. Uses the machine's caches.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ fn push(world: &World, stack: &str, patches: usize) -> String {
 }
 
 #[test]
-fn commits_on_the_real_server_are_measured_for_who_may_and_for_a_stranger() {
+fn commits_on_the_real_server_are_measured_for_who_may_and_for_an_untrusted_author() {
     let (world, stack) = world();
     world.github.opens(7, &push(&world, &stack, 2));
     let mut bot = world.serve();

@@ -14,7 +14,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
 const BLOCKS: u32 = 48;
-/// A text that must not leave the head's environment.
+/// A text that must not leave the coordinator's environment.
 const TOKEN: &str = "planted-0f7c2a91-token";
 
 /// Trials take turns: their daemons listen at the same ports.
@@ -89,8 +89,8 @@ impl Trial {
         self.command(args).output().unwrap().into()
     }
 
-    /// Starts measuring, and returns the head once its rows are about to be submitted.
-    fn measure(&self) -> Head {
+    /// Starts measuring, and returns the coordinator once its tasks are about to be submitted.
+    fn measure(&self) -> Coordinator {
         let blocks = BLOCKS.to_string();
         let args = [
             "run",
@@ -124,7 +124,7 @@ impl Trial {
             before.extend(lines.map_while(Result::ok));
             before.join("\n")
         });
-        Head {
+        Coordinator {
             child,
             begun: Instant::now(),
             rest,
@@ -211,14 +211,14 @@ impl Trial {
 /// What was measured, by block, meter and point: order and layout.
 type Plan = BTreeMap<(bool, u64, String, String), (u64, u64)>;
 
-/// A head that measures.
-struct Head {
+/// A coordinator that measures.
+struct Coordinator {
     child: Child,
     begun: Instant,
     rest: std::thread::JoinHandle<String>,
 }
 
-impl Head {
+impl Coordinator {
     fn wait_until(&self, seconds: u64) {
         let left = Duration::from_secs(seconds).saturating_sub(self.begun.elapsed());
         std::thread::sleep(left);
@@ -301,10 +301,10 @@ fn a_cluster_builds_and_measures_as_one_machine_does() {
 fn a_node_that_dies_costs_no_block() {
     let trial = Trial::start();
     trial.build();
-    let head = trial.measure();
-    head.wait_until(6);
+    let coordinator = trial.measure();
+    coordinator.wait_until(6);
     trial.script(&["kill", "n2"]);
-    head.succeed();
+    coordinator.succeed();
     trial.check_blocks();
 }
 
@@ -312,10 +312,10 @@ fn a_node_that_dies_costs_no_block() {
 fn a_node_whose_daemon_dies_while_its_job_goes_on_costs_no_block() {
     let trial = Trial::start();
     trial.build();
-    let head = trial.measure();
-    head.wait_until(6);
+    let coordinator = trial.measure();
+    coordinator.wait_until(6);
     trial.signal("slurmd.n3", Signal::KILL);
-    head.succeed();
+    coordinator.succeed();
     trial.check_blocks();
 }
 
@@ -324,12 +324,12 @@ fn a_controller_that_dies_costs_no_block() {
     for seconds in [2, 9, 18] {
         let trial = Trial::start();
         trial.build();
-        let head = trial.measure();
-        head.wait_until(seconds);
+        let coordinator = trial.measure();
+        coordinator.wait_until(seconds);
         trial.signal("slurmctld", Signal::KILL);
         std::thread::sleep(Duration::from_secs(1));
         trial.script(&["controller"]);
-        head.succeed();
+        coordinator.succeed();
         trial.check_blocks();
     }
 }
@@ -338,11 +338,11 @@ fn a_controller_that_dies_costs_no_block() {
 fn a_controller_that_hangs_while_jobs_are_submitted_gets_them_once() {
     let trial = Trial::start();
     trial.build();
-    let head = trial.measure();
+    let coordinator = trial.measure();
     trial.signal("slurmctld", Signal::STOP);
-    head.wait_until(13);
+    coordinator.wait_until(13);
     trial.signal("slurmctld", Signal::CONT);
-    let text = head.succeed();
+    let text = coordinator.succeed();
     assert!(
         text.contains("does not answer") || text.contains("sbatch"),
         "{text}"
@@ -354,10 +354,10 @@ fn a_controller_that_hangs_while_jobs_are_submitted_gets_them_once() {
 fn a_new_head_adopts_the_jobs_of_a_killed_one() {
     let trial = Trial::start();
     trial.build();
-    let head = trial.measure();
-    head.wait_until(6);
-    head.signal(Signal::KILL);
-    assert_eq!(head.end().0, None);
+    let coordinator = trial.measure();
+    coordinator.wait_until(6);
+    coordinator.signal(Signal::KILL);
+    assert_eq!(coordinator.end().0, None);
     trial.measure().succeed();
     trial.check_blocks();
 }
@@ -366,10 +366,10 @@ fn a_new_head_adopts_the_jobs_of_a_killed_one() {
 fn an_interrupted_head_leaves_nothing_behind_and_no_secret_anywhere() {
     let trial = Trial::start();
     trial.build();
-    let head = trial.measure();
-    head.wait_until(6);
-    head.signal(Signal::INT);
-    let (code, text) = head.end();
+    let coordinator = trial.measure();
+    coordinator.wait_until(6);
+    coordinator.signal(Signal::INT);
+    let (code, text) = coordinator.end();
     assert_eq!(code, Some(130), "{text}");
     trial.wait_until_no_job_is_left();
     for folder in [&trial.folder, &trial.environment.workspace()] {

@@ -28,7 +28,7 @@ fn a_run_is_posted_elsewhere() {
     assert_eq!(outcome["head"], head.to_lowercase());
     let there = told(&environment);
     assert_eq!(there["standing"], "faster");
-    // The reports here have the command; one that strangers may have written is offered to nobody.
+    // The reports here have the command; one that untrusted authors may have written is offered to nobody.
     let command = "perfquilt run --preset quick";
     let report = environment.run(&["report", "--format", "markdown"]);
     assert!(report.stdout.contains(command), "{}", report.stdout);
@@ -129,7 +129,7 @@ fn an_interrupted_run_tells_what_it_has() {
     );
 }
 
-/// Compilers, servers and clients are strangers' code: none of our secrets is in their environment.
+/// Compilers, servers and clients are untrusted authors' code: none of our secrets is in their environment.
 #[test]
 fn no_token_reaches_a_child() {
     let environment = TestEnvironment::with_fixture("toy");

@@ -13,7 +13,7 @@ use syn::{Attribute, Expr, Field, Fields, Item, Lit, Stmt, Type};
 /// Folders of the types that read configuration.
 const FOLDERS: [&str; 4] = [
     "crates/config/src",
-    "crates/cluster/src/engine",
+    "crates/cluster/src/scheduler",
     "crates/bench/src/server",
     "crates/bench/src/workload",
 ];

@@ -36,7 +36,7 @@ pub struct Arguments {
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
     /// Build on the machines of a cluster, with the settings of [cluster]: slurm or command (default: on this machine)
-    #[arg(long, value_name = "ENGINE")]
+    #[arg(long, value_name = "SCHEDULER")]
     on: Option<String>,
     #[command(flatten)]
     series: SeriesChoice,

@@ -113,7 +113,7 @@ fn workspace() -> Option<Workspace> {
 }
 
 /// Returns the completion of a name. Nothing that a shell would read as more than a word is completed: names of patches come
-/// from strangers.
+/// from untrusted authors.
 fn candidate(name: &str, help: &str) -> Option<CompletionCandidate> {
     if quoted(name) != name {
         return None;

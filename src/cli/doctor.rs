@@ -31,7 +31,7 @@ use perfquilt_report::wrap;
   perfquilt doctor --json | jq -r .repair")]
 pub struct Arguments {
     /// Check a cluster too, by running a job on it: slurm or command, with the settings of [cluster]
-    #[arg(long, value_name = "ENGINE")]
+    #[arg(long, value_name = "SCHEDULER")]
     on: Option<String>,
     /// Say which limits on code of pull requests this machine enforces, and how to get the others
     #[arg(long)]

@@ -149,7 +149,7 @@ enum Command {
     /// The name that `history` had for two experiments
     #[command(hide = true)]
     Compare(history::Arguments),
-    /// Measure a row of blocks, as a job of a cluster
+    /// Measure a task of blocks, as a job of a cluster
     #[command(hide = true)]
     Worker(worker::Arguments),
     /// Print a shell's completion script

@@ -15,7 +15,7 @@ pub struct Arguments {
     /// Name of this machine in the results (default: its host name)
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
-    /// File of the task, which `--on ENGINE` has written
+    /// File of the task, which `--on SCHEDULER` has written
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }

@@ -4,7 +4,7 @@ mod ahead;
 mod branches;
 mod cluster;
 mod fork;
-mod strangers;
+mod untrusted;
 pub mod world;
 
 use crate::github::{Fault, LOGIN, TOKEN};
@@ -146,16 +146,16 @@ fn only_some_may_command_and_only_github_is_believed() {
     assert_eq!(bot.delivered("ping", "ping-1", "{}", SECRET), 200);
     assert_eq!(bot.request("GET", "/webhook", "", "").0, 405);
     assert_eq!(bot.request("GET", "/../etc/passwd", "", "").0, 404);
-    // The author of the code is a stranger, whoever asks.
-    let mut stranger = commented(
+    // The author of the code is untrusted, whoever asks.
+    let mut untrusted = commented(
         world.github.says(7, "alice", "@perfquilt run"),
         "alice",
         "OWNER",
         "@perfquilt run",
     );
-    stranger["issue"]["user"] = user("mallory");
-    stranger["issue"]["author_association"] = json!("NONE");
-    assert_eq!(bot.hears("issue_comment", &stranger), 202);
+    untrusted["issue"]["user"] = user("mallory");
+    untrusted["issue"]["author_association"] = json!("NONE");
+    assert_eq!(bot.hears("issue_comment", &untrusted), 202);
     // So is one whose account was deleted; what such a one says is not heard.
     let id = world.github.says(7, "alice", "@perfquilt run");
     let mut gone = commented(id, "alice", "OWNER", "@perfquilt run");
@@ -411,7 +411,7 @@ fn only_what_an_authorised_user_pushed_is_measured_without_a_command() {
         push["sender"] = user(sender);
         push
     };
-    // A stranger may push to the author's branch.
+    // An untrusted author may push to the author's branch.
     assert_eq!(bot.hears("pull_request", &by("opened", "mallory")), 200);
     assert_eq!(
         bot.hears("pull_request", &by("synchronize", "mallory")),

@@ -59,7 +59,7 @@ pub(super) struct Commits {
 }
 
 /// Writes the commits up to `commit` of pull request `number` as patches to the workspace `job`, with a
-/// configuration whose current release is their base. The second git reads what strangers committed.
+/// configuration whose current release is their base. The second git reads what untrusted authors committed.
 ///
 /// # Errors
 /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the commits are no patches, or too much of them.

@@ -37,9 +37,9 @@ impl Isolation {
         trusted: bool,
     ) -> std::result::Result<Self, String> {
         let bot = &config.bot;
-        let stranger = "the author is not among those whose code is run here";
+        let untrusted = "the author is not among those whose code is run here";
         if !trusted && bot.run_untrusted == UntrustedPolicy::Never {
-            return Err(stranger.to_owned());
+            return Err(untrusted.to_owned());
         }
         let missing = match (bot.sandbox, sandbox) {
             (SandboxMode::Off, _) => "the sandbox is switched off",
@@ -50,7 +50,7 @@ impl Isolation {
         if trusted || bot.run_untrusted == UntrustedPolicy::Unsandboxed {
             Ok(Isolation::None)
         } else {
-            Err(format!("{stranger} without a sandbox: {missing}"))
+            Err(format!("{untrusted} without a sandbox: {missing}"))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Runs git on commits of strangers: with limits of time and output, and until the job is cancelled. A tree of a few kilobytes can list more files than any machine can hold.
+//! Runs git on commits of untrusted authors: with limits of time and output, and until the job is cancelled. A tree of a few kilobytes can list more files than any machine can hold.
 
 use std::time::Duration;
 

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_words_stay_words() {
+    fn untrusted_words_stay_words() {
         let hostile = "<script>alert(1)</script>\"'\u{1b}";
         let snapshot = Snapshot {
             repository: "acme/series".into(),

@@ -98,7 +98,7 @@ impl BotThread<'_> {
         };
         let needs_approval = match ws.config.bot.approval {
             ApprovalPolicy::Nobody => false,
-            ApprovalPolicy::Strangers => !job.job.trusted,
+            ApprovalPolicy::Untrusted => !job.job.trusted,
             ApprovalPolicy::Everybody => true,
         };
         let repository = &self.bot.repository;

@@ -187,7 +187,7 @@ fn comment_changes(
     let job = NewJob {
         repository: repository.to_string(),
         number: issue.number,
-        // The head commit when the job starts; for strangers, the one when the bot reads the command.
+        // The head commit when the job starts; for untrusted authors, the one when the bot reads the command.
         head: String::new(),
         command: command.to_string(),
         asked_by: login.to_owned(),

@@ -1,31 +1,31 @@
-//! Keeps rows submitted until each has its results or is lost.
+//! Keeps tasks submitted until each has its results or is lost.
 //!
-//! Results are the truth. What an engine says only decides when a row is submitted again, and a row that ran twice
+//! Results are the truth. What a scheduler says only decides when a task is submitted again, and a task that ran twice
 //! has published once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::engine::{Engine, JobArray, JobState, Listing};
+use super::scheduler::{JobArray, JobState, Listing, Scheduler};
 use perfquilt_model::error::{Kind, Result};
 
-/// How often a head submits a row at most.
+/// How often a coordinator submits a task at most.
 const MOST_ATTEMPTS: u32 = 3;
-/// The largest number of an attempt, those of earlier heads included: jobs are found again by their arrays' names.
+/// The largest number of an attempt, those of earlier coordinators included: jobs are found again by their arrays' names.
 const MOST_NAMES: u32 = 99;
-/// Consecutive looks that find no job of a row without results before it is submitted again: a job that has just ended
+/// Consecutive looks that find no job of a task without results before it is submitted again: a job that has just ended
 /// may have published what a network file system does not show yet.
 const LOOKS: u32 = 2;
 /// After each submission that failed, the next one waits for twice as many looks, up to this many times.
 const MOST_DOUBLINGS: u32 = 5;
 
-/// The outcome of a row.
+/// The outcome of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// It is submitted for the second time or the third, for this reason.
     Again {
-        /// The row.
-        row: u32,
+        /// The task.
+        task: u32,
         /// The attempt, from 1.
         attempt: u32,
         /// Why.
@@ -33,17 +33,17 @@ pub enum Notice {
     },
     /// It has no results after all attempts.
     Lost {
-        /// The row.
-        row: u32,
+        /// The task.
+        task: u32,
     },
     /// It waits for something that does not happen by itself.
     Held {
-        /// The row.
-        row: u32,
-        /// The engine's reason.
+        /// The task.
+        task: u32,
+        /// The scheduler's reason.
         reason: String,
     },
-    /// The engine did not answer.
+    /// The scheduler did not answer.
     Unknown(String),
 }
 
@@ -51,16 +51,16 @@ impl std::fmt::Display for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Notice::Again {
-                row,
+                task,
                 attempt,
                 reason,
-            } => write!(f, "row {row}: {reason}; attempt {attempt}"),
-            Notice::Lost { row } => {
-                write!(f, "row {row} is lost: none of its jobs had all results")
+            } => write!(f, "task {task}: {reason}; attempt {attempt}"),
+            Notice::Lost { task } => {
+                write!(f, "task {task} is lost: none of its jobs had all results")
             }
-            Notice::Held { row, reason } => write!(
+            Notice::Held { task, reason } => write!(
                 f,
-                "row {row} is held by the cluster and will not start by itself: {reason}"
+                "task {task} is held by the cluster and will not start by itself: {reason}"
             ),
             Notice::Unknown(reason) => write!(f, "the cluster does not answer: {reason}"),
         }
@@ -84,32 +84,32 @@ impl Silence {
     }
 }
 
-/// A row without results.
+/// A task without results.
 #[derive(Debug, Clone, Default)]
 struct Open {
     attempts: u32,
     /// Consecutive looks without a job of it.
     missed: u32,
     held: bool,
-    /// Attempts up to this one are those of earlier heads, and had ended before this head began: most were cancelled
-    /// with their head.
+    /// Attempts up to this one are those of earlier coordinators, and had ended before this coordinator began: most were cancelled
+    /// with their coordinator.
     earlier: Option<u32>,
     /// Attempts up to this one count no longer: their results said that they failed.
     given_up: u32,
-    /// Attempts whose submission failed and of which the engine knows no job: a queue may be full for hours.
+    /// Attempts whose submission failed and of which the scheduler knows no job: a queue may be full for hours.
     refused: BTreeSet<u32>,
-    /// The machine that runs it, as the engine calls it.
+    /// The machine that runs it, as the scheduler calls it.
     machine: Option<String>,
     /// Machines on which it failed, which are not to run it again.
     failed_on: Vec<String>,
 }
 
-/// The numbers of rows by state.
+/// The numbers of tasks by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Rows whose results are there.
     pub done: usize,
-    /// Rows that run, as far as the engine's last answer tells.
+    /// Rows that run, as far as the scheduler's last answer tells.
     pub running: usize,
     /// Rows that wait.
     pub queued: usize,
@@ -119,7 +119,7 @@ pub struct Counts {
 
 /// Rows that are submitted, and what became of them.
 pub struct Dispatch<'e> {
-    engine: &'e dyn Engine,
+    scheduler: &'e dyn Scheduler,
     /// The common part of the names of all attempts' arrays, which end in the attempt's number.
     array: JobArray,
     open: BTreeMap<u32, Open>,
@@ -131,12 +131,12 @@ pub struct Dispatch<'e> {
 }
 
 impl<'e> Dispatch<'e> {
-    /// Begins with the rows of `array`. Rows whose jobs an earlier head has submitted are found again at the first look.
-    pub fn new(engine: &'e dyn Engine, array: JobArray) -> Self {
-        let rows = array.rows.iter();
-        let open = rows.map(|&row| (row, Open::default())).collect();
+    /// Begins with the tasks of `array`. Rows whose jobs an earlier coordinator has submitted are found again at the first look.
+    pub fn new(scheduler: &'e dyn Scheduler, array: JobArray) -> Self {
+        let tasks = array.tasks.iter();
+        let open = tasks.map(|&task| (task, Open::default())).collect();
         Dispatch {
-            engine,
+            scheduler,
             array,
             open,
             latest: 0,
@@ -155,51 +155,51 @@ impl<'e> Dispatch<'e> {
         (1..=attempts).map(|attempt| self.name(attempt)).collect()
     }
 
-    /// Adds a row, whose file is there.
-    pub fn add(&mut self, row: u32) {
-        if !self.lost.contains(&row) {
-            self.open.entry(row).or_default();
+    /// Adds a task, whose file is there.
+    pub fn add(&mut self, task: u32) {
+        if !self.lost.contains(&task) {
+            self.open.entry(task).or_default();
         }
     }
 
-    /// Returns the path of the file with a row's task.
-    pub fn task_file(&self, row: u32) -> PathBuf {
-        self.array.task_file(row)
+    /// Returns the path of the file with a task's task.
+    pub fn task_file(&self, task: u32) -> PathBuf {
+        self.array.task_file(task)
     }
 
-    /// Records that all results of `row` are there. Returns whether that is new.
-    pub fn finish(&mut self, row: u32) -> bool {
-        let was_open = self.open.remove(&row).is_some();
+    /// Records that all results of `task` are there. Returns whether that is new.
+    pub fn finish(&mut self, task: u32) -> bool {
+        let was_open = self.open.remove(&task).is_some();
         // A job that was given up may have published after all.
-        let was_lost = self.lost.remove(&row);
-        self.running.remove(&row);
+        let was_lost = self.lost.remove(&task);
+        self.running.remove(&task);
         self.done += usize::from(was_open || was_lost);
         was_open || was_lost
     }
 
-    /// Records that the results of `row` say that it failed, so that it is submitted again, if possible for another
+    /// Records that the results of `task` say that it failed, so that it is submitted again, if possible for another
     /// machine.
-    pub fn retry(&mut self, row: u32) {
-        if let Some(open) = self.open.get_mut(&row) {
+    pub fn retry(&mut self, task: u32) {
+        if let Some(open) = self.open.get_mut(&task) {
             open.given_up = open.attempts;
             open.missed = LOOKS;
-            // Only the engine names machines here: a result is anybody's text.
+            // Only the scheduler names machines here: a result is anybody's text.
             open.failed_on.extend(open.machine.take());
         }
     }
 
-    /// Returns the machines that run rows, as the engine calls them.
+    /// Returns the machines that run tasks, as the scheduler calls them.
     pub fn machines(&self) -> BTreeSet<&str> {
-        let running = self.running.iter().filter_map(|row| self.open.get(row));
+        let running = self.running.iter().filter_map(|task| self.open.get(task));
         running.filter_map(|open| open.machine.as_deref()).collect()
     }
 
-    /// Returns whether every row has its results or is lost.
+    /// Returns whether every task has its results or is lost.
     pub fn is_over(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Returns the numbers of rows by state.
+    /// Returns the numbers of tasks by state.
     pub fn counts(&self) -> Counts {
         Counts {
             done: self.done,
@@ -209,30 +209,30 @@ impl<'e> Dispatch<'e> {
         }
     }
 
-    /// Asks the engine, and submits what has no job and no results. Results must have been read after the engine was
+    /// Asks the scheduler, and submits what has no job and no results. Results must have been read after the scheduler was
     /// asked last ([`Dispatch::finish`]).
     ///
     /// # Errors
-    /// [`Kind::Usage`] when the engine refuses the jobs; [`Kind::Interrupted`].
+    /// [`Kind::Usage`] when the scheduler refuses the jobs; [`Kind::Interrupted`].
     pub fn look(&mut self) -> Result<Vec<Notice>> {
         let names = self.names(MOST_NAMES);
-        let jobs = match self.engine.list(&names) {
+        let jobs = match self.scheduler.list(&names) {
             Listing::Known(jobs) => jobs,
             Listing::Unknown(reason) => return Ok(vec![Notice::Unknown(reason)]),
         };
         let mut notices = Vec::new();
         let mut due: BTreeMap<(u32, Vec<String>), Vec<u32>> = BTreeMap::new();
         self.running.clear();
-        let rows: Vec<u32> = self.open.keys().copied().collect();
-        for row in rows {
+        let tasks: Vec<u32> = self.open.keys().copied().collect();
+        for task in tasks {
             let name = |attempt: u32| names[attempt as usize - 1].clone();
-            let of = |attempt| Some((attempt, jobs.get(&(name(attempt), row))?));
-            let Some(open) = self.open.get_mut(&row) else {
+            let of = |attempt| Some((attempt, jobs.get(&(name(attempt), task))?));
+            let Some(open) = self.open.get_mut(&task) else {
                 continue;
             };
             let counting = open.given_up + 1..=MOST_NAMES;
             let states: Vec<(u32, &JobState)> = counting.filter_map(of).collect();
-            // An earlier head, or a submission that seemed to fail, may have got further.
+            // An earlier coordinator, or a submission that seemed to fail, may have got further.
             let submitted = states
                 .iter()
                 .map(|(attempt, _)| *attempt)
@@ -254,7 +254,7 @@ impl<'e> Dispatch<'e> {
             });
             if running.is_some() {
                 open.machine = running;
-                self.running.insert(row);
+                self.running.insert(task);
                 open.missed = 0;
                 continue;
             }
@@ -268,7 +268,7 @@ impl<'e> Dispatch<'e> {
             });
             if let Some(reason) = held {
                 if !std::mem::replace(&mut open.held, true) {
-                    notices.push(Notice::Held { row, reason });
+                    notices.push(Notice::Held { task, reason });
                 }
                 continue;
             }
@@ -280,9 +280,9 @@ impl<'e> Dispatch<'e> {
             open.missed = 0;
             // More than the limit if submissions that seemed to fail were accepted all the same.
             if open.attempts >= (earlier + refused + MOST_ATTEMPTS).min(MOST_NAMES) {
-                self.open.remove(&row);
-                self.lost.insert(row);
-                notices.push(Notice::Lost { row });
+                self.open.remove(&task);
+                self.lost.insert(task);
+                notices.push(Notice::Lost { task });
                 continue;
             }
             open.attempts += 1;
@@ -296,27 +296,27 @@ impl<'e> Dispatch<'e> {
                     _ => "its job ended without results".to_owned(),
                 };
                 notices.push(Notice::Again {
-                    row,
+                    task,
                     attempt,
                     reason,
                 });
             }
             let key = (open.attempts, open.failed_on.clone());
-            due.entry(key).or_default().push(row);
+            due.entry(key).or_default().push(task);
         }
-        for ((attempt, not_on), rows) in due {
+        for ((attempt, not_on), tasks) in due {
             let array = JobArray {
                 name: self.name(attempt),
-                rows: rows.clone(),
+                tasks: tasks.clone(),
                 not_on,
                 ..self.array.clone()
             };
-            match self.engine.submit(&array) {
+            match self.scheduler.submit(&array) {
                 Ok(()) => {}
                 // It may have been accepted all the same, which the next looks show.
                 Err(error) if error.kind() == Kind::Bench => {
-                    for row in rows {
-                        if let Some(open) = self.open.get_mut(&row) {
+                    for task in tasks {
+                        if let Some(open) = self.open.get_mut(&task) {
                             open.refused.insert(attempt);
                         }
                     }
@@ -330,7 +330,7 @@ impl<'e> Dispatch<'e> {
 
     /// Cancels all jobs.
     pub fn cancel(&self) -> Result<()> {
-        self.engine
+        self.scheduler
             .cancel(&self.names(self.latest.max(MOST_ATTEMPTS)))
     }
 }
@@ -343,10 +343,10 @@ mod tests {
 
     use super::*;
 
-    /// Name, rows and excluded machines of a submitted array.
+    /// Name, tasks and excluded machines of a submitted array.
     type Submission = (String, Vec<u32>, Vec<String>);
 
-    /// An engine that does what a test says.
+    /// A scheduler that does what a test says.
     #[derive(Default)]
     struct Scripted {
         jobs: Mutex<BTreeMap<(String, u32), JobState>>,
@@ -356,16 +356,20 @@ mod tests {
         submitted: Mutex<Vec<Submission>>,
     }
 
-    impl Engine for Scripted {
+    impl Scheduler for Scripted {
         fn submit(&self, array: &JobArray) -> Result<()> {
             let mut submitted = self.submitted.lock().unwrap();
-            submitted.push((array.name.clone(), array.rows.clone(), array.not_on.clone()));
+            submitted.push((
+                array.name.clone(),
+                array.tasks.clone(),
+                array.not_on.clone(),
+            ));
             if *self.full.lock().unwrap() {
                 return Err(Error::bench("too many jobs"));
             }
             let mut jobs = self.jobs.lock().unwrap();
-            for &row in &array.rows {
-                jobs.insert((array.name.clone(), row), JobState::Queued);
+            for &task in &array.tasks {
+                jobs.insert((array.name.clone(), task), JobState::Queued);
             }
             if *self.loses_answers.lock().unwrap() {
                 return Err(Error::bench("no answer"));
@@ -388,11 +392,11 @@ mod tests {
     }
 
     impl Scripted {
-        fn set(&self, name: &str, row: u32, state: JobState) {
+        fn set(&self, name: &str, task: u32, state: JobState) {
             self.jobs
                 .lock()
                 .unwrap()
-                .insert((name.to_owned(), row), state);
+                .insert((name.to_owned(), task), state);
         }
 
         fn submissions(&self) -> usize {
@@ -400,10 +404,10 @@ mod tests {
         }
     }
 
-    fn array(rows: &[u32]) -> JobArray {
+    fn array(tasks: &[u32]) -> JobArray {
         JobArray {
             name: "w".into(),
-            rows: rows.to_vec(),
+            tasks: tasks.to_vec(),
             class: String::new(),
             folder: "/x".into(),
             program: "/p".into(),
@@ -414,30 +418,30 @@ mod tests {
 
     #[test]
     fn a_row_without_results_is_submitted_again_after_two_looks_three_times_in_all() {
-        let engine = Scripted::default();
-        let mut dispatch = Dispatch::new(&engine, array(&[0, 1]));
+        let scheduler = Scripted::default();
+        let mut dispatch = Dispatch::new(&scheduler, array(&[0, 1]));
         assert_eq!(dispatch.look().unwrap(), []);
         assert_eq!(
-            *engine.submitted.lock().unwrap(),
+            *scheduler.submitted.lock().unwrap(),
             [("w-1".to_owned(), vec![0, 1], Vec::new())]
         );
-        engine.set("w-1", 1, JobState::Ended);
+        scheduler.set("w-1", 1, JobState::Ended);
         assert_eq!(dispatch.look().unwrap(), []);
         let again = |attempt| Notice::Again {
-            row: 1,
+            task: 1,
             attempt,
             reason: "its job ended without results".into(),
         };
         assert_eq!(dispatch.look().unwrap(), [again(2)]);
-        engine.set("w-2", 1, JobState::Ended);
+        scheduler.set("w-2", 1, JobState::Ended);
         dispatch.look().unwrap();
         assert_eq!(dispatch.look().unwrap(), [again(3)]);
-        engine.set("w-3", 1, JobState::Running("n".into()));
+        scheduler.set("w-3", 1, JobState::Running("n".into()));
         dispatch.look().unwrap();
         assert_eq!(dispatch.counts().running, 1);
-        engine.set("w-3", 1, JobState::Ended);
+        scheduler.set("w-3", 1, JobState::Ended);
         dispatch.look().unwrap();
-        assert_eq!(dispatch.look().unwrap(), [Notice::Lost { row: 1 }]);
+        assert_eq!(dispatch.look().unwrap(), [Notice::Lost { task: 1 }]);
         // It published late.
         assert!(dispatch.finish(1) && !dispatch.finish(1));
         assert!(dispatch.finish(0) && dispatch.is_over());
@@ -452,21 +456,21 @@ mod tests {
 
     #[test]
     fn a_row_that_failed_is_submitted_at_once_for_another_machine() {
-        let engine = Scripted::default();
-        let mut dispatch = Dispatch::new(&engine, array(&[0]));
+        let scheduler = Scripted::default();
+        let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
         dispatch.look().unwrap();
-        engine.set("w-1", 0, JobState::Running("n1".into()));
+        scheduler.set("w-1", 0, JobState::Running("n1".into()));
         dispatch.look().unwrap();
         assert_eq!(dispatch.machines(), BTreeSet::from(["n1"]));
         // Its job is still ending.
         dispatch.retry(0);
         let again = Notice::Again {
-            row: 0,
+            task: 0,
             attempt: 2,
             reason: "it failed on n1".into(),
         };
         assert_eq!(dispatch.look().unwrap(), [again]);
-        let submitted = engine.submitted.lock().unwrap();
+        let submitted = scheduler.submitted.lock().unwrap();
         assert_eq!(
             submitted[1],
             ("w-2".to_owned(), vec![0], vec!["n1".to_owned()])
@@ -475,86 +479,86 @@ mod tests {
 
     #[test]
     fn silence_means_nothing() {
-        let engine = Scripted::default();
-        let mut dispatch = Dispatch::new(&engine, array(&[0]));
+        let scheduler = Scripted::default();
+        let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
         dispatch.look().unwrap();
-        *engine.silent.lock().unwrap() = true;
+        *scheduler.silent.lock().unwrap() = true;
         for _ in 0..9 {
             assert!(matches!(dispatch.look().unwrap()[..], [Notice::Unknown(_)]));
         }
-        assert_eq!(engine.submissions(), 1);
+        assert_eq!(scheduler.submissions(), 1);
     }
 
     #[test]
     fn a_submission_whose_answer_is_lost_is_found() {
-        let engine = Scripted::default();
-        *engine.loses_answers.lock().unwrap() = true;
-        let mut dispatch = Dispatch::new(&engine, array(&[0]));
+        let scheduler = Scripted::default();
+        *scheduler.loses_answers.lock().unwrap() = true;
+        let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
         assert!(matches!(dispatch.look().unwrap()[..], [Notice::Unknown(_)]));
         for _ in 0..5 {
             assert_eq!(dispatch.look().unwrap(), []);
         }
-        assert_eq!(engine.submissions(), 1);
+        assert_eq!(scheduler.submissions(), 1);
     }
 
     #[test]
     fn a_full_queue_uses_up_no_attempt_and_is_asked_ever_more_rarely() {
-        let engine = Scripted::default();
-        *engine.full.lock().unwrap() = true;
-        let mut dispatch = Dispatch::new(&engine, array(&[0]));
+        let scheduler = Scripted::default();
+        *scheduler.full.lock().unwrap() = true;
+        let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
         let mut looks_between = Vec::new();
         for _ in 0..7 {
-            let before = engine.submissions();
+            let before = scheduler.submissions();
             let mut looks = 0;
-            while engine.submissions() == before {
+            while scheduler.submissions() == before {
                 dispatch.look().unwrap();
                 looks += 1;
             }
             looks_between.push(looks);
         }
         assert_eq!(looks_between, [1, 4, 8, 16, 32, 64, 64]);
-        *engine.full.lock().unwrap() = false;
-        while engine.submissions() == 7 {
+        *scheduler.full.lock().unwrap() = false;
+        while scheduler.submissions() == 7 {
             dispatch.look().unwrap();
         }
         assert_eq!(dispatch.counts().queued, 1);
         // The jobs that were accepted are its attempts.
         let mut notices = Vec::new();
         for _ in 0..300 {
-            let latest = engine.submissions();
-            engine.set(&format!("w-{latest}"), 0, JobState::Ended);
+            let latest = scheduler.submissions();
+            scheduler.set(&format!("w-{latest}"), 0, JobState::Ended);
             notices.extend(dispatch.look().unwrap());
         }
-        assert_eq!(engine.submissions(), 10);
-        assert_eq!(notices.last(), Some(&Notice::Lost { row: 0 }));
+        assert_eq!(scheduler.submissions(), 10);
+        assert_eq!(notices.last(), Some(&Notice::Lost { task: 0 }));
     }
 
     #[test]
     fn a_row_is_lost_when_more_submissions_than_allowed_were_accepted_after_all() {
-        let engine = Scripted::default();
-        *engine.full.lock().unwrap() = true;
-        let mut dispatch = Dispatch::new(&engine, array(&[0]));
-        while engine.submissions() < 5 {
+        let scheduler = Scripted::default();
+        *scheduler.full.lock().unwrap() = true;
+        let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
+        while scheduler.submissions() < 5 {
             dispatch.look().unwrap();
         }
-        *engine.full.lock().unwrap() = false;
+        *scheduler.full.lock().unwrap() = false;
         for attempt in 1..=5 {
-            engine.set(&format!("w-{attempt}"), 0, JobState::Ended);
+            scheduler.set(&format!("w-{attempt}"), 0, JobState::Ended);
         }
         let notices: Vec<Notice> = (0..9).flat_map(|_| dispatch.look().unwrap()).collect();
-        assert_eq!(notices, [Notice::Lost { row: 0 }]);
-        assert_eq!(engine.submissions(), 5);
+        assert_eq!(notices, [Notice::Lost { task: 0 }]);
+        assert_eq!(scheduler.submissions(), 5);
         assert!(dispatch.is_over());
     }
 
     #[test]
     fn a_new_head_adopts_the_jobs_of_another() {
-        let engine = Scripted::default();
-        Dispatch::new(&engine, array(&[0, 1])).look().unwrap();
-        engine.set("w-1", 0, JobState::Running("n".into()));
-        let mut dispatch = Dispatch::new(&engine, array(&[0, 1]));
+        let scheduler = Scripted::default();
+        Dispatch::new(&scheduler, array(&[0, 1])).look().unwrap();
+        scheduler.set("w-1", 0, JobState::Running("n".into()));
+        let mut dispatch = Dispatch::new(&scheduler, array(&[0, 1]));
         dispatch.look().unwrap();
-        assert_eq!(engine.submissions(), 1);
+        assert_eq!(scheduler.submissions(), 1);
         assert_eq!(
             dispatch.counts(),
             Counts {
@@ -567,37 +571,37 @@ mod tests {
 
     #[test]
     fn jobs_that_ended_with_an_earlier_head_use_up_no_attempt() {
-        let engine = Scripted::default();
-        for (head, attempt) in [(1, "w-1"), (2, "w-2"), (3, "w-3"), (4, "w-4"), (5, "w-5")] {
-            let mut dispatch = Dispatch::new(&engine, array(&[0]));
+        let scheduler = Scripted::default();
+        for (coordinator, attempt) in [(1, "w-1"), (2, "w-2"), (3, "w-3"), (4, "w-4"), (5, "w-5")] {
+            let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
             let notices: Vec<Notice> = (0..3).flat_map(|_| dispatch.look().unwrap()).collect();
-            assert_eq!(notices, [], "head {head}");
-            assert_eq!(engine.submissions(), head);
-            engine.set(attempt, 0, JobState::Ended);
+            assert_eq!(notices, [], "coordinator {coordinator}");
+            assert_eq!(scheduler.submissions(), coordinator);
+            scheduler.set(attempt, 0, JobState::Ended);
         }
-        // A head that goes on has its own three attempts.
-        let mut dispatch = Dispatch::new(&engine, array(&[0]));
+        // A coordinator that goes on has its own three attempts.
+        let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
         let mut notices = Vec::new();
         for _ in 0..20 {
             notices.extend(dispatch.look().unwrap());
-            let latest = engine.submissions();
-            engine.set(&format!("w-{latest}"), 0, JobState::Ended);
+            let latest = scheduler.submissions();
+            scheduler.set(&format!("w-{latest}"), 0, JobState::Ended);
         }
-        assert_eq!(engine.submissions(), 8);
-        assert_eq!(notices.last(), Some(&Notice::Lost { row: 0 }));
+        assert_eq!(scheduler.submissions(), 8);
+        assert_eq!(notices.last(), Some(&Notice::Lost { task: 0 }));
     }
 
     #[test]
     fn a_held_job_is_told_once_and_not_repeated() {
-        let engine = Scripted::default();
-        let mut dispatch = Dispatch::new(&engine, array(&[0]));
+        let scheduler = Scripted::default();
+        let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
         dispatch.look().unwrap();
-        engine.set("w-1", 0, JobState::Held("BadConstraints".into()));
+        scheduler.set("w-1", 0, JobState::Held("BadConstraints".into()));
         assert!(matches!(
             dispatch.look().unwrap()[..],
-            [Notice::Held { row: 0, .. }]
+            [Notice::Held { task: 0, .. }]
         ));
         assert_eq!(dispatch.look().unwrap(), []);
-        assert_eq!(engine.submissions(), 1);
+        assert_eq!(scheduler.submissions(), 1);
     }
 }

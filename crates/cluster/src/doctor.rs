@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::engine::{self, Listing};
 use super::exchange::publish;
+use super::scheduler::{self, Listing};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::{locks, mounts};
@@ -38,7 +38,7 @@ impl Check {
     }
 }
 
-/// Checks the engine called `name` and the shared folders of `ws`.
+/// Checks the scheduler called `name` and the shared folders of `ws`.
 pub fn examine(ws: &Workspace, name: &str) -> Vec<Check> {
     vec![
         Check::of("queue", queue(ws, name)),
@@ -54,11 +54,11 @@ fn queue(ws: &Workspace, name: &str) -> Result<String> {
     let section = ws
         .config
         .cluster
-        .engines
+        .schedulers
         .get(name)
         .cloned()
         .unwrap_or_default();
-    match engine::engine(name, &section)?.list(&["perfquilt".to_owned()]) {
+    match scheduler::scheduler(name, &section)?.list(&["perfquilt".to_owned()]) {
         Listing::Known(_) => Ok(format!("{name} answers")),
         Listing::Unknown(reason) => Err(Error::usage(format!("{name} does not answer: {reason}"))),
     }

@@ -1,4 +1,4 @@
-//! The folder through which a head and the workers of its jobs exchange files. All machines see it.
+//! The folder through which a coordinator and the workers of its jobs exchange files. All machines see it.
 
 use std::fs::File;
 use std::io::Write;
@@ -24,7 +24,7 @@ pub fn publish(path: &Path, bytes: &[u8]) -> Result<bool> {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(false),
         Err(error) => return Err(io(error)),
     }
-    // The new name must be on the disk before a head acts on it.
+    // The new name must be on the disk before a coordinator acts on it.
     File::open(folder)
         .and_then(|folder| folder.sync_all())
         .map_err(io)?;

@@ -1,4 +1,4 @@
-//! Jobs on the machines of a cluster: engines that queue them, and the folder through which they exchange files.
+//! Jobs on the machines of a cluster: schedulers that queue them, and the folder through which they exchange files.
 //!
 //! # Example
 //!
@@ -8,7 +8,7 @@
 //! use perfquilt_cluster::exchange::publish;
 //!
 //! let folder = tempfile::tempdir().unwrap();
-//! let result = folder.path().join("row-7.json");
+//! let result = folder.path().join("task-7.json");
 //! assert!(publish(&result, b"first")?);
 //! assert!(!publish(&result, b"second")?);
 //! assert_eq!(std::fs::read(&result).unwrap(), b"first");
@@ -17,6 +17,6 @@
 
 pub mod dispatch;
 pub mod doctor;
-pub mod engine;
 pub mod exchange;
+pub mod scheduler;
 pub mod tasks;

@@ -89,7 +89,7 @@ pub enum UntrustedPolicy {
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalPolicy {
     /// Changes by authors who are not authorised to give commands.
-    Strangers,
+    Untrusted,
     /// Everybody's changes.
     Everybody,
     /// Nobody's changes.
@@ -207,7 +207,7 @@ impl Default for Bot {
             on_push: false,
             sandbox: SandboxMode::Auto,
             run_untrusted: UntrustedPolicy::Sandboxed,
-            approval: ApprovalPolicy::Strangers,
+            approval: ApprovalPolicy::Untrusted,
             steering: STEERING.map(str::to_owned).into(),
             prebuild_cpus: Vec::new(),
             poll_seconds: 180,

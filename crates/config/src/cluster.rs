@@ -20,7 +20,7 @@ pub struct Cluster {
     /// The class of the machines, which have the same processors; empty for any machine. For Slurm a feature of
     /// nodes, or an expression of features (`--constraint`).
     pub class: String,
-    /// How many machines measure at once, at most 1000. A wave has a row of four blocks for each.
+    /// How many machines measure at once, at most 1000. A wave has a task of four blocks for each.
     pub machines: NonZeroU32,
     /// Time limit of a job in minutes.
     pub minutes: NonZeroU32,
@@ -33,9 +33,9 @@ pub struct Cluster {
     pub scratch: Option<String>,
     /// perfquilt on the machines; by default the path of the running program.
     pub program: Option<PathBuf>,
-    /// `[cluster.ENGINE]` by engine, which the engines read.
+    /// `[cluster.SCHEDULER]` by scheduler, which the schedulers read.
     #[serde(skip)]
-    pub engines: BTreeMap<String, Section>,
+    pub schedulers: BTreeMap<String, Section>,
 }
 
 impl Default for Cluster {
@@ -47,7 +47,7 @@ impl Default for Cluster {
             folder: ".perfquilt/cluster".into(),
             scratch: None,
             program: None,
-            engines: BTreeMap::new(),
+            schedulers: BTreeMap::new(),
         }
     }
 }

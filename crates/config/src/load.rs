@@ -17,9 +17,9 @@ impl Config {
         let document = Document::read(&root.join(CONFIG_FILE), CONFIG_FILE)?;
         let (mut config, mut tables): (Config, _) =
             document.parse_without_tables(&[&["server"], &["cluster"]])?;
-        for engine in tables.pop().unwrap_or_default() {
-            let section = document.section(&["cluster", &engine], Vec::new());
-            config.cluster.engines.insert(engine, section);
+        for scheduler in tables.pop().unwrap_or_default() {
+            let section = document.section(&["cluster", &scheduler], Vec::new());
+            config.cluster.schedulers.insert(scheduler, section);
         }
         let server = &mut config.server;
         let tables = tables.pop().unwrap_or_default();

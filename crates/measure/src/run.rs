@@ -136,7 +136,7 @@ pub struct BuiltPoint {
     pub built: Result<Built>,
 }
 
-/// Builds `points` with the recipe called `recipe` on this machine, or as jobs of the engine `on`. The other points are
+/// Builds `points` with the recipe called `recipe` on this machine, or as jobs of the scheduler `on`. The other points are
 /// built even if one fails; only an interruption ends the build early.
 ///
 /// # Errors
@@ -159,9 +159,9 @@ pub fn build_points(
     });
     let mut done: Vec<BuiltPoint> = absent.collect();
     let base = build_item(prepared, Point::BASE)?;
-    let jobs = on.map(|engine| jobs::Jobs {
+    let jobs = on.map(|scheduler| jobs::Jobs {
         ws,
-        engine,
+        scheduler,
         builder: &builder,
         recipe,
         base: &base,

@@ -73,7 +73,7 @@ fn escaped(text: &str) -> String {
     result
 }
 
-/// Returns whether a name of strangers is harmless as plain text: a word without markup, mention, link or commit.
+/// Returns whether a name of untrusted authors is harmless as plain text: a word without markup, mention, link or commit.
 pub(super) fn is_inert(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let word = !name.is_empty() && name.len() <= LONGEST_INERT;

@@ -153,7 +153,7 @@ fn folder(dir: &Path) -> Result<()> {
 }
 
 /// Reads the outcome in the folder `dir`, and computes the attribution from its observations, if it has any. The
-/// attribution has no command: the file may be a stranger's.
+/// attribution has no command: the file may be an untrusted author's.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the invalid file.

@@ -17,7 +17,7 @@ const MOST_VALUES: usize = 20_000_000;
 const MOST_PERMUTED: usize = 1_000_000_000;
 
 impl Collector<'_> {
-    /// Checks that the observations so far are not more than a stranger's may be; the number of points is limited by
+    /// Checks that the observations so far are not more than an untrusted author's may be; the number of points is limited by
     /// [`MOST_PATCHES`](perfquilt_model::observation::MOST_PATCHES).
     ///
     /// # Errors

@@ -226,7 +226,7 @@ impl<'a> AdaptiveRunner<'a> {
         let mut strategy = RequestedBlocks::new(numbers, points, draw);
         let wave = self
             .site
-            .engine
+            .scheduler
             .as_ref()
             .map(|_| cluster::wave(self.spec.ws));
         let record = (self.key.as_str(), &self.spec.header, &[][..]);
@@ -301,7 +301,7 @@ impl<'a> AdaptiveRunner<'a> {
     /// beside it makes no difference.
     fn harnesses(&self) -> Result<BTreeSet<String>> {
         let mut counters = vec![self.spec.counter.clone()];
-        if self.spec.counter.is_empty() && self.site.engine.is_none() {
+        if self.spec.counter.is_empty() && self.site.scheduler.is_none() {
             counters.extend(Counter::detect().ok().map(|counter| counter.describe()));
         }
         let layouts = if self.metric.meter.is_timed() {

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use super::cluster::{Cluster, Row};
+use super::cluster::{BlockTask, Cluster};
 use super::executor::Executor;
 use super::machine::{Setup, ThisMachine};
 use super::site::Site;
@@ -31,13 +31,13 @@ impl<'a> Bench<'a> {
         wave: Option<NonZeroU32>,
         progress: &'a dyn Progress,
     ) -> Result<Self> {
-        let (Some(engine), Some(wave)) = (&site.engine, wave) else {
+        let (Some(scheduler), Some(wave)) = (&site.scheduler, wave) else {
             let machine = ThisMachine::new(spec.ws, setup, progress)?;
             return Ok(Bench::Machine(Box::new(machine)));
         };
         let names = (key, spec.preset.name.as_str());
-        let row = Row::empty(spec.ws, names, header, &setup, (spec.layouts, unexecuted))?;
-        let cluster = Cluster::new(spec.ws, engine.as_ref(), row, wave.get(), progress)?;
+        let task = BlockTask::empty(spec.ws, names, header, &setup, (spec.layouts, unexecuted))?;
+        let cluster = Cluster::new(spec.ws, scheduler.as_ref(), task, wave.get(), progress)?;
         Ok(Bench::Cluster(Box::new(cluster)))
     }
 
@@ -62,7 +62,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Returns the distance in the plan between blocks that share layouts; 1 on a cluster, which measures them in one row.
+    /// Returns the distance in the plan between blocks that share layouts; 1 on a cluster, which measures them in one task.
     pub(super) fn lanes_of_plan(&self) -> u32 {
         match self {
             Bench::Machine(machine) => machine.lanes(),

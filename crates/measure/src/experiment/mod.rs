@@ -56,7 +56,7 @@ use perfquilt_store::Store;
 
 use attempt::{Attempt, ReusePolicy, reusable};
 pub use cluster::{answer_execution, answer_facts, measure_blocks};
-pub(crate) use cluster::{engine as cluster_engine, jobs as cluster_jobs};
+pub(crate) use cluster::{jobs as cluster_jobs, scheduler as cluster_scheduler};
 use design::Design;
 pub use forecast::{Forecast, NoiseSource};
 pub(crate) use key::{ComparisonKey, FreshQuestion};
@@ -213,18 +213,18 @@ fn assume_earlier_conditions(spec: &mut Spec<'_>, store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Has a job of the engine called `on` report what its machine is: processor, cores, memory, kernel.
+/// Has a job of the scheduler called `on` report what its machine is: processor, cores, memory, kernel.
 ///
 /// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the engine refuses the job or does not answer;
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the scheduler refuses the job or does not answer;
 /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when no machine answers.
 pub fn ask_machine(
     ws: &Workspace,
     on: &str,
     progress: &dyn Progress,
 ) -> Result<BTreeMap<String, String>> {
-    let engine = cluster::engine(ws, on)?;
-    let facts = cluster::facts(ws, engine.as_ref(), false, progress)?;
+    let scheduler = cluster::scheduler(ws, on)?;
+    let facts = cluster::facts(ws, scheduler.as_ref(), false, progress)?;
     Ok(facts.machine)
 }
 
@@ -321,7 +321,7 @@ fn measure(
         seed,
         length: Length::choose(&design, &open, budget)?,
         // An experiment keeps the waves that it began with.
-        wave: match &site.engine {
+        wave: match &site.scheduler {
             Some(_) => stored_wave(store, open.id)?.or_else(|| Some(cluster::wave(ws))),
             None => None,
         },

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::cluster;
 use super::fingerprint::CLUSTER;
 use super::identity::Facts;
-use perfquilt_cluster::engine::Engine;
+use perfquilt_cluster::scheduler::Scheduler;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::Result;
@@ -14,7 +14,7 @@ use perfquilt_model::progress::Progress;
 /// This machine, or the machines of a cluster, with what is known about them.
 pub(super) struct Site {
     /// The scheduler of the cluster; `None` for this machine.
-    pub(super) engine: Option<Box<dyn Engine>>,
+    pub(super) scheduler: Option<Box<dyn Scheduler>>,
     /// The facts of a machine, without the cluster.
     pub(super) facts: Facts,
     /// The words for the cluster in the record of an experiment.
@@ -34,14 +34,14 @@ impl Site {
         counts: bool,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let engine = preset.on.as_deref().map(|on| cluster::engine(ws, on));
-        let engine = engine.transpose()?;
-        let facts = match &engine {
-            Some(engine) => cluster::facts(ws, engine.as_ref(), counts, progress)?,
+        let scheduler = preset.on.as_deref().map(|on| cluster::scheduler(ws, on));
+        let scheduler = scheduler.transpose()?;
+        let facts = match &scheduler {
+            Some(scheduler) => cluster::facts(ws, scheduler.as_ref(), counts, progress)?,
             None => Facts::here(counts)?,
         };
         Ok(Site {
-            engine,
+            scheduler,
             facts,
             cluster: described(ws, preset),
         })
@@ -56,7 +56,7 @@ impl Site {
             cluster::configured(ws, on)?;
         }
         Ok(Site {
-            engine: None,
+            scheduler: None,
             facts: Facts::here(counts)?,
             cluster: described(ws, preset),
         })

@@ -85,7 +85,7 @@ impl Fixture {
 
 fn site(cluster: Option<&str>) -> Site {
     Site {
-        engine: None,
+        scheduler: None,
         facts: Facts {
             machine: BTreeMap::from([("processor".to_owned(), "p".to_owned())]),
             meters: vec![Meter::Instructions],

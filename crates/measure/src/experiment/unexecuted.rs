@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-use super::cluster::{self, Row};
+use super::cluster::{self, BlockTask};
 use super::machine::{ExecutionQuestion, Setup, ThisMachine};
 use super::servers::Candidates;
 use super::site::Site;
@@ -139,12 +139,13 @@ impl ExecutionCheck<'_> {
             reads_storage: false,
             ..spec.setup(self.candidates.clone(), 1, Unexecuted::default())?
         };
-        let answers = match &self.site.engine {
+        let answers = match &self.site.scheduler {
             None => ThisMachine::new(spec.ws, setup, progress)?.executes(&questions)?,
-            Some(engine) => {
+            Some(scheduler) => {
                 let names = ("", spec.preset.name.as_str());
-                let row = Row::empty(spec.ws, names, &spec.header, &setup, (spec.layouts, &[]))?;
-                cluster::executes(spec.ws, engine.as_ref(), &row, &questions, progress)?
+                let task =
+                    BlockTask::empty(spec.ws, names, &spec.header, &setup, (spec.layouts, &[]))?;
+                cluster::executes(spec.ws, scheduler.as_ref(), &task, &questions, progress)?
             }
         };
         let mut answers = answers.into_iter();

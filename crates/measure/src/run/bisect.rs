@@ -101,7 +101,7 @@ pub(super) struct BisectRun<'a> {
     pub(super) engine: Engine,
     builder: Builder,
     recipe: String,
-    /// The engine of the cluster that builds and measures; `None` for this machine.
+    /// The scheduler of the cluster that builds and measures; `None` for this machine.
     on: Option<String>,
     runner: AdaptiveRunner<'a>,
     store: &'a Store,
@@ -346,11 +346,11 @@ impl<'a> BisectRun<'a> {
         let source = StoredTrees::new(self.ws);
         let built = match &self.on {
             None => self.builder.build(&item, &source, self.progress)?,
-            Some(engine) => {
+            Some(scheduler) => {
                 let was_cached = self.builder.cached(&item.tree).is_some();
                 let jobs = Jobs {
                     ws: self.ws,
-                    engine,
+                    scheduler,
                     builder: &self.builder,
                     recipe: &self.recipe,
                     base: &self.states.item(0)?,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{StoredTrees, builder_on};
-use crate::experiment::{cluster_engine, cluster_jobs};
+use crate::experiment::{cluster_jobs, cluster_scheduler};
 use crate::task::{self, SCHEMA, TaskKind};
 use perfquilt_build::{BuildItem, Builder, Built};
 use perfquilt_cluster::exchange::publish;
@@ -34,7 +34,7 @@ struct Task {
     /// The bare release, on which profiles are made.
     base: BuildItem,
     items: Vec<BuildItem>,
-    /// The head's compilers and linkers, which the machine's must equal.
+    /// The coordinator's compilers and linkers, which the machine's must equal.
     toolchain: Vec<String>,
 }
 
@@ -53,8 +53,8 @@ struct TaskResult {
 /// Points to build with one recipe.
 pub(super) struct Jobs<'a> {
     pub(super) ws: &'a Workspace,
-    /// The engine's name.
-    pub(super) engine: &'a str,
+    /// The scheduler's name.
+    pub(super) scheduler: &'a str,
     pub(super) builder: &'a Builder,
     pub(super) recipe: &'a str,
     pub(super) base: &'a BuildItem,
@@ -65,7 +65,7 @@ impl Jobs<'_> {
     /// Builds the `items` that are not in the cache; returns the errors by tree. Everything else is in the cache then.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when no machine has the head's compilers, or the engine refuses the jobs; [`Kind::Interrupted`].
+    /// [`Kind::Usage`] when no machine has the coordinator's compilers, or the scheduler refuses the jobs; [`Kind::Interrupted`].
     pub(super) fn build(&self, items: &[BuildItem]) -> Result<BTreeMap<String, Error>> {
         let mut seen = BTreeSet::new();
         let is_missing = |item: &&BuildItem| self.builder.cached(&item.tree).is_none();
@@ -114,10 +114,10 @@ impl Jobs<'_> {
             })
         };
         let mut files = BTreeMap::new();
-        for (row, items) in (0_u32..).zip(&runs) {
-            files.insert(row, task(items)?);
+        for (number, items) in (0_u32..).zip(&runs) {
+            files.insert(number, task(items)?);
         }
-        // A new head finds the jobs of a killed one by this name.
+        // A new coordinator finds the jobs of a killed one by this name.
         let keys: Vec<String> = runs
             .iter()
             .flatten()
@@ -126,7 +126,7 @@ impl Jobs<'_> {
         let digest = hex::encode(Sha256::digest(keys.join(" ")));
         let array = cluster_jobs(self.ws, &format!("build-{}", &digest[..16]))?;
         let folder = array.folder.clone();
-        let engine = cluster_engine(self.ws, self.engine)?;
+        let scheduler = cluster_scheduler(self.ws, self.scheduler)?;
         let points: usize = runs.iter().map(Vec::len).sum();
         let step = self.progress.begin(
             &format!("building {points} points in {} jobs", runs.len()),
@@ -135,16 +135,16 @@ impl Jobs<'_> {
         let mut attempts: BTreeMap<u32, usize> = BTreeMap::new();
         let mut failures: BTreeMap<u32, TaskResult> = BTreeMap::new();
         let lost = tasks::run(
-            engine.as_ref(),
+            scheduler.as_ref(),
             array,
             &files,
             self.progress,
-            &mut |row, bytes| {
+            &mut |number, bytes| {
                 let result: TaskResult = serde_json::from_slice(bytes).map_err(|error| {
                     Error::usage(format!("the result of a build is damaged: {error}"))
                 })?;
                 if result.refused.is_none() && result.failed.is_empty() {
-                    failures.remove(&row);
+                    failures.remove(&number);
                     return Ok(Reply::Done);
                 }
                 let messages = result.refused.iter().chain(result.failed.values());
@@ -155,8 +155,8 @@ impl Jobs<'_> {
                         failure.message
                     ));
                 }
-                failures.insert(row, result);
-                let count = attempts.entry(row).or_default();
+                failures.insert(number, result);
+                let count = attempts.entry(number).or_default();
                 *count += 1;
                 Ok(if *count < ATTEMPTS {
                     Reply::Retry
@@ -168,8 +168,8 @@ impl Jobs<'_> {
         // A folder that cannot be removed disturbs nobody.
         let _ = std::fs::remove_dir_all(&folder);
         let mut failed = BTreeMap::new();
-        for (row, items) in (0_u32..).zip(&runs) {
-            let result = failures.remove(&row);
+        for (number, items) in (0_u32..).zip(&runs) {
+            let result = failures.remove(&number);
             if let Some(refused) = result.as_ref().and_then(|result| result.refused.clone()) {
                 return Err(refused.cut().into());
             }
@@ -178,7 +178,7 @@ impl Jobs<'_> {
                 let reason = reasons
                     .remove(&item.tree)
                     .map(|failure| failure.cut().into());
-                let was_lost = lost.contains(&row) && self.builder.cached(&item.tree).is_none();
+                let was_lost = lost.contains(&number) && self.builder.cached(&item.tree).is_none();
                 let is_lost = was_lost
                     .then(|| Error::build(format!("the job that builds {} is lost", item.label)));
                 if let Some(error) = reason.or(is_lost) {
@@ -255,9 +255,9 @@ fn build_items(
             .cloned()
             .collect();
         return Err(
-            Error::usage("this machine builds with other tools than the head")
+            Error::usage("this machine builds with other tools than the coordinator")
                 .details(others)
-                .hint("install the same compilers on all machines of the class, and on the head"),
+                .hint("install the same compilers on all machines of the class, and on the coordinator"),
         );
     }
     let source = StoredTrees::new(&ws);

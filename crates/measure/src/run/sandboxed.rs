@@ -188,8 +188,8 @@ fn allow_series(sandbox: Sandbox, ws: &Workspace, release: Option<&str>) -> Resu
     Ok(sandbox)
 }
 
-/// Refuses a path of the series that leads out of the workspace `root`, or to a private folder: a link in a stranger's
-/// series would make its target readable for the stranger's code.
+/// Refuses a path of the series that leads out of the workspace `root`, or to a private folder: a link in an untrusted author's
+/// series would make its target readable for the untrusted code.
 fn require_inside(root: &Path, path: &Path) -> Result<()> {
     let real = match std::fs::canonicalize(path) {
         Ok(real) => real,

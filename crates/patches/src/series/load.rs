@@ -174,7 +174,7 @@ const LIMITS: Limits = Limits {
     patches_per_thread: 64,
 };
 
-/// Limits of a series that strangers may have written, which one thread loads.
+/// Limits of a series that untrusted authors may have written, which one thread loads.
 const JOB_LIMITS: Limits = Limits {
     series_bytes: 1 << 20,
     patches: 10_000,

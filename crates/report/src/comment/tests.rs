@@ -108,7 +108,7 @@ fn build_failure_at_patch_3() {
     insta::assert_snapshot!(shown(&comment));
 }
 
-/// A patch that makes a test fail is a regression, however fast it is. The names of tests are a stranger's.
+/// A patch that makes a test fail is a regression, however fast it is. The names of tests are an untrusted author's.
 #[test]
 fn a_test_newly_fails() {
     let mut experiment = Experiment::new(&[(0.012, 0.01), (0.02, 0.018)]);
@@ -559,7 +559,7 @@ fn nothing_comes_together_around_empty_code() {
 }
 
 #[test]
-fn nothing_strangers_write_is_active() {
+fn nothing_untrusted_authors_write_is_active() {
     for first in 0..HOSTILE.len() {
         let words: Vec<&str> = HOSTILE
             .iter()

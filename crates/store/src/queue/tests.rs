@@ -271,7 +271,7 @@ fn a_push_leaves_what_is_about_the_same_commit() {
 }
 
 #[test]
-fn a_push_cancels_what_waits_for_a_stranger() {
+fn a_push_cancels_what_waits_for_an_untrusted_author() {
     let (_folder, queue) = queue();
     let mut asked = job(1, "");
     asked.trusted = false;
@@ -287,7 +287,7 @@ fn a_push_cancels_what_waits_for_a_stranger() {
 }
 
 #[test]
-fn a_push_by_a_stranger_cancels_what_would_take_it() {
+fn a_push_by_an_untrusted_author_cancels_what_would_take_it() {
     let (_folder, queue) = queue();
     let push = |head: &str, trusted: bool| QueueChange::Cancel {
         repository: "acme/series".into(),
@@ -359,7 +359,7 @@ fn an_approval_ends_with_any_push() {
 }
 
 #[test]
-fn a_strangers_job_starts_with_the_commit_that_its_requester_saw() {
+fn an_untrusted_authors_job_starts_with_the_commit_that_its_requester_saw() {
     let (_folder, queue) = queue();
     let mut asked = job(1, "");
     asked.trusted = false;

@@ -122,7 +122,7 @@ impl Git {
         }
     }
 
-    /// Returns git for a bare repository with commits of strangers: it reads neither settings nor attributes of user and
+    /// Returns git for a bare repository with commits of untrusted authors: it reads neither settings nor attributes of user and
     /// system, which may name programs to run on what is read.
     pub fn fixed(folder: &Path) -> Git {
         Git {

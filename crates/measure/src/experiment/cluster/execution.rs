@@ -5,14 +5,14 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::files::Row;
+use super::files::BlockTask;
 use super::worker::Here;
 use super::{KEY_LENGTH, jobs};
 use crate::experiment::machine::{ExecutionQuestion, ThisMachine};
 use crate::task::{self, TaskKind};
 use perfquilt_build::ChangedCode;
-use perfquilt_cluster::engine::Engine;
 use perfquilt_cluster::exchange::publish;
+use perfquilt_cluster::scheduler::Scheduler;
 use perfquilt_cluster::tasks::{self, Reply, result_of};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -34,9 +34,9 @@ struct PackedQuestion {
 
 /// Questions for one machine.
 #[derive(Debug, Serialize, Deserialize)]
-struct Task {
+struct ExecutionTask {
     #[serde(flatten)]
-    row: Row,
+    task: BlockTask,
     questions: Vec<PackedQuestion>,
 }
 
@@ -51,11 +51,11 @@ enum Answer {
 }
 
 /// Returns for each question whether the workload executes the code, as the machines of the cluster find; `None` where
-/// they could not find out. `row` has the servers and workloads.
+/// they could not find out. `task` has the servers and workloads.
 pub(in crate::experiment) fn executes(
     ws: &Workspace,
-    engine: &dyn Engine,
-    row: &Row,
+    scheduler: &dyn Scheduler,
+    task: &BlockTask,
     questions: &[ExecutionQuestion<'_>],
     progress: &dyn Progress,
 ) -> Result<Vec<Option<bool>>> {
@@ -70,10 +70,10 @@ pub(in crate::experiment) fn executes(
             workload: question.workload.name.clone(),
             seconds: question.seconds,
         };
-        let bytes = task::to_bytes(&Task {
-            row: Row {
+        let bytes = task::to_bytes(&ExecutionTask {
+            task: BlockTask {
                 kind: TaskKind::Execution,
-                ..row.clone()
+                ..task.clone()
             },
             questions: chunk.iter().map(pack).collect(),
         })?;
@@ -87,7 +87,7 @@ pub(in crate::experiment) fn executes(
     let array = jobs(ws, &format!("execution-{name}"))?;
     let folder = array.folder.clone();
     let mut answers: BTreeMap<u32, Vec<Option<bool>>> = BTreeMap::new();
-    let asked = tasks::run(engine, array, &files, progress, &mut |number, bytes| {
+    let asked = tasks::run(scheduler, array, &files, progress, &mut |number, bytes| {
         let answer: Answer = serde_json::from_slice(bytes)
             .map_err(|error| Error::usage(format!("a machine's answer is damaged: {error}")))?;
         match answer {
@@ -119,7 +119,7 @@ pub(in crate::experiment) fn executes(
 /// [`Kind::Usage`] when it is no such task; [`Kind::Interrupted`], which publishes nothing;
 /// [`Kind::Internal`] when the answer cannot be written.
 pub fn answer_execution(path: &Path, progress: &dyn Progress) -> Result<()> {
-    let task: Task = task::read(path)?;
+    let task: ExecutionTask = task::read(path)?;
     let answer = match find_out(&task, progress) {
         Ok(found) => Answer::Executes(found),
         Err(error) if error.kind() == Kind::Interrupted => return Err(error),
@@ -131,9 +131,9 @@ pub fn answer_execution(path: &Path, progress: &dyn Progress) -> Result<()> {
     publish(&result_of(path), &task::to_bytes(&answer)?).map(|_| ())
 }
 
-fn find_out(task: &Task, progress: &dyn Progress) -> Result<Vec<Option<bool>>> {
-    let here = Here::open(&task.row)?;
-    let setup = here.setup(&task.row)?;
+fn find_out(task: &ExecutionTask, progress: &dyn Progress) -> Result<Vec<Option<bool>>> {
+    let here = Here::open(&task.task)?;
+    let setup = here.setup(&task.task)?;
     let workload = |name: &String| {
         let mut found = here.workloads.iter();
         found

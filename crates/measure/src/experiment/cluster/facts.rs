@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 use super::{KEY_LENGTH, jobs};
 use crate::experiment::identity::Facts;
 use crate::task::{self, SCHEMA, TaskKind};
-use perfquilt_cluster::engine::Engine;
 use perfquilt_cluster::exchange::publish;
+use perfquilt_cluster::scheduler::Scheduler;
 use perfquilt_cluster::tasks::{self, Reply, result_of};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
@@ -45,7 +45,7 @@ enum Answer {
 /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when no machine answers.
 pub(in crate::experiment) fn facts(
     ws: &Workspace,
-    engine: &dyn Engine,
+    scheduler: &dyn Scheduler,
     counts: bool,
     progress: &dyn Progress,
 ) -> Result<Facts> {
@@ -54,7 +54,7 @@ pub(in crate::experiment) fn facts(
         schema: SCHEMA,
         counts,
     })?;
-    // Heads that ask at the same time have jobs of their own.
+    // Coordinators that ask at the same time have jobs of their own.
     let asker = format!("{} {}", ws.root().display(), std::process::id());
     let name: String = hex::encode(Sha256::digest(asker))
         .chars()
@@ -65,7 +65,7 @@ pub(in crate::experiment) fn facts(
     let step = progress.begin("ask a machine of the cluster what it measures with", None);
     let mut answer = None;
     let asked = tasks::run(
-        engine,
+        scheduler,
         array,
         &BTreeMap::from([(0, question)]),
         progress,

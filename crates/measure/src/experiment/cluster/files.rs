@@ -1,4 +1,4 @@
-//! The files of a row: what a worker is to measure, and what it publishes for each block.
+//! The files of a task: what a worker is to measure, and what it publishes for each block.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,22 +24,22 @@ use perfquilt_system::files::read_untrusted;
 
 /// The longest name of a machine, in bytes.
 const LONGEST_NAME: usize = 255;
-/// The largest file of a row or of a block, in bytes.
+/// The largest file of a task or of a block, in bytes.
 const LARGEST: u64 = 256 << 20;
 
-/// A server that a row measures.
+/// A server that a task measures.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::experiment) struct RowServer {
+pub(in crate::experiment) struct TaskServer {
     pub label: String,
     pub dir: PathBuf,
     pub data: Option<(String, PathBuf)>,
 }
 
-/// A block of a row.
+/// A block of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::experiment) struct RowBlock {
+pub(in crate::experiment) struct TaskBlock {
     pub block: Block,
     /// The transactions that a counted block counts, by workload.
     pub transactions: BTreeMap<String, u64>,
@@ -47,7 +47,7 @@ pub(in crate::experiment) struct RowBlock {
 
 /// What a worker is to measure.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in crate::experiment) struct Row {
+pub(in crate::experiment) struct BlockTask {
     pub kind: TaskKind,
     pub schema: u32,
     /// The experiment's key.
@@ -61,19 +61,19 @@ pub(in crate::experiment) struct Row {
     /// The identities of the workloads, which the worker's must equal.
     pub workloads: BTreeMap<String, String>,
     pub layouts: Layouts,
-    pub servers: BTreeMap<Point, RowServer>,
+    pub servers: BTreeMap<Point, TaskServer>,
     pub block_seconds: f64,
     pub binary: Option<String>,
     pub count_meters: Vec<Meter>,
     pub reads_storage: bool,
     pub most_servers: usize,
-    pub blocks: Vec<RowBlock>,
+    pub blocks: Vec<TaskBlock>,
     /// The folder for results.
     pub results: PathBuf,
 }
 
-impl Row {
-    /// Returns a row without blocks of the experiment with this key, whose blocks `setup` measures.
+impl BlockTask {
+    /// Returns a task without blocks of the experiment with this key, whose blocks `setup` measures.
     pub(in crate::experiment) fn empty(
         ws: &Workspace,
         (experiment, preset): (&str, &str),
@@ -86,14 +86,14 @@ impl Row {
             Ok((workload.name.clone(), identity))
         });
         let servers = setup.candidates.iter().map(|(&point, candidate)| {
-            let server = RowServer {
+            let server = TaskServer {
                 label: candidate.label.clone(),
                 dir: candidate.dir.clone(),
                 data: candidate.data.clone(),
             };
             (point, server)
         });
-        Ok(Row {
+        Ok(BlockTask {
             kind: TaskKind::Blocks,
             schema: SCHEMA,
             experiment: experiment.to_owned(),
@@ -115,7 +115,7 @@ impl Row {
         })
     }
 
-    /// Reads a row's file.
+    /// Reads a task's file.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is no such file.
@@ -123,12 +123,16 @@ impl Row {
         let missing = || Error::usage(format!("there is no {}", path.display()));
         let bytes = read_untrusted(path, LARGEST)?.ok_or_else(missing)?;
         let wrong =
-            |why: String| Error::usage(format!("not a row of blocks: {why}")).at(path, None);
-        let row: Self = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
-        if row.schema != SCHEMA {
-            return Err(wrong(format!("its schema is {}, not {SCHEMA}", row.schema)));
+            |why: String| Error::usage(format!("not a task of blocks: {why}")).at(path, None);
+        let task: Self =
+            serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+        if task.schema != SCHEMA {
+            return Err(wrong(format!(
+                "its schema is {}, not {SCHEMA}",
+                task.schema
+            )));
         }
-        Ok(row)
+        Ok(task)
     }
 }
 
@@ -302,7 +306,7 @@ impl BlockFile {
         if file.experiment != experiment || file.block != *block {
             return Err(wrong("it is of another experiment or block".to_owned()));
         }
-        // Each text of a stranger ends up on a terminal.
+        // Each text of an untrusted author ends up on a terminal.
         let is_name = |c: char| c.is_ascii_graphic();
         if file.machine.is_empty()
             || file.machine.len() > LONGEST_NAME

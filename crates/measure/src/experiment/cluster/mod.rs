@@ -1,7 +1,7 @@
-//! The executor for a cluster: rows of blocks become jobs, each of which measures its row on one machine.
+//! The executor for a cluster: tasks of blocks become jobs, each of which measures its task on one machine.
 //!
-//! A row consists of the blocks that follow each other in a group of the plan, so that blocks that share layouts are
-//! measured by the same machine. The head's lanes wait for results; one of them at a time asks the engine.
+//! A task consists of the blocks that follow each other in a group of the plan, so that blocks that share layouts are
+//! measured by the same machine. The coordinator's lanes wait for results; one of them at a time asks the scheduler.
 
 mod execution;
 mod facts;
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use super::executor::{Event, Executor, Lane, Report};
 use super::plan::{Block, BlockKind};
-use files::{BlockFile, RowBlock, result_path};
+use files::{BlockFile, TaskBlock, result_path};
 use perfquilt_cluster::dispatch::{Dispatch, Notice, Silence};
 use perfquilt_cluster::doctor;
-use perfquilt_cluster::engine::{self, Engine, JobArray, Listing};
+use perfquilt_cluster::scheduler::{self, JobArray, Listing, Scheduler};
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -33,16 +33,16 @@ pub use execution::answer_execution;
 pub(super) use execution::executes;
 pub use facts::answer as answer_facts;
 pub(super) use facts::facts;
-pub(super) use files::Row;
+pub(super) use files::BlockTask;
 pub use worker::measure_blocks;
 
-/// Blocks of a row: two layouts, each run twice.
+/// Blocks of a task: two layouts, each run twice.
 pub(super) const ROW_BLOCKS: u32 = 4;
 /// How long nothing is asked for before what was asked for is submitted.
 const SETTLED: Duration = Duration::from_millis(300);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(2);
-/// Time between two reports of the rows' states.
+/// Time between two reports of the tasks' states.
 const TELL: Duration = Duration::from_secs(5);
 /// How many machines a report names.
 const MOST_NAMED: usize = 4;
@@ -67,28 +67,28 @@ fn whole_group(block: &Block) -> usize {
     }
 }
 
-/// Returns the rows that `blocks` form, by number.
+/// Returns the tasks that `blocks` form, by number.
 ///
-/// A row of timed blocks has the number of its group, by which a later head finds the job of an earlier one, unless that
-/// is among `used`; any other row that of its first block.
-fn rows(mut blocks: Vec<RowBlock>, used: &mut BTreeSet<u32>) -> BTreeMap<u32, Vec<RowBlock>> {
+/// A task of timed blocks has the number of its group, by which a later coordinator finds the job of an earlier one, unless that
+/// is among `used`; any other task that of its first block.
+fn tasks(mut blocks: Vec<TaskBlock>, used: &mut BTreeSet<u32>) -> BTreeMap<u32, Vec<TaskBlock>> {
     blocks.sort_by_key(|of| key_of(&of.block));
-    let mut groups: BTreeMap<BlockKey, Vec<RowBlock>> = BTreeMap::new();
+    let mut groups: BTreeMap<BlockKey, Vec<TaskBlock>> = BTreeMap::new();
     for of in blocks {
         groups.entry(group_of(&of.block)).or_default().push(of);
     }
-    let mut rows = BTreeMap::new();
+    let mut tasks = BTreeMap::new();
     for ((kind, group), blocks) in groups {
         let first = blocks.first().map_or(0, |of| of.block.number);
-        let row = match kind {
+        let task = match kind {
             BlockKind::Timed if used.insert(group) => 3 * group * ROW_BLOCKS,
             BlockKind::Timed => 3 * first,
             BlockKind::Direct => 3 * first + 1,
             BlockKind::Counted => 3 * first + 2,
         };
-        rows.insert(row, blocks);
+        tasks.insert(task, blocks);
     }
-    rows
+    tasks
 }
 
 /// A block's kind and number.
@@ -101,34 +101,34 @@ fn key_of(block: &Block) -> BlockKey {
 /// What lanes wait for.
 #[derive(Default)]
 struct Waiting {
-    /// Blocks that were asked for and are in no row yet.
-    pending: Vec<RowBlock>,
+    /// Blocks that were asked for and are in no task yet.
+    pending: Vec<TaskBlock>,
     /// When the last one was asked for.
     asked: Option<Instant>,
     /// The groups of timed blocks that were submitted.
     groups: BTreeSet<u32>,
-    /// The blocks of submitted rows that have no result yet.
-    rows: BTreeMap<u32, Vec<Block>>,
+    /// The blocks of submitted tasks that have no result yet.
+    tasks: BTreeMap<u32, Vec<Block>>,
     /// Results that no lane has taken yet; `None` for a block that was lost.
     results: BTreeMap<BlockKey, Option<BlockFile>>,
-    /// Whether a lane is asking the engine.
+    /// Whether a lane is asking the scheduler.
     asking: bool,
-    /// When the engine was asked last.
+    /// When the scheduler was asked last.
     looked: Option<Instant>,
     /// The machines on which a point's server failed.
     failures: BTreeMap<Point, BTreeSet<String>>,
-    /// The rows of which a block failed as a whole: on which machines, and how.
+    /// The tasks of which a block failed as a whole: on which machines, and how.
     faults: BTreeMap<u32, BTreeMap<String, Failure>>,
 }
 
-/// Returns the engine called `name` with the settings of the workspace.
+/// Returns the scheduler called `name` with the settings of the workspace.
 ///
 /// # Errors
 /// The errors of [`configured`]; [`Kind::Usage`] when it does not answer.
-pub(crate) fn engine(ws: &Workspace, name: &str) -> Result<Box<dyn Engine>> {
-    let engine = configured(ws, name)?;
-    match engine.list(&["perfquilt".to_owned()]) {
-        Listing::Known(_) => Ok(engine),
+pub(crate) fn scheduler(ws: &Workspace, name: &str) -> Result<Box<dyn Scheduler>> {
+    let scheduler = configured(ws, name)?;
+    match scheduler.list(&["perfquilt".to_owned()]) {
+        Listing::Known(_) => Ok(scheduler),
         Listing::Unknown(reason) => {
             let fault = format!("the cluster of `--on {name}` does not answer: {reason}");
             Err(Error::new(Kind::Usage, fault).hint("`perfquilt doctor` checks it"))
@@ -136,18 +136,18 @@ pub(crate) fn engine(ws: &Workspace, name: &str) -> Result<Box<dyn Engine>> {
     }
 }
 
-/// Returns the engine called `name`, without asking whether its cluster answers.
+/// Returns the scheduler called `name`, without asking whether its cluster answers.
 ///
 /// # Errors
-/// The errors of [`engine::engine`]; [`Kind::Usage`] when the results are on a network file system.
-pub(super) fn configured(ws: &Workspace, name: &str) -> Result<Box<dyn Engine>> {
+/// The errors of [`scheduler::scheduler`]; [`Kind::Usage`] when the results are on a network file system.
+pub(super) fn configured(ws: &Workspace, name: &str) -> Result<Box<dyn Scheduler>> {
     doctor::results(&ws.results())?;
-    let engines = &ws.config.cluster.engines;
-    let section = engines.get(name).cloned();
+    let schedulers = &ws.config.cluster.schedulers;
+    let section = schedulers.get(name).cloned();
     let is_missing = section.is_none();
-    engine::engine(name, &section.unwrap_or_default()).map_err(|error| {
+    scheduler::scheduler(name, &section.unwrap_or_default()).map_err(|error| {
         if is_missing && error.kind() == Kind::Usage && error.hint_text().is_none() {
-            let fault = format!("engine `{name}` needs a section [cluster.{name}]");
+            let fault = format!("scheduler `{name}` needs a section [cluster.{name}]");
             Error::usage(fault).at(CONFIG_FILE, None)
         } else {
             error
@@ -155,7 +155,7 @@ pub(super) fn configured(ws: &Workspace, name: &str) -> Result<Box<dyn Engine>> 
     })
 }
 
-/// Returns jobs without rows, called `name`, whose files are in a folder of the same name.
+/// Returns jobs without tasks, called `name`, whose files are in a folder of the same name.
 pub(crate) fn jobs(ws: &Workspace, name: &str) -> Result<JobArray> {
     let config = &ws.config.cluster;
     let folder = ws.root().join(&config.folder).join(name);
@@ -167,7 +167,7 @@ pub(crate) fn jobs(ws: &Workspace, name: &str) -> Result<JobArray> {
     };
     Ok(JobArray {
         name: format!("perfquilt-{name}"),
-        rows: Vec::new(),
+        tasks: Vec::new(),
         class: config.class.clone(),
         folder,
         program,
@@ -176,15 +176,15 @@ pub(crate) fn jobs(ws: &Workspace, name: &str) -> Result<JobArray> {
     })
 }
 
-/// Describes the machines of an engine for the record of an experiment.
-pub(super) fn describe(ws: &Workspace, engine: &str) -> String {
+/// Describes the machines of a scheduler for the record of an experiment.
+pub(super) fn describe(ws: &Workspace, scheduler: &str) -> String {
     match ws.config.cluster.class.as_str() {
-        "" => engine.to_owned(),
-        class => format!("{engine}, class {class}"),
+        "" => scheduler.to_owned(),
+        class => format!("{scheduler}, class {class}"),
     }
 }
 
-/// Returns the number of blocks of a wave: a row for each machine.
+/// Returns the number of blocks of a wave: a task for each machine.
 pub(super) fn wave(ws: &Workspace) -> NonZeroU32 {
     let machines = ws.config.cluster.machines;
     machines.saturating_mul(NonZeroU32::new(ROW_BLOCKS).unwrap_or(NonZeroU32::MIN))
@@ -192,8 +192,8 @@ pub(super) fn wave(ws: &Workspace) -> NonZeroU32 {
 
 /// A cluster as an executor.
 pub struct Cluster<'a> {
-    /// A row without blocks.
-    template: Row,
+    /// A task without blocks.
+    template: BlockTask,
     /// Blocks of a wave.
     wave: u32,
     /// The number of machines that measure at once.
@@ -202,17 +202,17 @@ pub struct Cluster<'a> {
     waiting: Mutex<Waiting>,
     changed: Condvar,
     silence: Mutex<Silence>,
-    /// What was told last of the rows' states, and when.
+    /// What was told last of the tasks' states, and when.
     told: Mutex<Option<(String, Instant)>>,
     progress: &'a dyn Progress,
 }
 
 impl<'a> Cluster<'a> {
-    /// Prepares the folder of exchange for the rows of the experiment of `template`, whose waves have `wave` blocks.
+    /// Prepares the folder of exchange for the tasks of the experiment of `template`, whose waves have `wave` blocks.
     pub(super) fn new(
         ws: &Workspace,
-        engine: &'a dyn Engine,
-        mut template: Row,
+        scheduler: &'a dyn Scheduler,
+        mut template: BlockTask,
         wave: u32,
         progress: &'a dyn Progress,
     ) -> Result<Self> {
@@ -223,7 +223,7 @@ impl<'a> Cluster<'a> {
             template,
             wave,
             machines: usize::try_from(ws.config.cluster.machines.get()).unwrap_or(usize::MAX),
-            dispatch: Mutex::new(Dispatch::new(engine, array)),
+            dispatch: Mutex::new(Dispatch::new(scheduler, array)),
             waiting: Mutex::default(),
             changed: Condvar::new(),
             silence: Mutex::default(),
@@ -274,26 +274,26 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Writes the files of the rows that `blocks` form, and adds them to the dispatch.
-    fn submit(&self, blocks: Vec<RowBlock>) -> Result<BTreeMap<u32, Vec<Block>>> {
+    /// Writes the files of the tasks that `blocks` form, and adds them to the dispatch.
+    fn submit(&self, blocks: Vec<TaskBlock>) -> Result<BTreeMap<u32, Vec<Block>>> {
         let mut submitted = BTreeMap::new();
-        let rows = rows(blocks, &mut self.waiting().groups);
+        let tasks = tasks(blocks, &mut self.waiting().groups);
         let mut dispatch = self.dispatch();
-        for (number, blocks) in rows {
+        for (number, blocks) in tasks {
             let asked: Vec<Block> = blocks.iter().map(|of| of.block.clone()).collect();
             let path = dispatch.task_file(number);
-            // A job of an earlier head may be measuring the row, and more of it.
-            let there = Row::read(&path).is_ok_and(|row| {
-                let has = |of: &RowBlock| row.blocks.contains(of);
+            // A job of an earlier coordinator may be measuring the task, and more of it.
+            let there = BlockTask::read(&path).is_ok_and(|task| {
+                let has = |of: &TaskBlock| task.blocks.contains(of);
                 blocks.iter().all(has)
             });
             if !there {
-                let row = Row {
+                let task = BlockTask {
                     blocks,
                     ..self.template.clone()
                 };
-                let text = serde_json::to_vec(&row)
-                    .map_err(|error| Error::internal(format!("cannot write a row: {error}")))?;
+                let text = serde_json::to_vec(&task)
+                    .map_err(|error| Error::internal(format!("cannot write a task: {error}")))?;
                 write_file(&path, &text)?;
             }
             dispatch.add(number);
@@ -302,15 +302,15 @@ impl<'a> Cluster<'a> {
         Ok(submitted)
     }
 
-    /// Takes the blocks that were asked for, once no further ones are. While rows are being measured, whose ends have
+    /// Takes the blocks that were asked for, once no further ones are. While tasks are being measured, whose ends have
     /// further blocks asked for, groups wait until they are whole.
-    fn settled(&self) -> Vec<RowBlock> {
+    fn settled(&self) -> Vec<TaskBlock> {
         let mut waiting = self.waiting();
         if waiting.asked.is_none_or(|asked| asked.elapsed() < SETTLED) {
             return Vec::new();
         }
         let pending = std::mem::take(&mut waiting.pending);
-        if waiting.rows.is_empty() {
+        if waiting.tasks.is_empty() {
             waiting.asked = None;
             return pending;
         }
@@ -318,17 +318,17 @@ impl<'a> Cluster<'a> {
         for of in &pending {
             *sizes.entry(group_of(&of.block)).or_default() += 1;
         }
-        let is_whole = |of: &RowBlock| sizes[&group_of(&of.block)] >= whole_group(&of.block);
+        let is_whole = |of: &TaskBlock| sizes[&group_of(&of.block)] >= whole_group(&of.block);
         let (whole, rest): (Vec<_>, Vec<_>) = pending.into_iter().partition(is_whole);
         waiting.asked = (!rest.is_empty()).then(Instant::now);
         waiting.pending = rest;
         whole
     }
 
-    /// Submits what was asked for, reads what is there, and asks the engine for the rest.
+    /// Submits what was asked for, reads what is there, and asks the scheduler for the rest.
     fn look(&self) -> Result<()> {
         let mut pending = self.settled();
-        // An earlier head's jobs may have measured them. Where one failed, that head has stopped: what was wrong may
+        // An earlier coordinator's jobs may have measured them. Where one failed, that coordinator has stopped: what was wrong may
         // be mended.
         pending.retain(|asked| match self.read(&asked.block) {
             Some(file) if file.fault().is_none() => {
@@ -345,13 +345,13 @@ impl<'a> Cluster<'a> {
         let submitted = self.submit(pending)?;
         let open = {
             let mut waiting = self.waiting();
-            waiting.rows.extend(submitted);
-            waiting.rows.clone()
+            waiting.tasks.extend(submitted);
+            waiting.tasks.clone()
         };
-        for (row, blocks) in open {
+        for (task, blocks) in open {
             for block in blocks {
                 if let Some(file) = self.read(&block) {
-                    self.receive(row, &block, file)?;
+                    self.receive(task, &block, file)?;
                 }
             }
         }
@@ -359,9 +359,9 @@ impl<'a> Cluster<'a> {
         let mut silence = self.silence.lock().unwrap_or_else(PoisonError::into_inner);
         for notice in silence.new_only(notices) {
             self.progress.warn(&notice.to_string());
-            if let Notice::Lost { row } = notice {
+            if let Notice::Lost { task } = notice {
                 let mut waiting = self.waiting();
-                for block in waiting.rows.remove(&row).into_iter().flatten() {
+                for block in waiting.tasks.remove(&task).into_iter().flatten() {
                     waiting.results.insert(key_of(&block), None);
                 }
             }
@@ -371,7 +371,7 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Tells what became of the rows, if that has changed.
+    /// Tells what became of the tasks, if that has changed.
     fn tell_state(&self) {
         let dispatch = self.dispatch();
         let counts = dispatch.counts();
@@ -385,7 +385,7 @@ impl<'a> Cluster<'a> {
             lost => format!(", {lost} lost"),
         };
         let text = format!(
-            "rows: {} done, {running}, {} queued{lost}",
+            "tasks: {} done, {running}, {} queued{lost}",
             counts.done, counts.queued
         );
         drop(dispatch);
@@ -399,17 +399,17 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Takes the result of a block of `row`. A block that failed as a whole is measured again on another machine: only
+    /// Takes the result of a block of `task`. A block that failed as a whole is measured again on another machine: only
     /// when two machines agree is it the experiment's fault.
-    fn receive(&self, row: u32, block: &Block, file: BlockFile) -> Result<()> {
+    fn receive(&self, task: u32, block: &Block, file: BlockFile) -> Result<()> {
         let mut waiting = self.waiting();
         if let Some(failure) = file.fault() {
             let machine = file.machine().to_owned();
             remove(&self.result_path(block));
             self.progress
                 .warn(&format!("{machine}: {}", failure.message));
-            self.dispatch().retry(row);
-            let faults = waiting.faults.entry(row).or_default();
+            self.dispatch().retry(task);
+            let faults = waiting.faults.entry(task).or_default();
             faults.insert(machine, failure.clone());
             if faults.len() >= AGREEING_MACHINES.min(self.machines) {
                 let machines: Vec<&str> = faults.keys().map(String::as_str).collect();
@@ -419,15 +419,15 @@ impl<'a> Cluster<'a> {
             return Ok(());
         }
         waiting.results.insert(key_of(block), Some(file));
-        let is_done = waiting.rows.get_mut(&row).is_some_and(|blocks| {
+        let is_done = waiting.tasks.get_mut(&task).is_some_and(|blocks| {
             blocks.retain(|other| other.number != block.number);
             blocks.is_empty()
         });
         if is_done {
-            waiting.rows.remove(&row);
-            waiting.faults.remove(&row);
+            waiting.tasks.remove(&task);
+            waiting.faults.remove(&task);
             drop(waiting);
-            self.dispatch().finish(row);
+            self.dispatch().finish(task);
         }
         Ok(())
     }
@@ -498,7 +498,7 @@ impl Executor for Cluster<'_> {
     }
 }
 
-/// A lane of the head: one block on its way through the cluster.
+/// A lane of the coordinator: one block on its way through the cluster.
 struct ClusterLane<'c, 'a> {
     cluster: &'c Cluster<'a>,
 }
@@ -513,7 +513,7 @@ impl Lane for ClusterLane<'_, '_> {
         {
             let mut waiting = self.cluster.waiting();
             waiting.asked = Some(Instant::now());
-            waiting.pending.push(RowBlock {
+            waiting.pending.push(TaskBlock {
                 block: block.clone(),
                 transactions: transactions.clone(),
             });

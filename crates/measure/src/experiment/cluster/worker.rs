@@ -1,9 +1,9 @@
-//! The worker: measures a row on the machine it runs on, and publishes each block.
+//! The worker: measures a task on the machine it runs on, and publishes each block.
 
 use std::path::Path;
 use std::sync::Mutex;
 
-use super::files::{BlockFile, Row, RowBlock, RowServer, result_path};
+use super::files::{BlockFile, BlockTask, TaskBlock, TaskServer, result_path};
 use crate::experiment::executor::{Event, Executor};
 use crate::experiment::identity::{Facts, harness};
 use crate::experiment::machine::{Setup, ThisMachine};
@@ -19,55 +19,59 @@ use perfquilt_model::progress::Progress;
 use perfquilt_system::caches;
 use perfquilt_system::process::{check_interrupted, check_interrupted_soon};
 
-/// Measures the row of the file `path` and publishes its blocks, as those of `machine`. Blocks that another worker has
+/// Measures the task of the file `path` and publishes its blocks, as those of `machine`. Blocks that another worker has
 /// published are left out.
 ///
 /// # Errors
-/// [`Kind::Usage`] when the file is no row, or this machine's harness or workloads are not those of the head; the errors
+/// [`Kind::Usage`] when the file is no task, or this machine's harness or workloads are not those of the coordinator; the errors
 /// of measuring, which are published with the block as well.
 pub fn measure_blocks(path: &Path, machine: &str, progress: &dyn Progress) -> Result<()> {
-    let row = Row::read(path)?;
-    let here = Here::open(&row).or_else(|error| tell(&row, machine, error))?;
+    let task = BlockTask::read(path)?;
+    let here = Here::open(&task).or_else(|error| tell(&task, machine, error))?;
     let setup = here
-        .setup(&row)
-        .or_else(|error| tell(&row, machine, error))?;
-    measure(&ThisMachine::new(&here.ws, setup, progress)?, &row, machine)
+        .setup(&task)
+        .or_else(|error| tell(&task, machine, error))?;
+    measure(
+        &ThisMachine::new(&here.ws, setup, progress)?,
+        &task,
+        machine,
+    )
 }
 
-/// Returns `error`, which keeps this machine from measuring `row`; what is wrong with its servers is published in place of
-/// the first block that is not, so that the head tells it and asks another machine.
-fn tell<T>(row: &Row, machine: &str, error: Error) -> Result<T> {
-    let path = |of: &RowBlock| result_path(&row.results, &of.block);
-    let missing = row.blocks.iter().find(|of| !path(of).exists());
+/// Returns `error`, which keeps this machine from measuring `task`; what is wrong with its servers is published in place of
+/// the first block that is not, so that the coordinator tells it and asks another machine.
+fn tell<T>(task: &BlockTask, machine: &str, error: Error) -> Result<T> {
+    let path = |of: &TaskBlock| result_path(&task.results, &of.block);
+    let missing = task.blocks.iter().find(|of| !path(of).exists());
     if let Some(of) = missing.filter(|_| error.kind() == Kind::Bench) {
-        let file = BlockFile::new(&row.experiment, &of.block, (machine, 0), &[], Some(&error));
+        let file = BlockFile::new(&task.experiment, &of.block, (machine, 0), &[], Some(&error));
         publish(&path(of), &file.to_bytes()?)?;
     }
     Err(error)
 }
 
-/// The workspace of a row on this machine, which measures as the row's head expects.
+/// The workspace of a task on this machine, which measures as the task's coordinator expects.
 pub(super) struct Here {
     pub(super) ws: Workspace,
     pub(super) workloads: Vec<Workload>,
 }
 
 impl Here {
-    /// Opens the workspace of `row`.
+    /// Opens the workspace of `task`.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when this machine's harness or workloads are not those of the row.
-    pub(super) fn open(row: &Row) -> Result<Self> {
+    /// [`Kind::Usage`] when this machine's harness or workloads are not those of the task.
+    pub(super) fn open(task: &BlockTask) -> Result<Self> {
         // A job has no home folder that would tell where the cache is.
-        let ws = Workspace::open_with_cache(&row.workspace, row.cache.clone())?;
-        let preset = ws.config.preset(&row.preset)?;
-        let workloads: Vec<Workload> = row
+        let ws = Workspace::open_with_cache(&task.workspace, task.cache.clone())?;
+        let preset = ws.config.preset(&task.preset)?;
+        let workloads: Vec<Workload> = task
             .workloads
             .keys()
             .map(|name| preset.workload(&ws.config, name))
             .collect::<Result<_>>()?;
-        check_same(&ws, row, &workloads)?;
-        for server in row.servers.values() {
+        check_same(&ws, task, &workloads)?;
+        for server in task.servers.values() {
             // Another machine may be clearing the cache.
             caches::pin(&server.dir.join(BUILD_RECORD));
             if server.dir.starts_with(ws.cache()) {
@@ -81,10 +85,10 @@ impl Here {
     ///
     /// # Errors
     /// [`Kind::Bench`] when a server cannot be linked again.
-    pub(super) fn setup(&self, row: &Row) -> Result<Setup<'_>> {
+    pub(super) fn setup(&self, task: &BlockTask) -> Result<Setup<'_>> {
         let mut candidates = Candidates::new();
-        for (&point, server) in &row.servers {
-            let relink = match row.layouts {
+        for (&point, server) in &task.servers {
+            let relink = match task.layouts {
                 Layouts::Off => None,
                 layouts => Some(
                     Relink::of(&server.dir, layouts)
@@ -102,20 +106,20 @@ impl Here {
         Ok(Setup {
             candidates,
             workloads: self.workloads.iter().collect(),
-            block_seconds: row.block_seconds,
-            release: row.header.release.clone(),
-            binary: row.binary.clone(),
-            count_meters: row.count_meters.clone(),
-            reads_storage: row.reads_storage,
-            servers: row.most_servers,
+            block_seconds: task.block_seconds,
+            release: task.header.release.clone(),
+            binary: task.binary.clone(),
+            count_meters: task.count_meters.clone(),
+            reads_storage: task.reads_storage,
+            servers: task.most_servers,
             lanes: Lanes::Auto,
-            unexecuted: Unexecuted::of(&row.header, &row.unexecuted),
+            unexecuted: Unexecuted::of(&task.header, &task.unexecuted),
         })
     }
 }
 
-/// Checks that a server in the cache is what the head built.
-fn check_contents(server: &RowServer) -> Result<()> {
+/// Checks that a server in the cache is what the coordinator built.
+fn check_contents(server: &TaskServer) -> Result<()> {
     if contents(&server.dir) != Contents::Different {
         return Ok(());
     }
@@ -128,21 +132,21 @@ fn check_contents(server: &RowServer) -> Result<()> {
         .hint("check disk and memory of this machine; the next `perfquilt run` builds it again"))
 }
 
-/// Refuses a row whose values would not be comparable with those of other machines.
-fn check_same(ws: &Workspace, row: &Row, workloads: &[Workload]) -> Result<()> {
-    let facts = Facts::here(!row.count_meters.is_empty())?;
-    let harness = harness(ws, &facts.counter, row.layouts)?;
+/// Refuses a task whose values would not be comparable with those of other machines.
+fn check_same(ws: &Workspace, task: &BlockTask, workloads: &[Workload]) -> Result<()> {
+    let facts = Facts::here(!task.count_meters.is_empty())?;
+    let harness = harness(ws, &facts.counter, task.layouts)?;
     let facts = facts.machine;
-    if harness != row.header.harness {
+    if harness != task.header.harness {
         let fault = format!(
             "this machine measures with {harness}, others with {}",
-            row.header.harness
+            task.header.harness
         );
         return Err(Error::usage(fault)
             .hint("install the same version of perfquilt and its tools on all machines"));
     }
     for name in ["processor", "virtualisation"] {
-        let (here, there) = (facts.get(name), row.header.machine.get(name));
+        let (here, there) = (facts.get(name), task.header.machine.get(name));
         if here != there {
             let shown =
                 |fact: Option<&String>| fact.cloned().unwrap_or_else(|| "unknown".to_owned());
@@ -155,8 +159,8 @@ fn check_same(ws: &Workspace, row: &Row, workloads: &[Workload]) -> Result<()> {
     }
     for workload in workloads {
         let identity = workload::workload_identity(&ws.bench_config(), workload)?;
-        if row.workloads.get(&workload.name) != Some(&identity) {
-            let fault = format!("workload {} is not the head's", workload.name);
+        if task.workloads.get(&workload.name) != Some(&identity) {
+            let fault = format!("workload {} is not the coordinator's", workload.name);
             return Err(
                 Error::usage(fault).hint("has the workspace changed since the job was submitted?")
             );
@@ -166,9 +170,9 @@ fn check_same(ws: &Workspace, row: &Row, workloads: &[Workload]) -> Result<()> {
 }
 
 /// Measures the blocks on all lanes.
-fn measure(machine: &ThisMachine<'_>, row: &Row, name: &str) -> Result<()> {
+fn measure(machine: &ThisMachine<'_>, task: &BlockTask, name: &str) -> Result<()> {
     // Blocks that repeat layouts come after those that have linked them, so that no lane waits for another's links.
-    let (first, again): (Vec<_>, Vec<_>) = row.blocks.iter().partition(|of| of.block.again);
+    let (first, again): (Vec<_>, Vec<_>) = task.blocks.iter().partition(|of| of.block.again);
     let next = Mutex::new(first.into_iter().chain(again));
     let failed: Mutex<Vec<Error>> = Mutex::default();
     std::thread::scope(|scope| {
@@ -182,11 +186,11 @@ fn measure(machine: &ThisMachine<'_>, row: &Row, name: &str) -> Result<()> {
                         let Some(block) = next.lock().ok().and_then(|mut next| next.next()) else {
                             return Ok(());
                         };
-                        let path = result_path(&row.results, &block.block);
+                        let path = result_path(&task.results, &block.block);
                         if path.exists() {
                             continue;
                         }
-                        let RowBlock {
+                        let TaskBlock {
                             block,
                             transactions,
                         } = block;
@@ -195,7 +199,7 @@ fn measure(machine: &ThisMachine<'_>, row: &Row, name: &str) -> Result<()> {
                             events.push(event);
                             Ok(())
                         });
-                        // The row of a block that is not published is submitted again, or the experiment goes on
+                        // The task of a block that is not published is submitted again, or the experiment goes on
                         // another day.
                         let error = match outcome {
                             Err(error) if error.kind() == Kind::Interrupted => return Err(error),
@@ -206,7 +210,7 @@ fn measure(machine: &ThisMachine<'_>, row: &Row, name: &str) -> Result<()> {
                             check_interrupted_soon()?;
                         }
                         let file = BlockFile::new(
-                            &row.experiment,
+                            &task.experiment,
                             block,
                             (name, lane),
                             &events,

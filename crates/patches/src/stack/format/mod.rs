@@ -115,7 +115,7 @@ pub(crate) fn tree_changes(
     })
 }
 
-/// Maximum changes of commits by strangers: a tree of a few kilobytes can list more files than any machine can hold.
+/// Maximum changes of commits by untrusted authors: a tree of a few kilobytes can list more files than any machine can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangeLimit {
     /// Number of differing files.

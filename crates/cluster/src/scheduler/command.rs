@@ -1,20 +1,20 @@
-//! An engine of commands from the configuration, for queueing systems without an adapter.
+//! A scheduler of commands from the configuration, for queueing systems without an adapter.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{CALL_TIMEOUT, Engine, JobArray, JobState, Listing};
+use super::{CALL_TIMEOUT, JobArray, JobState, Listing, Scheduler};
 use perfquilt_config::{Section, expand};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::{Command, Output};
 
-/// `[cluster.command]`: commands with placeholders. `submit` runs once for each row and knows `{name}` (of the row's
+/// `[cluster.command]`: commands with placeholders. `submit` runs once for each task and knows `{name}` (of the task's
 /// job), `{class}`, `{minutes}`, `{folder}` (of its files), `{program}`, `{file}` (of its task) and `{not_on}` (machines on which
 /// the task failed before, separated by commas): the job is to run `PROGRAM worker FILE`. `cancel` knows `{name}`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CommandEngine {
+pub struct CommandScheduler {
     /// Queues a job that runs `PROGRAM worker FILE`; runs once per job and knows `{name}` (of the job), `{class}`,
     /// `{minutes}`, `{folder}` (of its files), `{program}`, `{file}` (of its task) and `{not_on}` (machines on which
     /// the task failed before, separated by commas).
@@ -26,14 +26,14 @@ pub struct CommandEngine {
     cancel: Vec<String>,
 }
 
-impl CommandEngine {
+impl CommandScheduler {
     /// Reads the settings.
     ///
     /// # Errors
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) without such a section, or for unknown placeholders.
     pub fn read(section: &Section) -> Result<Self> {
-        let commands: CommandEngine = section.parse()?.ok_or_else(|| {
-            section.error(&[], "engine `command` needs a [cluster.command] section")
+        let commands: CommandScheduler = section.parse()?.ok_or_else(|| {
+            section.error(&[], "scheduler `command` needs a [cluster.command] section")
         })?;
         let known = |names: &[&str]| -> BTreeMap<String, String> {
             let named = names.iter().map(|name| ((*name).to_owned(), String::new()));
@@ -56,9 +56,9 @@ impl CommandEngine {
     }
 }
 
-/// Returns the name of a row's job.
-fn job_name(array: &str, row: u32) -> String {
-    format!("{array}.{row}")
+/// Returns the name of a task's job.
+fn job_name(array: &str, task: u32) -> String {
+    format!("{array}.{task}")
 }
 
 fn call(words: &[String]) -> Result<Output> {
@@ -74,7 +74,7 @@ fn parse(text: &str, names: &[String]) -> BTreeMap<(String, u32), JobState> {
         let mut words = line.split_whitespace();
         let (name, state) = (words.next()?, words.next()?);
         let rest = words.collect::<Vec<&str>>().join(" ");
-        let (array, row) = name.rsplit_once('.')?;
+        let (array, task) = name.rsplit_once('.')?;
         if !names.iter().any(|name| name == array) {
             return None;
         }
@@ -85,23 +85,23 @@ fn parse(text: &str, names: &[String]) -> BTreeMap<(String, u32), JobState> {
             "ended" => JobState::Ended,
             _ => return None,
         };
-        Some(((array.to_owned(), row.parse().ok()?), state))
+        Some(((array.to_owned(), task.parse().ok()?), state))
     };
     text.lines().filter_map(job).collect()
 }
 
-impl Engine for CommandEngine {
+impl Scheduler for CommandScheduler {
     fn submit(&self, array: &JobArray) -> Result<()> {
-        for &row in &array.rows {
+        for &task in &array.tasks {
             let values = BTreeMap::from([
-                ("name".to_owned(), job_name(&array.name, row)),
+                ("name".to_owned(), job_name(&array.name, task)),
                 ("class".to_owned(), array.class.clone()),
                 ("minutes".to_owned(), array.minutes.to_string()),
                 ("folder".to_owned(), array.folder.display().to_string()),
                 ("program".to_owned(), array.program.display().to_string()),
                 (
                     "file".to_owned(),
-                    array.task_file(row).display().to_string(),
+                    array.task_file(task).display().to_string(),
                 ),
                 ("not_on".to_owned(), array.not_on.join(",")),
             ]);
@@ -129,11 +129,11 @@ impl Engine for CommandEngine {
             ));
         };
         let mut failed = Vec::new();
-        for ((array, row), state) in jobs {
+        for ((array, task), state) in jobs {
             if state == JobState::Ended {
                 continue;
             }
-            let values = BTreeMap::from([("name".to_owned(), job_name(&array, row))]);
+            let values = BTreeMap::from([("name".to_owned(), job_name(&array, task))]);
             let output = call(&expand(&self.cancel, &values)?)?;
             if !output.success() {
                 failed.extend(output.tail(1));
@@ -155,7 +155,7 @@ mod tests {
         let text = "p-1.0 queued\np-1.3  held  no such class\np-1.4 running node 7\nother.1 running x\n\
                     p-1.x queued\np-1.5 ended\np-1.6 sleeping\n\n";
         let found = parse(text, &["p-1".to_owned()]);
-        let state = |row: u32| found.get(&("p-1".to_owned(), row));
+        let state = |task: u32| found.get(&("p-1".to_owned(), task));
         assert_eq!(state(0), Some(&JobState::Queued));
         assert_eq!(state(3), Some(&JobState::Held("no such class".into())));
         assert_eq!(state(4), Some(&JobState::Running("node 7".into())));

@@ -7,7 +7,7 @@ use super::world::{SECRET, World, commented, eventually, git, pushed};
 use crate::common::Mounted;
 use crate::github::TOKEN;
 
-const STRANGER: (&str, &str) = ("mallory", "NONE");
+const UNTRUSTED: (&str, &str) = ("mallory", "NONE");
 
 /// A patch that has the server run `script` whenever it starts.
 fn server_runs(script: &str) -> String {
@@ -34,7 +34,7 @@ diff --git a/Makefile b/Makefile
 ";
 
 #[test]
-fn a_stranger_reads_no_secret_and_changes_nothing_of_others() {
+fn an_untrusted_author_reads_no_secret_and_changes_nothing_of_others() {
     let world = World::new("");
     let environment = &world.environment;
     let (workspace, cache) = (environment.workspace(), environment.cache());
@@ -56,7 +56,7 @@ fn a_stranger_reads_no_secret_and_changes_nothing_of_others() {
     );
     opens_with(&world, 7, &server_runs(&script));
     let mut bot = world.serve();
-    assert_eq!(bot.asked(&world, 7, STRANGER, "@perfquilt run"), 202);
+    assert_eq!(bot.asked(&world, 7, UNTRUSTED, "@perfquilt run"), 202);
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
     let found = fs::read(state.join("bot/areas/7/state/findings")).unwrap();
@@ -100,7 +100,7 @@ fn what_uses_too_much_is_ended_and_told() {
     let script = "for i in $(seq 2000); do sleep 600 & done; wait";
     opens_with(&world, 7, &server_runs(script));
     let mut bot = world.serve();
-    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
     let told = &world.github.ours(7)[0];
@@ -302,7 +302,7 @@ fn what_steers_a_build_is_approved_first() {
     let head = world.commit_to(7, series, &[("0001-build.patch", BUILD)]);
     world.github.opens(7, &head);
     let mut bot = world.serve();
-    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     let held = |status: &serde_json::Value| status["open"][0]["state"] == "held";
     bot.until("it is not held", held);
     let command = format!("`@perfquilt approve {head}`");
@@ -338,7 +338,7 @@ fn what_steers_a_build_is_approved_first() {
     eventually("no answer", || {
         world.github.conversation(7).matches(":confused:").count() == 3
     });
-    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     bot.until("it is not held", held);
     bot.comment(
         &world,
@@ -355,7 +355,7 @@ fn what_steers_a_build_is_approved_first() {
         world.github.ours(7)[0].contains("`0001-build.patch`")
     });
     // What is approved needs no second approval, and whoever may command needs none.
-    bot.asked(&world, 7, STRANGER, "@perfquilt run 0002");
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt run 0002");
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run 0001");
     let status = bot.until_done(4);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
@@ -384,7 +384,7 @@ fn an_approval_is_of_one_commit_however_deliveries_race() {
     let is = |number: u64, wanted: &'static str| {
         move |status: &serde_json::Value| state(status, number).as_deref() == Some(wanted)
     };
-    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     bot.until("it is not held", is(7, "held"));
     bot.asked(&world, 8, ("alice", "OWNER"), "@perfquilt run");
     bot.until("nothing else runs", is(8, "running"));
@@ -409,7 +409,7 @@ fn an_approval_is_of_one_commit_however_deliveries_race() {
         ended.iter().all(|job| job["state"] == "cancelled"),
         "{status:#}"
     );
-    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     bot.until("the newer commit is not held", is(7, "held"));
     let mut push = pushed("synchronize", &newer);
     push["before"] = read.as_str().into();
@@ -430,7 +430,7 @@ fn an_approval_is_of_one_commit_however_deliveries_race() {
     push["sender"] = super::user("mallory");
     bot.hears("pull_request", &push);
     bot.until("it is not cancelled", |status| state(status, 7).is_none());
-    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     bot.until("it is not held", is(7, "held"));
     assert_eq!(bot.stops(), Some(0));
 }
@@ -478,7 +478,7 @@ fn the_bot_judges_the_series_that_the_job_reads() {
     let noted = ".pc/.quilt_series";
     world.environment.write(noted, "elsewhere\n");
     let mut bot = world.serve_with(&[("QUILT_SERIES", "nowhere")]);
-    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     bot.until("it is not held", |status| {
         status["open"][0]["state"] == "held"
     });
@@ -498,7 +498,7 @@ fn a_series_that_the_bot_cannot_read_is_not_run() {
     let head = world.commit_to(7, series, &patches);
     world.github.opens(7, &head);
     let mut bot = world.serve();
-    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
     let told = &world.github.ours(7)[0];
@@ -524,7 +524,7 @@ fn code_that_was_pushed_after_the_command_is_not_run() {
     bot.until("it measures nothing", |status| {
         status["progress"].as_str().unwrap().contains("block")
     });
-    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     eventually("no answer", || {
         world.github.conversation(7).contains(":rocket:")
     });
@@ -542,12 +542,12 @@ fn code_that_was_pushed_after_the_command_is_not_run() {
 }
 
 #[test]
-fn without_a_sandbox_strangers_are_not_run() {
+fn without_a_sandbox_untrusted_authors_are_not_run() {
     let world = World::new("sandbox = \"off\"");
     let head = world.commit(super::SERIES);
     world.github.opens(7, &head);
     let mut bot = world.serve();
-    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "cancelled", "{status:#}");
     let words = "Cancelled: the author is not among those whose code is run here without a sandbox";
@@ -581,7 +581,7 @@ fn a_bisection_is_answered_in_the_comment() {
     let head = world.commit_to(7, series, &[("0003-thorough.patch", slower)]);
     world.github.opens(7, &head);
     let mut bot = world.serve();
-    bot.asked(&world, 7, STRANGER, "@perfquilt bisect reqeusts");
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt bisect reqeusts");
     eventually("no answer", || {
         world
             .github
@@ -589,7 +589,7 @@ fn a_bisection_is_answered_in_the_comment() {
             .concat()
             .contains("no such workload; there are `requests`")
     });
-    bot.asked(&world, 7, STRANGER, "@perfquilt bisect requests");
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt bisect requests");
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
     let told = world.github.ours(7)[0].clone();
@@ -602,7 +602,7 @@ fn a_bisection_is_answered_in_the_comment() {
         "{told}"
     );
     // It stays beside what is measured of the same commit.
-    bot.asked(&world, 7, STRANGER, "@perfquilt run");
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
     bot.until_done(2);
     let told = world.github.ours(7)[0].clone();
     assert!(

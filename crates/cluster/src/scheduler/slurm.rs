@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{CALL_TIMEOUT, Engine, JobArray, JobState, Listing};
+use super::{CALL_TIMEOUT, JobArray, JobState, Listing, Scheduler};
 use perfquilt_config::Section;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::{Command, Output, quoted};
@@ -59,17 +59,17 @@ impl Slurm {
     }
 
     fn arguments(&self, array: &JobArray) -> Vec<String> {
-        let rows: Vec<String> = array.rows.iter().map(u32::to_string).collect();
+        let tasks: Vec<String> = array.tasks.iter().map(u32::to_string).collect();
         let mut arguments = vec![
             "--parsable".to_owned(),
             // A submitter's environment is stored with the job, secrets included.
             "--export=NONE".to_owned(),
-            // A lost row is submitted again by the head: Slurm waits two minutes, and may hold it.
+            // A lost task is submitted again by the coordinator: Slurm waits two minutes, and may hold it.
             "--no-requeue".to_owned(),
             "--exclusive".to_owned(),
             "--nodes=1".to_owned(),
             format!("--job-name={}", array.name),
-            format!("--array={}", rows.join(",")),
+            format!("--array={}", tasks.join(",")),
             format!("--time={}", array.minutes),
             format!("--chdir={}", array.folder.display()),
             format!("--output={}/%x-%a.log", array.folder.display()),
@@ -114,7 +114,7 @@ fn parse(text: &str) -> BTreeMap<(String, u32), JobState> {
         let mut fields = line.trim().splitn(5, '|');
         let mut next = || fields.next().unwrap_or_default();
         let (name, id, state, node, reason) = (next(), next(), next(), next(), next());
-        let row = id.rsplit_once('_')?.1.parse().ok()?;
+        let task = id.rsplit_once('_')?.1.parse().ok()?;
         let state = match state {
             "PENDING" if NEVER.contains(&reason) => JobState::Held(reason.to_owned()),
             "PENDING" | "REQUEUED" | "REQUEUE_FED" | "SUSPENDED" | "STOPPED" => JobState::Queued,
@@ -124,11 +124,11 @@ fn parse(text: &str) -> BTreeMap<(String, u32), JobState> {
             }
             _ => JobState::Ended,
         };
-        Some(((name.to_owned(), row), state))
+        Some(((name.to_owned(), task), state))
     };
     let mut found = BTreeMap::new();
     for (key, state) in text.lines().filter_map(task) {
-        // A row that was submitted twice is as far as the further one.
+        // A task that was submitted twice is as far as the further one.
         let entry = found.entry(key).or_insert(JobState::Ended);
         if *entry == JobState::Ended || matches!(state, JobState::Running(_)) {
             *entry = state;
@@ -137,7 +137,7 @@ fn parse(text: &str) -> BTreeMap<(String, u32), JobState> {
     found
 }
 
-impl Engine for Slurm {
+impl Scheduler for Slurm {
     fn submit(&self, array: &JobArray) -> Result<()> {
         let output = call("sbatch", &self.arguments(array), &script(array))?;
         if output.success() {
@@ -195,7 +195,7 @@ mod tests {
     fn array() -> JobArray {
         JobArray {
             name: "perfquilt-k-0-1".into(),
-            rows: vec![0, 3],
+            tasks: vec![0, 3],
             class: "epyc".into(),
             folder: "/shared/it's".into(),
             program: "/opt/perfquilt".into(),
@@ -210,7 +210,7 @@ mod tests {
                     a|7_5|NODE_FAIL|n2|None\nb|8_0|COMPLETED|n1|None\nb|9_0|RUNNING|n2|None\n\
                     b|8_1|PENDING||launch failed requeued held\nnonsense\nx|7|RUNNING|n1|None\n";
         let found = parse(text);
-        let state = |name: &str, row: u32| found[&(name.to_owned(), row)].clone();
+        let state = |name: &str, task: u32| found[&(name.to_owned(), task)].clone();
         assert_eq!(state("a", 0), JobState::Running("n1".into()));
         assert_eq!(state("a", 3), JobState::Queued);
         assert_eq!(state("a", 4), JobState::Held("BadConstraints".into()));

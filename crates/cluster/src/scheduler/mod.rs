@@ -1,0 +1,111 @@
+//! Schedulers: queueing systems that run jobs on the machines of a cluster.
+//!
+//! A scheduler's answers are hints. Only published results say what was measured, so a scheduler that fails, hangs or
+//! lists nothing leaves the state of jobs unknown.
+
+mod command;
+mod slurm;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use perfquilt_config::Section;
+use perfquilt_model::error::{Error, Result};
+
+pub use command::CommandScheduler;
+pub use slurm::Slurm;
+
+/// Maximum time of one call of a scheduler's programs. A controller that hangs answers none of them.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A job array. Each of its tasks is one job, which carries out the task of a file on one machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobArray {
+    /// Its name, by which a coordinator finds its jobs again: no other array has the same.
+    pub name: String,
+    /// The numbers of its tasks.
+    pub tasks: Vec<u32>,
+    /// The class of machines that may run it; empty for any.
+    pub class: String,
+    /// The folder of its files, which all machines see.
+    pub folder: PathBuf,
+    /// The program on the machines, whose `worker FILE` measures a task.
+    pub program: PathBuf,
+    /// Minutes after which a job is ended.
+    pub minutes: u32,
+    /// Machines that are not to run it, as the scheduler calls them.
+    pub not_on: Vec<String>,
+}
+
+impl JobArray {
+    /// Returns the path of the file with a task's task.
+    pub fn task_file(&self, task: u32) -> PathBuf {
+        self.folder.join(format!("task-{task}.json"))
+    }
+}
+
+/// The state of a job as its scheduler describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobState {
+    /// It waits for a machine.
+    Queued,
+    /// It waits for something that does not happen by itself, for this reason.
+    Held(String),
+    /// It runs on this machine, as the scheduler calls it.
+    Running(String),
+    /// It ended, successfully or not.
+    Ended,
+}
+
+/// A scheduler's answer about job arrays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listing {
+    /// The states by array and task, of those that the scheduler still knows.
+    Known(BTreeMap<(String, u32), JobState>),
+    /// The scheduler did not answer, for this reason.
+    Unknown(String),
+}
+
+/// A queueing system.
+pub trait Scheduler: Send + Sync {
+    /// Submits an array.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the scheduler refuses it;
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when it is unknown whether it was accepted.
+    fn submit(&self, array: &JobArray) -> Result<()>;
+
+    /// Lists the jobs of the arrays called `names`.
+    fn list(&self, names: &[String]) -> Listing;
+
+    /// Cancels the jobs of the arrays called `names`.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the scheduler did not take the order.
+    fn cancel(&self, names: &[String]) -> Result<()>;
+}
+
+/// Creates a scheduler from its section of the configuration.
+type MakeScheduler = fn(&Section) -> Result<Box<dyn Scheduler>>;
+
+/// The schedulers by name.
+const SCHEDULERS: [(&str, MakeScheduler); 2] = [
+    ("slurm", |section| Ok(Box::new(Slurm::read(section)?))),
+    ("command", |section| {
+        Ok(Box::new(CommandScheduler::read(section)?))
+    }),
+];
+
+/// Returns the scheduler called `name` with the settings in `section`.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown name or wrong settings.
+pub fn scheduler(name: &str, section: &Section) -> Result<Box<dyn Scheduler>> {
+    let known = SCHEDULERS.iter().find(|(known, _)| *known == name);
+    let (_, make) = known.ok_or_else(|| {
+        let names = SCHEDULERS.map(|(name, _)| name).join(", ");
+        Error::usage(format!("there is no scheduler {name:?}")).hint(format!("there are {names}"))
+    })?;
+    make(section)
+}
