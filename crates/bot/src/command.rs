@@ -406,7 +406,7 @@ mod tests {
             Ok(())
         });
         harmless.unwrap();
-        // About a quarter of the 256 cases are valid names.
-        assert!(accepted.get() > 25, "{} names", accepted.get());
+        // About a seventh of the 256 cases are valid names.
+        assert!(accepted.get() > 20, "{} names", accepted.get());
     }
 }
