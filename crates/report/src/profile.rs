@@ -118,6 +118,11 @@ pub fn profile_markdown(shown: &ProfileReport<'_>) -> String {
 
 /// Message if no function is shown.
 const NOTHING: &str = "No function's own cost changed by more than runs differ.";
+/// The unit of costs that are counted; other costs are sampled.
+const COUNTED: &str = "instructions";
+/// What samples of time cannot tell.
+const WAITED: &str = " A function's own time is where the processor waited, which can be beside the code that costs it: \
+                      judge a patch by the total.";
 /// Message if no caller is known.
 const NO_CALLER: &str = "Nothing calls it, or it was inlined wherever it is used.";
 /// Message if no line is known.
@@ -274,9 +279,14 @@ fn rest(difference: &ProfileDifference, rows: &[&FunctionDifference]) -> String 
         }
         None => "",
     };
+    let sampled = if difference.unit == COUNTED {
+        ""
+    } else {
+        WAITED
+    };
     format!(
         "Own {} a transaction, largest difference first{intervals}. {} functions ran; those not shown changed \
-         by {} together.",
+         by {} together.{sampled}",
         difference.unit,
         difference.functions.len(),
         count_signed(left)
@@ -501,6 +511,26 @@ mod tests {
         let nothing = of(&nothing);
         assert_eq!(nothing.matches(NOTHING).count(), 2, "{nothing}");
         assert!(!nothing.contains("| function |"), "{nothing}");
+    }
+
+    #[test]
+    fn sampled_time_is_not_taken_for_the_cost_of_a_change() {
+        let of = |unit: &str| {
+            let difference = ProfileDifference {
+                unit: unit.into(),
+                ..difference(2.0, 3)
+            };
+            let shown = ProfileReport {
+                difference: &difference,
+                top: 10,
+                callers: None,
+                lines: None,
+            };
+            profile_markdown(&shown)
+        };
+        assert!(of("nanoseconds").contains("judge a patch by the total"));
+        assert!(of("cycles").contains("judge a patch by the total"));
+        assert!(!of("instructions").contains("judge a patch"));
     }
 
     #[test]

@@ -206,7 +206,11 @@ impl Counter {
 }
 
 /// Calls `run` and checks that it ran transactions and that the server is still up.
-fn run_checked(running: &mut Running, transactions: u64, run: &RunTransactions<'_>) -> Result<u64> {
+pub(crate) fn run_checked(
+    running: &mut Running,
+    transactions: u64,
+    run: &RunTransactions<'_>,
+) -> Result<u64> {
     match run(running, transactions) {
         Ok(0) => Err(Error::bench(format!(
             "the workload ran no transaction on the server of {}",

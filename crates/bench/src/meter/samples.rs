@@ -8,7 +8,7 @@ use object::{Object, ObjectSegment};
 use regex::Regex;
 
 use super::perf::{self, Session};
-use super::{RunTransactions, plain_name, run_checked};
+use super::plain_name;
 use crate::server::Running;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::{Command, find_program};
@@ -81,46 +81,46 @@ pub struct Samples {
     pub spent: BTreeMap<SamplePosition, f64>,
 }
 
-/// Samples `running` while it runs `transactions` after `warm_up` unsampled ones. Returns the samples and the number
-/// of sampled transactions. `executable` is the server's own file.
-///
-/// # Errors
-/// [`Kind::Bench`] when perf, the server or `run` fails.
-pub fn sample(
-    running: &mut Running,
-    by: SamplingEvent,
-    executable: &Path,
-    warm_up: u64,
-    transactions: u64,
-    run: &RunTransactions<'_>,
-) -> Result<(Samples, u64)> {
-    if warm_up > 0 {
-        run_checked(running, warm_up, run)?;
+/// Samples of a server's time that perf is taking.
+pub struct Sampling(Session);
+
+impl Sampling {
+    /// Starts to sample all threads of `running`.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`] when perf fails.
+    pub fn start(running: &Running, by: SamplingEvent) -> Result<Self> {
+        let words = ["record", "-q", "-F", FREQUENCY, "-e", by.event()];
+        let mut session = Session::attach(running.dir(), &running.pids(), &words)?;
+        session.enable()?;
+        Ok(Sampling(session))
     }
-    let words = ["record", "-q", "-F", FREQUENCY, "-e", by.event()];
-    let mut session = Session::attach(running.dir(), &running.pids(), &words)?;
-    session.enable()?;
-    let n = run_checked(running, transactions, run)?;
-    let file = session.finish()?;
-    let output = Command::new("perf")
-        .unrestricted()
-        .args([
-            "script",
-            "--show-mmap-events",
-            "-F",
-            "tid,period,ip,sym,symoff,dso",
-            "-i",
-        ])
-        .arg(&file)
-        .run_ok(Kind::Bench)?;
-    let samples = Samples::parse(&output.stdout_text(), &Segments::of(executable));
-    if samples.spent.is_empty() {
-        Err(Error::bench(format!(
-            "perf took no sample of {}",
-            running.label()
-        )))
-    } else {
-        Ok((samples, n))
+
+    /// Stops sampling `running` and returns the samples. `executable` is the server's own file.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`] when perf fails, or took no sample.
+    pub fn finish(self, running: &Running, executable: &Path) -> Result<Samples> {
+        let file = self.0.finish()?;
+        let output = Command::new("perf")
+            .unrestricted()
+            .args([
+                "script",
+                "--show-mmap-events",
+                "-F",
+                "tid,period,ip,sym,symoff,dso",
+                "-i",
+            ])
+            .arg(&file)
+            .run_ok(Kind::Bench)?;
+        let samples = Samples::parse(&output.stdout_text(), &Segments::of(executable));
+        if samples.spent.is_empty() {
+            return Err(Error::bench(format!(
+                "perf took no sample of {}",
+                running.label()
+            )));
+        }
+        Ok(samples)
     }
 }
 

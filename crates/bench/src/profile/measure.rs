@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::table;
-use crate::meter::call_graph::CallGraph;
-use crate::meter::samples::{self, Samples, SamplingEvent};
-use crate::meter::{self, Counter, WARM_UP};
+use crate::meter::samples::{Sampling, SamplingEvent};
+use crate::meter::{self, Counter, RunTransactions, WARM_UP};
 use crate::server::{self, Launch, Running, Scratch, ServerAdapter, ServerSpace, prepare_template};
 use crate::workload::{Clients, Serving};
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 use perfquilt_model::profile::CostTable;
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::check_interrupted;
@@ -20,6 +19,8 @@ use perfquilt_system::process::check_interrupted;
 const COUNTED_SECONDS: f64 = 0.3;
 /// Target seconds of a sampled run.
 const SAMPLED_SECONDS: f64 = 4.0;
+/// Number of turns that a sampled run is divided into.
+const TURNS: u64 = 40;
 /// Number of servers for whose data a scratch folder has room.
 const SERVERS: usize = 2;
 
@@ -91,12 +92,11 @@ pub struct ProfileRequest<'a> {
     pub runs: u32,
 }
 
-/// Profiles both servers. Under callgrind both run in parallel; sampled, they run one after the other, in
-/// alternating order.
+/// Profiles both servers. Under callgrind both run in parallel; sampled, they take turns.
 ///
 /// # Errors
-/// [`Kind::Usage`] when valgrind, perf or a workload's script is missing; [`Kind::Bench`] when a server or client
-/// fails.
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when valgrind, perf or a workload's script is missing;
+/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when a server or client fails.
 pub fn measure(
     ws: &Workspace,
     request: &ProfileRequest<'_>,
@@ -130,31 +130,90 @@ pub fn measure(
         check_interrupted()?;
         let message = format!("{} transactions of {}", transactions, workload.name);
         step.update(u64::from(run), Some(u64::from(runs)), &message);
-        let [first, second] = &sides;
         let seed = u64::from(run) + 1;
-        let (one, other) = match (source, run % 2) {
-            (CostSource::Callgrind, _) => std::thread::scope(|scope| {
-                let other = scope.spawn(|| second.run(transactions, seed));
-                let one = first.run(transactions, seed);
-                let panicked = |_| Err(Error::internal("a run ended in a panic"));
-                (one, other.join().unwrap_or_else(panicked))
-            }),
-            (CostSource::Perf(_), 0) => (
-                first.run(transactions, seed),
-                second.run(transactions, seed),
-            ),
-            (CostSource::Perf(_), _) => {
-                let other = second.run(transactions, seed);
-                (first.run(transactions, seed), other)
-            }
+        let (one, other) = match source {
+            CostSource::Callgrind => count_both(&sides, transactions, seed)?,
+            CostSource::Perf(by) => sample_both(&sides, by, transactions, seed)?,
         };
-        tables.before.push(one?);
-        tables.after.push(other?);
+        tables.before.push(one);
+        tables.after.push(other);
     }
     step.finish(&format!(
         "{runs} runs of {transactions} transactions on each server"
     ));
     Ok(tables)
+}
+
+/// Counts on both servers in parallel.
+fn count_both(
+    [first, second]: &[Side<'_>; 2],
+    transactions: u64,
+    seed: u64,
+) -> Result<(CostTable, CostTable)> {
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| second.count(transactions, seed));
+        let one = first.count(transactions, seed);
+        let panicked = |_| Err(Error::internal("a run ended in a panic"));
+        Ok((one?, other.join().unwrap_or_else(panicked)?))
+    })
+}
+
+/// Samples both servers, which take turns in the order A B B A …: a change of the machine's speed that lasts longer
+/// than a turn affects both alike.
+fn sample_both(
+    [first, second]: &[Side<'_>; 2],
+    by: SamplingEvent,
+    transactions: u64,
+    seed: u64,
+) -> Result<(CostTable, CostTable)> {
+    first.with(seed, |one, of_one, _| {
+        second.with(seed, |other, of_other, _| {
+            let of_one = |running: &Running, n| of_one.request(running, n);
+            let of_other = |running: &Running, n| of_other.request(running, n);
+            let mut servers: [(&mut Running, &RunTransactions<'_>); 2] =
+                [(one, &of_one), (other, &of_other)];
+            for (running, run) in &mut servers {
+                meter::run_checked(running, transactions.div_ceil(WARM_UP), *run)?;
+            }
+            let samplings = [
+                Sampling::start(servers[0].0, by)?,
+                Sampling::start(servers[1].0, by)?,
+            ];
+            let mut done = [0; 2];
+            for (turn, length) in turns(transactions).enumerate() {
+                for index in order(turn, seed) {
+                    let (running, run) = &mut servers[index];
+                    done[index] += meter::run_checked(running, length, *run)?;
+                }
+            }
+            let table = |sampling: Sampling, side: &Side<'_>, index: usize| -> Result<CostTable> {
+                let executable = &side.subject.executable;
+                let samples = sampling.finish(servers[index].0, executable)?;
+                Ok(table::of_samples(&samples, done[index], executable))
+            };
+            let [one, other] = samplings;
+            Ok((table(one, first, 0)?, table(other, second, 1)?))
+        })
+    })
+}
+
+/// Returns the transactions of each turn: equal numbers, up to one, of `transactions` in all.
+fn turns(transactions: u64) -> impl Iterator<Item = u64> {
+    let count = TURNS.min(transactions).max(1);
+    (0..count).map(move |turn| transactions / count + u64::from(turn < transactions % count))
+}
+
+/// Returns the order of the servers in a turn of the run with this seed.
+fn order(turn: usize, seed: u64) -> [usize; 2] {
+    if (turn as u64)
+        .div_ceil(2)
+        .wrapping_add(seed)
+        .is_multiple_of(2)
+    {
+        [0, 1]
+    } else {
+        [1, 0]
+    }
 }
 
 /// One server with everything needed to start it.
@@ -252,36 +311,40 @@ impl<'a> Side<'a> {
         })
     }
 
-    fn run(&self, transactions: u64, seed: u64) -> Result<CostTable> {
+    /// Counts under callgrind.
+    fn count(&self, transactions: u64, seed: u64) -> Result<CostTable> {
         let warm_up = transactions.div_ceil(WARM_UP);
-        let executable = &self.subject.executable;
-        let (table, done) = match self.source {
-            CostSource::Callgrind => {
-                let (graph, done): (CallGraph, u64) = self.with(seed, |running, serving, _| {
-                    let threads = self.adapter.client_threads();
-                    meter::call_graph(running, threads, warm_up, transactions, &|running, n| {
-                        serving.request(running, n)
-                    })
-                })?;
-                (table::of_calls(&graph, done, executable), done)
-            }
-            CostSource::Perf(by) => {
-                let (samples, done): (Samples, u64) = self.with(seed, |running, serving, _| {
-                    samples::sample(
-                        running,
-                        by,
-                        executable,
-                        warm_up,
-                        transactions,
-                        &|running, n| serving.request(running, n),
-                    )
-                })?;
-                (table::of_samples(&samples, done, executable), done)
-            }
-        };
-        match done {
-            0 => Err(Error::new(Kind::Bench, "the client ran no transaction")),
-            _ => Ok(table),
+        let (graph, done) = self.with(seed, |running, serving, _| {
+            let threads = self.adapter.client_threads();
+            meter::call_graph(running, threads, warm_up, transactions, &|running, n| {
+                serving.request(running, n)
+            })
+        })?;
+        Ok(table::of_calls(&graph, done, &self.subject.executable))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_divide_all_transactions() {
+        for transactions in [1, 7, TURNS, TURNS + 1, 10 * TURNS - 1, 123_456] {
+            let turns: Vec<u64> = turns(transactions).collect();
+            assert_eq!(turns.iter().sum::<u64>(), transactions);
+            assert!(turns.len() as u64 <= TURNS);
+            assert!(turns[0] - turns[turns.len() - 1] <= 1, "{turns:?}");
         }
+    }
+
+    #[test]
+    fn no_server_is_always_first() {
+        for seed in [1, 2] {
+            let firsts: Vec<usize> = (0..8).map(|turn| order(turn, seed)[0]).collect();
+            let of_second = firsts.iter().sum::<usize>();
+            assert_eq!(of_second, 4, "{firsts:?}");
+        }
+        assert_ne!(order(0, 1), order(0, 2));
     }
 }
