@@ -1,4 +1,4 @@
-//! What a block costs perfquilt itself, beside measuring: the stopping rule and the progress lines, after 10, 100 and
+//! Cost of a block to perfquilt itself, beside measuring: the stopping rule and the progress lines, after 10, 100 and
 //! 1,000 blocks; and what it costs to read and judge the whole experiment instead, as a report does.
 //!
 //! `cargo bench --bench block [-- --patches 4 --workloads 4]`: seconds.
@@ -29,7 +29,7 @@ struct Arguments {
     patches: usize,
     #[arg(long, default_value_t = 4)]
     workloads: usize,
-    /// What cargo adds
+    /// Argument that cargo adds
     #[arg(long, hide = true)]
     bench: bool,
 }

@@ -23,7 +23,7 @@ struct Arguments {
     workloads: usize,
     #[arg(long, default_value_t = 51)]
     runs: usize,
-    /// What cargo adds
+    /// Argument that cargo adds
     #[arg(long, hide = true)]
     bench: bool,
 }

@@ -32,7 +32,7 @@ struct Arguments {
     /// Observations of the second experiment, slices of the first
     #[arg(long, default_value_t = 1_000_000)]
     observations: usize,
-    /// What cargo adds
+    /// Argument that cargo adds
     #[arg(long, hide = true)]
     bench: bool,
 }

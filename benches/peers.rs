@@ -50,7 +50,7 @@ struct Arguments {
     /// The workspace
     #[arg(short = 'C', default_value = ".")]
     workspace: PathBuf,
-    /// What cargo adds
+    /// Argument that cargo adds
     #[arg(long, hide = true)]
     bench: bool,
 }

@@ -6,7 +6,7 @@ use crate::common::{Finished, TestEnvironment};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// What change `k` does to the toy's server.
+/// Effect of change `k` on the toy's server.
 #[derive(Clone, Copy)]
 enum Change {
     /// So many rounds of work a request from here on.
@@ -17,7 +17,7 @@ enum Change {
     Broken,
     /// It dies at the 150th request from here on.
     Dies,
-    /// What was broken is mended.
+    /// The broken state is mended.
     Mended,
     /// The same binary.
     Comment,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::common::{Finished, TestEnvironment};
 use serde_json::Value;
 
-/// What a state of upstream's sources is.
+/// A state of upstream's sources.
 #[derive(Clone, Copy)]
 struct Sources {
     rounds: u32,

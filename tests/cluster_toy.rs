@@ -27,7 +27,7 @@ fn on_queue(environment: &TestEnvironment) -> Finished {
     environment.run(&[&BENCH[..], &ON].concat())
 }
 
-/// What was measured, by where: block, meter and point, with order and layout; and the machine.
+/// Measurements by block, meter and point, with order and layout; and the machine.
 type Plan = BTreeMap<(bool, u64, String, String), (u64, u64)>;
 
 fn observations(environment: &TestEnvironment) -> (Plan, BTreeMap<(bool, u64), BTreeSet<String>>) {

@@ -1,4 +1,4 @@
-//! What the documents tell people to type works: the tutorial's commands are run (those of other documents in
+//! The commands of the documents work: the tutorial's commands are run (those of other documents in
 //! `docs_commands.rs`), every command of perfquilt's is one, and every link leads to a file.
 
 use std::path::{Path, PathBuf};

@@ -206,7 +206,7 @@ impl World {
         command
     }
 
-    /// What the script came to: its exit code, and what it said.
+    /// The script's exit code and output.
     fn ends(&self, script: &str, folder: &Path) -> (i32, String) {
         let output = self.script(script, folder).output().unwrap();
         let said =

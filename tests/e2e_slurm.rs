@@ -208,7 +208,7 @@ impl Trial {
     }
 }
 
-/// What was measured, by block, meter and point: order and layout.
+/// Order and layout of measurements, by block, meter and point.
 type Plan = BTreeMap<(bool, u64, String, String), (u64, u64)>;
 
 /// A coordinator that measures.

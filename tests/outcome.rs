@@ -1,10 +1,10 @@
-//! What `run --outcome` hands over and `post` makes of it, on the toy server: with real builds and servers.
+//! The outcome of `run --outcome` and its comment by `post`, on the toy server: with real builds and servers.
 
 use crate::common::TestEnvironment;
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// What a pull request would be told of the folder `outcome`.
+/// The comment about the folder `outcome`.
 fn told(environment: &TestEnvironment) -> Value {
     let finished = environment.run(&["post", "outcome", "--dry-run", "--json"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);

@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Real observations: four patches, six workloads, two meters.
 const OBSERVATIONS: &str = "docs/results/2026-11-21-mariadb-10.11.18.jsonl.gz";
 
-/// What Chromium makes of a page, and what it complains of.
+/// A page as Chromium reads it, with its complaints.
 fn dom(folder: &Path, page: &Path, width: u32) -> (String, String) {
     let output = Command::new("chromium")
         .args([

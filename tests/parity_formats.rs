@@ -25,7 +25,7 @@ fn form() -> impl Strategy<Value = Form> {
     ]
 }
 
-/// What stands around the hunks.
+/// The text around the hunks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Style {
     /// Names with dates; 1970 where there is no file.
@@ -47,7 +47,7 @@ fn style() -> impl Strategy<Value = Style> {
     ]
 }
 
-/// What is done to the whole patch file.
+/// A change of the whole patch file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Dress {
     Plain,

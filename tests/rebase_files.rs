@@ -593,7 +593,7 @@ fn a_kill_while_writing_leaves_all_or_nothing() {
 
 const FILES: [&str; 3] = ["f.c", "lib/g.c", "lib/h.c"];
 
-/// What happens to each file: lines replaced, inserted and deleted, or the file is deleted.
+/// The change of each file: lines replaced, inserted and deleted, or the file is deleted.
 #[derive(Debug, Clone)]
 struct Change {
     file: usize,

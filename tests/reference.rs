@@ -96,7 +96,7 @@ fn tokens(of: &impl quote::ToTokens) -> String {
     of.to_token_stream().to_string().replace(' ', "")
 }
 
-/// What an attribute `serde` says, without spaces.
+/// The text of an attribute `serde`, without spaces.
 fn serde(attributes: &[Attribute]) -> String {
     let own = attributes.iter().filter(|a| a.path().is_ident("serde"));
     let lists = own.filter_map(|a| a.meta.require_list().ok());

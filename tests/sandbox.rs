@@ -45,7 +45,7 @@ fn run(environment: &TestEnvironment, more: &[&str]) -> Finished {
     command.env("GITHUB_TOKEN", TOKEN).output().unwrap().into()
 }
 
-/// What the script wrote to the file `findings` of its folder.
+/// The file `findings` that the script wrote in its folder.
 fn findings(environment: &TestEnvironment) -> String {
     fn search(folder: &Path) -> Option<PathBuf> {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -322,7 +322,7 @@ const CALLS: [(&str, &str, i32); 22] = [
     ("namespace by clone", "56, 0x10000011, 0, 0, 0, 0", 1),
 ];
 
-/// What a program says that makes these calls, each in a process of its own.
+/// The output of a program that makes these calls, each in a process of its own.
 #[cfg(target_arch = "x86_64")]
 fn made(calls: &[(&str, &str, i32)]) -> String {
     let line = |(name, words, _): &(&str, &str, i32)| {
@@ -435,7 +435,7 @@ fn root_needs_a_user_that_is_not_root() {
     assert_eq!(findings(&environment), "user 61234\n");
 }
 
-/// What an ordinary user may do with its sandboxes, also where these tests run as root.
+/// Rights of an ordinary user with its sandboxes, also where these tests run as root.
 #[test]
 fn an_ordinary_user_has_a_sandbox_too() {
     let script = "exec > findings 2>&1

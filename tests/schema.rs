@@ -1,4 +1,4 @@
-//! What `--json` prints is what docs/attribution.schema.json and docs/documents.schema.json say.
+//! Documents of `--json` conform to docs/attribution.schema.json and docs/documents.schema.json.
 
 use std::collections::BTreeSet;
 use std::path::Path;

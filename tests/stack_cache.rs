@@ -48,7 +48,7 @@ fn stack(space: &Space) -> String {
     space.ok(&["--json", "stack"])
 }
 
-/// What is remembered leads to the same document as applying everything anew.
+/// A remembered stack gives the same document as applying everything anew.
 fn same_when_forgotten(space: &Space) -> String {
     let found = stack(space);
     assert_eq!(stack(space), found, "warm");

@@ -1,4 +1,4 @@
-//! What a person at a terminal sees while the main job runs: `script` gives the tool a real one.
+//! The terminal of a person while the main job runs: `script` gives the tool a real one.
 
 use std::process::Stdio;
 

@@ -13,7 +13,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_patches::edit::publish;
 
 const CONFIG: &str = "[upstream]\nname=\"x\"\ncurrent=\"1\"\n[recipe]\n[preset]\n[server]\nadapter=\"mariadb\"\n";
-/// What a change would place, whose SHA-256 the corpus has.
+/// Content that a change would place, whose SHA-256 the corpus has.
 const HOSTILE: &str = "hostile";
 
 static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {

@@ -24,7 +24,7 @@ static TEST_FILE: LazyLock<Regex> =
 /// The modules of one crate.
 struct Crate {
     modules: BTreeMap<ItemPath, String>,
-    /// What each module names by `use`, by the last part of the path.
+    /// Modules that each module names by `use`, by the last part of the path.
     imports: BTreeMap<ItemPath, BTreeMap<String, ItemPath>>,
 }
 

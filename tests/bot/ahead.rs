@@ -1,4 +1,4 @@
-//! What is built while something else is measured.
+//! Builds beside a measurement.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What the branch of a pull request may hold beside plain files: what git would fetch, run or follow.
+//! Contents of a pull request's branch beside plain files, which git would fetch, run or follow.
 
 use std::fs;
 use std::net::TcpListener;

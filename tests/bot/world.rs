@@ -130,7 +130,7 @@ pub struct Serving {
     pub child: Child,
     pub address: String,
     pub deliveries: u32,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub said: Arc<Mutex<Vec<String>>>,
 }
 

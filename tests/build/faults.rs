@@ -1,4 +1,4 @@
-//! What goes wrong is named, and leaves nothing half done.
+//! Faults are named, and leave nothing half done.
 
 use perfquilt_model::error::Kind;
 

@@ -1,4 +1,4 @@
-//! What a build makes, and what it does not make again.
+//! Results of a build, and those that it reuses.
 
 use std::os::unix::fs::MetadataExt;
 

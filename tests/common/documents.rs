@@ -1,4 +1,4 @@
-//! What people read, and the commands in it.
+//! The documents, and the commands in them.
 
 use std::path::Path;
 

@@ -59,7 +59,7 @@ pub fn measures(stderr: &str) -> bool {
     stderr.lines().any(of_block)
 }
 
-/// What one command left.
+/// The results of a command.
 #[derive(Debug)]
 pub struct Finished {
     pub code: Option<i32>,

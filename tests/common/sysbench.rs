@@ -1,4 +1,4 @@
-//! What sysbench writes, as far as it is read.
+//! The part of sysbench's output that is read.
 
 /// A log of three runs of a thousand events, which took so many seconds each.
 pub fn log(seconds: [f64; 3]) -> String {

@@ -134,7 +134,7 @@ impl Runner {
             .run(&script, &[folder.to_str().unwrap(), &self.server])
     }
 
-    /// What the installed program says of its version; `None` without one.
+    /// The version that the installed program prints; `None` without one.
     fn installed(&self) -> Option<String> {
         let program = self.machine.path().join("installed/bin/perfquilt");
         let output = Command::new(program).arg("--version").output().ok()?;

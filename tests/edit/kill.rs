@@ -133,7 +133,7 @@ fn snapshot(space: &Space) -> BTreeMap<String, String> {
     files
 }
 
-/// What a `refresh` that nobody cuts off does.
+/// Result of a `refresh` that nobody cuts off.
 struct Refreshed {
     /// The workspace before it.
     spare: TempDir,

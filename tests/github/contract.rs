@@ -14,7 +14,7 @@ pub struct Contract {
 pub struct Operation<'a> {
     /// The path with its parameters, as the description has it.
     pub path: &'a str,
-    /// What the parameters in the path are.
+    /// The parameters in the path.
     pub parameters: BTreeMap<&'a str, String>,
     value: &'a Value,
 }
@@ -47,7 +47,7 @@ impl Contract {
         found.into_iter().next()
     }
 
-    /// What is wrong with a request.
+    /// The faults of a request.
     pub fn request(
         &self,
         operation: &Operation<'_>,
@@ -113,7 +113,7 @@ impl Contract {
         wrong
     }
 
-    /// What is wrong with the fake's own answer; statuses that are not described may have any body.
+    /// The faults of the fake's own answer; statuses that are not described may have any body.
     pub fn response(&self, operation: &Operation<'_>, status: u16, body: &Value) -> Vec<String> {
         let described = &operation.value["responses"][status.to_string()];
         if described.is_null() {

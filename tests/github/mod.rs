@@ -22,7 +22,7 @@ pub const APP: &str = "4711";
 /// Seconds since 1970 on GitHub's clock; `None` is this machine's.
 type Clock = Option<i64>;
 
-/// What goes wrong with a request.
+/// A failure of a request.
 #[derive(Debug, Clone)]
 pub enum Fault {
     /// This status and nothing else; nothing is done.
@@ -31,7 +31,7 @@ pub enum Fault {
     Refused(u16, Vec<(&'static str, String)>, &'static str),
     /// As [`Fault::Status`], with this body.
     Answered(u16, Value),
-    /// What was asked for is done, but the answer is this status.
+    /// The request is carried out, but the answer is this status.
     DoneBut(u16),
     /// It is done, but the answer ends in the middle.
     DoneAndCut,
@@ -50,7 +50,7 @@ pub struct Comment {
     pub id: u64,
     pub author: String,
     pub body: String,
-    /// What it said before, as GitHub shows under "edited".
+    /// Its earlier texts, as GitHub shows under "edited".
     pub edited: Vec<String>,
     pub reactions: Vec<String>,
 }
@@ -75,7 +75,7 @@ pub struct PullRequest {
     pub labels: Vec<String>,
 }
 
-/// What a token may do.
+/// Permissions of a token.
 #[derive(Debug, Clone)]
 pub struct Rights {
     /// `None`: it is a workflow's and may not ask.
@@ -230,7 +230,7 @@ impl GitHub {
             .count()
     }
 
-    /// What a reader of the pull request sees, in short.
+    /// A summary of the pull request as its reader sees it.
     pub fn conversation(&self, number: u64) -> String {
         let mut state = self.state();
         let request = state.of(number).clone();

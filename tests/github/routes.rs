@@ -1,4 +1,4 @@
-//! What the fake answers.
+//! Answers of the fake.
 
 use std::collections::BTreeMap;
 
@@ -284,7 +284,7 @@ pub fn answer(state: &mut State, call: &Call<'_>) -> (u16, Value) {
     }
 }
 
-/// What an App asks, with a token it signed itself.
+/// Requests of an App, with a token it signed itself.
 fn app(state: &mut State, call: &Call<'_>) -> (u16, Value) {
     let claims = call
         .token

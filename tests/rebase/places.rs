@@ -53,7 +53,7 @@ struct Case {
     new: String,
 }
 
-/// What upstream does: changes the line, puts a twin before the part, removes the part, or reorders all.
+/// Upstream's change: changes the line, puts a twin before the part, removes the part, or reorders all.
 const UPSTREAM: usize = 4;
 
 fn case(random: &mut StdRng, upstream: usize) -> Case {

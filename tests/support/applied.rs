@@ -1,4 +1,4 @@
-//! What perfquilt makes of a series.
+//! Trees that perfquilt makes of a series.
 
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::point::Point;
@@ -9,7 +9,7 @@ use perfquilt_patches::upstream;
 
 use super::{Space, listing};
 
-/// What a series makes of a tree: the files, or how many patches went in before one did not.
+/// The result of a series on a tree: the files, or the number of patches before the first that fails.
 pub type Meaning = Result<Vec<(String, String, Vec<u8>)>, usize>;
 
 /// The tree after the whole series, exported to the folder `out`.

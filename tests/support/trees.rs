@@ -18,7 +18,7 @@ pub fn cases(default: u32) -> u32 {
 /// Files by path: git's mode and the content.
 pub type Tree = BTreeMap<String, (u32, String)>;
 
-/// What a program makes of a tree: the files as [`listing`] gives them; `None` when it refuses.
+/// The result of a program on a tree: the files as [`listing`] gives them; `None` when it refuses.
 pub type Meaning = Option<Vec<(String, String, String)>>;
 
 pub const FILE: u32 = 0o100_644;
@@ -243,7 +243,7 @@ pub fn memory_listing(memory: &MemoryFiles) -> Vec<(String, String, String)> {
     files
 }
 
-/// What is below `dir` after a program ran there; `None` when it did not succeed.
+/// The files below `dir` after a program ran there; `None` when it did not succeed.
 pub fn meaning(success: bool, dir: &Path) -> Meaning {
     let shown = |(path, kind, content): (String, String, Vec<u8>)| (path, kind, text(&content));
     success.then(|| listing(dir).into_iter().map(shown).collect())

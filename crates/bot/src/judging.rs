@@ -27,7 +27,7 @@ const LARGEST_ANSWER: usize = 4 << 20;
 /// OOM score of the process: it goes before the bot and what the bot measures.
 const OOM_SCORE: &[u8] = b"1000";
 
-/// What the bot asks of the process.
+/// A request of the bot to the process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Question {
     /// Copy an outcome as [`outcome::take`] does.
@@ -76,7 +76,7 @@ struct Request {
     hidden: Vec<String>,
 }
 
-/// What the process answers.
+/// The process's answer.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
     Taken,

@@ -1,4 +1,4 @@
-//! What the bot does about GitHub's webhook deliveries.
+//! The bot's reactions to GitHub's webhook deliveries.
 
 use super::access::Access;
 use super::command::{self, Command, Parsed};

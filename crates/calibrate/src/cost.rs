@@ -1,4 +1,4 @@
-//! What experiments cost: the planner's blocks, as many as the judge needs, at measured prices.
+//! Costs of experiments: the planner's blocks, as many as the judge needs, at measured prices.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ const RESOLUTION: f64 = 0.005;
 /// The workload.
 const WORK: &str = "work";
 
-/// What blocks take on a machine, in seconds.
+/// Durations of blocks on a machine, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Prices {
     /// To link a server in a new layout.
@@ -77,7 +77,7 @@ const CASES: [Case; 4] = [
     },
 ];
 
-/// What experiments of a case cost, on average.
+/// Mean cost of a case's experiments.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CaseCost {
     /// The case's name.
@@ -98,7 +98,7 @@ pub struct CaseCost {
     pub false_claims: f64,
 }
 
-/// What experiments cost.
+/// Costs of experiments.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Costs {
     /// Version of this document: 1.

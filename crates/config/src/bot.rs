@@ -17,14 +17,14 @@ pub struct Bot {
     pub repository: String,
     /// The git remote to fetch commits from; by default the repository on github.com.
     pub remote: Option<String>,
-    /// A file of git's settings for fetching, below the workspace unless it is absolute: the bot's git reads neither the
-    /// user's settings nor the system's. `credential.helper`, `http.proxy` and `core.sshCommand` belong there.
+    /// A file of git's settings for fetching, relative to the workspace (`credential.helper`, `http.proxy`,
+    /// `core.sshCommand`): the bot's git reads no others.
     pub git_config: Option<PathBuf>,
     /// The content of the repository's pull requests.
     pub kind: RepositoryKind,
     /// The preset of runs that name none.
     pub preset: String,
-    /// Measure every push to a pull request of an authorised author without a command, if the author or one of `users` of
+    /// Measure a push to an authorised author's pull request without a command, if the author or one of `users` of
     /// `[commands]` pushed.
     pub on_push: bool,
     /// Whether code from pull requests runs in a sandbox.
@@ -33,18 +33,17 @@ pub struct Bot {
     pub run_untrusted: UntrustedPolicy,
     /// Whose changes to build-steering files need approval.
     pub approval: ApprovalPolicy,
-    /// Names of build-steering files, with `*` for any characters; a trailing slash matches everything in folders of
-    /// that name. Paths are refused. The default is listed below.
+    /// Names of build-steering files, with `*` for any characters and a trailing slash for folders; no paths. The
+    /// default is listed below.
     pub steering: Vec<String>,
     /// Processors on which servers of the next job are built while the current job measures on the others; if empty,
     /// nothing is built meanwhile.
     #[serde(rename = "ahead_cpus")]
     pub prebuild_cpus: Vec<usize>,
-    /// Seconds between two looks at the pull requests that have jobs: GitHub may lose the delivery about a push, or about a
-    /// pull request that was closed. At least 1.
+    /// Seconds between two looks at the pull requests that have jobs, because deliveries may be lost. At least 1.
     pub poll_seconds: u32,
-    /// MiB of a file system of their own for state and caches of pull requests, which the bot makes and mounts if it runs as
-    /// root; 0 leaves them on the workspace's disk, of which `free_mib` of `[sandbox]` stays free.
+    /// MiB of a file system for state and caches of pull requests, which a bot that runs as root makes and mounts; 0
+    /// leaves them on the workspace's disk.
     pub area_mib: u64,
     /// Prefix of the result label `PREFIX: STATUS`, for example `perf: faster`; without it, no label is set.
     pub label: Option<String>,

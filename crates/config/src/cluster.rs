@@ -17,19 +17,18 @@ const MOST_MACHINES: u32 = 1000;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cluster {
-    /// The class of the machines, which have the same processors; empty for any machine. For Slurm a feature of
-    /// nodes, or an expression of features (`--constraint`).
+    /// The class of like machines; empty for any machine. For Slurm a feature of nodes, or an expression of features
+    /// (`--constraint`).
     pub class: String,
     /// How many machines measure at once, at most 1000. A wave has a task of four blocks for each.
     pub machines: NonZeroU32,
     /// Time limit of a job in minutes.
     pub minutes: NonZeroU32,
-    /// The folder through which jobs and their results are exchanged, relative to the workspace. All machines see it
-    /// under the same path, as well as the workspace and the cache.
+    /// The folder of jobs and their results, relative to the workspace. All machines see it, the workspace and the
+    /// cache under the same paths.
     pub folder: PathBuf,
-    /// Each machine's folder for source and build trees, which other machines need not see; `{machine}` is the
-    /// machine's name. By default a folder of the user's in `/var/tmp`. The same path on all machines lets ccache
-    /// share objects with debug information.
+    /// Each machine's own folder for source and build trees, with its name for `{machine}`; by default one of the
+    /// user's in `/var/tmp`. With the same path everywhere, ccache shares objects with debug information.
     pub scratch: Option<String>,
     /// perfquilt on the machines; by default the path of the running program.
     pub program: Option<PathBuf>,

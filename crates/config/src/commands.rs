@@ -13,8 +13,7 @@ pub struct Commands {
     pub name: String,
     /// Logins of authorised users.
     pub users: Vec<String>,
-    /// Associations with the repository that also authorise a user. A collaborator may have been invited to read only,
-    /// and everybody who once had a pull request merged is a contributor.
+    /// Associations with the repository that also authorise a user.
     pub associations: Vec<Association>,
 }
 

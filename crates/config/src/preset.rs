@@ -92,39 +92,36 @@ pub struct Preset {
     pub meters: Vec<Meter>,
     /// Blocks of the timed meters per workload; every block restarts every server. With `resolution`, the maximum.
     pub blocks: u32,
-    /// Measuring ends when the 95 % interval of every patch's effect, on the first timed meter, is at most ± this, as
-    /// a fraction of speed (`0.004` or `"0.4 %"` is ±0.4 %), at most 0.2. `--resolution` overrides it; `--resolution 0` measures all
-    /// blocks.
+    /// Measuring ends when the 95 % interval of every patch's effect, on the first timed meter, is at most ± this
+    /// fraction of speed (`0.004` or `"0.4 %"`; at most 0.2). `--resolution` overrides it, with 0 for all blocks.
     #[serde(default, deserialize_with = "fraction::deserialize")]
     pub resolution: Option<f64>,
-    /// The minimum number of blocks with `resolution`; by default [`DEFAULT_MIN_BLOCKS`], or `blocks` if that is smaller. Intervals that
-    /// end below ten blocks are wider.
+    /// The minimum number of blocks with `resolution`; by default [`DEFAULT_MIN_BLOCKS`], or `blocks` if that is
+    /// smaller. Intervals that end below ten blocks are wider.
     pub min_blocks: Option<u32>,
-    /// Measuring time in seconds of one block of one workload, all points together, for up to six servers; more
-    /// servers take longer in proportion. At most 86400.
+    /// Seconds of measuring in a block of a workload, all points together, for up to six servers, and in proportion for
+    /// more. At most 86400.
     pub block_seconds: f64,
-    /// Blocks of the counting meters. Fewer than six equal counts have no interval, because a server whose counts vary from start
-    /// to start may show equal ones.
+    /// Blocks of the counting meters. Fewer than six equal counts have no interval.
     #[serde(default = "default_count_blocks")]
     pub count_blocks: u32,
     /// How the timed blocks vary the servers' code layouts; by default `padded` if the servers can be relinked.
     pub layouts: Option<Layouts>,
-    /// How many blocks are measured side by side, each on physical cores of its own: a number, or `"auto"` for as
-    /// many as there are cores and memory for.
+    /// How many blocks are measured side by side, each on physical cores of its own: a number, or `"auto"` for as many
+    /// as cores and memory allow.
     #[serde(default)]
     pub lanes: Lanes,
-    /// The cluster that builds and measures: `"slurm"` or `"command"`, with the settings of `[cluster]`; by default
-    /// this machine. `--on` overrides it.
+    /// The cluster that builds and measures: `"slurm"` or `"command"`; by default this machine. `--on` overrides it.
     pub on: Option<String>,
-    /// The time that a run may take, builds included, in place of `blocks`: `"30m"`, `"1h 30m"`.
-    /// `--budget` and `--blocks` override it.
+    /// The time of a run, builds included, in place of `blocks`: `"30m"`, `"1h 30m"`. `--budget` and `--blocks`
+    /// override it.
     #[serde(default, deserialize_with = "seconds::deserialize")]
     pub budget: Option<Duration>,
-    /// Whether `perfquilt run` runs the server's own [tests](testing.md) at every point of the series (not at `alone:K` and `without:K`), before it measures.
+    /// Whether a run first runs the server's own [tests](testing.md) at every point of the series (not at `alone:K` and
+    /// `without:K`).
     #[serde(default)]
     pub test: bool,
-    /// `[preset.NAME.sql_bench]`: settings that override those of all sql-bench workloads, such as `engine` and
-    /// `small`.
+    /// `[preset.NAME.sql_bench]`: settings for all sql-bench workloads, such as `engine` and `small`.
     #[serde(default)]
     pub sql_bench: toml::Table,
 }

@@ -49,17 +49,16 @@ pub enum Linker {
 pub struct Recipe {
     /// One-line description.
     pub description: String,
-    /// A parent recipe. It supplies the settings that are missing here, and its lists come before this recipe's.
+    /// A parent recipe: supplies missing settings, and its lists come before this recipe's.
     pub inherits: Option<String>,
     /// The build system.
     pub system: Option<BuildSystem>,
     /// Arguments of `cmake` (only `cmake`).
     pub cmake_args: Vec<String>,
-    /// A CMake file that every `project()` of the tree includes (`CMAKE_PROJECT_INCLUDE`), relative to
-    /// `bench-config/`. It can change targets without touching the upstream tree.
+    /// A CMake file that every `project()` of the tree includes (`CMAKE_PROJECT_INCLUDE`), relative to `bench-config/`.
     pub cmake_include: Option<PathBuf>,
-    /// The linker (only `cmake`), added to the linker flags unless they choose one. By default the one in
-    /// `cmake_args`, or else the compiler's own.
+    /// The linker (only `cmake`), unless the linker flags choose one; by default that of `cmake_args`, else the
+    /// compiler's own.
     pub linker: Option<Linker>,
     /// Ninja targets that make up the server (only `cmake`).
     pub targets: Vec<String>,
@@ -67,14 +66,14 @@ pub struct Recipe {
     pub configure: Vec<Vec<String>>,
     /// Commands run for every point (only `command`).
     pub build: Vec<Vec<String>>,
-    /// The runnable server: maps a path inside the result to the path of the file or folder to copy. With `*` in the
-    /// last part of the source path, every matching file is copied into the folder that the key names. Keys stay
-    /// inside the result (no `..`); `build.json` and `relink` are reserved. Links in a folder are followed; a pipe,
-    /// or a link that leads nowhere or to a folder around it, fails the point.
+    /// The runnable server: maps a path in the result (without `..`; `build.json` and `relink` are reserved) to the
+    /// file or folder to copy there. With `*` in the last part of the source path, all matching files go into the
+    /// folder that the key names. Links are followed; one that leads nowhere or in a circle, or a pipe, fails the
+    /// point.
     pub install: BTreeMap<String, String>,
     /// The measured executable inside the result.
     pub binary: Option<String>,
-    /// Additional environment variables of every command.
+    /// Additional environment variables of its commands.
     pub env: BTreeMap<String, String>,
     /// `[recipe.NAME.relink]`: how to relink the measured executable (only `command`; for CMake builds, ninja
     /// provides the command).
@@ -128,8 +127,8 @@ pub const KEEP_RESERVED: &[&str] = &[RELINK_RECORD];
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Relink {
-    /// Inputs of the link, kept beside the built server: maps a name to the path of the file to copy. With `*` in the
-    /// last part of the path, every matching file is copied into a folder of that name.
+    /// Inputs of the link, kept beside the built server: maps a name to the file to copy; with `*` in the last part of
+    /// the path, all matching files go into a folder of that name.
     pub keep: BTreeMap<String, String>,
     /// The link command, run in the folder with these inputs. `{output}` is the executable to write.
     pub command: Vec<String>,

@@ -8,27 +8,26 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SandboxLimits {
-    /// The user (name or number) as whom sandboxed code runs if perfquilt runs as root. An ordinary user's sandbox runs
-    /// as that user.
+    /// The user (name or number) as whom sandboxed code runs if perfquilt runs as root; otherwise your own.
     pub user: String,
     /// Files and folders readable in the sandbox besides the system's, for example a compiler below `/opt`.
     pub read: Vec<PathBuf>,
-    /// Memory of all processes together, in MiB; 0 is half of the machine's memory. RAM disks may take three quarters
-    /// of this in addition.
+    /// Memory of all processes together, in MiB; 0 is half of the machine's. RAM disks may take three quarters of this
+    /// in addition.
     pub memory_mib: u64,
     /// Maximum number of processes and threads.
     pub processes: u64,
-    /// Processors whose time all processes together may use; 0 is all of them. Needs a control group. A job that has used
-    /// its time stands still until the next tenth of a second, which measurements show: leave it more than it measures with.
+    /// Processors whose time all processes together may use; 0 is all. Needs a control group. A job that has used its
+    /// time stands still until the next tenth of a second: leave it more than it measures with.
     pub cpus: u64,
     /// Maximum size of a file in MiB.
     pub file_mib: u64,
     /// Maximum number of open files per process.
     pub open_files: u64,
-    /// MiB that must stay free on the disks the sandbox writes to, with one inode for every 64 KiB of it.
+    /// MiB, and one inode for every 64 KiB of them, that must stay free on the disks the sandbox writes to.
     pub free_mib: u64,
-    /// Maximum hours of wall-clock time of the sandbox, and of processor time of each process. The former also limits
-    /// a job of the bot without a sandbox.
+    /// Maximum hours of the sandbox, and of processor time of each process. The former also limits a job of the bot
+    /// without a sandbox.
     pub hours: u64,
 }
 

@@ -16,7 +16,7 @@ pub struct Server {
     pub adapter: String,
     /// The server's own configuration file, relative to `bench-config/`.
     pub config: Option<PathBuf>,
-    /// Where servers' data is, and what their commits wait for. The adapter `command` only moves the data.
+    /// Where data is, and what commits wait for (for the adapter `command`, only the former).
     #[serde(default)]
     pub disk: Disk,
     /// Seconds until a server must be ready.

@@ -47,8 +47,8 @@ pub struct TestSuite {
     pub prepare: Vec<Vec<String>>,
     /// The command that runs all tests. It continues after a failing test.
     pub command: Vec<String>,
-    /// The command that runs some tests: a word `{tests}` is replaced by their names, one word each; inside a longer
-    /// word, blanks separate them. Without it, `command` is repeated as a whole.
+    /// The command that runs some tests: their names replace a word `{tests}`, one word each, or a part of a word, with
+    /// blanks between them. By default `command` is repeated as a whole.
     #[serde(default)]
     pub select: Vec<String>,
     /// The format of the command's output.
@@ -64,7 +64,7 @@ pub struct TestSuite {
     /// The time after which perfquilt ends a command, by default `"2h"`.
     #[serde(default, deserialize_with = "seconds::deserialize")]
     pub timeout: Option<Duration>,
-    /// Whether root becomes an ordinary user in a user namespace, for tests that refuse root.
+    /// Whether root becomes an ordinary user, in a user namespace, for tests that refuse root.
     #[serde(default)]
     pub ordinary_user: bool,
 }

@@ -26,7 +26,7 @@ pub struct Upstream {
 pub struct ReleaseSource {
     /// The upstream version, for example `10.11.18`.
     pub version: String,
-    /// A Debian source package. The upstream tarball in it is the release; Debian's patches are not applied.
+    /// A Debian source package: the upstream tarball in it, without Debian's patches.
     pub debian: Option<DebianSource>,
     /// A tarball.
     pub tarball: Option<TarballSource>,
@@ -34,12 +34,12 @@ pub struct ReleaseSource {
     pub git: Option<GitSource>,
     /// An unpacked tree; a relative path starts at the workspace.
     pub directory: Option<PathBuf>,
-    /// Addresses of further copies of the source file (`debian` and `tarball`), tried in order when the source does not
-    /// have it. A copy is used only if its SHA-256 is the recorded one.
+    /// Addresses of further copies (`debian` and `tarball`), tried in order and accepted with the recorded SHA-256
+    /// only.
     #[serde(default)]
     pub copies: Vec<String>,
-    /// The folder of this release's own series, with a file `series` and the patches that it names; a relative path
-    /// starts at the workspace. By default the release uses the series of `[series]`.
+    /// The folder of this release's own series (`series` and patches); a relative path starts at the workspace. By
+    /// default, the release uses that of `[series]`.
     pub patches: Option<PathBuf>,
 }
 
@@ -51,8 +51,7 @@ pub struct DebianSource {
     pub package: String,
     /// The suite, for example `bookworm`.
     pub suite: String,
-    /// The source archive, for example `debian-security`, if the suite's sources are not in the archive of the
-    /// machine's own suite.
+    /// The source archive, for example `debian-security`, if it is not that of the machine's own suite.
     pub archive: Option<String>,
 }
 

@@ -282,7 +282,7 @@ pub struct Outcome {
     /// The error that ended measuring early, if any: a signal, or a failed server of the bare release. Blocks
     /// measured before it count.
     pub stopped: Option<Error>,
-    /// What is wrong with the server's own tests, if they ran.
+    /// Faults of the server's own tests, if they ran.
     pub tests: TestFailures,
 }
 

@@ -71,7 +71,7 @@ pub struct SliceBlob {
     pub direct: bool,
     /// Transactions in one slice.
     pub transactions_per_slice: u64,
-    /// What each slice took, in the meter's unit.
+    /// Cost of each slice, in the meter's unit.
     pub values: Vec<f32>,
 }
 

@@ -63,7 +63,7 @@ const CONFIGURATION: [&str; 14] = [
 const WORK: &str = "work";
 /// Home folder inside.
 const HOME: &str = "/tmp/home";
-/// What the kernel tells in `/proc` about itself and about other programs, beside what all may read.
+/// Files in `/proc` about the kernel and other programs that not everybody may read.
 const MASKED: [&str; 16] = [
     "/proc/kcore",
     "/proc/keys",

@@ -1,4 +1,4 @@
-//! What this machine can enforce on code of pull requests, and how it could enforce more.
+//! Limits on code of pull requests that this machine enforces, and how to get the others.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -12,11 +12,11 @@ use perfquilt_config::SandboxLimits;
 /// A protection of a machine that runs code of pull requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Protection {
-    /// What is protected.
+    /// The protected resource.
     pub what: &'static str,
     /// Whether the kernel enforces it here.
     pub holds: bool,
-    /// What holds.
+    /// The protection in force.
     pub found: String,
     /// How to get the whole of it, if it does not hold.
     #[serde(skip_serializing_if = "Option::is_none")]

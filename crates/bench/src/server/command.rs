@@ -58,8 +58,7 @@ pub struct CommandServer {
     /// Additional environment variables of the server.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Files copied to `{dir}` before every start, with their placeholders replaced, for servers whose configuration
-    /// has no variables: maps a name in `{dir}` to a path.
+    /// Files copied to `{dir}` before every start, with placeholders replaced: maps a name in `{dir}` to a path.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
 }

@@ -36,14 +36,14 @@ pub struct Standstill {
     pub lasts: bool,
 }
 
-/// What a watch has found.
+/// The findings of a watch.
 #[derive(Debug, Default)]
 pub struct Standstills {
-    /// What stood still in rounds that were repeated, by round.
+    /// Standstills in rounds that were repeated, by round.
     pub repeated: Vec<String>,
     /// The repeated ones of the timed rounds.
     pub timed: u64,
-    /// What stood still and is in no repeated round.
+    /// Standstills outside of repeated rounds.
     pub left: Option<Standstill>,
 }
 
@@ -60,7 +60,7 @@ pub struct StandstillWatch {
     stop: Sender<()>,
     /// Returns what stands still at the end.
     thread: JoinHandle<Option<String>>,
-    /// What no round has taken, in the order of time.
+    /// Standstills that no round has taken, in the order of time.
     seen: Arc<Mutex<Vec<Seen>>>,
     /// The servers' first processes, with their labels.
     servers: Vec<(u32, String)>,

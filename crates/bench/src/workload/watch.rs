@@ -15,7 +15,7 @@ use perfquilt_system::process::{family, stat_field};
 pub struct HostMonitor {
     cpus: Vec<usize>,
     pids: Vec<u32>,
-    /// What reads the servers' own counters, and where.
+    /// Readers of the servers' own counters, with their places.
     storage: Option<(StorageReader, Vec<Endpoint>)>,
     groups: ControlGroups,
     start: Mutex<HostState>,
@@ -63,7 +63,7 @@ struct Switches {
     voluntary: u64,
 }
 
-/// What a server with all its processes used while a block was timed. A value that the kernel does not report, or of a
+/// Resources that a server with all its processes used while a block was timed. A value that the kernel does not report, or of a
 /// server without a living process, is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerUsage {
@@ -76,7 +76,7 @@ pub struct ServerUsage {
     pub io_bytes: Option<u64>,
     /// Calls that read or wrote files or pipes (`syscr` and `syscw` of proc(5)); those for sockets alone do not count.
     pub io_calls: Option<u64>,
-    /// What the server counted itself, if it was asked and answered.
+    /// The server's own counters, if it was asked and answered.
     pub storage: Option<StorageCounts>,
 }
 

@@ -15,9 +15,9 @@ use perfquilt_system::process::{Command, Output};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandScheduler {
-    /// Queues a job that runs `PROGRAM worker FILE`; runs once per job and knows `{name}` (of the job), `{class}`,
-    /// `{minutes}`, `{folder}` (of its files), `{program}`, `{file}` (of its task) and `{not_on}` (machines on which
-    /// the task failed before, separated by commas).
+    /// Queues a job that runs `PROGRAM worker FILE`; knows `{name}` (of the job), `{class}`, `{minutes}`, `{folder}`
+    /// (of its files), `{program}`, `{file}` (of its task) and `{not_on}` (machines on which the task failed, separated
+    /// by commas).
     submit: Vec<String>,
     /// Prints the state of each job on a line: its name, then `queued`, `held REASON`, `running MACHINE` or `ended`.
     /// Lines about other jobs are ignored.

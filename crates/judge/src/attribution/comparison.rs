@@ -23,7 +23,7 @@ pub struct Comparison {
     pub incomparable: Option<String>,
     /// The figures, by meter and workload; a suite comes before its workloads.
     pub tables: Vec<ComparisonTable>,
-    /// What else differs between the experiments, in sentences.
+    /// Other differences between the experiments, in sentences.
     pub warnings: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub struct ComparedExperiment {
     pub machine: BTreeMap<String, String>,
     /// Whether all blocks were measured.
     pub complete: bool,
-    /// What its points are compared with.
+    /// The reference of its points.
     pub compared_with: ComparedWith,
 }
 

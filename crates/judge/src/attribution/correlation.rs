@@ -17,7 +17,7 @@ pub(super) type TableKey = (usize, Option<Statistic>, Meter);
 #[derive(Default)]
 pub(super) struct Correlations(BTreeMap<TableKey, BTreeMap<String, Correlation>>);
 
-/// What widens the intervals of a table.
+/// The reason that widens the intervals of a table.
 #[derive(Clone, Copy)]
 enum Correlation {
     Units(UnitCorrelation),

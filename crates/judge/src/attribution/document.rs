@@ -30,7 +30,7 @@ pub struct Attribution {
     /// The name of point 0 if the user named the servers; `None` for the release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
-    /// What each of `patches` is compared with.
+    /// The reference of each of `patches`.
     pub compared_with: ComparedWith,
     /// The command that measured the experiment, quoted for a POSIX shell; `None` when unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,7 +86,7 @@ pub struct Attribution {
     pub warnings: Vec<String>,
 }
 
-/// What the points of an experiment are compared with.
+/// The reference of an experiment's points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComparedWith {
@@ -553,7 +553,7 @@ pub enum Provenance {
 /// An effect as people see it: the change of a quantity with the sign that all reports show ([`Meter::shown`]).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ShownChange {
-    /// What changes: `speed`, or the count or amount that the meter reads ([`Meter::shown_quantity`]).
+    /// The quantity that changes: `speed`, or the count or amount that the meter reads ([`Meter::shown_quantity`]).
     pub of: &'static str,
     /// The change as a fraction: 0.01 is 1 % more.
     pub estimate: f64,
@@ -797,7 +797,7 @@ pub struct ExcludedMachine {
     pub meter: Meter,
     /// Number of its blocks.
     pub blocks: usize,
-    /// What is wrong.
+    /// The fault.
     pub reason: ExclusionReason,
     /// P-value under the hypothesis that it is as the others, adjusted for the number of machines and tests.
     pub p_value: f64,

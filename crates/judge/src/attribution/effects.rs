@@ -56,7 +56,7 @@ pub(super) struct Effects<'a> {
     pub(super) windowed: BTreeSet<Meter>,
     /// The pooled variances of tables of counts.
     pub(super) spreads: SharedSpreads,
-    /// What the variances of the points of timed tables have in common.
+    /// The common prior of the variances of timed tables' points.
     pub(super) priors: Priors,
     /// How much the units of timed tables resemble their neighbours.
     pub(super) correlations: Correlations,

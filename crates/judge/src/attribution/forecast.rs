@@ -226,7 +226,7 @@ pub struct Design<'a> {
     pub machines: Option<(u32, f64)>,
 }
 
-/// What the simulated experiments came to.
+/// Result of the simulated experiments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpectedWidth {
     /// The half-width of a typical patch's interval on the workload where it is widest, on the log scale: the median.

@@ -25,7 +25,7 @@ pub(super) struct MeanCost<'t> {
     first: OnceCell<(Vec<Point>, Vec<CostsByBlock>)>,
 }
 
-/// What points cost in each block of a table, sorted by block.
+/// Costs of points in each block of a table, sorted by block.
 type CostsByBlock = Vec<(u32, Vec<CostOfBlock>)>;
 
 impl<'t> MeanCost<'t> {
@@ -113,7 +113,7 @@ impl<'t> MeanCost<'t> {
     /// distribution whose rare values carry much of it cannot be bounded by observations that have only a few of them.
     /// `stalled` has the shares of stalled slices.
     ///
-    /// What stalls carry in a block is its mean over its typical value, less the same without stalls. With the sums `e` of
+    /// The share of stalls in a block is its mean over its typical value, less the same without stalls. With the sums `e` of
     /// a block, the effective number is `(Σe)²/Σe²` (Kish, *Survey Sampling*, 1965). Effects whose stalls carry less than
     /// `least` of the cost are determined.
     pub(super) fn heavy_tail(

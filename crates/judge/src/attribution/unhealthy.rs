@@ -30,7 +30,7 @@ pub(super) fn permutations(tables: usize) -> usize {
 
 /// The machines of `source` to leave out, with their numbers. Blocks of some machine must be left.
 ///
-/// What a server uses (memory, calls) may be the same in most blocks, so that a single call more would be a fault. It
+/// A server's usage (memory, calls) may be the same in most blocks, so that a single call more would be a fault. It
 /// tells nothing about how well a machine measures time.
 pub(super) fn unhealthy(
     source: &ObservationSource,

@@ -214,7 +214,7 @@ impl fmt::Display for Warning<'_> {
                 match rule.widest {
                     Some(widest) => write!(
                         f,
-                        " (widest interval ±{:.2} %, where ±{:.2} % was asked for).",
+                        " (widest interval ±{:.2} %, requested ±{:.2} %).",
                         100.0 * widest,
                         100.0 * rule.resolution
                     ),

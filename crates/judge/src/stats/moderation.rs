@@ -17,7 +17,7 @@ const FEWEST_UNITS: usize = 10;
 /// others keeps half of what its own values say, however alike the others are.
 const MOST_WEIGHT: f64 = 1.0;
 
-/// What the variances of a table's points have in common: a value's variance, with the degrees of freedom that it is worth
+/// The common prior of the variances of a table's points: a value's variance, with the degrees of freedom that it is worth
 /// beside a point's own.
 ///
 /// The variances of points are taken to follow a scaled inverse χ² distribution, whose scale and degrees of freedom are

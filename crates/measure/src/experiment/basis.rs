@@ -117,7 +117,7 @@ fn measured_there(one: &ExperimentHeader, other: &ExperimentHeader) -> bool {
 /// The most experiments whose noise is joined.
 const MOST_JOINED: usize = 5;
 
-/// What earlier experiments of the workspace tell about the next one.
+/// Facts about the next experiment from earlier ones of the workspace.
 #[derive(Debug, Default)]
 struct Earlier {
     /// The latest of those that the noise is from; `None` if no workload was timed.

@@ -26,7 +26,7 @@ const COUNTED_NANOSECONDS: f64 = 4e7;
 /// Transactions counted where their time is unknown.
 const COUNTED_BY_DEFAULT: u64 = 200;
 
-/// What the line after a block is about.
+/// The subject of the line after a block.
 #[derive(Debug, Clone, Copy)]
 pub enum NoteOn<'a> {
     /// The patches between these points.

@@ -16,7 +16,7 @@ use perfquilt_model::error::Result;
 use perfquilt_model::point::Point;
 use perfquilt_store::BlockDuration;
 
-/// What is assumed of a server of which nothing was measured.
+/// Assumptions about a server without measurements.
 #[derive(Debug)]
 pub(super) struct Guess {
     /// The variances of a value: what restarts and layouts change, and what the slices of a block of one second leave.
@@ -262,7 +262,7 @@ impl WindowSizes {
     }
 }
 
-/// What a forecast depends on.
+/// Inputs of a forecast.
 #[derive(Debug, Clone)]
 pub(super) struct ForecastBasis<'a> {
     /// The settings.
@@ -285,7 +285,7 @@ pub(super) struct ForecastBasis<'a> {
     pub one_layout: bool,
     /// How long blocks took, where that is known.
     pub pace: Pace,
-    /// What is assumed where nothing is known.
+    /// Assumptions where nothing is known.
     pub guess: &'a Guess,
     /// The workloads.
     pub workloads: Vec<&'a str>,

@@ -46,7 +46,7 @@ pub fn harness(ws: &Workspace, counter: &str, layouts: Layouts) -> Result<String
     ))
 }
 
-/// What a machine measures with.
+/// The measuring tools of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {

@@ -72,7 +72,7 @@ use site::Site;
 use spec::Spec;
 use unexecuted::ExecutionCheck;
 
-/// What to measure.
+/// A request to measure.
 #[derive(Debug, Clone, Copy)]
 pub struct ExperimentRequest<'a> {
     /// The built points.

@@ -61,7 +61,7 @@ pub(super) const FEWEST_FOR_REPEATS: u32 = 16;
 pub struct Block {
     /// The block's number among those of its kind, from 0.
     pub number: u32,
-    /// What it is for.
+    /// Its purpose.
     pub kind: BlockKind,
     /// The points in the order of their start and position.
     pub points: Vec<Point>,

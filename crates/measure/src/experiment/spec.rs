@@ -1,4 +1,4 @@
-//! What an experiment measures, resolved from a preset.
+//! An experiment's settings, resolved from a preset.
 
 use std::collections::BTreeMap;
 

@@ -22,7 +22,7 @@ use perfquilt_store::{EarlierExperiment, ExperimentIdentity, Store};
 /// Version of the check, part of the key of its results.
 const CHECK: &str = "traps 1";
 
-/// What the check needs to know about an experiment.
+/// Inputs of the check.
 pub(super) struct ExecutionCheck<'a> {
     pub(super) spec: &'a Spec<'a>,
     pub(super) site: &'a Site,

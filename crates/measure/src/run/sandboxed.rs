@@ -1,6 +1,6 @@
 //! Runs a command of perfquilt again inside a sandbox, for patches that nobody has reviewed.
 //!
-//! What the code of these patches leaves behind stays in an area of its own: no other command reads its state, or runs
+//! All leftovers of these patches' code stay in an area of their own: no other command reads its state, or runs
 //! a server that it built.
 
 use std::ffi::OsString;

@@ -8,7 +8,7 @@ use crate::point::Point;
 pub struct Slices {
     /// The point.
     pub point: Point,
-    /// What each slice took, in the meter's unit: wall-clock or processor nanoseconds, bytes, or events. Readers ignore
+    /// Cost of each slice, in the meter's unit: wall-clock or processor nanoseconds, bytes, or events. Readers ignore
     /// values that are not finite numbers above 0 (a clock that jumped, a slice that failed).
     pub values: Vec<f32>,
     /// Transactions in one slice.

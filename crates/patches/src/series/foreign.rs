@@ -13,7 +13,7 @@ pub(crate) enum ForeignContent {
     Compressed(&'static str, &'static str),
     /// A web page.
     WebPage,
-    /// What git stores in place of a file that Git LFS keeps elsewhere.
+    /// The pointer that git stores for a file of Git LFS.
     LargeFilePointer,
     /// A diff with the control sequences of terminal colours.
     Coloured,

@@ -47,24 +47,22 @@ pub(super) struct CommandSettings {
     pub(super) directory: Option<String>,
     /// Transactions per slice.
     pub(super) transactions: u64,
-    /// Number of threads or connections with which the client works at once. With several, client and servers have
-    /// all processors.
+    /// Threads or connections of the client. With several, client and servers have all processors.
     #[serde(default = "one")]
     pub(super) threads: u32,
-    /// A regular expression over the client's output whose group is transactions per second (`12.5k` is 12500); without it
-    /// and `seconds`, the slice's wall-clock time counts. It must fit one number: none of an interval.
+    /// A regular expression over the client's output whose group is transactions per second (`12.5k` is 12500), one
+    /// number; without it and `seconds`, the slice's wall-clock time counts.
     #[serde(default)]
     pub(super) rate: Option<String>,
-    /// A regular expression over the client's output whose group is the seconds of the slice, instead of `rate`; a unit
-    /// behind the number (`ns`, `us`, `ms`, `min`, `h`) counts.
+    /// A regular expression whose group is the seconds of the slice, instead of `rate`; a unit behind the number (`ns`,
+    /// `us`, `ms`, `min`, `h`) counts.
     #[serde(default)]
     pub(super) seconds: Option<String>,
-    /// A regular expression over the client's output with groups `name`, `seconds` and, optionally, `commands`; each
-    /// match is an operation that the client times separately.
+    /// A regular expression with groups `name`, `seconds` and, optionally, `commands`: each match is an operation that
+    /// the client times separately.
     #[serde(default)]
     pub(super) operations: Option<String>,
-    /// Whether additional slices warm the server up before each block; if false, every slice counts and a block may
-    /// have a single round.
+    /// Whether additional slices warm the server up before each block; without, a block may have a single round.
     #[serde(default = "yes")]
     pub(super) warm_up: bool,
     /// Timeout of a slice in seconds.

@@ -19,9 +19,9 @@ pub(super) struct RequestsSettings {
     /// Connections to each server, at most 1024.
     #[serde(default = "one")]
     pub(super) connections: u32,
-    /// Client threads that share the connections. A thread sends to all its connections, then reads their replies,
-    /// which suits servers with an event loop. Transactions that wait for each other's locks need a thread per
-    /// connection. With several threads, client and servers have all processors, and slices take 2 ms.
+    /// Client threads that share the connections. A thread sends to all its connections, then reads their replies.
+    /// Transactions that wait for each other's locks need a thread per connection. With several threads, client and
+    /// servers have all processors, and slices take 2 ms.
     #[serde(default = "one")]
     pub(super) threads: u32,
     /// Requests that a connection sends before it reads their replies; `mysql` supports only 1.
@@ -31,10 +31,10 @@ pub(super) struct RequestsSettings {
     /// (`postgresql`, where quotation marks around a placeholder alone are dropped).
     #[serde(default)]
     pub(super) prepared: bool,
-    /// Transactions of each connection in one slice; with 0, perfquilt chooses the number.
+    /// Transactions of each connection in one slice; 0: perfquilt chooses.
     #[serde(default)]
     pub(super) slice_transactions: u32,
-    /// Transactions counted by the counting meters per restart; with 0, perfquilt chooses the number.
+    /// Transactions per restart for the counting meters; 0: perfquilt chooses.
     #[serde(default)]
     pub(super) count_transactions: u32,
     /// `[requests.parameters]`: random values in requests, by name.
@@ -44,9 +44,8 @@ pub(super) struct RequestsSettings {
     /// their data.
     #[serde(default)]
     pub(super) prepare: Vec<StepSettings>,
-    /// Whether the server stores its data on disk, so that `prepare` runs once and its result is copied to every
-    /// start; by default `true` for `mysql` and `postgresql`, in a database of the workload's own. Otherwise
-    /// `prepare` runs after every start.
+    /// Whether the server stores its data on disk: `prepare` then runs once, in a database of the workload's own, and
+    /// every start gets a copy. Otherwise it runs after every start. By default `true` for `mysql` and `postgresql`.
     #[serde(default)]
     pub(super) stored: Option<bool>,
     /// `[[requests.after_start]]`: requests to every started server, in this order.
@@ -55,10 +54,9 @@ pub(super) struct RequestsSettings {
     /// `[[requests.transaction]]`: the transactions that are timed, a mix by weight.
     #[serde(default)]
     pub(super) transaction: Vec<TransactionSettings>,
-    /// Scripts of pgbench below `bench-config/`, each a transaction: `PATH` or `PATH@WEIGHT` (only `postgresql`).
-    /// They have statements, `\set` of arithmetic with numbers or of one of `random`, `random_zipfian`,
-    /// `random_gaussian` and `random_exponential`, and `:name`. Another command, or arithmetic with a random value,
-    /// is an error with file and line.
+    /// Scripts of pgbench below `bench-config/`, each a transaction: `PATH` or `PATH@WEIGHT` (only `postgresql`). They
+    /// have statements, `:name`, and `\set` with arithmetic of numbers or one of `random`, `random_zipfian`,
+    /// `random_gaussian` and `random_exponential`; anything else is an error with file and line.
     #[serde(default)]
     pub(super) pgbench: Vec<String>,
     /// Numbers that these scripts use as variables: `{ scale = 10 }`.
@@ -148,7 +146,7 @@ struct RequestTable {
     /// `http`: lines `Name: value`.
     #[serde(default)]
     headers: Vec<String>,
-    /// The expected reply. Any other reply, and every error, fails the block.
+    /// The expected reply; any other, and every error, fails the block.
     #[serde(default)]
     expect: Expect,
 }

@@ -45,8 +45,8 @@ pub(super) const SCRIPTS: [&str; 2] = [DRIVER, SQL];
 pub(super) struct SysbenchSettings {
     /// A script of sysbench's own (`oltp_read_only`) or, ending in `.lua`, of `bench-config/sysbench/`.
     pub(super) script: String,
-    /// The script that prepares the data, in the same form as `script`, which is the default. It gets only the
-    /// options about tables, so that workloads with the same table options share their data.
+    /// The script that prepares the data, by default `script`. It gets only the options about tables, so workloads with
+    /// the same ones share their data.
     #[serde(default)]
     pub(super) prepare: Option<String>,
     /// Options of the script, without leading dashes.
@@ -55,11 +55,10 @@ pub(super) struct SysbenchSettings {
     /// Number of client threads, each with its own connections.
     #[serde(default = "one")]
     pub(super) threads: u32,
-    /// Transactions of each thread in one slice. With 0, perfquilt chooses the number so that a slice lasts about 0.2
-    /// ms, or 2 ms with several threads.
+    /// Transactions of each thread in one slice; 0: as many as take about 0.2 ms, or 2 ms with several threads.
     #[serde(default)]
     pub(super) slice_transactions: u32,
-    /// Transactions counted by the counting meters per restart; with 0, perfquilt chooses the number.
+    /// Transactions per restart for the counting meters; 0: perfquilt chooses.
     #[serde(default)]
     pub(super) count_transactions: u32,
 }

@@ -1,4 +1,4 @@
-//! What the machines of a class measure with: one of them tells.
+//! Facts about the machines of a class, from one of them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +32,7 @@ struct Question {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 enum Answer {
-    /// What it measures with.
+    /// Its measuring tools.
     Facts(Facts),
     /// It cannot measure.
     Failed(Failure),

@@ -45,7 +45,7 @@ pub(in crate::experiment) struct TaskBlock {
     pub transactions: BTreeMap<String, u64>,
 }
 
-/// What a worker is to measure.
+/// The task of a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in crate::experiment) struct BlockTask {
     pub kind: TaskKind,
@@ -236,7 +236,7 @@ enum PackedEvent {
 pub(super) struct BlockFile {
     schema: u32,
     experiment: String,
-    /// What was measured.
+    /// The measurements.
     block: Block,
     /// The machine that measured it.
     machine: String,

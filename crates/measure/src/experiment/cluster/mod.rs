@@ -98,7 +98,7 @@ fn key_of(block: &Block) -> BlockKey {
     (block.kind, block.number)
 }
 
-/// What lanes wait for.
+/// The events that lanes wait for.
 #[derive(Default)]
 struct Waiting {
     /// Blocks that were asked for and are in no task yet.
@@ -202,7 +202,7 @@ pub struct Cluster<'a> {
     waiting: Mutex<Waiting>,
     changed: Condvar,
     silence: Mutex<Silence>,
-    /// What was told last of the tasks' states, and when.
+    /// The last report of the tasks' states, and its time.
     told: Mutex<Option<(String, Instant)>>,
     progress: &'a dyn Progress,
 }
