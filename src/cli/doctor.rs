@@ -252,6 +252,11 @@ fn text(examination: &DoctorReport, checks: &[Check], columns: usize, all: bool)
             columns,
         );
     }
+    let sampling = match (machine.sampling, &machine.no_sampling) {
+        (Some(unit), _) => format!("{unit} by function: `perfquilt profile --source perf`"),
+        (None, why) => format!("none: {}", why.as_deref().unwrap_or("unknown")),
+    };
+    entry(&mut text, "  sampling   ", &sampling, columns);
     let sandbox = match &machine.no_sandbox {
         None => "works (bubblewrap)".to_owned(),
         Some(why) => format!("none, so untrusted patches are not run: {why}"),

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::cpu_quota::ControlGroups;
 use crate::meter::Counter;
+use crate::meter::samples::SamplingEvent;
 use perfquilt_model::observation::Meter;
 
 /// Properties of this machine that matter for building and measuring.
@@ -35,6 +36,10 @@ pub struct Machine {
     /// The meters that the processor's own counters support, each with its perf events. Of the others, valgrind
     /// counts `instructions` and simulates `l1i_misses`; the rest are unavailable.
     pub counters: BTreeMap<Meter, String>,
+    /// The unit in which `profile --source perf` samples time; `None` if perf cannot sample.
+    pub sampling: Option<&'static str>,
+    /// Why perf cannot sample, and what permits it; `None` if it can.
+    pub no_sampling: Option<String>,
     /// Why `run --sandbox` and the bot cannot create a sandbox; `None` if they can.
     pub no_sandbox: Option<String>,
 }
@@ -65,6 +70,7 @@ impl Machine {
         };
         let groups = ControlGroups::of_this_process();
         let quota = groups.quota();
+        let sampling = SamplingEvent::detect();
         Machine {
             cpu_quota: quota.as_ref().map(|quota| quota.processors),
             cpu_quota_file: quota.map(|quota| quota.file.display().to_string()),
@@ -76,6 +82,11 @@ impl Machine {
             disk_free: cache.ancestors().find_map(free).unwrap_or(0),
             ram_disk_free: free(Path::new("/dev/shm")).unwrap_or(0),
             counters: counters(),
+            sampling: sampling.as_ref().ok().map(|by| by.unit()),
+            no_sampling: sampling.err().map(|error| match error.hint_text() {
+                Some(hint) => format!("{}: {hint}", error.message()),
+                None => error.message().to_owned(),
+            }),
             no_sandbox: crate::sandbox::check_support(&perfquilt_config::SandboxLimits::default())
                 .err(),
         }
@@ -161,5 +172,7 @@ mod tests {
     fn this_machine_has_cores_and_memory() {
         let machine = Machine::inspect(Path::new("/no/such/cache"));
         assert!(machine.cores > 0 && machine.memory > 0 && machine.disk_free > 0);
+        // Either it can sample, or it says what to do.
+        assert_ne!(machine.sampling.is_some(), machine.no_sampling.is_some());
     }
 }

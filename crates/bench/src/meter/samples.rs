@@ -41,11 +41,10 @@ impl SamplingEvent {
         if perf::counts("cpu-clock:u")? {
             Ok(SamplingEvent::Nanoseconds)
         } else {
-            Err(
-                Error::usage("perf is not permitted to sample processes").hint(
-                    "lower /proc/sys/kernel/perf_event_paranoid to 2, or use `--source callgrind`",
-                ),
-            )
+            let paranoid = std::fs::read_to_string(PARANOID).unwrap_or_default();
+            let permission = permission(paranoid.trim().parse().ok());
+            Err(Error::usage("perf is not permitted to sample processes")
+                .hint(format!("{permission}, or use `--source callgrind`")))
         }
     }
 
@@ -62,6 +61,22 @@ impl SamplingEvent {
             SamplingEvent::Cycles => "cycles",
             SamplingEvent::Nanoseconds => "nanoseconds",
         }
+    }
+}
+
+/// The kernel's setting of who may use which of perf's events.
+const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
+
+/// Returns what permits perf to sample a user's own processes, where it may not at this value of [`PARANOID`].
+fn permission(paranoid: Option<i32>) -> String {
+    match paranoid {
+        Some(value) if value > 2 => {
+            format!("set {PARANOID} from {value} to 2 (`sysctl kernel.perf_event_paranoid=2`)")
+        }
+        Some(_) => "permit the system call perf_event_open (in a container: `--cap-add PERFMON` and a seccomp \
+                    profile that allows it)"
+            .to_owned(),
+        None => "use a kernel with perf events (CONFIG_PERF_EVENTS)".to_owned(),
     }
 }
 
@@ -244,6 +259,16 @@ mod tests {
                 (position("main", None), 1.0),
             ])
         );
+    }
+
+    #[test]
+    fn the_missing_permission_is_named() {
+        assert!(permission(Some(3)).contains("from 3 to 2"));
+        for allowed in [2, -1] {
+            let words = permission(Some(allowed));
+            assert!(words.contains("perf_event_open") && !words.contains("sysctl"));
+        }
+        assert!(permission(None).contains("CONFIG_PERF_EVENTS"));
     }
 
     #[test]
