@@ -110,6 +110,100 @@ fn an_amend_that_changes_nothing_keeps_every_header() {
 }
 
 #[test]
+fn a_line_of_perfquilt_in_a_header_names_no_patch() {
+    let words =
+        "Subject: five\n\nWords.\n\nPerfquilt-Patch: other.patch\nSigned-off-by: A <a@b.c>\n\n";
+    let space = with_header(words);
+    assert_eq!(
+        git(&space, &["log", "-1", "--format=%b"]),
+        "Words.\n\nSigned-off-by: A <a@b.c>\nPerfquilt-Patch: x.patch"
+    );
+    git(
+        &space,
+        &["-c", "core.editor=true", "commit", "-q", "--amend"],
+    );
+    space.ok(&["refresh"]);
+    assert_eq!(space.read("series"), "x.patch\n");
+    assert_eq!(space.read("patches/x.patch"), below(words, 5));
+}
+
+#[test]
+fn a_patch_of_the_series_may_have_the_title_of_a_fixup() {
+    let space = with_header("Subject: fixup! four\n\n");
+    put(&space, "a.c", "x5\n", "y5\n");
+    git(&space, &["commit", "-qa", "--amend", "--no-edit"]);
+    assert!(space.ok(&["refresh"]).contains("changed   x.patch"));
+    put(&space, "a.c", "y5\n", "z5\n");
+    git(&space, &["commit", "-qa", "--fixup=HEAD"]);
+    let err = space.fails(3, &["refresh"]);
+    assert!(err.contains("is not joined with its target"), "{err}");
+}
+
+#[test]
+fn a_title_that_begins_with_a_hash_survives_the_editor() {
+    for (words, body) in [
+        (
+            "Subject: #12: five\nFrom: A B <a@b.c>\n\nWords\nof it.\n\nMore.\n\n",
+            "Words",
+        ),
+        (
+            "Description: #12: five\n Words.\nAuthor: A B <a@b.c>\n\n",
+            "Words.",
+        ),
+    ] {
+        let space = with_header(words);
+        assert_eq!(git(&space, &["log", "-1", "--format=%s"]), "#12: five");
+        git(
+            &space,
+            &["-c", "core.editor=true", "commit", "-q", "--amend"],
+        );
+        assert!(git(&space, &["log", "-1", "--format=%s"]).starts_with(body));
+        space.ok(&["refresh"]);
+        assert_eq!(space.read("patches/x.patch"), below(words, 5));
+    }
+}
+
+#[test]
+fn a_header_that_is_written_anew_keeps_its_other_lines() {
+    let raw = "commit 0123456789abcdef\ntree 89abcdef\nparent 4567\nauthor A B <a@b.c> 1717401600 +0200\ncommitter C D <c@d.e> 1717401600 +0200\n\n    five\n\n";
+    for (words, kept) in [
+        ("# One.\n# Two.\n\n", &["# One.", "# Two."][..]),
+        (
+            raw,
+            &["tree 89abcdef", "committer C D <c@d.e> 1717401600 +0200"],
+        ),
+        (
+            "#! /bin/sh /usr/share/dpatch/dpatch-run\n## x.dpatch by A B <a@b.c>\n##\n## DP: five\n\n@DPATCH@\n",
+            &["#! /bin/sh /usr/share/dpatch/dpatch-run", "##", "@DPATCH@"],
+        ),
+        (
+            "Subject: five\nFrom: A B <a@b.c>\nBug: 12\n\nWords.\n---\n notes\n\n",
+            &["Bug: 12", " notes"],
+        ),
+    ] {
+        let space = with_header(words);
+        let other = ["--author=N <n@p.q>", "--date=2025-01-02T03:04:05+0100"];
+        let message = "New title\n\nNew words.\n\nPerfquilt-Patch: x.patch";
+        let amend = ["commit", "-q", "--amend", "-m", message];
+        git(&space, &[&amend[..], &other].concat());
+        space.ok(&["refresh"]);
+        let written = header(&space);
+        for line in kept {
+            assert!(written.lines().any(|it| it == *line), "{line}: {written}");
+        }
+        // What is written is read back.
+        let shown = git(&space, &["log", "-1", "--format=%an|%ai|%B"]);
+        space.ok(&["edit", "--close"]);
+        space.ok(&["edit"]);
+        assert_eq!(
+            git(&space, &["log", "-1", "--format=%an|%ai|%B"]),
+            shown,
+            "{written}"
+        );
+    }
+}
+
+#[test]
 fn a_line_patch_of_the_author_is_text() {
     for value in [
         "D12345",

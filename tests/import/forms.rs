@@ -475,6 +475,10 @@ fn clones_that_lack_objects_are_named_for_what_they_are() {
     clone(&["--filter=blob:none", "--no-checkout"], "partial");
     let err = space.fails(2, &["import", "partial", "HEAD~2..HEAD"]);
     assert!(err.contains("partial is a partial clone"), "{err}");
+    let inside = space.path("partial/inside");
+    std::fs::create_dir(&inside).unwrap();
+    let err = space.fails(2, &["import", "partial/inside", "HEAD~2..HEAD"]);
+    assert!(err.contains("partial/inside is a partial clone"), "{err}");
     space.write("plain/a", "x");
     let err = space.fails(2, &["import", "plain", "a..b"]);
     assert!(err.contains("plain is not a git repository"), "{err}");
@@ -529,6 +533,15 @@ fn a_folder_that_becomes_a_link_and_names_that_end_in_a_blank() {
     std::os::unix::fs::symlink("../a", fork.path().join("lib/z")).unwrap();
     fork.git(&["add", "-A"]);
     fork.git(&["commit", "-q", "-m", "a link"]);
+    fork.git(&["mv", "lib/z", "lib/moved"]);
+    fork.git(&["commit", "-q", "-m", "a moved link"]);
+    fork.git(&["rm", "-q", "lib/moved"]);
+    std::fs::create_dir_all(fork.path().join("lib/moved")).unwrap();
+    fork.commit("a folder again", "lib/moved/z.c", "z\n");
+    fork.git(&["mv", "a", "b"]);
+    std::fs::create_dir(fork.path().join("a")).unwrap();
+    fork.git(&["mv", "b", "a/inner"]);
+    fork.git(&["commit", "-q", "-m", "a file in a folder of its name"]);
     fork.commit("blank", "end ", &short(&[(5, "x\n")]));
     fork.git(&["mv", "end ", "moved "]);
     fork.git(&["commit", "-q", "-m", "moved"]);
@@ -543,6 +556,93 @@ fn a_folder_that_becomes_a_link_and_names_that_end_in_a_blank() {
     space.write("m.mbx", mails);
     space.ok(&["import", "m.mbx"]);
     assert_eq!(exported(&space), listing(fork.path()));
+}
+
+#[test]
+fn a_mail_without_author_is_refused() {
+    for (headers, body) in [
+        ("From: Jane Doe\nSubject: five\n", ""),
+        (
+            "From: A <a@b.c>\nSubject: five\n",
+            "From: the start it was so\n\n",
+        ),
+    ] {
+        let (_release, space) = space_of_a();
+        space.write("m.mbx", mail(headers, body));
+        let err = space.fails(2, &["import", "m.mbx"]);
+        assert!(err.contains("mail 1 (five) has no author"), "{err}");
+    }
+    // A line of the text that begins another mail cuts the first one off.
+    let (_release, space) = space_of_a();
+    let headers = "From: A <a@b.c>\nSubject: five\n";
+    space.write(
+        "m.mbx",
+        mail(
+            headers,
+            "Why.\n\nFrom jane Tue Jan  6 10:11:12 2026\nmore\n",
+        ),
+    );
+    let err = space.fails(2, &["import", "m.mbx"]);
+    assert!(
+        err.contains("mail 2") && err.contains("has no author"),
+        "{err}"
+    );
+    // A byte order mark is not the end of a header, and a title may be missing.
+    let headers = "From: A <a@b.c>\nDate: @1700000000 +0100\n";
+    let whole = mail(
+        headers,
+        "Why it is so.\n\nMore.\n\nPerfquilt-Patch: x.patch\n",
+    );
+    let (_, whole) = whole.split_once('\n').unwrap();
+    space.write("m.mbx", format!("\u{feff}Subject: \n{whole}"));
+    space.ok(&["import", "m.mbx"]);
+    assert_eq!(
+        edited(&space, "%an|%at|%s|%b"),
+        "A|1700000000|Why it is so.|More.\n\nPerfquilt-Patch: 0001-why-it-is-so.patch\n\n"
+    );
+}
+
+#[test]
+fn what_a_patch_lacks_or_may_mean_otherwise_is_noted() {
+    let (_release, space) = space_of_a();
+    std::fs::create_dir(space.path("release")).unwrap();
+    let diff = "--- a/a\n+++ b/a\n@@ -4,3 +4,3 @@\n line 4\n-line 5\n+five\n line 6\n";
+    let words = "Binary files a/b.bin and b/b.bin differ\n";
+    space.write("src/1.patch", format!("Subject: x\n\n{diff}{words}"));
+    space.write("src/.svn/2.patch", diff);
+    let out = space.ok(&["import", "src"]);
+    for note in [
+        "1.patch:10: this binary file is not changed",
+        "left out: .svn/ (a program's own folder)",
+    ] {
+        assert!(out.contains(note), "{note}: {out}");
+    }
+    // A new file shows by no context that its path has no prefix.
+    let release = tempfile::tempdir().unwrap();
+    std::fs::create_dir(release.path().join("src")).unwrap();
+    std::fs::write(release.path().join("src/a"), "x\n").unwrap();
+    let space = keeper(&[("1.0", release.path())]);
+    let new = "Subject: x\n\n--- /dev/null\n+++ src/new.c\n@@ -0,0 +1 @@\n+x\n";
+    space.write("new.patch", new);
+    let out = space.ok(&["import", "new.patch", "--dry-run"]);
+    assert!(
+        out.contains("this makes new.c") && out.contains("src/new.c is right"),
+        "{out}"
+    );
+    space.ok(&["import", "new.patch", "-p", "0"]);
+    assert!(
+        exported(&space)
+            .iter()
+            .any(|(name, ..)| name == "src/new.c")
+    );
+    // Another N is suggested beside a given one, too.
+    let space = keeper(&[("1.0", release.path())]);
+    space.write(
+        "p.patch",
+        "Subject: x\n\n--- a/src/a\n+++ b/src/a\n@@ -1 +1 @@\n-x\n+y\n",
+    );
+    let err = space.fails(3, &["import", "p.patch", "-p", "2"]);
+    assert!(err.contains("all patches apply with -p1"), "{err}");
 }
 
 #[test]

@@ -465,6 +465,58 @@ fn what_upstream_took_and_reverted_is_not_upstream() {
 }
 
 #[test]
+fn names_and_modes_that_the_release_lacks_do_not_make_a_patch_upstream() {
+    let old = lines(20, &[]);
+    let new = lines(20, &[(9, "upstream 9\n")]);
+    let moved = |to: &str, more: &str| {
+        format!(
+            "Subject: move\nFrom: T <t@example.org>\n\ndiff --git a/f b/{to}\n{more}similarity index 100%\nrename from f\nrename to {to}\n"
+        )
+    };
+    for (to, more) in [
+        ("f/inner", ""),
+        ("g", ""),
+        ("f/inner", "old mode 100644\nnew mode 100755\n"),
+    ] {
+        let space = space(&[("f", old.clone())], &[("f", new.clone())]);
+        space.patch("a.patch", moved(to, more));
+        let report = json(&space, &["rebase", "2.0", "--json"]);
+        assert_eq!(statuses(&report), ["exact"], "{to}: {report}");
+        space.ok(&["rebase", "2.0", "--write", "--output", "out"]);
+        let text = space.read("out/patches/a.patch");
+        assert!(text.contains(&format!("rename to {to}")), "{text}");
+    }
+    // Upstream has another file of that name: a decision.
+    let space = space(&[("f", old)], &[("f", new), ("g", "another\n".to_owned())]);
+    space.patch("a.patch", moved("g", ""));
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(report["decisions"], 1, "{report}");
+}
+
+#[test]
+fn lines_without_context_do_not_go_beside_other_new_lines_in_silence() {
+    let filled = "mine 1\nmine 2\n";
+    let space = space(
+        &[("f", String::new()), ("g", lines(9, &[]))],
+        &[
+            ("f", "theirs\n".to_owned()),
+            ("g", lines(9, &[(5, "line 5\nnew\n")])),
+        ],
+    );
+    patch(&space, "a.patch", "f", "", filled);
+    // As `diff -U0` writes it.
+    let hunk = "--- a/g\n+++ b/g\n@@ -5,0 +6 @@\n+mine\n";
+    space.patch(
+        "b.patch",
+        format!("Subject: b\nFrom: T <t@example.org>\n\n{hunk}"),
+    );
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    for patch in report["patches"].as_array().unwrap() {
+        assert!(is_marked(patch), "{patch}");
+    }
+}
+
+#[test]
 fn merged_lines_take_upstreams_line_ends() {
     let crlf = |text: &str| text.replace('\n', "\r\n");
     let old = lines(40, &[]);

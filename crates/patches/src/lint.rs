@@ -382,6 +382,7 @@ fn patch_warnings(patch: &Patch) -> Vec<Error> {
         .first()
         .filter(|&&line| cut.is_none_or(|cut| cut > line + 1));
     found.extend(names.map(|&line| patch.no_hunk(line)));
+    found.extend(patch.lacks_content());
     let mut warn = |line: Option<usize>, what: String, hint: &str| {
         found.push(
             Error::series(what)
@@ -389,13 +390,6 @@ fn patch_warnings(patch: &Patch) -> Vec<Error> {
                 .hint(hint.to_owned()),
         );
     };
-    if let Some(first) = patch.without_content.first() {
-        warn(
-            Some(*first),
-            "this binary file is not changed: its content is not in the patch".to_owned(),
-            "make the patch with `git diff --binary`",
-        );
-    }
     let header = &patch.header;
     if header.title().is_none() {
         warn(

@@ -54,7 +54,12 @@ pub(super) fn assign(
         let is_pending = ["fixup! ", "squash! ", "amend! "]
             .iter()
             .any(|start| commit.message.title.starts_with(start));
-        if is_pending {
+        // A patch of the series may have such a title.
+        let is_known = |original: &OriginalPatch| {
+            original.message.title == commit.message.title
+                && (commit.names.contains(&original.name) || original.commit == commit.id)
+        };
+        if is_pending && !originals.iter().any(is_known) {
             return Err(Error::series(format!(
                 "commit {} ({}) is not joined with its target yet",
                 short(&commit.id),

@@ -232,6 +232,8 @@ impl FoundFiles {
     fn folder(&mut self, path: &Path, name: &str, depth: usize) -> Result<()> {
         let own = name.rsplit('/').next().unwrap_or_default();
         if [".git", ".pc", ".svn", ".hg", ".bzr"].contains(&own) {
+            self.left_out
+                .push(format!("{name}/ (a program's own folder)"));
             return Ok(());
         }
         if path.join("series").is_file() {

@@ -8,7 +8,7 @@ use super::subject::{Numbered, parse_subject};
 use super::{MAX_BYTES, Source, SourcePatch};
 use crate::series::decompress::decompress;
 use crate::series::layout::{HeaderForm, HeaderLayout, is_mailbox_line};
-use crate::series::message::{Message, add_fields, new_header, squeeze};
+use crate::series::message::{Message, PATCH_KEY, add_fields, new_header, squeeze};
 use crate::series::quoting::{quote_diffs, quote_lines};
 use crate::series::text::decode;
 use crate::series::{ForeignContent, Header, SeriesEntry, Timestamp, diff};
@@ -40,7 +40,11 @@ pub(super) fn read(path: &Path) -> Result<Source> {
             first_mail(&absolute).is_some_and(|mail| is_dos(&mail)),
         )
     } else {
-        let bytes = plain_bytes(path)?;
+        let mut bytes = plain_bytes(path)?;
+        // Git reads a byte order mark as the end of the header.
+        if bytes.starts_with("\u{feff}".as_bytes()) && is_mail(&bytes[3..]) {
+            bytes.drain(..3);
+        }
         if !is_mail(&bytes) {
             if diff::parse(&bytes, 1, "").is_ok_and(|parsed| parsed.files.is_empty()) {
                 let what = format!("{} has no patch", path.display());
@@ -78,6 +82,13 @@ pub(super) fn read(path: &Path) -> Result<Source> {
         }
         if mail.diff.is_empty() {
             notes.push(format!("mail {place} has no patch: {}", mail.message.title));
+        } else if mail.message.author.is_none() {
+            let title = &mail.message.title;
+            return Err(Error::usage(format!(
+                "{}: mail {place} ({title}) has no author",
+                path.display()
+            ))
+            .hint("write `From: NAME <ADDRESS>` into its header; a line `From SENDER DATE` in a text begins another mail unless a `>` is before it"));
         } else {
             found.push(mail);
         }
@@ -271,7 +282,10 @@ fn as_git_reads(patch: &[u8], shown: &str) -> Result<Vec<u8>> {
 /// Whether the headers of a mail follow a diff, as in concatenated files of patches.
 fn has_another_mail(diff: &[u8]) -> bool {
     let lines: Vec<&[u8]> = diff.split(|&byte| byte == b'\n').collect();
-    let mut heads = lines.windows(3);
+    // Before the first diff, it is the rest of the message.
+    let begins = |line: &&[u8]| line.starts_with(b"+++ ") || line.starts_with(b"diff ");
+    let first = lines.iter().position(begins).unwrap_or(lines.len());
+    let mut heads = lines[first..].windows(3);
     heads.any(|lines| {
         lines[0].starts_with(b"From: ") && lines.iter().any(|line| line.starts_with(b"Subject: "))
     })
@@ -364,6 +378,7 @@ fn decoded(git: &Git, folder: &Path, file: &Path, place: usize) -> Result<Mail> 
     let lines: Vec<&str> = body
         .lines()
         .filter(|line| match line.split_once(": ") {
+            Some((PATCH_KEY, _)) => false,
             Some((name, value)) if name.eq_ignore_ascii_case("message-id") => {
                 id = Some(value.trim().to_owned());
                 false
@@ -380,6 +395,10 @@ fn decoded(git: &Git, folder: &Path, file: &Path, place: usize) -> Result<Mail> 
     let mut fields = dep3_fields(&mail);
     if message.body.starts_with("# HG changeset patch") {
         fields.extend(read_mercurial(&mut message));
+    }
+    if message.title.is_empty() {
+        // As for git, the text begins with the title.
+        (message, _) = Message::parse(&message.body, message.author, message.date);
     }
     if message.title.is_empty() {
         "Patch without a subject".clone_into(&mut message.title);

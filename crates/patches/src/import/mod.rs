@@ -19,7 +19,7 @@ use crate::lint::twins_in;
 use crate::rebase::transfer::{PatchTrees, transfer};
 use crate::rebase::with_folder;
 use crate::series::decompress::decompress;
-use crate::series::{Patch, Series, SeriesFile, path, paths, survey};
+use crate::series::{Patch, Presence, Series, SeriesFile, diff, path, paths, survey};
 use crate::stack::format::changed_paths;
 use crate::stack::trial::TrialTree;
 use crate::upstream::{self, Objects, Release};
@@ -250,7 +250,7 @@ impl Target<'_> {
         let paths = refuse_existing(self.ws, self.release, self.folder)?;
         let objects = Objects::open(&self.ws.object_store())?;
         let applied = match self.applied(&objects, source, self.strip) {
-            Err(error) if error.kind() == Kind::Series && self.strip.is_none() => {
+            Err(error) if error.kind() == Kind::Series => {
                 return Err(self.with_suggestion(&objects, source, error));
             }
             applied => applied?,
@@ -319,10 +319,15 @@ impl Target<'_> {
                 patch
                     .check_complete()
                     .map_err(|error| error.details([format!("in {}", source.kind)]))?;
+                warnings.extend(patch.lacks_content().iter().map(ToString::to_string));
                 warnings.extend(patch.indented_diff().iter().map(ToString::to_string));
                 if patch.has_text_between() {
                     warnings.extend(patch.text_between(&bytes).iter().map(ToString::to_string));
                 }
+            }
+            if !source.has_series && source.base.is_none() && strip.is_none() {
+                let mut release = TrialTree::new(objects, &self.release.tree)?;
+                warnings.extend(created_without_prefix(&mut release, &patch, &bytes)?);
             }
             patches.push(patch);
         }
@@ -336,7 +341,7 @@ impl Target<'_> {
         }
         let release = &self.release.tree;
         let steps = trees(objects, release, source, &series, fuzz, own.as_deref());
-        let steps = steps.map_err(|error| match base {
+        let steps = steps.map_err(|error| match own {
             Some(_) => error.hint(format!(
                 "the range begins at another tree than {}; add the release that it is based on, import for that, and move the series with `perfquilt rebase`",
                 self.release.name
@@ -366,7 +371,8 @@ impl Target<'_> {
             return error;
         }
         let fits = |strip: &usize| self.applied(objects, source, Some(*strip)).is_ok();
-        match [0, 2, 3].iter().find(|strip| fits(strip)) {
+        let other = |strip: &&usize| **strip != self.strip.unwrap_or(1);
+        match [1, 0, 2, 3].iter().filter(other).find(|strip| fits(strip)) {
             Some(strip) => error.hint(format!(
                 "all patches apply with -p{strip}: `perfquilt import SOURCE -p {strip}`"
             )),
@@ -397,6 +403,36 @@ impl Target<'_> {
         }
         Ok(checked)
     }
+}
+
+/// Returns a note about a new file whose path begins with a folder of the release, which `-p1` strips: nothing but that
+/// folder shows that the patch was made without a prefix.
+fn created_without_prefix(
+    release: &mut TrialTree<'_>,
+    patch: &Patch,
+    bytes: &[u8],
+) -> Result<Option<String>> {
+    let whole = diff::parse(bytes, 0, &patch.shown)?.files;
+    for (diff, whole) in patch.files.iter().zip(&whole) {
+        let Some(name) = whole
+            .new
+            .as_ref()
+            .filter(|_| diff.before == Presence::Absent)
+        else {
+            continue;
+        };
+        let first = name.split(|&byte| byte == b'/').next().unwrap_or_default();
+        if !matches!(first, b"a" | b"b") && release.is_folder(first)? {
+            return Ok(Some(format!(
+                "{}:{}: this makes {}; if the patch was made without a prefix, {} is right: `perfquilt import SOURCE -p 0`",
+                patch.shown,
+                diff.line,
+                diff.shown_name(),
+                path::shown(name)
+            )));
+        }
+    }
+    Ok(None)
 }
 
 /// Applies the series to the tree `base` and returns the tree after each patch. On the source's own base, every tree must

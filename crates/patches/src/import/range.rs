@@ -170,7 +170,9 @@ fn fetch(
                 let error = unknown(found.tail(4));
                 return Err(cause(&git, source, &found.stderr_text()).unwrap_or(error));
             }
-            let path = std::fs::canonicalize(path).map_err(|e| Error::io("read", path, &e))?;
+            let up = git.run(&["rev-parse", "--show-cdup"])?.stdout_text();
+            let path = path.join(up.trim());
+            let path = std::fs::canonicalize(&path).map_err(|e| Error::io("read", &path, &e))?;
             let id = found.stdout_text().trim().to_owned();
             (path.to_string_lossy().into_owned(), id)
         }
@@ -188,9 +190,11 @@ fn fetch(
             .as_ref()
             .and_then(|path| cause(&Git::new(path), source, &words));
         let cause = cause.or_else(|| words.contains("shallow").then(|| shallow(source)));
-        return Err(cause
-            .unwrap_or_else(|| unknown(Vec::new()))
-            .details(output.tail(6)));
+        let failed = || match &local {
+            Some(_) => Error::usage(format!("cannot fetch `{revision}` from {source}")),
+            None => unknown(Vec::new()),
+        };
+        return Err(cause.unwrap_or_else(failed).details(output.tail(6)));
     }
     objects.refresh()?;
     let found = objects.repository().find_reference(reference);

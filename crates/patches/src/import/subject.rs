@@ -89,7 +89,9 @@ fn is_mail_tag(tag: &str) -> bool {
         let digits = word.strip_prefix(['v', 'V']);
         digits.is_some_and(|it| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit()))
     };
-    let is_kind = |word: &str| ["RFC", "RESEND"].contains(&word);
+    let is_kind = |word: &str| {
+        ["RFC", "RESEND"].contains(&word) || word.strip_prefix("RFC").is_some_and(is_version)
+    };
     is_patch_tag(tag)
         || number_in(tag).is_some()
         || words(tag).any(is_version)
@@ -191,6 +193,8 @@ mod tests {
             ("[JIRA-12] x", "[JIRA-12] x"),
             ("[dispatch] reuse the queue", "[dispatch] reuse the queue"),
             ("[v2] x", "x"),
+            ("[RFCv2] x", "x"),
+            ("[RFC] [core] x", "[core] x"),
             ("Re: x", "x"),
             ("fwd: [PATCH] x", "fwd: [PATCH] x"),
             ("Reuse it", "Reuse it"),

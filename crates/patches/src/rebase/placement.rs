@@ -60,6 +60,7 @@ pub fn judge(
         if let Some((was, is)) = positions
             && old_count == 1
             && there.len() == 1
+            && hunk.before().next().is_some()
         {
             let (from, to) = (was.line - 1, is.line - 1);
             let lines = hunk.before().count();
@@ -141,6 +142,11 @@ fn corresponds(
 ) -> bool {
     let from = was.line - 1;
     let end = from + hunk.before().count();
+    if from == end {
+        // An insertion without context belongs between two lines, and upstream may have inserted there, too.
+        let touches = |run: &LineRun| run.old_start <= from && from <= run.old_start + run.old;
+        return !runs.iter().any(touches) && side(runs, from, end, count).start == is.line - 1;
+    }
     // The first run that ends after the hunk's first line.
     let next = runs.partition_point(|run| run.old_start + run.old <= from);
     let is_outside = |run: &LineRun| end <= run.old_start;

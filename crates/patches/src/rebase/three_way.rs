@@ -264,11 +264,23 @@ fn renamed(trees: &mut Trees<'_, '_>, old: &[u8], new: &[u8]) -> Result<FileMerg
             }
         }));
     };
+    if base.is_link() != ours.is_link() {
+        let why = format!(
+            "the patch renames a {}, which is a {} now",
+            base.kind(),
+            ours.kind()
+        );
+        return failed(new, why);
+    }
     if there.is_some() {
         let why = "the patch renames a file to this name, which upstream uses for another";
         return failed(new, why.to_owned());
     }
-    if let Some(obstacle) = trees.ours.obstacle(new)? {
+    // The file itself makes room for a folder of its name.
+    let makes_room = new
+        .strip_prefix(old)
+        .is_some_and(|below| below.starts_with(b"/"));
+    if let Some(obstacle) = trees.ours.obstacle(new)?.filter(|_| !makes_room) {
         return failed(new, obstacle);
     }
     Ok(merged(Some(&base), &ours, &theirs)?.done(new, new, |file| {

@@ -15,8 +15,10 @@ pub struct Timestamp {
 pub(super) fn mercurial_date(text: &str) -> Option<Timestamp> {
     let (seconds, offset) = text.split_once(' ')?;
     let west: i32 = offset.trim().parse().ok()?;
+    // Python writes the seconds as a decimal number.
+    let whole = seconds.split('.').next().unwrap_or_default();
     Some(Timestamp {
-        seconds: seconds.parse::<f64>().ok()? as i64,
+        seconds: whole.parse().ok()?,
         offset_minutes: -west / 60,
     })
 }
@@ -25,6 +27,7 @@ pub(super) fn mercurial_date(text: &str) -> Option<Timestamp> {
 /// `1717401600 +0200`) or in ISO 8601 with or without a time.
 pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
     let text = text.lines().next().unwrap_or_default().trim();
+    let text = text.strip_prefix('@').unwrap_or(text);
     if let Ok(zoned) = jiff::fmt::rfc2822::parse(text) {
         return Some(Timestamp {
             seconds: zoned.timestamp().as_second(),
@@ -45,6 +48,12 @@ pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
                 offset_minutes: offset.seconds() / 60,
             });
         }
+    }
+    // Queues of Mercurial have `Date: 1717401600 -7200` in the header of a mail; fewer digits are words.
+    if text.split('.').next().is_some_and(|it| it.len() > 8)
+        && let Some(date) = mercurial_date(text)
+    {
+        return Some(date);
     }
     let utc = |moment: civil::DateTime| {
         let zoned = moment.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
@@ -80,6 +89,11 @@ pub(super) fn git_date_text(date: Timestamp) -> String {
     })
 }
 
+/// Returns a date as commits have it.
+pub(super) fn raw_date_text(date: Timestamp) -> String {
+    zoned(date).map_or_else(String::new, |zoned| zoned.strftime("%s %z").to_string())
+}
+
 /// Returns the day of a date, as DEP-3 has it.
 pub(super) fn day_text(date: Timestamp) -> String {
     zoned(date).map_or_else(String::new, |zoned| zoned.strftime("%Y-%m-%d").to_string())
@@ -96,6 +110,11 @@ mod tests {
             ("2024-06-03 10:00:00 +0200", Some(1_717_401_600)),
             ("2024-06-03T08:00:00Z", Some(1_717_401_600)),
             ("2024-06-03", Some(1_717_372_800)),
+            ("@1717401600 +0200", Some(1_717_401_600)),
+            ("1717401600 +0200", Some(1_717_401_600)),
+            ("1717401600 -7200", Some(1_717_401_600)),
+            ("1717401600.0 0", Some(1_717_401_600)),
+            ("12 30", None),
             ("yesterday", None),
             ("", None),
         ] {

@@ -140,7 +140,20 @@ pub(crate) fn is_patch_tag(tag: &str) -> bool {
 }
 
 pub(crate) fn person(text: &str) -> Option<Person> {
-    let text = text.lines().next().unwrap_or_default().trim();
+    let mut lines = text.lines().map(str::trim);
+    let mut text = lines.next().unwrap_or_default().to_owned();
+    // A long name is folded; a list of people is not.
+    for line in lines {
+        if text.contains('@') || text.ends_with(',') {
+            break;
+        }
+        text = format!("{text} {line}");
+    }
+    // RFC 822: the address, and the name as a comment.
+    let commented = text.strip_suffix(')').and_then(|it| it.split_once(" ("));
+    if let Some((email, name)) = commented.filter(|(it, _)| it.contains('@') && !it.contains(' ')) {
+        text = format!("{name} <{email}>");
+    }
     let clean = |part: &str| -> String {
         let part = part.trim().trim_matches('"');
         part.chars()
@@ -149,8 +162,8 @@ pub(crate) fn person(text: &str) -> Option<Person> {
     };
     let (name, email) = match text.split_once('<') {
         Some((name, rest)) => (clean(name), clean(rest.split('>').next().unwrap_or(rest))),
-        None if text.contains('@') && !text.contains(' ') => (String::new(), clean(text)),
-        None => (clean(text), String::new()),
+        None if text.contains('@') && !text.contains(' ') => (String::new(), clean(&text)),
+        None => (clean(&text), String::new()),
     };
     let name = if name.is_empty() { email.clone() } else { name };
     (!name.is_empty()).then_some(Person { name, email })
@@ -159,6 +172,43 @@ pub(crate) fn person(text: &str) -> Option<Person> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn people_in_every_form() {
+        for (text, name, email) in [
+            ("A B <a@b.c>", "A B", "a@b.c"),
+            ("\"B, A\" <a@b.c>", "B, A", "a@b.c"),
+            ("a@b.c (A B)", "A B", "a@b.c"),
+            ("a@b.c", "a@b.c", "a@b.c"),
+            ("A B", "A B", ""),
+            ("A B (of C)", "A B (of C)", ""),
+            ("A B\n<a@b.c>", "A B", "a@b.c"),
+            ("A von\nB <a@b.c>", "A von B", "a@b.c"),
+            ("A B <a@b.c>,\nC D <c@d.e>", "A B", "a@b.c"),
+            ("A B,\nC D <c@d.e>", "A B,", ""),
+        ] {
+            let found = person(text).unwrap();
+            assert_eq!(
+                (found.name.as_str(), found.email.as_str()),
+                (name, email),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn queues_of_mercurial() {
+        for header in [
+            "# User A B <a@b.c>\n# Date 1717401600 -7200\nfive\n",
+            "From: A B <a@b.c>\nDate: 1717401600 -7200\n\nfive\n",
+        ] {
+            let header = Header::parse(header);
+            assert_eq!(header.title(), Some("five"));
+            assert_eq!(header.author.unwrap().email, "a@b.c");
+            let date = header.date.unwrap();
+            assert_eq!((date.seconds, date.offset_minutes), (1_717_401_600, 120));
+        }
+    }
 
     #[test]
     fn git_mail() {

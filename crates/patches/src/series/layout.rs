@@ -7,6 +7,15 @@ use super::date::timestamp;
 use super::quoting::Quoting;
 use super::text::line_text;
 
+/// The key of the line that names a commit's patch on the edit branch. In a header, such a line is no part of the message.
+pub const PATCH_KEY: &str = "Perfquilt-Patch";
+
+/// Returns the name on a line `KEY: NAME`.
+pub(super) fn patch_name<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    let name = line.strip_prefix(key)?.strip_prefix(':')?.trim();
+    (!name.is_empty() && !name.contains(char::is_whitespace)).then_some(name)
+}
+
 /// The form of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeaderForm {
@@ -102,7 +111,9 @@ impl<'a> HeaderLayout<'a> {
         let lines: Vec<&[u8]> = header.split_inclusive(|&b| b == b'\n').collect();
         let mut text: Vec<String> = lines
             .iter()
-            .map(|line| line_text(line).trim_end_matches(['\n', '\r']).to_owned())
+            // A commit's message cannot have a NUL.
+            .map(|line| line_text(line).replace('\0', "\u{fffd}"))
+            .map(|line| line.trim_end_matches(['\n', '\r']).to_owned())
             .collect();
         if let Some(first) = text.first_mut()
             && let Some(rest) = first.strip_prefix('\u{feff}')
@@ -129,7 +140,9 @@ impl<'a> HeaderLayout<'a> {
             if is_commit_line(first) && self.is_git_log(lead + 1) {
                 return self.read_git_log(lead + 1);
             }
-            if first.starts_with("# HG changeset patch") {
+            let next = self.text.get(lead + 1).map_or("", String::as_str);
+            let is_user = first.starts_with("# User ") && next.starts_with("# Date ");
+            if is_user || first.starts_with("# HG changeset patch") {
                 self.form = HeaderForm::Mercurial;
             } else if self
                 .text
@@ -246,7 +259,8 @@ impl<'a> HeaderLayout<'a> {
             text: self.unquoted(self.text[at].trim_end()).to_owned(),
             prefix: String::new(),
         });
-        let lines: Vec<MessageLine> = lines.collect();
+        let is_message = |line: &MessageLine| patch_name(&line.text, PATCH_KEY).is_none();
+        let lines: Vec<MessageLine> = lines.filter(is_message).collect();
         self.message.extend(lines);
         self.find_title();
         if self.form == HeaderForm::Prose {
@@ -364,6 +378,7 @@ impl<'a> HeaderLayout<'a> {
                     .to_owned(),
                 prefix: "    ".to_owned(),
             })
+            .filter(|line: &MessageLine| patch_name(&line.text, PATCH_KEY).is_none())
             .collect();
         self.title = self
             .message

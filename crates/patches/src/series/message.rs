@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-use super::date::{date_text, day_text, git_date_text};
-use super::layout::{HeaderForm, HeaderLayout, MessageLine, TitlePlace, field, is_blank};
+use super::date::{date_text, day_text, git_date_text, raw_date_text};
+pub use super::layout::PATCH_KEY;
+use super::layout::{
+    HeaderForm, HeaderLayout, MessageLine, TitlePlace, field, is_blank, patch_name,
+};
 use super::quoting::{Quoting, escaped};
 use super::{Header, Person, Timestamp};
-
-/// The key of the line that names a commit's patch on the edit branch.
-pub const PATCH_KEY: &str = "Perfquilt-Patch";
 
 /// The key that earlier versions wrote, which authors use as well.
 const OLD_PATCH_KEY: &str = "Patch";
@@ -75,6 +75,21 @@ impl Message {
         plain(self) == plain(other)
     }
 
+    /// Returns this message with a title of `old` that begins with `#`, where git dropped it from an edited message.
+    fn with_dropped_title(&self, old: &Message) -> Message {
+        let mut new = self.clone();
+        let words: Vec<&str> = old.body.lines().filter(|l| !l.starts_with('#')).collect();
+        let (left, _) = Message::parse(&words.join("\n"), None, Timestamp::default());
+        if old.title.starts_with('#') && left.title == self.title {
+            let first = words.iter().skip_while(|line| line.is_empty());
+            let first: Vec<&str> = first.take_while(|line| !line.is_empty()).copied().collect();
+            let body = format!("{}\n\n{}", first.join("\n"), self.body);
+            new.title.clone_from(&old.title);
+            body.trim_matches('\n').clone_into(&mut new.body);
+        }
+        new
+    }
+
     /// Returns whether title, body, author and date are equal.
     pub fn same(&self, other: &Message) -> bool {
         self.same_text(other) && self.author == other.author && self.date == other.date
@@ -96,12 +111,6 @@ pub(crate) fn with_new_key(text: &str, is_patch: impl Fn(&str) -> bool) -> Strin
     lines.collect()
 }
 
-/// Returns the name on a line `KEY: NAME`.
-fn patch_name<'a>(line: &'a str, key: &str) -> Option<&'a str> {
-    let name = line.strip_prefix(key)?.strip_prefix(':')?.trim();
-    (!name.is_empty() && !name.contains(char::is_whitespace)).then_some(name)
-}
-
 /// Returns whether the last paragraph of a text has trailers only, such as `Signed-off-by: NAME`, one of them with a
 /// dash in its name.
 pub(crate) fn ends_in_trailers(text: &str) -> bool {
@@ -116,7 +125,8 @@ pub(crate) fn ends_in_trailers(text: &str) -> bool {
 /// Joins lines without leading and trailing blank ones, and with at most one blank line in a row.
 pub(crate) fn squeeze<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     let mut text = String::new();
-    for line in lines.map(str::trim_end) {
+    // As for git, a form feed or a wide blank is no blank.
+    for line in lines.map(|line| line.trim_end_matches([' ', '\t', '\r', '\n'])) {
         if line.is_empty() && (text.is_empty() || text.ends_with("\n\n")) {
             continue;
         }
@@ -172,6 +182,7 @@ fn author_fields(message: &Message) -> String {
 
 /// Updates `header` after its commit's message changed from `old` to `new`. Only the differing lines are rewritten.
 pub fn update_header(header: &[u8], old: &Message, new: &Message) -> Vec<u8> {
+    let new = &new.with_dropped_title(old);
     if old.same(new) {
         return header.to_vec();
     }
@@ -200,26 +211,57 @@ pub fn update_header(header: &[u8], old: &Message, new: &Message) -> Vec<u8> {
     } else {
         ""
     };
-    if Message::of_header(&reworded, name).same(new) {
-        reworded
-    } else {
-        let layout = &rewording.layout;
-        let kept = layout.fields.iter().filter(|field| {
-            let rewritten = [
-                "from",
-                "author",
-                "date",
-                "authordate",
-                "subject",
-                "description",
-                "perfquilt-quoted",
-            ];
-            layout.form == HeaderForm::Fields && !rewritten.iter().any(|name| field.is(name))
-        });
-        let kept: Vec<u8> = kept
-            .flat_map(|field| layout.lines[field.lines.clone()].concat())
-            .collect();
-        [kept, new_header(new)].concat()
+    let is_right = |header: &Vec<u8>| Message::of_header(header, name).same(new);
+    let layout = &rewording.layout;
+    let anew = [|line: &[u8]| line.to_vec(), as_comment].map(|kept| layout.anew(new, kept));
+    let mut ways = std::iter::once(reworded).chain(anew.clone());
+    let [_, last] = anew;
+    ways.find(is_right).unwrap_or(last)
+}
+
+/// Returns a line of a header as a comment.
+fn as_comment(line: &[u8]) -> Vec<u8> {
+    [b"# ", line].concat()
+}
+
+impl HeaderLayout<'_> {
+    /// Returns the header of another message with the lines of this one that are neither its text nor its author, as
+    /// `kept` writes them.
+    fn anew(&self, new: &Message, kept: fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
+        const REWRITTEN: [&str; 7] = [
+            "from",
+            "author",
+            "date",
+            "authordate",
+            "subject",
+            "description",
+            "perfquilt-quoted",
+        ];
+        let of_person = |field: &&super::layout::FieldLines| {
+            self.form != HeaderForm::Dpatch && REWRITTEN.iter().any(|name| field.is(name))
+        };
+        let fields = self.fields.iter().filter(of_person);
+        let mut gone: BTreeSet<usize> = fields.flat_map(|field| field.lines.clone()).collect();
+        gone.extend(self.message.iter().filter_map(|line| line.line));
+        let is_kept = |at: &usize| {
+            let line = &self.text[*at];
+            let of_mercurial = ["# HG changeset patch", "# User ", "# Date "];
+            let is_mercurial = self.form == HeaderForm::Mercurial
+                && of_mercurial.iter().any(|start| line.starts_with(start));
+            !gone.contains(at) && !is_mercurial && !is_blank(line)
+        };
+        let above = (0..self.body).filter(is_kept);
+        let above: Vec<Vec<u8>> = above.map(|at| kept(self.lines[at])).collect();
+        let below = (self.body..self.lines.len()).filter(is_kept);
+        let mut below: Vec<&[u8]> = below.map(|at| self.lines[at]).collect();
+        if below
+            .first()
+            .is_some_and(|line| line.trim_ascii_end() != b"---")
+        {
+            below.insert(0, b"---\n");
+        }
+        let end: &[u8] = if below.is_empty() { b"" } else { b"\n" };
+        [&above.concat(), &new_header(new), &below.concat()[..], end].concat()
     }
 }
 
@@ -486,6 +528,13 @@ impl Rewording<'_> {
         let Some((author, _)) = author else {
             return self.add_person(old, new, date.map(|(line, _)| line));
         };
+        if date.as_ref().is_some_and(|(line, _)| *line == author) {
+            // `git log --format=raw`
+            let person = new.author.as_ref().map_or_else(String::new, shown);
+            let line = format!("author {person} {}", raw_date_text(new.date));
+            self.replaced.insert(author, Some(line));
+            return;
+        }
         if let Some(person) = new.author.as_ref().filter(|_| old.author != new.author) {
             let line = self.layout.text[author].clone();
             let line = match self.layout.form {

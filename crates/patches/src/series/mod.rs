@@ -234,6 +234,17 @@ impl Patch {
         ))
     }
 
+    /// Returns the warning of a binary file whose change the patch only mentions.
+    pub(crate) fn lacks_content(&self) -> Option<Error> {
+        let what = "this binary file is not changed: its content is not in the patch";
+        let line = *self.without_content.first()?;
+        Some(
+            Error::series(what)
+                .at(&self.shown, line)
+                .hint("make the patch with `git diff --binary`"),
+        )
+    }
+
     /// Returns whether there is text between the diffs.
     pub(crate) fn has_text_between(&self) -> bool {
         self.text.iter().any(|text| text.before < self.files.len())

@@ -70,7 +70,8 @@ fn encoding(name: &str) -> Option<&'static Encoding> {
 }
 
 fn decode_as(encoding: &'static Encoding, bytes: &[u8]) -> Option<String> {
-    let (text, _, malformed) = encoding.decode(bytes);
+    // No character set is guessed from the first bytes: in windows-1251, those of a mark of UTF-16 are letters.
+    let (text, malformed) = encoding.decode_without_bom_handling(bytes);
     (!malformed).then(|| text.into_owned())
 }
 
@@ -202,6 +203,8 @@ mod tests {
         assert_eq!(certain(b"\xe4\xe5", Some("CP1251")), "де");
         assert_eq!(certain(b"\x93\xfa", Some("CP932")), "日");
         assert_eq!(certain(b"\xa4", Some("latin-9")), "€");
+        assert_eq!(certain(b"\xfe\xff\xe4", Some("windows-1251")), "юяд");
+        assert_eq!(certain("\u{feff}a".as_bytes(), None), "\u{feff}a");
         assert_eq!(certain("ü".as_bytes(), None), "ü");
         // No byte is replaced, whatever the declaration.
         for charset in [None, Some("UTF-8"), Some("EBCDIC-INT")] {

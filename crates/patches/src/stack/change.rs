@@ -152,7 +152,9 @@ fn one_file(
     if let Some(before) = &before {
         let is_link = before.mode == MODE_LINK;
         let wants_link = [diff.old_mode, diff.new_mode].contains(&Some(MODE_LINK));
-        if is_link != wants_link {
+        // Git writes no mode for a file that is moved as it is.
+        let moves_only = moved && diff.hunks.is_empty() && diff.binary.is_none();
+        if is_link != wants_link && (wants_link || !moves_only) {
             return Err(Error::series(format!(
                 "{} is {}, but the patch changes {}",
                 shown(&source),

@@ -153,7 +153,9 @@ impl<'f> PendingFiles<'f> {
         }
         let found = self.files.at(path)?;
         match &found {
-            PathState::Blocked(what) if what.ends_with("a symbolic link") => {
+            PathState::Blocked(what)
+                if what.ends_with("a symbolic link") && !self.loses_folder(path) =>
+            {
                 Err(Error::series(format!("{}: {what}", shown(path)))
                     .hint("patches cannot modify files behind it"))
             }
@@ -168,6 +170,11 @@ impl<'f> PendingFiles<'f> {
             }
             _ => Ok(found),
         }
+    }
+
+    /// Returns whether the patch deletes or renames what stands in the place of a folder above `path`.
+    fn loses_folder(&self, path: &[u8]) -> bool {
+        folders(path).any(|above| self.leaving.contains(above))
     }
 
     fn written_below(&self, path: &[u8]) -> bool {

@@ -104,6 +104,28 @@ impl<'a> TrialTree<'a> {
             ))
             .at(&patch.shown, diff.line));
         }
+        // Where a file's new name or mode is not there, its reversal changes nothing, and so shows nothing.
+        for diff in &patch.files {
+            let mut mode = |name: &Option<Vec<u8>>| match name {
+                Some(name) => self.tree.at(name).map(|state| match state {
+                    PathState::File { mode } => Some(mode),
+                    _ => None,
+                }),
+                None => Ok(None),
+            };
+            let (old, new) = (mode(&diff.old)?, mode(&diff.new)?);
+            let moved = diff.rename || diff.copy;
+            let sets_mode = diff.after != Presence::Absent && diff.new_mode.is_some();
+            let is_there = !(moved && new.is_none() || diff.rename && old.is_some())
+                && (!sets_mode || new == diff.new_mode);
+            if !is_there {
+                let what = format!(
+                    "{} does not have the patch's name or mode",
+                    diff.shown_name()
+                );
+                return Err(Error::series(what).at(&patch.shown, diff.line));
+            }
+        }
         let fit = apply_patch(&mut self.tree, &reversed(patch), 0)?;
         self.store()?;
         Ok(fit)
@@ -163,6 +185,11 @@ impl<'a> TrialTree<'a> {
         let components: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
         let blob = self.root.file(self.objects, &components)?;
         Ok(blob.map(|blob| (mode, blob)))
+    }
+
+    /// Returns whether a folder is at a path.
+    pub fn is_folder(&mut self, path: &[u8]) -> Result<bool> {
+        Ok(self.tree.at(path)? == PathState::Folder)
     }
 
     /// Returns the reason why no file can be created at a path, if there is one.

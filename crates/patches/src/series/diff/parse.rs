@@ -512,7 +512,7 @@ impl<'a> Parser<'a> {
                 nesting += 1;
             }
             let Some(rest) = inner.strip_prefix(b"--- ") else {
-                if head.diff.git && names_binary(text) {
+                if names_binary(text) {
                     self.parsed.without_content.push(number);
                 }
                 return Ok(None);
@@ -696,6 +696,7 @@ fn set_moved(name: &mut Option<Vec<u8>>, moved: Option<Vec<u8>>) {
 fn names_binary(line: &[u8]) -> bool {
     let line = line.trim_ascii_end();
     line.starts_with(b"Binary files ") && line.ends_with(b" differ")
+        || line == b"Cannot display: file marked as a binary type."
 }
 
 fn index_line(head: &mut DiffHeaders, rest: &[u8], number: usize) -> Result<bool, LineError> {
