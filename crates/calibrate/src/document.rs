@@ -18,11 +18,9 @@ impl Simulated {
         let _ = writeln!(
             page,
             "## Simulated experiments\n\n\
-             {} experiments a scenario, each of {} patches without effect and a control, through the tables, \
-             intervals, adjustments and verdicts of every report. The stopping rule applies: at most {} \
-             blocks, at least {}, until every interval is ±{} % or narrower; restarts have a standard \
-             deviation of {} %. The estimates move with the true effect and nothing else changes with it, \
-             so that coverage is the same for patches that have one. {}, seed {}, {:.0} s on {} threads, version \
+             {} experiments a scenario, each of {} patches without effect and a control, judged as in \
+             every report, with at most {} blocks, at least {}, until every interval is ±{} % or narrower. Restarts \
+             have a standard deviation of {} %. A true effect moves the estimates and changes nothing else. {}, seed {}, {:.0} s on {} threads, version \
              {}.\n",
             self.experiments,
             scenario::PATCHES,
@@ -40,13 +38,10 @@ impl Simulated {
             page,
             "- *false claims*: experiments in which a patch is called faster or slower at the end. At most \
              {} may, at 5 % nominal.\n\
-             - *by hand*: the same when somebody looks after every block and stops as soon as a patch is \
-             called faster or slower.\n\
-             - *naive*: the same with Student's test at every look, without Holm's adjustment, which the \
-             rules prevent.\n\
-             - *coverage*: the patches' 95 % intervals that contain the true effect; {:.0} to {:.0} % should. \
-             *Of the total*: likewise.\n\
-             - *blocks*: measured, of {}; *all used*: experiments that used all blocks.\n",
+             - *by hand*: the same when somebody looks after every block and stops at such a call; \
+             *naive*: then with Student's test, without adjustment.\n\
+             - *coverage*: 95 % intervals that contain the true effect; {:.0} to {:.0} % should.\n\
+             - *all used*: experiments that used all {} blocks.\n",
             percent(FALSE_POSITIVES),
             100.0 * COVERAGE.0,
             100.0 * COVERAGE.1,
@@ -83,7 +78,7 @@ impl Simulated {
         };
         let _ = writeln!(
             page,
-            "\nThe same simulator tests [{} further promises]({table}), each with its own experiments and limits.{within}",
+            "\n[{} further promises]({table}) have experiments and limits of their own.{within}",
             self.checks.len()
         );
         if !faults.is_empty() {

@@ -15,9 +15,7 @@ pub struct Page {
 const INTRODUCTION: &str = "\
 # Calibration
 
-Do intervals, verdicts ([statistics.md](statistics.md)) and bisections ([bisecting.md](bisecting.md)) keep their promises? `ci/calibrate --real` writes this page:
-`perfquilt calibrate --output docs/calibration.md` simulates experiments with known answers, `--bisect` bisections, and
-`--real` measures the bare release against copies of itself on a real server.
+Do intervals, verdicts ([statistics.md](statistics.md)) and bisections ([bisecting.md](bisecting.md)) keep their promises? `ci/calibrate --real` writes this page: simulations with known answers, and the bare release against copies of itself on a real server.
 ";
 
 impl Page {

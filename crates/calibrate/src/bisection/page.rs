@@ -21,12 +21,9 @@ impl Bisections {
         );
         let _ = writeln!(
             page,
-            "- *right*: of the sessions that name a change, those in which all that is named are culprits; at \
-             least {:.0} % must be. *Of*: the share of sessions that name one.\n\
-             - *exact*: sessions that name the culprits, all of them and nothing else; without a culprit, those \
-             that say so.\n\
-             - *benchmark*: minutes a session, on average. *Builds*: servers built on average, and in the worst \
-             of twenty sessions.\n",
+            "- *right*: sessions that name nothing but culprits, at least {:.0} % *of* those that name a change.\n\
+             - *exact*: sessions that name all culprits and nothing else, or say that there is none.\n\
+             - *benchmark*, *builds*: minutes and servers a session, and servers in the worst of twenty.\n",
             100.0 * RIGHT,
         );
         let _ = writeln!(
@@ -49,8 +46,7 @@ impl Bisections {
         page.push('\n');
         let _ = writeln!(
             page,
-            "A shared machine's speed varies by {:.0} % from run to run. That hits all states of a block alike, \
-             and drops out where states are compared within blocks.\n",
+            "A shared machine's speed varies by {:.0} % from run to run, which drops out within blocks.\n",
             100.0 * DRIFT
         );
         match self.faults() {
