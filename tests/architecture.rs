@@ -132,7 +132,6 @@ fn libraries_stay_behind_their_walls() {
     only("octocrab", &["forge"]);
     only("tokio", &["bot", "forge"]);
     only("axum", &["bot"]);
-    only("mysql", &["bench"]);
 }
 
 #[test]

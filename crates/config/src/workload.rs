@@ -17,7 +17,7 @@ pub struct Workload {
     pub name: String,
     /// One-line description.
     pub description: String,
-    /// The client that runs the workload: `sysbench`, `requests`, `command`, `handler` or `sql-bench`.
+    /// The client that runs the workload: `sysbench`, `requests`, `command` or `sql-bench`.
     pub kind: String,
     /// Patches (numbers or prefixes of names) that this workload is meant for; informational.
     #[serde(default)]

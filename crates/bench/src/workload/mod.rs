@@ -11,7 +11,6 @@ mod client;
 mod clients;
 mod command;
 mod environment;
-mod handler;
 mod placement;
 mod requests;
 mod rounds;
@@ -44,9 +43,15 @@ pub const KINDS: &[WorkloadKind] = &[
     sysbench::KIND,
     command::KIND,
     sql_bench::KIND,
-    handler::KIND,
     requests::KIND,
 ];
+
+/// Kinds of earlier versions, and how to write their workloads now.
+const REMOVED_KINDS: &[(&str, &str)] = &[(
+    "handler",
+    "use kind `requests` with `protocol = \"mysql\"` and `connect = [\"HANDLER … OPEN\"]`, as \
+     bench-config/workloads/handler_text_innodb.toml of perfquilt's sources does",
+)];
 
 /// Returns the client of a workload, of one of `kinds`.
 ///
@@ -62,7 +67,13 @@ pub fn client_of(workload: &Workload, kinds: &[WorkloadKind]) -> Result<Box<dyn 
         }
         None => {
             let names: Vec<String> = kinds.iter().map(|kind| kind.name.to_owned()).collect();
-            let unknown = Error::unknown("kind of workload", &workload.kind, names.iter());
+            let removed = REMOVED_KINDS.iter().find(|kind| kind.0 == workload.kind);
+            let unknown = match removed {
+                Some((name, now)) => {
+                    Error::usage(format!("the kind `{name}` was removed")).hint(*now)
+                }
+                None => Error::unknown("kind of workload", &workload.kind, names.iter()),
+            };
             Err(workload.locate(&["kind"], unknown))
         }
     }
@@ -162,9 +173,9 @@ mod tests {
         let command = "kind = \"command\"\n[command]\nrun = [\"c\"]\ntransactions = 1\n";
         assert_eq!(threads(command), 1);
         assert_eq!(threads(&format!("{command}threads = 64")), 64);
-        let handler =
-            "kind = \"handler\"\n[handler]\nengine = \"Aria\"\nform = \"text\"\nthreads = 8";
-        assert_eq!(threads(handler), 8);
+        let requests = "kind = \"requests\"\n[requests]\nprotocol = \"mysql\"\nconnections = 16\nthreads = 8\n\
+                        transaction = [{ requests = [\"SELECT 1\"] }]";
+        assert_eq!(threads(requests), 8);
         let sysbench = "kind = \"sysbench\"\n[sysbench]\nscript = \"a\"\nthreads = 4";
         assert_eq!(threads(sysbench), 4);
         assert_eq!(
@@ -174,9 +185,18 @@ mod tests {
     }
 
     #[test]
+    fn a_removed_kind_names_its_replacement() {
+        let error = client(&workload("kind = \"handler\"")).unwrap_err();
+        assert_eq!(error.message(), "the kind `handler` was removed");
+        assert!(error.hint_text().unwrap().contains("`requests`"));
+    }
+
+    #[test]
     fn invalid_values_name_their_line() {
         let command = "kind = \"command\"\n[command]\nrun = [\"true\"]\ntransactions = 10\n";
-        let handler = "kind = \"handler\"\n\n[handler]\nengine = \"Aria\"\nform = \"text\"\n";
+        let requests = "kind = \"requests\"\n[requests]\nprotocol = \"resp\"\nparameters.n = { sequence = 1 }\n\
+                        transaction = [{ requests = [\"GET {n}\"] }]\n";
+        let valued = requests.replace("\"GET {n}\"", "{ send = 'GET {n}', value = '{n}' }");
         let sysbench = "kind = \"sysbench\"\n\n[sysbench]\nscript = \"a\"\n";
         for (text, wrong) in [
             (command.replace("= 10", "= 0"), "transactions = 0"),
@@ -190,8 +210,13 @@ mod tests {
             (format!("{command}seconds = 'no group'\n"), "seconds = 'no"),
             (format!("{command}limit_seconds = 0\n"), "limit_seconds"),
             (format!("{command}limit = 1\n"), "limit = 1"),
-            (format!("{handler}rows = 0\n"), "rows"),
-            (format!("{handler}threads = 0\n"), "threads"),
+            (format!("{requests}threads = 0\n"), "threads"),
+            (format!("{requests}connect = ['AUTH {{n}}']\n"), "connect"),
+            (valued, "transaction"),
+            (
+                "kind = \"handler\"\n[handler]\nengine = 'Aria'".to_owned(),
+                "kind",
+            ),
             (format!("{sysbench}threads = 0\n"), "threads"),
             (format!("{sysbench}threads = 1025\n"), "threads"),
             (
@@ -201,7 +226,7 @@ mod tests {
             ("kind = \"sysbench\"".to_owned(), "kind"),
             ("kind = \"sysbensh\"".to_owned(), "kind"),
             (sysbench.replace("sysbench\"", "sysbensh\""), "kind"),
-            (format!("{sysbench}[handler]\nrows = 1\n"), "[handler]"),
+            (format!("{sysbench}[requests]\nthreads = 1\n"), "[requests]"),
         ] {
             let error = client(&workload(&text)).unwrap_err();
             assert_eq!(error.kind(), Kind::Usage, "{error}");

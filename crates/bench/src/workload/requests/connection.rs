@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::plan::{Plan, Script, SentRequest};
-use super::protocols::{Outcome, ReplyReader, Session};
+use super::plan::{Generator, Plan, Script};
+use super::protocols::{Outcome, ReplyReader};
 use super::request::Request;
 use super::settings::Expect;
 use super::stream::Stream;
@@ -22,18 +22,35 @@ pub(super) struct Connection<'a> {
     plan: &'a Plan,
     stream: Stream,
     reader: Box<dyn ReplyReader>,
+    /// By how much the server's numbers of prepared statements exceed those in scripts.
+    statements: u32,
+    /// Requests with the server's numbers.
+    renumbered: Vec<u8>,
 }
 
 impl<'a> Connection<'a> {
-    /// Connects to a server.
+    /// Connects to a server, and prepares statements behind the plan's first requests.
     pub(super) fn open(plan: &'a Plan, running: &Running, database: Option<&str>) -> Result<Self> {
         let mut stream = Stream::open(running)?;
-        let session = Session {
-            database,
-            requests: &plan.requests,
-        };
-        plan.protocol.open(&mut stream, &session)?;
-        Ok(Self::new(plan, stream))
+        plan.protocol.open(&mut stream, database)?;
+        if let Some(connect) = &plan.connect {
+            stream = Connection::new(connect, stream).run_once()?;
+        }
+        let statements = plan.protocol.prepare(&mut stream, &plan.requests)?;
+        Ok(Connection {
+            statements,
+            ..Self::new(plan, stream)
+        })
+    }
+
+    /// Runs the plan's only transaction and returns the stream.
+    fn run_once(self) -> Result<Stream> {
+        let mut script = Script::default();
+        Generator::new(self.plan, 0).generate(1, &mut script);
+        let mut alone = [self];
+        run(&mut alone, &[script], 0..1, 1)?;
+        let [connection] = alone;
+        Ok(connection.stream)
     }
 
     fn new(plan: &'a Plan, stream: Stream) -> Self {
@@ -41,7 +58,20 @@ impl<'a> Connection<'a> {
             plan,
             stream,
             reader: plan.protocol.reader(),
+            statements: 0,
+            renumbered: Vec::new(),
         }
+    }
+
+    fn send(&mut self, requests: &[u8]) -> Result<()> {
+        if self.statements == 0 {
+            return self.stream.send(requests);
+        }
+        self.renumbered.clear();
+        self.renumbered.extend_from_slice(requests);
+        let protocol = &self.plan.protocol;
+        protocol.renumber(self.statements, &mut self.renumbered);
+        self.stream.send(&self.renumbered)
     }
 
     /// Makes the server publish what it counted for this connection.
@@ -49,10 +79,11 @@ impl<'a> Connection<'a> {
         self.plan.protocol.publish_counters(&mut self.stream)
     }
 
-    /// Reads the replies to `sent`, and nothing else.
-    fn replies(&mut self, sent: &[SentRequest]) -> Result<()> {
-        for request in sent {
-            let request = &self.plan.requests[request.number];
+    /// Reads the replies to requests of `script`, and nothing else.
+    fn replies(&mut self, script: &Script, sent: Range<usize>) -> Result<()> {
+        for index in sent.clone() {
+            let (number, expected) = script.request(index);
+            let request = &self.plan.requests[number];
             let mut size = 0;
             loop {
                 let progress = self
@@ -61,7 +92,7 @@ impl<'a> Connection<'a> {
                     .map_err(|malformed| unreadable(request, &malformed.0))?;
                 let (length, is_complete) = (progress.length, progress.outcome.is_some());
                 if let Some(outcome) = &progress.outcome {
-                    check(request, outcome)?;
+                    check(request, expected, outcome)?;
                 }
                 self.stream.consume(length);
                 if is_complete {
@@ -80,7 +111,7 @@ impl<'a> Connection<'a> {
         }
         match (sent.last(), self.stream.received()) {
             (Some(last), [_, ..]) => {
-                let request = &self.plan.requests[last.number];
+                let request = &self.plan.requests[script.request(last).0];
                 Err(unreadable(request, "more replies than requests"))
             }
             _ => Ok(()),
@@ -108,21 +139,32 @@ pub(super) fn run(
         for (connection, script) in connections.iter_mut().zip(scripts) {
             let chunk = chunk(script);
             is_over &= chunk.is_empty();
-            connection.stream.send(script.bytes(chunk))?;
+            connection.send(script.bytes(chunk))?;
         }
         if is_over {
             return Ok(());
         }
         for (connection, script) in connections.iter_mut().zip(scripts) {
-            connection.replies(script.requests(chunk(script)))?;
+            connection.replies(script, chunk(script))?;
         }
         sent += pipeline;
     }
 }
 
-fn check(request: &Request, outcome: &Outcome<'_>) -> Result<()> {
+fn check(request: &Request, expected: &[u8], outcome: &Outcome<'_>) -> Result<()> {
     match outcome {
-        Outcome::Result => Ok(()),
+        Outcome::Value(found) if found != expected => Err(Error::bench(format!(
+            "the reply to `{}` has the value `{}` in place of `{}`",
+            request.label,
+            shown(found),
+            shown(expected)
+        ))),
+        Outcome::Result if request.value.is_some() => Err(Error::bench(format!(
+            "the reply to `{}` has no value in place of `{}`",
+            request.label,
+            shown(expected)
+        ))),
+        Outcome::Result | Outcome::Value(_) => Ok(()),
         Outcome::Nothing(_) if request.expect == Expect::Any => Ok(()),
         Outcome::Nothing(what) => Err(Error::bench(format!(
             "the reply to `{}` is {what}",
@@ -205,6 +247,59 @@ mod tests {
         // With a request at a time, a second reply is one too many.
         let error = answered("+OK\r\n+OK\r\n", 1, "'GET {n}'").unwrap_err();
         assert!(error.message().contains("more replies"), "{error}");
+    }
+
+    #[test]
+    fn another_value_than_the_expected_one_is_an_error() {
+        let plan = plan("mysql", "{ send = 'SELECT {s}', value = '{s}' }");
+        let mut script = Script::default();
+        Generator::new(&plan, 1).generate(2, &mut script);
+        let replies = |second: &str| {
+            let columns = b"\x01\0\0\x01\x01\x03\0\0\x02def\x05\0\0\x03\xfe\0\0\x02\0";
+            let reply = |value: &str| {
+                let row = [&[2, 0, 0, 4, 1][..], value.as_bytes()].concat();
+                [columns, &row[..], b"\x05\0\0\x05\xfe\0\0\x02\0"].concat()
+            };
+            let (stream, mut server) = pair(LONG);
+            server.write_all(&reply("1")).unwrap();
+            let mut connection = Connection::new(&plan, stream);
+            connection.stream.receive().unwrap();
+            connection.replies(&script, 0..1)?;
+            server.write_all(&reply(second)).unwrap();
+            connection.replies(&script, 1..2)
+        };
+        replies("2").unwrap();
+        let error = replies("3").unwrap_err();
+        let message = "the reply to `SELECT {s}` has the value `3` in place of `2`";
+        assert_eq!(error.message(), message);
+    }
+
+    #[test]
+    fn first_requests_run_once_and_their_errors_are_named() {
+        let connect = plan("resp", "'SELECT 1'");
+        let answered = |answer: &'static [u8]| {
+            let (stream, mut server) = pair(LONG);
+            let server = std::thread::spawn(move || {
+                let mut request = [0; 23];
+                server.read_exact(&mut request).unwrap();
+                server.write_all(answer).unwrap();
+                request
+            });
+            let sent = Connection::new(&connect, stream).run_once().map(drop);
+            assert_eq!(
+                &server.join().unwrap(),
+                b"*2\r\n$6\r\nSELECT\r\n$1\r\n1\r\n"
+            );
+            sent
+        };
+        answered(b"+OK\r\n").unwrap();
+        let error = answered(b"-ERR no such\r\n").unwrap_err();
+        assert!(
+            error
+                .message()
+                .contains("`SELECT 1` with an error: ERR no such"),
+            "{error}"
+        );
     }
 
     #[test]

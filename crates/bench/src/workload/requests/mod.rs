@@ -89,7 +89,7 @@ impl RequestsClient {
             .iter()
             .map(|one| (one.weight, one.requests.as_slice()))
             .collect();
-        let timed = plan("transaction", &timed, options).map_err(located)?;
+        let mut timed = plan("transaction", &timed, options).map_err(located)?;
         if timed.total_weight() == 0 {
             let fault = "no transaction has a weight";
             return Err(section.error(&["transaction"], fault));
@@ -105,6 +105,11 @@ impl RequestsClient {
                 .collect();
             plan(name, &requests, untimed).map_err(located)
         };
+        if !settings.connect.is_empty() {
+            timed.connect = Some(Box::new(
+                first_requests(&settings, protocol, untimed).map_err(located)?,
+            ));
+        }
         let prepare = steps("prepare", &settings.prepare)?;
         let after_start = steps("after_start", &settings.after_start)?;
         let has_databases = timed.protocol.create_database("x").is_some();
@@ -167,6 +172,23 @@ impl RequestsClient {
             None => named,
         }
     }
+}
+
+/// Compiles what every connection sends first.
+fn first_requests(
+    settings: &RequestsSettings,
+    protocol: &ProtocolKind,
+    options: Options,
+) -> Result<Plan, InvalidSetting> {
+    let protocol =
+        (protocol.protocol)(&options).map_err(|(key, fault)| InvalidSetting::new(&[key], fault))?;
+    let requests = [(1, settings.connect.as_slice())];
+    Plan::new(protocol, &BTreeMap::new(), "connect", &requests).map_err(|mut invalid| {
+        // The requests are all of the list, not those of a transaction.
+        let index = invalid.path.pop();
+        invalid.path = ["connect".to_owned()].into_iter().chain(index).collect();
+        invalid
+    })
 }
 
 /// Adds the scripts of pgbench to the transactions and their random values to the parameters.

@@ -33,6 +33,8 @@ pub(super) struct Plan {
     parameters: Vec<Parameter>,
     /// The sum of all weights.
     total_weight: u64,
+    /// What a connection sends before all else, as the only transaction.
+    pub(super) connect: Option<Box<Plan>>,
 }
 
 /// A setting at fault, as a path below the section, and what is wrong.
@@ -71,6 +73,7 @@ impl Plan {
             transactions: Vec::new(),
             parameters: Vec::new(),
             total_weight: 0,
+            connect: None,
         };
         let mut names = BTreeMap::new();
         for (index, (name, settings)) in parameters.iter().enumerate() {
@@ -112,18 +115,21 @@ impl Plan {
         for (index, settings) in requests.iter().enumerate() {
             let at = |fault| (index, fault);
             let texts = self.protocol.parts(settings).map_err(at)?;
-            let mut parts = Vec::new();
-            for text in &texts {
-                let part = Template::parse(text, names, &mut slots).map_err(|placeholder| {
-                    at(format!("`{placeholder}` is none of the parameters"))
-                })?;
-                parts.push(part);
+            let mut template = |text: &String| {
+                Template::parse(text, names, &mut slots)
+                    .map_err(|placeholder| at(format!("`{placeholder}` is none of the parameters")))
+            };
+            let parts = texts.iter().map(&mut template).collect::<Result<_, _>>()?;
+            let value = settings.value.as_ref().map(template).transpose()?;
+            if value.is_some() && !self.protocol.has_values() {
+                return Err(at("this protocol's replies have no `value`".to_owned()));
             }
             self.requests.push(Request {
                 number: first + index,
                 label: settings.send.clone(),
                 parts,
                 expect: settings.expect,
+                value,
             });
         }
         self.total_weight += u64::from(weight);
@@ -219,9 +225,13 @@ impl<'a> Generator<'a> {
         for request in &plan.requests[transaction.requests.clone()] {
             plan.protocol
                 .encode(request, &self.values, &mut script.bytes);
+            if let Some(value) = &request.value {
+                value.write(&self.values, &mut script.expected);
+            }
             script.requests.push(SentRequest {
                 number: request.number,
                 end: script.bytes.len(),
+                expected: script.expected.len(),
             });
         }
         script.ends.push(script.requests.len());
@@ -233,17 +243,21 @@ impl<'a> Generator<'a> {
 pub(super) struct Script {
     bytes: Vec<u8>,
     requests: Vec<SentRequest>,
+    /// The values that replies must have.
+    expected: Vec<u8>,
     /// For each transaction, the end of its requests.
     ends: Vec<usize>,
 }
 
 /// A request as bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SentRequest {
+struct SentRequest {
     /// Its number in the plan.
-    pub(super) number: usize,
+    number: usize,
     /// The end of its bytes.
     end: usize,
+    /// The end of the value that its reply must have.
+    expected: usize,
 }
 
 impl Script {
@@ -261,6 +275,7 @@ impl Script {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.requests.clear();
+        self.expected.clear();
         self.ends.clear();
     }
 
@@ -270,19 +285,22 @@ impl Script {
         before(transactions.start)..before(transactions.end)
     }
 
-    /// Returns requests.
-    pub(super) fn requests(&self, range: Range<usize>) -> &[SentRequest] {
-        &self.requests[range]
+    /// Returns the number of a request in the plan, and the value that its reply must have: empty if any will do.
+    pub(super) fn request(&self, index: usize) -> (usize, &[u8]) {
+        let before = |count: usize| self.last_of(count).map_or(0, |last| last.expected);
+        let expected = &self.expected[before(index)..before(index + 1)];
+        (self.requests[index].number, expected)
     }
 
     /// Returns the bytes of requests.
     pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
-        let before = |count: usize| {
-            count
-                .checked_sub(1)
-                .map_or(0, |last| self.requests[last].end)
-        };
+        let before = |count: usize| self.last_of(count).map_or(0, |last| last.end);
         &self.bytes[before(range.start)..before(range.end)]
+    }
+
+    /// Returns the last of the first `count` requests.
+    fn last_of(&self, count: usize) -> Option<&SentRequest> {
+        count.checked_sub(1).map(|last| &self.requests[last])
     }
 }
 

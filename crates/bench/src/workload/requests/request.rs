@@ -14,4 +14,6 @@ pub struct Request {
     pub parts: Vec<Template>,
     /// The expected reply.
     pub(super) expect: Expect,
+    /// The value that the reply must have.
+    pub(super) value: Option<Template>,
 }

@@ -48,6 +48,13 @@ pub(super) struct RequestsSettings {
     /// every start gets a copy. Otherwise it runs after every start. By default `true` for `mysql` and `postgresql`.
     #[serde(default)]
     pub(super) stored: Option<bool>,
+    /// Requests without parameters that every timed connection sends first, before statements are prepared:
+    /// `SET SESSION …`, `HANDLER … OPEN`, `SELECT 1` (`resp`).
+    #[serde(default)]
+    pub(super) connect: Vec<RequestSettings>,
+    /// Whether the clients' own processor time is an operation `client` in the results.
+    #[serde(default)]
+    pub(super) client_time: bool,
     /// `[[requests.after_start]]`: requests to every started server, in this order.
     #[serde(default)]
     pub(super) after_start: Vec<StepSettings>,
@@ -101,6 +108,8 @@ pub(super) struct RequestSettings {
     pub(super) headers: Vec<String>,
     /// The expected reply.
     pub(super) expect: Expect,
+    /// The value that the reply must have.
+    pub(super) value: Option<String>,
 }
 
 /// Which reply to a request is expected. An error never is.
@@ -122,6 +131,7 @@ impl RequestSettings {
             body: None,
             headers: Vec::new(),
             expect: Expect::default(),
+            value: None,
         }
     }
 }
@@ -149,6 +159,9 @@ struct RequestTable {
     /// The expected reply; any other, and every error, fails the block.
     #[serde(default)]
     expect: Expect,
+    /// `mysql`: the text that the first row has in its first column, an integer or a text. Any other row fails the block.
+    #[serde(default)]
+    value: Option<String>,
 }
 
 struct TextOrTable;
@@ -171,6 +184,7 @@ impl<'de> Visitor<'de> for TextOrTable {
             body: table.body,
             headers: table.headers,
             expect: table.expect,
+            value: table.value,
         })
     }
 }

@@ -12,10 +12,11 @@ use super::connection::{Connection, run};
 use super::plan::{Generator, Plan, Script};
 use super::settings::RequestsSettings;
 use crate::server::Running;
-use crate::workload::burst::{Burst, BurstHandle};
+use crate::workload::burst::{Burst, BurstHandle, BurstTime, thread_time};
 use crate::workload::rounds::{MIN_ROUNDS, Rounds, SliceOf, rows};
 use crate::workload::{BlockSlices, ClientFailure, Environment, TimedBlock};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::CLIENT_OPERATION;
 use perfquilt_model::point::Point;
 use perfquilt_system::process::{check_interrupted, processor_time};
 
@@ -90,6 +91,8 @@ struct Slice {
     wall: Duration,
     /// Processor time of the server; zero if the kernel does not report it.
     cpu: Duration,
+    /// Processor time of all threads of the client.
+    client: Duration,
 }
 
 /// A server to measure.
@@ -127,7 +130,7 @@ trait Runner {
         server: usize,
         scripts: &Arc<Vec<Script>>,
         transactions: Range<usize>,
-    ) -> Result<Duration>;
+    ) -> Result<BurstTime>;
 
     /// Makes the server with an index publish what it counted for its connections.
     fn publish_counters(&mut self, server: usize) -> Result<()>;
@@ -145,7 +148,8 @@ impl Runner for SingleThread<'_> {
         server: usize,
         scripts: &Arc<Vec<Script>>,
         transactions: Range<usize>,
-    ) -> Result<Duration> {
+    ) -> Result<BurstTime> {
+        let before = thread_time();
         let started = Instant::now();
         run(
             &mut self.servers[server],
@@ -153,7 +157,10 @@ impl Runner for SingleThread<'_> {
             transactions,
             self.pipeline,
         )?;
-        Ok(started.elapsed())
+        Ok(BurstTime {
+            wall: started.elapsed(),
+            client: thread_time().saturating_sub(before),
+        })
     }
 
     fn publish_counters(&mut self, server: usize) -> Result<()> {
@@ -189,9 +196,9 @@ impl Runner for Threads<'_> {
         server: usize,
         scripts: &Arc<Vec<Script>>,
         transactions: Range<usize>,
-    ) -> Result<Duration> {
+    ) -> Result<BurstTime> {
         let work = Work::Transactions(Arc::clone(scripts), transactions);
-        self.0.run(Job { server, work }).map(|time| time.wall)
+        self.0.run(Job { server, work })
     }
 
     fn publish_counters(&mut self, server: usize) -> Result<()> {
@@ -388,6 +395,11 @@ impl Measurement<'_> {
             let nanoseconds = |slice: &Slice| value(slice).as_nanos() as f32;
             rows(&points, &slices, transactions, &nanoseconds)
         };
+        let operations = if self.settings.client_time {
+            [(CLIENT_OPERATION.to_owned(), rows(&|slice| slice.client))].into()
+        } else {
+            Default::default()
+        };
         let has_cpu = slices.iter().flatten().any(|slice| !slice.cpu.is_zero());
         BlockSlices {
             time: rows(&|slice| slice.wall),
@@ -396,6 +408,7 @@ impl Measurement<'_> {
             } else {
                 Vec::new()
             },
+            operations,
             rounds: rounds.len() as u64,
             untimed_share: turn.lead as f64 / (turn.slices * turn.per_slice).max(1) as f64,
             ..BlockSlices::default()
@@ -427,10 +440,11 @@ fn take_turns<'a>(
         let mut before = server.processor_time();
         let mut slices = Vec::with_capacity(turn.slices);
         for slice in 0..turn.slices {
-            let wall = time(turn.slice(slice))?;
+            let spent = time(turn.slice(slice))?;
             let after = server.processor_time();
             slices.push(Slice {
-                wall,
+                wall: spent.wall,
+                client: spent.client,
                 cpu: after.saturating_sub(before),
             });
             before = after;

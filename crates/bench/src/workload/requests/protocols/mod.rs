@@ -65,12 +65,29 @@ pub trait Protocol: fmt::Debug + Send + Sync {
     /// Returns the reader of a connection's replies.
     fn reader(&self) -> Box<dyn ReplyReader>;
 
-    /// Prepares a new connection: authentication, prepared statements.
+    /// Logs a new connection in, to the `database` of the workload's data.
     ///
     /// # Errors
     /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's answer.
-    fn open(&self, _stream: &mut Stream, _session: &Session<'_>) -> Result<()> {
+    fn open(&self, _stream: &mut Stream, _database: Option<&str>) -> Result<()> {
         Ok(())
+    }
+
+    /// Prepares the statements of `requests`, which the connection will send. Returns by how much the server's numbers
+    /// of these statements exceed those that [`Protocol::encode`] writes.
+    ///
+    /// # Errors
+    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's answer.
+    fn prepare(&self, _stream: &mut Stream, _requests: &[Request]) -> Result<u32> {
+        Ok(0)
+    }
+
+    /// Adds `offset` to the numbers of statements in encoded requests.
+    fn renumber(&self, _offset: u32, _requests: &mut [u8]) {}
+
+    /// Returns whether its readers return an [`Outcome::Value`] for requests with an expected one.
+    fn has_values(&self) -> bool {
+        false
     }
 
     /// Makes the server publish what it counted for this connection, before its counters are read. Servers that
@@ -137,20 +154,13 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// The purpose of a connection.
-#[derive(Debug, Clone, Copy)]
-pub struct Session<'a> {
-    /// The database of the workload's data.
-    pub database: Option<&'a str>,
-    /// The requests that the connection will send.
-    pub requests: &'a [Request],
-}
-
 /// The content of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome<'a> {
     /// The request was executed.
     Result,
+    /// The request was executed and found this: the text of the first value. Only for requests that expect one.
+    Value(Vec<u8>),
     /// The request was executed and found nothing; this describes the reply.
     Nothing(&'static str),
     /// The server's error message.
@@ -162,6 +172,7 @@ impl Outcome<'_> {
     fn into_owned(self) -> Outcome<'static> {
         match self {
             Outcome::Result => Outcome::Result,
+            Outcome::Value(value) => Outcome::Value(value),
             Outcome::Nothing(what) => Outcome::Nothing(what),
             Outcome::Error(message) => Outcome::Error(message.into_owned().into()),
         }

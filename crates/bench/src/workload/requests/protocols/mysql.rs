@@ -1,14 +1,16 @@
 //! The protocol of MySQL and MariaDB: statements as text, or prepared once a connection.
 //!
-//! The client library that `workload/handler.rs` uses converts every row into values; here rows are only skipped, in
-//! the buffer they arrived in.
+//! Rows are skipped in the buffer they arrived in, except for the first value of a reply that must have one.
 
-use super::{Malformed, Outcome, Progress, Protocol, ProtocolKind, ReplyReader, Session};
+mod value;
+
+use super::{Malformed, Outcome, Progress, Protocol, ProtocolKind, ReplyReader};
 use crate::workload::requests::request::Request;
 use crate::workload::requests::settings::RequestSettings;
 use crate::workload::requests::stream::Stream;
 use crate::workload::requests::template::{Piece, Template, Values};
 use perfquilt_model::error::{Error, Result as Outcomes};
+use value::{Column, binary_value, text_value};
 
 /// The protocol `mysql`.
 pub(super) const KIND: ProtocolKind = ProtocolKind {
@@ -71,15 +73,22 @@ impl Protocol for MySql {
     }
 
     fn reader(&self) -> Box<dyn ReplyReader> {
-        Box::<Reader>::default()
+        Box::new(Reader {
+            is_binary: self.prepared,
+            ..Reader::default()
+        })
     }
 
-    fn open(&self, stream: &mut Stream, session: &Session<'_>) -> Outcomes<()> {
+    fn has_values(&self) -> bool {
+        true
+    }
+
+    fn open(&self, stream: &mut Stream, database: Option<&str>) -> Outcomes<()> {
         let greeting = receive(stream)?;
         if greeting.first() == Some(&0xff) {
             return Err(refused("the connection", &greeting[1..]));
         }
-        send(stream, 1, &login(session.database))?;
+        send(stream, 1, &login(database))?;
         loop {
             let answer = receive(stream)?;
             match answer.split_first() {
@@ -92,12 +101,34 @@ impl Protocol for MySql {
                 _ => return Err(Error::bench("unexpected reply during login")),
             }
         }
-        if self.prepared {
-            for request in session.requests {
-                prepare(stream, request)?;
+        Ok(())
+    }
+
+    fn prepare(&self, stream: &mut Stream, requests: &[Request]) -> Outcomes<u32> {
+        let mut offset = None;
+        for request in requests.iter().filter(|_| self.prepared) {
+            let id = prepare(stream, request)?;
+            let own = id.checked_sub(statement_id(request.number));
+            let first = *offset.get_or_insert(own);
+            if own.is_none() || own != first {
+                return Err(Error::bench(format!(
+                    "the server gave a connection's statement {} the number {id}",
+                    request.number + 1
+                )));
             }
         }
-        Ok(())
+        Ok(offset.flatten().unwrap_or_default())
+    }
+
+    fn renumber(&self, offset: u32, requests: &mut [u8]) {
+        let mut rest = requests;
+        while let [a, b, c, _, COMMAND_EXECUTE, id @ ..] = rest
+            && let Some((id, _)) = id.split_first_chunk_mut()
+        {
+            let length = packet_length([*a, *b, *c]);
+            *id = u32::from_le_bytes(*id).wrapping_add(offset).to_le_bytes();
+            rest = rest.get_mut(4 + length..).unwrap_or_default();
+        }
     }
 
     fn create_database(&self, name: &str) -> Option<Vec<String>> {
@@ -151,7 +182,8 @@ fn execute(number: usize, statement: &Template, values: &Values, out: &mut Vec<u
     }
 }
 
-/// Returns the number that the server gives a statement: those of a connection are counted from 1.
+/// Returns the number of a statement on a new connection: they are counted from 1. MariaDB goes on counting where a
+/// closed connection ended if it reuses its thread.
 fn statement_id(number: usize) -> u32 {
     u32::try_from(number + 1).unwrap_or(u32::MAX)
 }
@@ -192,6 +224,10 @@ fn read_length_encoded(input: &[u8]) -> Result<(u64, &[u8]), Malformed> {
     Ok((u64::from_le_bytes(bytes), rest))
 }
 
+fn packet_length([a, b, c]: [u8; 3]) -> usize {
+    usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16
+}
+
 /// Packets at the begin of a buffer.
 struct Packets<'a> {
     input: &'a [u8],
@@ -205,7 +241,7 @@ impl<'a> Packets<'a> {
         let [a, b, c, _sequence, content @ ..] = rest else {
             return Ok(None);
         };
-        let length = usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16;
+        let length = packet_length([*a, *b, *c]);
         if length == MAX_PACKET {
             return Err(Malformed("a packet of 16 MiB or more".to_owned()));
         }
@@ -221,6 +257,12 @@ struct Reader {
     next: Next,
     /// Whether the last set of rows has none.
     is_empty: bool,
+    /// Whether rows are in binary form.
+    is_binary: bool,
+    /// The columns of the last set of rows: their number, and the first one if its value is expected.
+    columns: (u64, Column),
+    /// The first value of the last set of rows, if it is expected.
+    value: Option<Vec<u8>>,
 }
 
 /// The kind of the next packet.
@@ -236,12 +278,12 @@ enum Next {
 }
 
 impl ReplyReader for Reader {
-    fn read<'a>(&mut self, _request: &Request, input: &'a [u8]) -> Result<Progress<'a>, Malformed> {
+    fn read<'a>(&mut self, request: &Request, input: &'a [u8]) -> Result<Progress<'a>, Malformed> {
         let mut packets = Packets { input, at: 0 };
         while let Some(packet) = packets.next()? {
             let status = match (self.next, packet) {
                 (_, [0xff, rest @ ..]) => {
-                    *self = Reader::default();
+                    self.restart();
                     let outcome = Outcome::Error(message(rest).into());
                     return Ok(Progress::complete(packets.at, outcome));
                 }
@@ -250,18 +292,24 @@ impl ReplyReader for Reader {
                     return Err(Malformed::instead_of("a result", packet));
                 }
                 (Next::Result, columns) => {
-                    self.next = Next::Column(number_of_columns(columns)?);
+                    let count = number_of_columns(columns)?;
+                    self.columns.0 = count;
+                    self.next = Next::Column(count);
                     continue;
                 }
                 (Next::Column(0), [0xfe, ..]) => {
                     self.next = Next::Row;
                     self.is_empty = true;
+                    self.value = None;
                     continue;
                 }
                 (Next::Column(0), _) => {
                     return Err(Malformed::instead_of("the end of the columns", packet));
                 }
-                (Next::Column(left), _) => {
+                (Next::Column(left), definition) => {
+                    if left == self.columns.0 && self.is_binary && request.value.is_some() {
+                        self.columns.1 = Column::read(definition)?;
+                    }
                     self.next = Next::Column(left - 1);
                     continue;
                 }
@@ -270,21 +318,44 @@ impl ReplyReader for Reader {
                     self.next = Next::Result;
                     u16::from_le_bytes([*a, *b])
                 }
-                (Next::Row, _) => {
+                (Next::Row, row) => {
+                    if self.is_empty && request.value.is_some() {
+                        self.value = self.first_value(row)?;
+                    }
                     self.is_empty = false;
                     continue;
                 }
             };
             if status & MORE_RESULTS == 0 {
-                let outcome = if std::mem::take(self).is_empty {
-                    Outcome::Nothing("an empty set of rows")
-                } else {
-                    Outcome::Result
+                let finished = self.restart();
+                let outcome = match finished.value {
+                    Some(value) => Outcome::Value(value),
+                    None if finished.is_empty => Outcome::Nothing("an empty set of rows"),
+                    None => Outcome::Result,
                 };
                 return Ok(Progress::complete(packets.at, outcome));
             }
         }
         Ok(Progress::incomplete(packets.at))
+    }
+}
+
+impl Reader {
+    /// Begins the next reply, and returns the state at the end of the last one.
+    fn restart(&mut self) -> Reader {
+        let next = Reader {
+            is_binary: self.is_binary,
+            ..Reader::default()
+        };
+        std::mem::replace(self, next)
+    }
+
+    fn first_value(&self, row: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
+        if self.is_binary {
+            binary_value(row, self.columns)
+        } else {
+            text_value(row)
+        }
     }
 }
 
@@ -367,8 +438,8 @@ fn receive(stream: &mut Stream) -> Outcomes<Vec<u8>> {
     }
 }
 
-/// Prepares a request's statement, with question marks in place of its values.
-fn prepare(stream: &mut Stream, request: &Request) -> Outcomes<()> {
+/// Prepares a request's statement, with question marks in place of its values, and returns its number.
+fn prepare(stream: &mut Stream, request: &Request) -> Outcomes<u32> {
     let pieces = request.parts.iter().flat_map(Template::pieces);
     let mut statement = vec![COMMAND_PREPARE];
     let mut values = 0;
@@ -398,12 +469,6 @@ fn prepare(stream: &mut Stream, request: &Request) -> Outcomes<()> {
         ))
         .hint("in a prepared statement, values have no quotation marks around them"));
     }
-    if id != statement_id(request.number) {
-        return Err(Error::bench(format!(
-            "the server gave a connection's statement {} the number {id}",
-            request.number + 1
-        )));
-    }
     // Definitions of parameters and of columns, each with an end.
     for count in [parameters, columns] {
         let packets = if count == 0 { 0 } else { u32::from(count) + 1 };
@@ -411,7 +476,7 @@ fn prepare(stream: &mut Stream, request: &Request) -> Outcomes<()> {
             receive(stream)?;
         }
     }
-    Ok(())
+    Ok(id)
 }
 
 #[cfg(test)]
@@ -459,6 +524,12 @@ mod tests {
             out,
             b"\x16\0\0\0\x17\x01\0\0\0\0\x01\0\0\0\0\x01\x08\0\x07\0\0\0\0\0\0\0"
         );
+        let two = [&out[..], &out[..]].concat();
+        let mut renumbered = two.clone();
+        MySql { prepared: true }.renumber(0x1_0002, &mut renumbered);
+        let changed = (0..two.len()).filter(|&at| two[at] != renumbered[at]);
+        assert_eq!(changed.collect::<Vec<_>>(), [5, 7, 31, 33]);
+        assert_eq!(renumbered[31..35], [3, 0, 1, 0]);
         let mut lengths = Vec::new();
         for length in [250, 251, 0xffff, 0x1_0000, 0xff_ffff, 0x100_0000] {
             lengths.clear();
@@ -500,6 +571,35 @@ mod tests {
     }
 
     #[test]
+    fn the_first_value_of_the_last_rows_is_read_if_it_is_expected() {
+        let plan = plan("mysql", "{ send = 'SELECT {n}', value = '{n}' }");
+        let value = |is_binary, contents: &[&[u8]]| {
+            let protocol = MySql {
+                prepared: is_binary,
+            };
+            let input = packets(contents);
+            let read = testing::reply(&protocol, &plan.requests[0], &input).unwrap();
+            read.map(|(_, outcome)| outcome)
+        };
+        let found = |text: &[u8]| Some(Outcome::Value(text.to_vec()));
+        let end: &[u8] = &[0xfe, 0, 0, 2, 0];
+        let more: &[u8] = &[0xfe, 0, 0, 8, 0];
+        let integer: &[u8] =
+            b"\x03def\x01d\x01t\x01t\x02id\x02id\x0c\x3f\0\x0b\0\0\0\x03\x23\x50\0\0\0";
+        let text = [&[1], integer, end, b"\x0242", b"\x017", end];
+        assert_eq!(value(false, &text), found(b"42"));
+        let two = [&text[..5], &[more, &[1], integer, end, b"\x018", end]].concat();
+        assert_eq!(value(false, &two), found(b"8"));
+        let null = [&[1], integer, end, &[0xfb], end];
+        assert_eq!(value(false, &null), Some(Outcome::Result));
+        let none = [&[1], integer, end, end];
+        let empty = Outcome::Nothing("an empty set of rows");
+        assert_eq!(value(false, &none), Some(empty));
+        let binary = [&[1], integer, end, &[0, 0, 42, 0, 0, 0], end];
+        assert_eq!(value(true, &binary), found(b"42"));
+    }
+
+    #[test]
     fn other_bytes_are_refused() {
         for contents in [
             &[&[][..]][..],
@@ -520,11 +620,9 @@ mod tests {
             let (mut stream, mut server) = pair(if answer.len() == 1 { SHORT } else { LONG });
             server.write_all(&packets(answer)).unwrap();
             let plan = plan("mysql", "'SELECT {n}'");
-            let session = Session {
-                database: Some("d"),
-                requests: &plan.requests,
-            };
-            MySql { prepared }.open(&mut stream, &session)
+            let protocol = MySql { prepared };
+            protocol.open(&mut stream, Some("d"))?;
+            protocol.prepare(&mut stream, &plan.requests)
         };
         let greeting: &[u8] = b"\x0a10.11\0";
         let ok: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
@@ -532,9 +630,14 @@ mod tests {
         let prepared: &[u8] = &[0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0];
         open(&[greeting, ok], false).unwrap();
         open(&[greeting, &[0xfe], ok], false).unwrap();
-        open(&[greeting, ok, prepared, b"def", end, b"def", end], true).unwrap();
+        let definitions = [b"def", end, b"def", end];
+        let answers = |prepared| [&[greeting, ok, prepared], &definitions[..]].concat();
+        assert_eq!(open(&answers(prepared), true).unwrap(), 0);
+        // A thread that served another connection before.
+        let later: &[u8] = &[0, 3, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0];
+        assert_eq!(open(&answers(later), true).unwrap(), 2);
         let no_parameter: &[u8] = &[0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-        let other_id: &[u8] = &[0, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+        let no_number: &[u8] = &[0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0];
         for (answer, message) in [
             (
                 &[&b"\xff\x10\x04Too many"[..]][..],
@@ -550,7 +653,7 @@ mod tests {
                 "to prepare `SELECT {n}`: bad",
             ),
             (&[greeting, ok, no_parameter], "0 parameters"),
-            (&[greeting, ok, other_id], "number 2"),
+            (&answers(no_number), "number 0"),
             (&[greeting, ok, &[0, 1]], "to prepare"),
             (&[greeting], "does not answer"),
         ] {

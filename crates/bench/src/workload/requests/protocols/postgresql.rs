@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use super::{Malformed, Options, Outcome, Progress, Protocol, ProtocolKind, ReplyReader, Session};
+use super::{Malformed, Options, Outcome, Progress, Protocol, ProtocolKind, ReplyReader};
 use crate::workload::requests::request::Request;
 use crate::workload::requests::settings::RequestSettings;
 use crate::workload::requests::stream::Stream;
@@ -84,9 +84,9 @@ impl Protocol for Postgresql {
         Box::<Reader>::default()
     }
 
-    fn open(&self, stream: &mut Stream, session: &Session<'_>) -> CheckedResult<()> {
+    fn open(&self, stream: &mut Stream, database: Option<&str>) -> CheckedResult<()> {
         let mut out = Vec::new();
-        let database = session.database.unwrap_or("postgres");
+        let database = database.unwrap_or("postgres");
         let words = [
             "user",
             USER,
@@ -103,8 +103,12 @@ impl Protocol for Postgresql {
             out.push(0);
         }
         out.push(0);
-        finish(stream, &out)?;
-        for request in session.requests.iter().filter(|_| self.prepared) {
+        finish(stream, &out)
+    }
+
+    fn prepare(&self, stream: &mut Stream, requests: &[Request]) -> CheckedResult<u32> {
+        let mut out = Vec::new();
+        for request in requests.iter().filter(|_| self.prepared) {
             out.clear();
             message(b'P', &mut out, |out| {
                 statement_name(request.number, out);
@@ -117,7 +121,7 @@ impl Protocol for Postgresql {
             let prepared = finish(stream, &out);
             prepared.map_err(|error| error.details([format!("preparing `{}`", request.label)]))?;
         }
-        Ok(())
+        Ok(0)
     }
 
     fn publish_counters(&self, stream: &mut Stream) -> CheckedResult<()> {
