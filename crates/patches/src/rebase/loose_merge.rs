@@ -24,6 +24,8 @@ pub enum Rule {
     Words,
     /// Both sides added different lines at the same place.
     Both,
+    /// Upstream changed the indentation on one side of the patch's lines only, so that they may belong to another block.
+    Block,
     /// Upstream moved the lines within the file.
     Moved,
     /// Git's merge, where two algorithms disagree on which lines correspond.
@@ -42,6 +44,7 @@ impl Rule {
             Rule::Adjacent => Some("upstream changed the lines next to the patch's"),
             Rule::Words => Some("upstream changed other words of the patch's lines"),
             Rule::Both => Some("upstream added other lines where the patch adds some"),
+            Rule::Block => Some("upstream changed the indentation on one side of its lines only"),
             Rule::Moved => Some("upstream moved the patch's lines within the file"),
             Rule::Repetitive => {
                 Some("the file repeats so many lines that their places are uncertain")
@@ -60,7 +63,12 @@ impl Rule {
             Rule::Disputed => {
                 Some("its lines repeat, and git's two algorithms disagree on the place: check it")
             }
-            Rule::Adjacent | Rule::Words | Rule::Both | Rule::Moved | Rule::Repetitive => None,
+            Rule::Adjacent
+            | Rule::Words
+            | Rule::Both
+            | Rule::Block
+            | Rule::Moved
+            | Rule::Repetitive => None,
         }
     }
 }
@@ -296,7 +304,12 @@ impl<'a> Merge<'a> {
                 lines,
             };
             let blanks = changed || base != ours;
-            return Ok(Some((vec![edit], blanks.then_some(Rule::Blanks))));
+            let rule = if !theirs.is_empty() && self.is_between_blocks(cluster, start) {
+                Some(Rule::Block)
+            } else {
+                blanks.then_some(Rule::Blanks)
+            };
+            return Ok(Some((vec![edit], rule)));
         }
         let is_there = squeezed(ours) == squeezed(theirs) || self.contains(cluster, ours);
         if is_there && !is_of_blanks {
@@ -330,6 +343,25 @@ impl<'a> Merge<'a> {
             let added = &self.theirs[run.new_start..run.new_start + run.new];
             squeezed(removed) == squeezed(added)
         })
+    }
+
+    /// Returns the indentation of line `line` of the ancestor and of our line that corresponds to it, if only their
+    /// white space may differ; `start` is our line at the begin of the cluster.
+    fn indents(&self, cluster: &Cluster, start: usize, line: usize) -> Option<(&[u8], &[u8])> {
+        let mine = (line + start).checked_sub(cluster.from)?;
+        let (base, ours) = (self.base.get(line)?, self.ours.get(mine)?);
+        let same = squeezed(&[base]) == squeezed(&[ours]) && !base.trim_ascii().is_empty();
+        same.then(|| (indent(base), indent(ours)))
+    }
+
+    /// Returns whether the lines around a cluster had the same indentation, and no longer have it.
+    fn is_between_blocks(&self, cluster: &Cluster, start: usize) -> bool {
+        let before = cluster.from.checked_sub(1);
+        let before = before.and_then(|line| self.indents(cluster, start, line));
+        let after = self.indents(cluster, start, cluster.end);
+        before
+            .zip(after)
+            .is_some_and(|(before, after)| before.0 == after.0 && before.1 != after.1)
     }
 
     /// Returns the patch's lines with upstream's indentation, and whether that changed any.
@@ -380,6 +412,22 @@ impl<'a> Merge<'a> {
                 }
             })
             .collect();
+        let mut lines: Vec<Vec<u8>> = lines;
+        // Whether the last line has an end is upstream's choice, too, unless the patch changes it.
+        let ended = |last: Option<&&[u8]>| last.is_some_and(|line| line.ends_with(b"\n"));
+        let (base, ours) = (ended(self.base.last()), ended(self.ours.last()));
+        if cluster.end == self.base.len()
+            && base != ours
+            && let Some(last) = lines.last_mut()
+            && last.ends_with(b"\n") == base
+        {
+            changed = true;
+            if ours {
+                last.push(b'\n');
+            } else {
+                last.pop();
+            }
+        }
         (lines, changed)
     }
 
@@ -715,6 +763,28 @@ mod tests {
             "int f()\n{\n\tif (a)\n\t\tb(2);\n\tc();\n\treturn 0;\n}\n"
         );
         assert_eq!(rules, [Rule::Blanks]);
+    }
+
+    #[test]
+    fn lines_between_two_blocks_are_for_review() {
+        let base = "def f():\n    if x:\n        a()\n        b()\n    c()\n";
+        let ours = base.replace("        b()", "    b()");
+        let theirs = base.replace("a()\n", "a()\n        fast()\n");
+        let (_, rules) = loosely(base, &ours, &theirs).unwrap();
+        assert_eq!(rules, [Rule::Block]);
+        // Where both sides moved, the line moves with them.
+        let ours = ours.replace("        a()", "    a()");
+        let (text, rules) = loosely(base, &ours, &theirs).unwrap();
+        assert!(text.contains("\n    a()\n    fast()\n    b()\n"), "{text}");
+        assert_eq!(rules, [Rule::Blanks]);
+    }
+
+    #[test]
+    fn the_end_of_the_last_line_is_upstreams() {
+        let (text, _) = loosely("a\nb\nc", "x\na\nb\nc\n", "a\nb\nC").unwrap();
+        assert_eq!(text, "x\na\nb\nC\n");
+        let (text, _) = loosely("a\nb\nc\n", "x\na\nb\nc", "a\nb\nC\n").unwrap();
+        assert_eq!(text, "x\na\nb\nC");
     }
 
     #[test]
