@@ -388,6 +388,8 @@ fn simulations() -> Vec<Simulation> {
     ));
     all.extend(mixed());
     all.extend(rare_stalls());
+    all.extend(stalls_of_the_machine());
+    all.extend(unlike_servers());
     all.push(simulation(
         "4 patches on 6 workloads, time, cpu and cycles",
         "experiments in which a patch is called on cpu or cycles",
@@ -1254,6 +1256,111 @@ fn without_effect(
 
 fn ended_early(least: u32, noise: &mut Noise) -> Result<Hits> {
     covered(&ended(1, 0.0075, 40, least, SD, noise)?)
+}
+
+/// Simulations of one server that varies more than the others of ten patches.
+fn unlike_servers() -> Vec<Simulation> {
+    let of = |(factor, blocks): (f64, u32)| {
+        let name =
+            format!("a server that varies {factor} times as much, 10 patches, {blocks} blocks");
+        let what = "95 % intervals of its effects that contain the true effect";
+        simulation(name, what, (0.935, 0.985), 5, move |noise| {
+            let log = move |point: Point, noise: &mut Noise| {
+                let own = if point == Point::Step(2) { factor } else { 1.0 };
+                own * SD * noise.normal()
+            };
+            let found = timed(10, blocks, noise, &log)?;
+            let own = main(&found).filter(|of| [2, 3].map(Point::Step).contains(&of.point));
+            let hits = own.map(|of| (u32::from(!of.leaves_out_zero()), 1));
+            Ok(hits.fold((0, 0), |sum, hit| (sum.0 + hit.0, sum.1 + hit.1)))
+        })
+    };
+    [(2.0, 12), (3.0, 12), (3.0, 24), (6.0, 12)].map(of).into()
+}
+
+/// Simulations of stalls in 24 blocks that the machine makes, and of those of a patch beside them.
+fn stalls_of_the_machine() -> Vec<Simulation> {
+    let mut all = Vec::new();
+    let stalls = |found: &Attribution| {
+        let effect = main(found).next()?;
+        effect.tail.as_ref()?.stalled.as_ref()?.p_value
+    };
+    let nulls: [(&str, fn(&mut Noise) -> f64); 2] = [
+        (
+            "stalls of the machine that hit any server, 24 blocks",
+            |noise| poisson(0.3, noise),
+        ),
+        ("bursts of stalls that hit any server, 24 blocks", |noise| {
+            if noise.chance(0.2) {
+                1.0 + (12.0 * noise.uniform()).floor()
+            } else {
+                0.0
+            }
+        }),
+    ];
+    for (name, count) in nulls {
+        let what = "p-values of a patch's stalls of at most 5 %";
+        all.push(simulation(name, what, (0.0, MOST), 2, move |noise| {
+            let found = stalled(&mut |_, noise| (count(noise), 0.0), noise)?;
+            let is_false = stalls(&found).is_some_and(|p| p <= 0.05);
+            Ok((u32::from(is_false), 1))
+        }));
+    }
+    all.push(simulation(
+        "a patch stalls nine blocks of ten for 60 ms, the machine any server in three",
+        FOUND,
+        (0.9, 1.0),
+        5,
+        |noise| {
+            let found = stalled(
+                &mut |own, noise| {
+                    let of_patch = own && noise.chance(0.9);
+                    (poisson(0.3, noise), f64::from(u8::from(of_patch)))
+                },
+                noise,
+            )?;
+            let last = main(&found).last();
+            Ok((u32::from(last.is_some_and(Effect::is_regression)), 1))
+        },
+    ));
+    all
+}
+
+/// Simulates a series of three patches in 24 blocks of 2300 slices; `draw` gives the number of a block's stalls by the machine,
+/// each of 50 to 300 typical slices, and by the last patch, each of 300.
+fn stalled(
+    draw: &mut dyn FnMut(bool, &mut Noise) -> (f64, f64),
+    noise: &mut Noise,
+) -> Result<Attribution> {
+    const PATCHES: usize = 3;
+    const SLICES: f64 = 2300.0;
+    let mut observations = Vec::new();
+    for block in 0..24 {
+        let drift = 0.03 * noise.normal();
+        for &point in &points(PATCHES) {
+            let (machine, own) = draw(point == Point::Step(PATCHES), noise);
+            let typical = drift + 0.5 * SD * noise.normal();
+            let carried = machine * (50.0 + 250.0 * noise.uniform()) + 300.0 * own;
+            let mean = 1.02 + 0.002 * noise.normal() + carried / SLICES;
+            observations.push(Observation {
+                mean: Some(1e5 * typical.exp() * mean),
+                slow: Some((0.001 * (1.0 + noise.uniform())) + (machine + own) / SLICES),
+                stalled: Some((machine + own) / SLICES),
+                ..observation("work", Meter::Time, block, point, typical)
+            });
+        }
+    }
+    judged(PATCHES, &observations)
+}
+
+/// Draws from Poisson's distribution (Knuth).
+fn poisson(mean: f64, noise: &mut Noise) -> f64 {
+    let (mut count, mut product) = (0.0, noise.uniform());
+    while product > (-mean).exp() {
+        count += 1.0;
+        product *= noise.uniform();
+    }
+    count
 }
 
 /// Returns the duration of a point's slice relative to the other points' slices, for the round's number in its

@@ -261,6 +261,7 @@ mod tests {
             cells: None,
             provenance: None,
             basis: None,
+            ended_half_width: None,
         }
     }
 

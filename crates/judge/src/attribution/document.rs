@@ -377,6 +377,10 @@ pub struct Effect {
     /// The interval on the log scale.
     #[serde(skip)]
     pub basis: Option<crate::stats::Interval>,
+    /// Its half-width if the experiment ended now, where `basis` holds at every look, and that of `basis` elsewhere;
+    /// `None` where it is not finite.
+    #[serde(skip)]
+    pub ended_half_width: Option<f64>,
 }
 
 /// The single workloads on which an effect over all workloads is shown.

@@ -612,6 +612,7 @@ impl Effects<'_> {
             cells: None,
             provenance: None,
             basis: None,
+            ended_half_width: None,
         };
         let of_pair = self.of_servers(of.weights);
         if of_pair.is_empty() {
@@ -651,21 +652,27 @@ impl Effects<'_> {
                     units,
                     ..
                 } = sample.compare(weights, of.compared)?;
-                let (interval, units) = match of.compared {
+                let judged = |interval: Interval| match of.compared {
                     Comparison::WithinBlocks => {
                         let squares: f64 = weights.iter().map(|(_, weight)| weight * weight).sum();
                         let interval = match self.priors.get((place, meter), workload) {
                             Some(prior) => interval.moderated(prior, squares),
                             None => interval,
                         };
-                        let wide =
-                            self.correlations
-                                .widen((place, None, meter), workload, interval);
-                        (wide, units.min(wide.blocks))
+                        let key = (place, None, meter);
+                        self.correlations.widen(key, workload, interval)
                     }
-                    Comparison::AcrossBlocks => (interval, units),
+                    Comparison::AcrossBlocks => interval,
                 };
-                let interval = interval.rounded(self.rounding(&tables, weights, meter));
+                let if_ended = judged(interval.under_rule(self.rule_at_end(meter)));
+                let interval = judged(interval);
+                let units = match of.compared {
+                    Comparison::WithinBlocks => units.min(interval.blocks),
+                    Comparison::AcrossBlocks => units,
+                };
+                let rounding = self.rounding(&tables, weights, meter);
+                let if_ended = if_ended.rounded(rounding).half_width;
+                let interval = interval.rounded(rounding);
                 let known = interval.half_width.is_finite();
                 let margin = self.margins.get(&meter).copied().unwrap_or(0.0);
                 let mut found = Effect {
@@ -690,6 +697,7 @@ impl Effects<'_> {
                     tail: self.tail(of, &of_pair, (workload, meter), place, stopping_rule),
                     provenance: Some(self.provenance(place)),
                     basis: Some(interval),
+                    ended_half_width: Some(if_ended).filter(|width| width.is_finite()),
                     ..effect.clone()
                 };
                 if let Some(tail) = &mut found.tail {
@@ -749,10 +757,29 @@ impl Effects<'_> {
             };
             let found = sample.compare(weights, of.compared)?;
             let (interval, blocks) = (found.interval, found.blocks);
+            // An exact test holds at one look only.
+            let is_exchangeable = statistic == Statistic::Stalled
+                && of.compared == Comparison::WithinBlocks
+                && stopping_rule != StoppingRule::Anytime;
             let key = (place, Some(statistic), meter);
-            let interval = match of.compared {
+            let widened = match of.compared {
                 Comparison::WithinBlocks => self.correlations.widen(key, workload, interval),
                 Comparison::AcrossBlocks => interval,
+            };
+            // The better of two tests, at half of the error each.
+            let relabelled = is_exchangeable
+                .then(|| {
+                    let means =
+                        self.tables(source.tails.get(&Statistic::Mean)?, workload, meter)?;
+                    MeanCost::new(&means, &typical).stalls_alike(&tables, weights, sample.units)
+                })
+                .flatten()
+                .filter(|found| found.p_value < widened.p_value());
+            // Exchanges hold whatever neighbouring blocks share.
+            let interval = if relabelled.is_some() {
+                interval
+            } else {
+                widened
             };
             let known = interval.half_width.is_finite() && heavy_tail.is_none();
             let ends = interval.skewed(&sample.skewed_values(&found));
@@ -768,20 +795,34 @@ impl Effects<'_> {
                 });
                 if counts { mean } else { mean.exp() }
             };
+            let tests = if is_exchangeable { 2.0 } else { 1.0 };
+            let (p_value, verdict) = match relabelled {
+                Some(found) => (
+                    Some((tests * found.p_value).min(1.0)),
+                    if found.is_more {
+                        Verdict::Slower
+                    } else {
+                        Verdict::Faster
+                    },
+                ),
+                None => (
+                    (interval.standard_error.is_finite() && heavy_tail.is_none())
+                        .then(|| (tests * ends.towards_zero().p_value()).min(1.0)),
+                    if heavy_tail.is_some() {
+                        Verdict::Unclear
+                    } else {
+                        ends.verdict(margin.filter(|_| statistic == Statistic::Mean))
+                    },
+                ),
+            };
             Some(TailFigure {
                 estimate: shown(interval.estimate),
                 low: known.then(|| shown(ends.low.low())),
                 high: known.then(|| shown(ends.high.high())),
                 before: level(of.points.1),
                 after: level(of.points.0),
-                verdict: if heavy_tail.is_some() {
-                    Verdict::Unclear
-                } else {
-                    let margin = margin.filter(|_| statistic == Statistic::Mean);
-                    ends.verdict(margin)
-                },
-                p_value: (interval.standard_error.is_finite() && heavy_tail.is_none())
-                    .then(|| ends.towards_zero().p_value()),
+                verdict,
+                p_value,
                 p_adjusted: None,
                 error_share: None,
                 blocks,
@@ -923,8 +964,16 @@ impl Effects<'_> {
         match place {
             0 => own.unwrap_or(StoppingRule::FixedSample),
             // Reused experiments had ended.
-            _ if self.stops.contains(&meter) => StoppingRule::FixedWidth,
-            _ => StoppingRule::FixedSample,
+            _ => self.rule_at_end(meter),
+        }
+    }
+
+    /// Returns the rule that will have determined the number of blocks at the end.
+    fn rule_at_end(&self, meter: Meter) -> StoppingRule {
+        if self.stops.contains(&meter) {
+            StoppingRule::FixedWidth
+        } else {
+            StoppingRule::FixedSample
         }
     }
 

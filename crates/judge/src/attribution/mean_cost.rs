@@ -5,7 +5,8 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 
 use super::document::HeavyTail;
-use crate::stats::{BlockTable, median};
+use super::effects::means;
+use crate::stats::{BlockTable, Relabelled, Units, median};
 use perfquilt_model::point::Point;
 
 /// The least effective number of stalls, in blocks that have any, from which the mean has an interval. With fewer,
@@ -113,46 +114,25 @@ impl<'t> MeanCost<'t> {
     /// distribution whose rare values carry much of it cannot be bounded by observations that have only a few of them.
     /// `stalled` has the shares of stalled slices.
     ///
-    /// The share of stalls in a block is its mean over its typical value, less the same without stalls. With the sums `e` of
-    /// a block, the effective number is `(Σe)²/Σe²` (Kish, *Survey Sampling*, 1965). Effects whose stalls carry less than
-    /// `least` of the cost are determined.
+    /// With the sums `e` of what stalls carry in a block ([`Stalls`]), the effective number is `(Σe)²/Σe²` (Kish, *Survey
+    /// Sampling*, 1965). Effects whose stalls carry less than `least` of the cost are determined.
     pub(super) fn heavy_tail(
         &self,
         stalled: &[&BlockTable],
         weights: &[(Point, f64)],
         least: f64,
     ) -> Option<HeavyTail> {
-        let points: Vec<Point> = weights.iter().map(|(point, _)| *point).collect();
         let mut carried: BTreeMap<u32, [f64; 2]> = BTreeMap::new();
         // What stalls carry in units of the typical time, and how many slices they are, by side.
         let mut lengths = [(0.0, 0.0); 2];
-        for (rows, stalled) in self.ratios(&points).iter().zip(stalled) {
-            let stalled = stalled.rows_of(&points);
-            let share = |block: u32, place: usize| {
-                let found = stalled.binary_search_by_key(&block, |(block, _)| *block);
-                found.map_or(0.0, |row| stalled[row].1[place])
-            };
-            let all = rows.iter().flat_map(|(_, row)| row);
-            let smallest = all.map(|of| of.ratio).fold(f64::INFINITY, f64::min);
-            // Shorter stalls of a point are in its calm blocks, too.
-            let usual = |place: usize| {
-                let calm = rows.iter().filter(|(block, _)| share(*block, place) <= 0.0);
-                let mut calm: Vec<f64> = calm.map(|(_, row)| row[place].ratio).collect();
-                median(&mut calm).unwrap_or(smallest)
-            };
-            let usual: Vec<f64> = (0..points.len()).map(usual).collect();
-            let means = mean_ratios(rows, points.len());
-            for (block, row) in rows {
+        for stalls in self.stalls(stalled, weights) {
+            for (block, row) in &stalls.rows {
                 let sums = carried.entry(*block).or_default();
-                for (place, (_, weight)) in weights.iter().enumerate() {
-                    if share(*block, place) > 0.0 {
-                        let side = usize::from(*weight < 0.0);
-                        let excess = (row[place].ratio - usual[place]).max(0.0);
-                        lengths[side].0 += weight.abs() * excess;
-                        lengths[side].1 += weight.abs() * share(*block, place);
-                        sums[side] +=
-                            weight.abs() * excess / means[place] / self.means.len() as f64;
-                    }
+                for ((of, mean), (_, weight)) in row.iter().zip(&stalls.means).zip(weights) {
+                    let side = usize::from(*weight < 0.0);
+                    lengths[side].0 += weight.abs() * of.excess;
+                    lengths[side].1 += weight.abs() * of.share;
+                    sums[side] += weight.abs() * of.excess / mean / self.means.len() as f64;
                 }
             }
         }
@@ -176,6 +156,105 @@ impl<'t> MeanCost<'t> {
             of: carried.len(),
             carried: of_side(0).max(of_side(1)),
         })
+    }
+
+    /// Returns what stalls carry of the cost of each point of `weights`, by table.
+    fn stalls(&self, stalled: &[&BlockTable], weights: &[(Point, f64)]) -> Vec<Stalls> {
+        let points: Vec<Point> = weights.iter().map(|(point, _)| *point).collect();
+        let all = self.ratios(&points);
+        let tables = all.iter().zip(stalled);
+        tables
+            .map(|(rows, stalled)| Stalls::of(rows, &stalled.rows_of(&points), points.len()))
+            .collect()
+    }
+
+    /// Tests whether the server after a change stalls as the servers before it do ([`Relabelled`]): by what stalls carry in
+    /// each of the independent `units`, or by how many there are where a server has some in all blocks. `None` where no
+    /// server has any, or the contrast is not that of one server against others.
+    pub(super) fn stalls_alike(
+        &self,
+        stalled: &[&BlockTable],
+        weights: &[(Point, f64)],
+        units: Option<&Units>,
+    ) -> Option<Relabelled> {
+        let mut weights = weights.to_vec();
+        weights.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let [before @ .., (_, after)] = weights.as_slice() else {
+            return None;
+        };
+        let alike = before.iter().all(|(_, of)| *of == before[0].1 && *of > 0.0);
+        if !alike || *after >= 0.0 {
+            return None;
+        }
+        let tables = self.stalls(stalled, &weights);
+        let by_length = tables.iter().all(|of| of.is_calm);
+        let column = |place: usize| {
+            let mut sums: BTreeMap<u32, f64> = BTreeMap::new();
+            for (block, row) in tables.iter().flat_map(|of| &of.rows) {
+                let of = &row[place];
+                *sums.entry(*block).or_default() += if by_length { of.excess } else { of.share };
+            }
+            let sums: Vec<(u32, f64)> = sums.into_iter().collect();
+            means(units, &sums)
+        };
+        let columns: Vec<Vec<f64>> = (0..weights.len()).map(column).collect();
+        let rows = (0..columns[0].len()).map(|row| columns.iter().map(|of| of[row]).collect());
+        Relabelled::of(&rows.collect::<Vec<_>>())
+    }
+}
+
+/// What stalls carry of the cost of points in the blocks of a table.
+///
+/// It is a block's mean over its typical value, less the same without stalls.
+struct Stalls {
+    /// By block, and by point.
+    rows: Vec<(u32, Vec<StallsOfBlock>)>,
+    /// The mean over blocks of the ratio of mean to typical value, by point.
+    means: Vec<f64>,
+    /// Whether each point has blocks without stalls, which tell what else its mean has.
+    is_calm: bool,
+}
+
+/// The stalls of a point in a block.
+struct StallsOfBlock {
+    /// What they carry, in units of the typical value.
+    excess: f64,
+    /// The share of the slices.
+    share: f64,
+}
+
+impl Stalls {
+    /// Returns those of a table; `stalled` has the shares of stalled slices of the same points, sorted by block.
+    fn of(rows: &CostsByBlock, stalled: &[(u32, Vec<f64>)], points: usize) -> Self {
+        let share = |block: u32, place: usize| {
+            let found = stalled.binary_search_by_key(&block, |(block, _)| *block);
+            found.map_or(0.0, |row| stalled[row].1[place])
+        };
+        let all = rows.iter().flat_map(|(_, row)| row);
+        let smallest = all.map(|of| of.ratio).fold(f64::INFINITY, f64::min);
+        // Shorter stalls of a point are in its calm blocks, too.
+        let usual = |place: usize| {
+            let calm = rows.iter().filter(|(block, _)| share(*block, place) <= 0.0);
+            let mut calm: Vec<f64> = calm.map(|(_, row)| row[place].ratio).collect();
+            median(&mut calm)
+        };
+        let usual: Vec<Option<f64>> = (0..points).map(usual).collect();
+        let of_block = |(block, row): &(u32, Vec<CostOfBlock>)| {
+            let of = |(place, cost): (usize, &CostOfBlock)| {
+                let share = share(*block, place);
+                let excess = (cost.ratio - usual[place].unwrap_or(smallest)).max(0.0);
+                StallsOfBlock {
+                    excess: if share > 0.0 { excess } else { 0.0 },
+                    share,
+                }
+            };
+            (*block, row.iter().enumerate().map(of).collect())
+        };
+        Stalls {
+            rows: rows.iter().map(of_block).collect(),
+            means: mean_ratios(rows, points),
+            is_calm: usual.iter().all(Option::is_some),
+        }
     }
 }
 

@@ -535,6 +535,7 @@ mod tests {
             cells: None,
             provenance: Some(super::super::document::Provenance::Measured),
             basis: None,
+            ended_half_width: None,
         }
     }
 

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 
 use super::tables::TablesByMeter;
 use super::unexecuted::Unexecuted;
-use crate::stats::{BlockTable, FORESEEABLE, blocks_needed, blocks_needed_on_machines, half_width};
+use crate::stats::{BlockTable, FORESEEABLE, blocks_needed_on_machines};
 use perfquilt_model::observation::PlannedBlocks;
 
 /// Machines are expected to go on differing if the p-value of their differences is below this.
@@ -43,22 +43,19 @@ impl Stopping {
         let mut widest: Option<f64> = None;
         let mut expected = Some(0);
         for effect in judged {
-            let error = effect.standard_error.unwrap_or(f64::INFINITY);
-            let usual = half_width(error, effect.units);
-            let width = effect.basis.map_or(usual, |basis| basis.ended_half_width());
+            let width = effect
+                .basis
+                .map_or(f64::INFINITY, |basis| basis.ended_half_width());
             widest = Some(widest.map_or(width, |widest| widest.max(width)));
             if width <= resolution && effect.blocks >= min_blocks as usize {
                 continue;
             }
             // Blocks that share layouts form one unit; further blocks are expected to do so at the same rate.
             let blocks_a_unit = effect.blocks as f64 / effect.units.max(1) as f64;
-            let needed = blocks_needed(
-                error,
-                effect.units,
-                resolution * (usual / width),
-                FORESEEABLE,
-            )
-            .map(|needed| {
+            let needed = effect
+                .basis
+                .and_then(|basis| basis.blocks_needed(resolution, FORESEEABLE));
+            let needed = needed.map(|needed| {
                 ((needed as f64 * blocks_a_unit).ceil() as usize)
                     .max(min_blocks as usize)
                     .saturating_sub(effect.blocks)

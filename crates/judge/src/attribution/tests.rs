@@ -9,6 +9,7 @@ mod counts;
 mod laws;
 mod machines;
 mod operations;
+mod stalls;
 mod unexecuted;
 mod unpaired;
 mod verdicts;
@@ -455,6 +456,7 @@ fn meters_agree_only_when_one_explains_the_other() {
         cells: None,
         provenance: None,
         basis: None,
+        ended_half_width: None,
     };
     use Verdict::{Faster, NoEffect, Slower, Unclear};
     for (time, instructions, expected) in [

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use statrs::distribution::{Binomial, DiscreteCDF};
+
 use super::correlation::is_single_round;
 use super::document::{
     Attribution, Effect, EffectKind, ExcludedMachine, ExclusionReason, SUITE, Stopping,
@@ -78,6 +80,8 @@ enum Warning<'a> {
         of: usize,
         stopped: bool,
         across: bool,
+        /// The point that lacks more values than chance explains, and their number.
+        mostly: Option<(Point, u64)>,
     },
     /// All values of a table are equal.
     Still { row: WarningRow<'a> },
@@ -293,6 +297,7 @@ impl fmt::Display for Warning<'_> {
                 of,
                 stopped,
                 across,
+                mostly,
             } => {
                 let why = if *stopped {
                     " (left out when its effects were known well enough, or failed)"
@@ -308,6 +313,14 @@ impl fmt::Display for Warning<'_> {
                     f,
                     "{blocks} of {of} blocks of {row} lack a point{why}; every effect uses the \
                      blocks that have both its points{else_all}, so effects need not add up exactly."
+                )?;
+                let Some((point, missing)) = mostly else {
+                    return Ok(());
+                };
+                write!(
+                    f,
+                    " Point {point} lacks a value in {missing} of them, more than chance explains: if it fails \
+                     when it is slow, its effect looks better than it is."
                 )
             }
             Warning::Still { row } => write!(
@@ -432,12 +445,14 @@ pub(super) fn warnings(
         let across = of_row(true);
         if blocks > 0 && (!across || of_row(false)) {
             let rule = attribution.stopping.as_ref();
+            let stopped = rule.is_some_and(|rule| rule.meter == meter);
             warnings.push(Warning::Incomplete {
                 row,
                 blocks,
                 of: table.blocks(),
-                stopped: rule.is_some_and(|rule| rule.meter == meter),
+                stopped,
                 across,
+                mostly: mostly_missing(table).filter(|_| !stopped && !across),
             });
         }
         if meter.is_timed() && is_single_round(source, table) {
@@ -463,6 +478,24 @@ pub(super) fn warnings(
     }
     warnings.extend(attribution.noise.conditions.iter().flat_map(disturbed));
     warnings.iter().map(Warning::to_string).collect()
+}
+
+/// Returns the point that lacks more values of a table than chance explains, and how many it lacks: where each missing one
+/// might be any point's, so many of them are its with a probability of less than 1 % over all points (binomial
+/// distribution, Bonferroni).
+fn mostly_missing(table: &BlockTable) -> Option<(Point, u64)> {
+    let blocks = table.blocks() as u64;
+    let by_point = table.blocks_by_point();
+    let points = by_point.len() as f64;
+    let missing = |of: u64| blocks.saturating_sub(of);
+    let all: u64 = by_point.values().map(|of| missing(*of)).sum();
+    let (point, most) = by_point
+        .into_iter()
+        .map(|(point, of)| (point, missing(of)))
+        .max_by_key(|(_, missing)| *missing)?;
+    let by_chance = Binomial::new(points.recip(), all).ok()?;
+    let as_many = by_chance.sf(most.checked_sub(1)?);
+    (as_many * points < SIGNIFICANCE).then_some((point, most))
 }
 
 /// Finds counts that differ although the workload is said not to execute the patch.

@@ -11,6 +11,11 @@ use super::robust::{deviations, median};
 const FEWEST_ROUNDS: usize = 8;
 /// The largest correlation that is corrected for. A larger one would be a random walk, whose mean says nothing.
 const MOST: f64 = 0.9;
+/// So many standard errors are added to the estimate of what blocks beside each other share: with few of them it is too
+/// small in half of experiments, and an interval that is too narrow then does not make up for one that is too wide.
+const ERRORS: f64 = 1.0;
+/// The least time that others run beside a block, in units of its own, for that: more than one other at once.
+const CROWDED: f64 = 1.5;
 
 /// How much the units of a table resemble their neighbours in time, estimated from all of its points together.
 ///
@@ -90,7 +95,8 @@ impl UnitCorrelation {
     /// correlation `ρ·o`, `o = t/√(d₁d₂)`, where `d` is how long a block runs; blocks of several rounds may share some. `ρ` is
     /// estimated by least squares from all pairs, given that values with mean 0 have products with the mean `−(1 + ρS)/n`, and
     /// the mean of `n` units has the variance `1 + ρS`, `S = Σo/n` over all ordered pairs (spatial correlation by distance:
-    /// T. G. Conley, *GMM estimation with cross sectional dependence*, J. Econometrics 92, 1999).
+    /// T. G. Conley, *GMM estimation with cross sectional dependence*, J. Econometrics 92, 1999). One standard error is added to
+    /// `ρ` where more than two run at once.
     #[must_use]
     pub fn or_beside(self, rows: &[Vec<f64>], times: &[(f64, f64)]) -> Self {
         let points = rows.first().map_or(0, Vec::len);
@@ -118,7 +124,9 @@ impl UnitCorrelation {
         if slope <= 0.0 {
             return self;
         }
-        let shared = ((products + overlaps / n) / slope).clamp(0.0, 1.0);
+        let error = (slope * points.saturating_sub(1) as f64).sqrt().recip();
+        let errors = if sum > CROWDED { ERRORS } else { 0.0 };
+        let shared = ((products + overlaps / n) / slope + errors * error).clamp(0.0, 1.0);
         let beside = 1.0 + shared * sum;
         let found = UnitCorrelation {
             within: beside,

@@ -1,12 +1,12 @@
 //! Confidence intervals for means over blocks.
 
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::distribution::{ContinuousCDF, FisherSnedecor, StudentsT};
 use statrs::function::gamma::ln_gamma;
 
 use super::moderation::VariancePrior;
 use super::quantile::{LEVEL, POWER, normal_quantile, student};
 use super::robust::deviations;
-use super::sequential::{StoppingRule, bayes_factor, bayes_factor_above};
+use super::sequential::{StoppingRule, bayes_factor, bayes_factor_above, least};
 
 /// The least half-width, because no meter resolves a part in 10⁹: a smaller one comes from floating-point
 /// rounding.
@@ -69,6 +69,9 @@ const FEWEST_FOR_WELCH: f64 = 5.0;
 /// A contrast's variance that is smaller than the pooled one by more than this factor is an artefact of the
 /// discrete distribution of counts.
 const ATOMS: f64 = 25.0;
+
+/// A contrast keeps its own variance if the p-value of the F test of its being larger than the prior's is below this.
+const UNLIKE: f64 = 0.1;
 
 impl Interval {
     /// Returns Student's interval for the mean of `values`, one per block, when their number was fixed
@@ -195,12 +198,21 @@ impl Interval {
     /// where it must hold at every look.
     ///
     /// With `s²` on `d` degrees of freedom and the prior's `s₀²` on `d₀`, the variance is `(d s² + d₀ s₀²)/(d + d₀)` on
-    /// `d + d₀` (G. K. Smyth 2004, see [`VariancePrior`]).
+    /// `d + d₀` (G. K. Smyth 2004, see [`VariancePrior`]). A variance that is larger than the prior's (F test at
+    /// [`UNLIKE`]) stays as it is: a server that varies more than the others must not look as certain as they are (cf. B.
+    /// Phipson, S. Lee, I. J. Majewski, W. S. Alexander and G. K. Smyth, *Robust hyperparameter estimation protects against
+    /// hypervariable genes*, Annals of Applied Statistics 10, 2016).
     #[must_use]
     pub fn moderated(self, prior: VariancePrior, squares: f64) -> Self {
         let (n, own) = (self.blocks as f64, self.degrees_of_freedom);
         let is_mean = self.blocks > 1 && own == n - 1.0 && self.standard_error.is_finite();
         if !is_mean || self.stopping_rule == StoppingRule::Anytime {
+            return self;
+        }
+        let ratio = self.standard_error.powi(2) * n / (prior.variance * squares);
+        let unlike =
+            FisherSnedecor::new(own, prior.degrees_of_freedom).map_or(1.0, |f| f.sf(ratio));
+        if unlike < UNLIKE {
             return self;
         }
         let both = own + prior.degrees_of_freedom;
@@ -210,11 +222,44 @@ impl Interval {
         Self::with(self.estimate, error, self.blocks, both, self.stopping_rule)
     }
 
+    /// Returns the interval of the same estimate under another stopping rule.
+    #[must_use]
+    pub fn under_rule(self, stopping_rule: StoppingRule) -> Self {
+        if self.stopping_rule == stopping_rule {
+            return self;
+        }
+        Self::with(
+            self.estimate,
+            self.standard_error,
+            self.blocks,
+            self.degrees_of_freedom,
+            stopping_rule,
+        )
+    }
+
     /// Returns the half-width if the stopping rule ended the experiment now.
     pub fn ended_half_width(&self) -> f64 {
-        let critical_value =
-            StoppingRule::FixedWidth.critical_value(self.blocks, self.degrees_of_freedom, 1.0);
-        critical_value * self.standard_error
+        self.half_width_of(self.blocks)
+    }
+
+    /// Returns the half-width that the stopping rule would see after `blocks` blocks, if the degrees of freedom grow as
+    /// their number does.
+    fn half_width_of(&self, blocks: usize) -> f64 {
+        let (n, own) = (blocks as f64, self.blocks as f64);
+        let freedom = self.degrees_of_freedom * (n - 1.0) / (own - 1.0);
+        let critical_value = StoppingRule::FixedWidth.critical_value(blocks, freedom, 1.0);
+        critical_value * self.standard_error * (own / n).sqrt()
+    }
+
+    /// Returns the expected total number of blocks for a half-width of `resolution`, at least 2 and at most `most`; `None`
+    /// while nothing is known about the variance.
+    pub fn blocks_needed(&self, resolution: f64, most: usize) -> Option<usize> {
+        if self.blocks < 2 || !self.standard_error.is_finite() {
+            return None;
+        }
+        // The width falls monotonically in the number of blocks.
+        let enough = |blocks: usize| self.half_width_of(blocks) <= resolution;
+        Some(least(2, most.max(2), enough))
     }
 
     /// Returns the interval with at least this half-width, and the standard error that belongs to it.
@@ -735,6 +780,46 @@ mod tests {
         let exact = Interval::of(&[0.01; 6]).unwrap();
         assert!(!one.minus(&exact).contains_zero());
         assert!(one.minus(&exact).p_value() < 0.05);
+    }
+
+    #[test]
+    fn a_variance_larger_than_the_common_one_stays() {
+        let values: Vec<f64> = (0..12).map(|i| f64::from(i * 5 % 12) * 1e-3).collect();
+        let own = Interval::of(&values).unwrap();
+        let variance = own.standard_error.powi(2) * 12.0;
+        let moderated = |times: f64| {
+            let prior = VariancePrior {
+                variance: variance * times / 2.0,
+                degrees_of_freedom: 11.0,
+            };
+            own.moderated(prior, 2.0)
+        };
+        // F(11, 11) exceeds 2.23 with a probability of 10 %.
+        assert_eq!(moderated(0.4), own);
+        let (like, larger) = (moderated(0.8), moderated(4.0));
+        assert!((like.standard_error / own.standard_error - 0.9f64.sqrt()).abs() < 1e-9);
+        assert!((larger.standard_error / own.standard_error - 2.5f64.sqrt()).abs() < 1e-9);
+        let freedom = (like.degrees_of_freedom, larger.degrees_of_freedom);
+        assert_eq!(freedom, (22.0, 22.0));
+    }
+
+    #[test]
+    fn blocks_needed_are_those_of_the_width_that_the_rule_will_see() {
+        let values: Vec<f64> = (0..12).map(|i| f64::from(i * 5 % 12) * 1e-3).collect();
+        let own = Interval::of(&values).unwrap();
+        let width = own.ended_half_width();
+        assert_eq!(own.blocks_needed(width * 1.000_001, 100), Some(12));
+        let more = own.blocks_needed(width / 2.0, 1000).unwrap();
+        assert!((36..48).contains(&more), "{more}");
+        // More degrees of freedom than blocks need fewer of them.
+        let known = Interval {
+            degrees_of_freedom: 22.0,
+            ..own
+        };
+        assert!(known.blocks_needed(width / 2.0, 1000).unwrap() < more);
+        assert_eq!(Interval::of(&[1.0]).unwrap().blocks_needed(1.0, 9), None);
+        let ended = own.under_rule(StoppingRule::FixedWidth);
+        assert!((ended.half_width / width - 1.0).abs() < 1e-12);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod moderation;
 mod multiplicity;
 mod places;
 mod quantile;
+mod relabelled;
 mod robust;
 mod sequential;
 mod slices;
@@ -41,12 +42,13 @@ pub use moderation::VariancePrior;
 pub use multiplicity::{benjamini_hochberg, benjamini_hochberg_weighted, holm, holm_weighted};
 pub use places::{PlaceComparison, PlaceSpread};
 pub use quantile::{LEVEL, POWER, normal_quantile};
+pub use relabelled::Relabelled;
 pub(crate) use robust::deviations;
 pub use robust::{median, trimmed_mean};
 pub use sequential::{
     EARLY_LEVEL, FORESEEABLE, StoppingRule, anytime_critical_value, bayes_factor,
     bayes_factor_above, bayes_factor_above_known, blocks_joined, blocks_needed,
-    blocks_needed_on_machines, fixed_half_width, half_width, widening,
+    blocks_needed_on_machines, half_width, widening,
 };
 pub use slices::{
     BlockValue, FEWEST_FOR_P99, FEWEST_SLICES, Histogram, REDUCTION, SLOW, STALLED, SliceTail,

@@ -183,14 +183,6 @@ pub fn half_width(standard_error: f64, n: usize) -> f64 {
     StoppingRule::FixedWidth.critical_value(n, (n - 1) as f64, 1.0) * standard_error
 }
 
-/// Returns the half-width of the interval of an experiment whose number of blocks was fixed at `n` beforehand.
-pub fn fixed_half_width(standard_error: f64, n: usize) -> f64 {
-    if n < 2 {
-        return f64::INFINITY;
-    }
-    StoppingRule::FixedSample.critical_value(n, (n - 1) as f64, 1.0) * standard_error
-}
-
 /// Returns how many blocks in all give an interval that holds at every look ([`StoppingRule::Anytime`]) and is narrower by
 /// √2 than one of `half_width` standard errors over `n` blocks: as narrow as twice as many blocks in an experiment of their
 /// own would make it. At most `most`.
@@ -202,7 +194,7 @@ pub fn blocks_joined(half_width: f64, n: usize, most: usize) -> usize {
 }
 
 /// Returns the least number from `low` to `high` that is `enough`, given that all larger ones are; `high` if none is.
-fn least(mut low: usize, mut high: usize, enough: impl Fn(usize) -> bool) -> usize {
+pub(super) fn least(mut low: usize, mut high: usize, enough: impl Fn(usize) -> bool) -> usize {
     while low < high {
         let middle = low.midpoint(high);
         if enough(middle) {

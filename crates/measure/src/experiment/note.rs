@@ -3,7 +3,6 @@
 use perfquilt_judge::attribution::{
     Attribution, Closure, ClosureSide, Effect, EffectKind, ShownChange,
 };
-use perfquilt_judge::stats::{fixed_half_width, half_width};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
@@ -25,12 +24,12 @@ pub(super) fn patches(attribution: &Attribution, row: (&str, Meter), points: &[P
         let in_order = |effect: &&Effect| effect.kind == EffectKind::InOrder;
         let mut effects = patch.effects.iter().filter(in_order);
         let effect = effects.find(|effect| is_wanted(effect, row))?;
-        is_near(patch.index).then(|| format!("{} {}", patch.index, value(attribution, effect)))
+        is_near(patch.index).then(|| format!("{} {}", patch.index, value(effect)))
     });
     let control = attribution.noise.control.iter();
     let control = control.map(|control| &control.effect);
     let control = control.filter(|effect| is_wanted(effect, row));
-    let control = control.map(|effect| format!("A/A {}", value(attribution, effect)));
+    let control = control.map(|effect| format!("A/A {}", value(effect)));
     patches.chain(control).collect::<Vec<_>>().join(", ")
 }
 
@@ -56,15 +55,10 @@ pub(super) fn closure(attribution: &Attribution, workload: &str, meter: Meter) -
 
 /// Formats an effect with the width of its interval if the experiment ended now, from the second unit on. The report of a
 /// running experiment has intervals that hold at every look, which are wider, and infinite before some blocks.
-fn value(attribution: &Attribution, effect: &Effect) -> String {
-    let half_width = match attribution.stopping {
-        Some(_) => half_width,
-        None => fixed_half_width,
-    };
+fn value(effect: &Effect) -> String {
     let width = effect
-        .standard_error
-        .map(|error| half_width(error, effect.units))
-        .filter(|width| width.is_finite() && *width > 0.0 && !effect.identical);
+        .ended_half_width
+        .filter(|width| *width > 0.0 && !effect.identical);
     let ends = width.map(|width| (effect.estimate - width, effect.estimate + width));
     figure(effect.meter, effect.estimate, ends)
 }

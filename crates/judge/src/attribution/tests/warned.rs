@@ -133,3 +133,28 @@ fn only_blocks_that_ran_beside_each_other_are_a_round() {
     ];
     assert!(!is_single(&on_lanes(later)));
 }
+
+#[test]
+fn a_point_that_lacks_more_values_than_chance_explains_is_named() {
+    let mut observations = Vec::new();
+    for block in 0..40 {
+        for point in (0..=4).map(Point::Step).chain([Point::Control]) {
+            let value = 100.0 + f64::from((block * 7) % 5);
+            observations.push(observation("w", Meter::Time, block, point, value));
+        }
+    }
+    let warned = |lacks: &dyn Fn(&Observation) -> bool| {
+        let left = observations.iter().filter(|o| !lacks(o)).cloned();
+        let left: Vec<Observation> = left.collect();
+        let warnings = attribute(&header(4), &left, &margin).unwrap().warnings;
+        let of = |part: &str| warnings.iter().any(|warning| warning.contains(part));
+        (of("lack a point"), of("Point 2 lacks a value in 6 of them"))
+    };
+    let second = |o: &Observation| o.point == Point::Step(2);
+    assert_eq!(warned(&|o| second(o) && o.block % 7 == 0), (true, true));
+    // One value is anybody's, and so are as many of every point.
+    assert_eq!(warned(&|o| second(o) && o.block == 3), (true, false));
+    let any = |o: &Observation| o.point == Point::Step(o.block as usize % 7);
+    assert_eq!(warned(&any), (true, false));
+    assert_eq!(warned(&|_| false), (false, false));
+}
