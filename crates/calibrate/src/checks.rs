@@ -1285,7 +1285,9 @@ fn stalls_of_the_machine() -> Vec<Simulation> {
         let effect = main(found).next()?;
         effect.tail.as_ref()?.stalled.as_ref()?.p_value
     };
-    let nulls: [(&str, fn(&mut Noise) -> f64); 2] = [
+    /// Draws the number of a block's stalls.
+    type Draw = fn(&mut Noise) -> f64;
+    let nulls: [(&str, Draw); 2] = [
         (
             "stalls of the machine that hit any server, 24 blocks",
             |noise| poisson(0.3, noise),

@@ -198,8 +198,7 @@ impl Interval {
     /// where it must hold at every look.
     ///
     /// With `s²` on `d` degrees of freedom and the prior's `s₀²` on `d₀`, the variance is `(d s² + d₀ s₀²)/(d + d₀)` on
-    /// `d + d₀` (G. K. Smyth 2004, see [`VariancePrior`]). A variance that is larger than the prior's (F test at
-    /// [`UNLIKE`]) stays as it is: a server that varies more than the others must not look as certain as they are (cf. B.
+    /// `d + d₀` (G. K. Smyth 2004, see [`VariancePrior`]). A variance that is larger than the prior's (F test at 10 %) stays as it is: a server that varies more than the others must not look as certain as they are (cf. B.
     /// Phipson, S. Lee, I. J. Majewski, W. S. Alexander and G. K. Smyth, *Robust hyperparameter estimation protects against
     /// hypervariable genes*, Annals of Applied Statistics 10, 2016).
     #[must_use]
