@@ -14,13 +14,14 @@ use super::report_options::choose_format;
 use super::series_as_written::SeriesChoice;
 use perfquilt_bench::meter::Counter;
 use perfquilt_bench::meter::samples::SamplingEvent;
-use perfquilt_bench::profile::{self, CostSource, CostTables, ProfileRequest, Subject};
+use perfquilt_bench::profile::{self, CostSource, CostTables, MakeServer, ProfileRequest, Subject};
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::profile::{CallEdge, HotLine, ProfileDifference};
-use perfquilt_measure::run::Target;
+use perfquilt_measure::run::{ProfiledServers, Target};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::profile::CostTable;
+use perfquilt_model::progress::Progress;
 use perfquilt_patches::upstream;
 use perfquilt_report::{AnnotatedFunction, ProfileReport, SourceLine};
 
@@ -191,6 +192,14 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     Target::check(&ws, &arguments.after, progress)?;
     let before = Target::find(&ws, &arguments.before, recipe, progress)?;
     let after = Target::find(&ws, &arguments.after, recipe, progress)?;
+    // Instructions do not depend on the layout, and their source needs the path at which the server was built.
+    let servers = match source {
+        CostSource::Perf(_) => Some(sampled_servers(&ws, [&before, &after], recipe, progress)?),
+        CostSource::Callgrind => None,
+    };
+    let make = servers
+        .as_ref()
+        .map(|servers| |side: usize, layout: u64| servers.make(side, layout));
     let pair = profile::measure(
         &ws,
         &ProfileRequest {
@@ -203,6 +212,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             &subject(&ws, &before, recipe)?,
             &subject(&ws, &after, recipe)?,
         ],
+        make.as_ref().map(|make| make as &MakeServer<'_>),
         progress,
     )?;
     let difference = difference([&before, &after], &workload, source, &pair);
@@ -293,11 +303,30 @@ fn lines(annotated: &AnnotatedFunction) -> serde_json::Value {
     })
 }
 
-/// Returns a server as the subject of a profile.
-fn subject(ws: &Workspace, target: &Target, recipe: &str) -> Result<Subject> {
+/// Returns the path of a server's measured executable in its folder.
+fn binary<'a>(ws: &'a Workspace, target: &Target, recipe: &str) -> Result<Option<&'a str>> {
     // The recipe of a server built elsewhere is unknown.
     let recipe = target.recipe.as_deref().unwrap_or(recipe);
-    let binary = ws.config.recipe(recipe)?.binary.as_deref();
+    Ok(ws.config.recipe(recipe)?.binary.as_deref())
+}
+
+/// Prepares servers that are linked again for each sampled run.
+fn sampled_servers(
+    ws: &Workspace,
+    [before, after]: [&Target; 2],
+    recipe: &str,
+    progress: &dyn Progress,
+) -> Result<ProfiledServers> {
+    let servers = [
+        (before, binary(ws, before, recipe)?),
+        (after, binary(ws, after, recipe)?),
+    ];
+    ProfiledServers::new(ws, servers, progress)
+}
+
+/// Returns a server as the subject of a profile.
+fn subject(ws: &Workspace, target: &Target, recipe: &str) -> Result<Subject> {
+    let binary = binary(ws, target, recipe)?;
     Ok(Subject {
         label: target.label.clone(),
         executable: target.built.dir.join(binary.unwrap_or_default()),

@@ -6,6 +6,7 @@ mod explain;
 mod jobs;
 mod line_numbers;
 mod next_step;
+mod profiled;
 mod rebased;
 pub mod releases;
 pub mod request;
@@ -41,6 +42,7 @@ use serde::Serialize;
 
 pub use jobs::build_task;
 pub use next_step::{NextStep, next_step};
+pub use profiled::ProfiledServers;
 pub use rebased::build_rebased;
 pub use sandboxed::SandboxArea;
 pub use server_tests::{TestedPoint, new_failures, test_points};

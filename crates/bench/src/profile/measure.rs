@@ -68,6 +68,10 @@ pub struct Subject {
     pub base: PathBuf,
 }
 
+/// Makes the server of the first (0) or second (1) subject for a run, in the code layout drawn from a seed (0: the
+/// linker's own), and returns its folder.
+pub type MakeServer<'a> = dyn Fn(usize, u64) -> Result<PathBuf> + Sync + 'a;
+
 /// Costs on both servers, one table per run. Run `i` of both servers ran the same transactions.
 #[derive(Debug, Clone, Default)]
 pub struct CostTables {
@@ -92,7 +96,8 @@ pub struct ProfileRequest<'a> {
     pub runs: u32,
 }
 
-/// Profiles both servers. Under callgrind both run in parallel; sampled, they take turns.
+/// Profiles both servers. Under callgrind both run in parallel; sampled, they take turns. `make` makes the server of each
+/// run; with `None` it runs where it was built.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when valgrind, perf or a workload's script is missing;
@@ -101,6 +106,7 @@ pub fn measure(
     ws: &Workspace,
     request: &ProfileRequest<'_>,
     [before, after]: [&Subject; 2],
+    make: Option<&MakeServer<'_>>,
     progress: &dyn Progress,
 ) -> Result<CostTables> {
     let &ProfileRequest {
@@ -114,8 +120,8 @@ pub fn measure(
         Counter::callgrind()?;
     }
     let sides = [
-        Side::new(ws, workload, source, before, progress)?,
-        Side::new(ws, workload, source, after, progress)?,
+        Side::new(ws, workload, source, before, progress)?.made_by(make, 0),
+        Side::new(ws, workload, source, after, progress)?.made_by(make, 1),
     ];
     let step = progress.begin("profile", Some(u64::from(runs)));
     let transactions = match transactions {
@@ -166,8 +172,8 @@ fn sample_both(
     transactions: u64,
     seed: u64,
 ) -> Result<(CostTable, CostTable)> {
-    first.with(seed, |one, of_one, _| {
-        second.with(seed, |other, of_other, _| {
+    first.with(seed, |one, of_one, of_first| {
+        second.with(seed, |other, of_other, of_second| {
             let of_one = |running: &Running, n| of_one.request(running, n);
             let of_other = |running: &Running, n| of_other.request(running, n);
             let mut servers: [(&mut Running, &RunTransactions<'_>); 2] =
@@ -186,13 +192,13 @@ fn sample_both(
                     done[index] += meter::run_checked(running, length, *run)?;
                 }
             }
-            let table = |sampling: Sampling, side: &Side<'_>, index: usize| -> Result<CostTable> {
-                let executable = &side.subject.executable;
-                let samples = sampling.finish(servers[index].0, executable)?;
-                Ok(table::of_samples(&samples, done[index], executable))
-            };
+            let table =
+                |sampling: Sampling, executable: &Path, index: usize| -> Result<CostTable> {
+                    let samples = sampling.finish(servers[index].0, executable)?;
+                    Ok(table::of_samples(&samples, done[index], executable))
+                };
             let [one, other] = samplings;
-            Ok((table(one, first, 0)?, table(other, second, 1)?))
+            Ok((table(one, of_first, 0)?, table(other, of_second, 1)?))
         })
     })
 }
@@ -225,6 +231,7 @@ struct Side<'a> {
     clients: Clients,
     template: PathBuf,
     scratch: Scratch,
+    make: Option<(&'a MakeServer<'a>, usize)>,
 }
 
 impl<'a> Side<'a> {
@@ -259,17 +266,33 @@ impl<'a> Side<'a> {
             clients,
             template,
             scratch,
+            make: None,
         })
     }
 
-    /// Starts the server and a client for it, and calls `work` with them.
+    /// Lets `make` make the server of each run, as that of the subject `place`.
+    fn made_by(self, make: Option<&'a MakeServer<'a>>, place: usize) -> Self {
+        Side {
+            make: make.map(|make| (make, place)),
+            ..self
+        }
+    }
+
+    /// Starts the server of the run with a seed and a client for it, and calls `work` with them and the measured executable.
     fn with<T>(
         &self,
         seed: u64,
         work: impl FnOnce(&mut Running, &Serving<'_>, &Path) -> Result<T>,
     ) -> Result<T> {
         let dir = self.scratch.fresh()?;
-        let mut launch = Launch::new(&self.subject.label, &self.subject.server, &dir);
+        let built = &self.subject.server;
+        let server = match self.make {
+            Some((make, place)) => make(place, seed)?,
+            None => built.clone(),
+        };
+        let inside = self.subject.executable.strip_prefix(built);
+        let executable = server.join(inside.unwrap_or(&self.subject.executable));
+        let mut launch = Launch::new(&self.subject.label, &server, &dir);
         launch.template = Some(&self.template);
         if self.source == CostSource::Callgrind {
             launch.instrumentation = meter::call_graph_instrumentation(&dir);
@@ -282,7 +305,7 @@ impl<'a> Side<'a> {
             .clients
             .serve(&running, self.workload, seed)
             .map_err(|error| running.explain(error))?;
-        let result = work(&mut running, &serving, &dir)?;
+        let result = work(&mut running, &serving, &executable)?;
         running.stop()?;
         Ok(result)
     }
@@ -314,13 +337,14 @@ impl<'a> Side<'a> {
     /// Counts under callgrind.
     fn count(&self, transactions: u64, seed: u64) -> Result<CostTable> {
         let warm_up = transactions.div_ceil(WARM_UP);
-        let (graph, done) = self.with(seed, |running, serving, _| {
+        self.with(seed, |running, serving, executable| {
             let threads = self.adapter.client_threads();
-            meter::call_graph(running, threads, warm_up, transactions, &|running, n| {
-                serving.request(running, n)
-            })
-        })?;
-        Ok(table::of_calls(&graph, done, &self.subject.executable))
+            let (graph, done) =
+                meter::call_graph(running, threads, warm_up, transactions, &|running, n| {
+                    serving.request(running, n)
+                })?;
+            Ok(table::of_calls(&graph, done, executable))
+        })
     }
 }
 

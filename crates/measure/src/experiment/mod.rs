@@ -24,7 +24,7 @@ mod note;
 mod open;
 pub mod plan;
 mod planned;
-mod private;
+pub(crate) mod private;
 mod progress;
 pub mod recorder;
 mod reuse;

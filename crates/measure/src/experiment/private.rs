@@ -38,7 +38,7 @@ pub(super) fn room(candidates: &BTreeMap<Point, Candidate>, binary: &str, at_onc
 
 /// Makes `to` look like the folder `server` of a built server: `make` writes its file `binary` (from the path
 /// of the original, at the path given), and everything else is a link. Returns `to`.
-pub(super) fn private_copy(
+pub(crate) fn private_copy(
     server: &Path,
     binary: &str,
     to: &Path,
@@ -71,7 +71,7 @@ pub(super) fn private_copy(
 }
 
 /// Copies an executable as it is.
-pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     // A file with pages of its own, even where the file system shares the blocks.
     let copied = std::fs::copy(from, to);
     copied.map_err(|e| Error::io(&format!("copy {} to", from.display()), to, &e))?;
@@ -79,7 +79,7 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Returns whether programs in `folder` may be executed.
-pub(super) fn may_execute(folder: &Path) -> bool {
+pub(crate) fn may_execute(folder: &Path) -> bool {
     statvfs(folder).is_ok_and(|stat| !stat.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 

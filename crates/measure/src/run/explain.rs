@@ -65,6 +65,7 @@ pub(super) fn functions(
             &subject("without the change", before),
             &subject("with the change", after),
         ],
+        None,
         progress,
     )?;
     let own = |tables: &[CostTable]| -> Vec<BTreeMap<String, f64>> {
