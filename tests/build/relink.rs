@@ -5,7 +5,7 @@ use std::path::Path;
 
 use perfquilt_build::Relink;
 use perfquilt_config::Layouts;
-use perfquilt_system::process::{Command, find_program};
+use perfquilt_system::process::Command;
 
 use super::fixture::{Fixture, RECIPE};
 
@@ -72,38 +72,6 @@ fn with_steps(linker: &str) -> Fixture {
     ));
     fixture.point("steps", &[("main.c", &main)]);
     fixture
-}
-
-#[test]
-fn shuffled_functions_come_in_another_order_and_the_program_stays_the_same() {
-    assert!(
-        find_program("mold").is_some() || find_program("ld.lld").is_some(),
-        "this test needs mold, which `ci/install-deps` installs"
-    );
-    let fixture = with_steps("linker = \"auto\"");
-    let built = fixture.build("steps").unwrap();
-    // Nothing of the build is needed any more.
-    std::fs::remove_dir_all(fixture.folder.path().join("cache/work")).unwrap();
-    let relink = Relink::of(&built.dir, Layouts::Shuffled).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let original = built.dir.join("bin/app");
-    let mut orders = vec![order(&original)];
-    assert_eq!(orders[0].len(), 12);
-    for seed in [1, 2, 0x7fff_ffff] {
-        let program = folder.path().join(format!("app-{seed}"));
-        relink.link(seed, &program).unwrap();
-        assert_eq!(says(&program), says(&original));
-        orders.push(order(&program));
-    }
-    let again = folder.path().join("again");
-    relink.link(2, &again).unwrap();
-    let bytes = |path: &Path| std::fs::read(path).unwrap();
-    assert_eq!(bytes(&again), bytes(&folder.path().join("app-2")));
-    for (index, one) in orders.iter().enumerate() {
-        for other in &orders[..index] {
-            assert_ne!(one, other);
-        }
-    }
 }
 
 /// With any linker.
@@ -324,16 +292,6 @@ fn results_share_what_they_have_in_common() {
 }
 
 #[test]
-fn a_linker_that_cannot_shuffle_is_named() {
-    let fixture = with_steps("linker = \"default\"");
-    let built = fixture.build("steps").unwrap();
-    let reason = Relink::of(&built.dir, Layouts::Shuffled).unwrap_err();
-    for part in ["install mold", "linker = \"auto\""] {
-        assert!(reason.contains(part), "{reason}");
-    }
-}
-
-#[test]
 fn a_link_that_fails_says_how() {
     let fixture = with_steps("linker = \"auto\"");
     let built = fixture.build("steps").unwrap();
@@ -366,7 +324,6 @@ env = { LIBRARY_PATH = "{build}/deps" }
 [recipe.quick.relink]
 keep = { "objects" = "{build}/*.o" }
 command = ["sh", "-c", "cc -o {output} objects/*.o \"$@\"", "link"]
-shuffle = ["-Wl,--defsym=order={seed}"]
 "#;
     let mut fixture = Fixture::new(recipe);
     fixture.point(
@@ -383,14 +340,10 @@ shuffle = ["-Wl,--defsym=order={seed}"]
         "{link}"
     );
     let folder = tempfile::tempdir().unwrap();
-    for (layouts, order) in [(Layouts::Padded, false), (Layouts::Shuffled, true)] {
-        let program = folder.path().join(format!("app-{order}"));
-        let relink = Relink::of(&built.dir, layouts).unwrap();
-        relink.link(5, &program).unwrap();
-        assert_eq!(says(&program), "1\n");
-        let symbols = Command::new("nm").arg(&program).run().unwrap();
-        assert_eq!(symbols.stdout_text().contains("5 A order"), order);
-    }
+    let program = folder.path().join("app");
+    let relink = Relink::of(&built.dir, Layouts::Padded).unwrap();
+    relink.link(5, &program).unwrap();
+    assert_eq!(says(&program), "1\n");
 
     let missing = Fixture::new(&recipe.replace("*.o\" }", "*.object\" }"));
     let mut missing = missing;

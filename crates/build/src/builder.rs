@@ -538,13 +538,10 @@ impl Builder {
         .into()
     }
 
-    /// Returns [`Builder::values`] for the recipe's section `relink`; its own placeholders stay, since every link
-    /// expands them again.
+    /// Returns [`Builder::values`] for the recipe's section `relink`; `{output}` stays, since every link expands it again.
     fn relink_values(&self, dir: &Path) -> BTreeMap<String, String> {
         let mut values = self.values(dir, self.jobs);
-        for name in ["output", "seed"] {
-            values.insert(name.to_owned(), format!("{{{name}}}"));
-        }
+        values.insert("output".to_owned(), "{output}".to_owned());
         values
     }
 

@@ -95,11 +95,9 @@ pub(super) fn of_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -
             add("keep", path.as_bytes());
             words.push(path);
         }
-        for (label, list) in [("relink", &relink.command), ("shuffle", &relink.shuffle)] {
-            for word in list {
-                add(label, word.as_bytes());
-                words.push(word);
-            }
+        for word in &relink.command {
+            add("relink", word.as_bytes());
+            words.push(word);
         }
     }
     add("include", include.unwrap_or_default().as_bytes());

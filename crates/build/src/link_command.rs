@@ -2,25 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-/// Arguments that make mold shuffle all movable sections.
-const MOLD_SHUFFLE: &[&str] = &["-Wl,--shuffle-sections={seed}"];
-/// Arguments that make lld shuffle; it needs one for each kind of section.
-const LLD_SHUFFLE: &[&str] = &[
-    "-Wl,--shuffle-sections=.text*={seed}",
-    "-Wl,--shuffle-sections=.rodata*={seed}",
-    "-Wl,--shuffle-sections=.data*={seed}",
-    "-Wl,--shuffle-sections=.bss*={seed}",
-];
-
 /// A link command that does not depend on the build tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PortableCommand {
     /// The words of the command, with the placeholder `{output}`. It runs in the folder that contains
     /// `files`.
     pub words: Vec<String>,
-    /// Further words that shuffle sections, with the placeholder `{seed}`; empty if the linker cannot
-    /// shuffle.
-    pub shuffle: Vec<String>,
     /// Input files: the name in that folder and the current path.
     pub files: Vec<(String, PathBuf)>,
 }
@@ -38,13 +25,6 @@ pub(super) fn portable(
         .split(|word| word == "&&")
         .find(|words| words.windows(2).any(|pair| pair == ["-o", target]))
         .ok_or("the build's last command for it does not link it")?;
-    let shuffle = if link.iter().any(|word| word == "-fuse-ld=mold") {
-        MOLD_SHUFFLE
-    } else if link.iter().any(|word| word == "-fuse-ld=lld") {
-        LLD_SHUFFLE
-    } else {
-        &[]
-    };
     let mut inputs = InputFiles {
         build,
         work,
@@ -61,7 +41,6 @@ pub(super) fn portable(
     }
     Ok(PortableCommand {
         words: portable,
-        shuffle: shuffle.iter().map(|&word| word.to_owned()).collect(),
         files: inputs.files,
     })
 }
@@ -200,7 +179,6 @@ mod tests {
              -Wl,--version-script=0-list.map -DX=\"y\" 1-main.o -o {output} 2-libx.a \
              /usr/lib/libz.so 3-libx2.a 2-libx.a -lm";
         assert_eq!(found.words.join(" "), expected);
-        assert_eq!(found.shuffle, ["-Wl,--shuffle-sections={seed}"]);
         assert_eq!(found.files[2].1, build.join("lib/libx.a"));
         assert_eq!(found.files.len(), 4);
     }

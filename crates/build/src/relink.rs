@@ -22,8 +22,6 @@ use perfquilt_config::{RELINK_FOLDER, RELINK_RECORD};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::Command;
 
-const NO_SHUFFLE: &str = "its linker cannot shuffle: install mold or lld, and set \
-                          `linker = \"auto\"` in the recipe, or `layouts = \"padded\"` in the preset";
 const NOTHING_MOVABLE: &str =
     "its objects have no code that could be moved (compiled with `-flto`, or not for 64 bits?)";
 
@@ -32,8 +30,6 @@ const NOTHING_MOVABLE: &str =
 struct RelinkRecord {
     /// The command, with the placeholder `{output}`.
     words: Vec<String>,
-    /// Arguments that shuffle sections, with the placeholder `{seed}`; empty if the linker cannot shuffle.
-    shuffle: Vec<String>,
     env: BTreeMap<String, String>,
     /// Why the executable cannot be relinked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,9 +59,6 @@ impl Relink {
                 reason: Some(reason),
                 ..
             }) => Err(reason),
-            Some(record) if layouts == Layouts::Shuffled && record.shuffle.is_empty() => {
-                Err(NO_SHUFFLE.to_owned())
-            }
             Some(record) => Ok(Relink {
                 dir,
                 record,
@@ -199,17 +192,10 @@ impl Relink {
     /// # Errors
     /// [`Kind::Bench`] when the linker fails; [`Kind::Interrupted`] on a signal.
     pub fn link(&self, seed: u64, output: &Path) -> Result<()> {
-        let fill = |word: &String| {
-            word.replace("{output}", &output.display().to_string())
-                .replace("{seed}", &seed.to_string())
-        };
-        let mut words: Vec<String> = self.record.words.iter().map(fill).collect();
+        let fill = |word: &String| word.replace("{output}", &output.display().to_string());
+        let words: Vec<String> = self.record.words.iter().map(fill).collect();
         let padded = match self.layouts {
             Layouts::Off => None,
-            Layouts::Shuffled => {
-                words.extend(self.record.shuffle.iter().map(fill));
-                None
-            }
             Layouts::Padded => Some(self.padded(seed, output)?),
         };
         let dir = padded.as_ref().map_or(&*self.dir, tempfile::TempDir::path);
@@ -247,7 +233,7 @@ impl Relink {
             Layouts::Padded => list(&self.dir)
                 .map_or(0, |files| files.values().sum::<u64>())
                 .saturating_add(self.plan.as_ref().map_or(0, growth)),
-            Layouts::Off | Layouts::Shuffled => 0,
+            Layouts::Off => 0,
         }
     }
 
@@ -404,7 +390,6 @@ impl RelinkInputs {
         Ok(RelinkInputs {
             record: RelinkRecord {
                 words: all(&relink.command)?,
-                shuffle: all(&relink.shuffle)?,
                 env: env
                     .map(|(name, value)| Ok((name.clone(), fill(value)?)))
                     .collect::<Result<_>>()?,
@@ -436,7 +421,6 @@ impl RelinkInputs {
                 Ok(command) => RelinkInputs {
                     record: RelinkRecord {
                         words: command.words,
-                        shuffle: command.shuffle,
                         ..RelinkRecord::default()
                     },
                     files: command.files,

@@ -21,8 +21,6 @@ pub enum Layouts {
     Off,
     /// Random padding between functions and data, which keep their order
     Padded,
-    /// Random order of functions and data
-    Shuffled,
 }
 
 /// How many blocks are measured side by side, each on processors of its own.

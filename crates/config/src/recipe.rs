@@ -13,7 +13,7 @@ use perfquilt_model::error::{Error, Result};
 /// Placeholders of recipes.
 const PLACEHOLDERS: &[&str] = &["src", "build", "jobs", "config", "profile"];
 /// Additional placeholders of the section `relink`.
-const RELINK_PLACEHOLDERS: &[&str] = &["output", "seed"];
+const RELINK_PLACEHOLDERS: &[&str] = &["output"];
 
 /// The build system of a recipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -132,10 +132,6 @@ pub struct Relink {
     pub keep: BTreeMap<String, String>,
     /// The link command, run in the folder with these inputs. `{output}` is the executable to write.
     pub command: Vec<String>,
-    /// Arguments added to the command for `layouts = "shuffled"`. `{seed}` is a number from 1 to 2³¹ − 1 that
-    /// determines the order.
-    #[serde(default)]
-    pub shuffle: Vec<String>,
 }
 
 impl Recipe {
@@ -197,7 +193,6 @@ impl Recipe {
         let own = words.len();
         if let Some(relink) = &self.relink {
             list("relink.command", &relink.command, &mut words);
-            list("relink.shuffle", &relink.shuffle, &mut words);
             words.extend(relink.keep.iter().map(|(key, word)| {
                 let path = vec!["relink".to_owned(), "keep".to_owned(), key.clone()];
                 (path, word.as_str())
@@ -225,16 +220,9 @@ impl Recipe {
                     "recipe `{name}` needs no `relink`: ninja knows how its executable is linked"
                 ));
             }
-            let has =
-                |words: &[String], placeholder| words.iter().any(|word| word.contains(placeholder));
-            if !has(&relink.command, "{output}") {
+            if !relink.command.iter().any(|word| word.contains("{output}")) {
                 return complain(format!(
                     "`relink` of recipe `{name}` needs {{output}} in its command"
-                ));
-            }
-            if !relink.shuffle.is_empty() && !has(&relink.shuffle, "{seed}") {
-                return complain(format!(
-                    "`shuffle` of recipe `{name}` needs {{seed}}, or every order is the same"
                 ));
             }
         }

@@ -20,10 +20,22 @@ const TYPES: [(&str, &str); 14] = [
     ("a map", "a table"),
 ];
 
+/// Keys and values of earlier versions, and what replaces them.
+const REMOVED: [(&str, &str); 2] = [
+    ("shuffle", "leave it out: padded layouts need no arguments"),
+    (
+        "shuffled",
+        "use \"padded\", which moves code as a patch does, or \"off\"",
+    ),
+];
+
 /// Returns the error for a parser's message. `key` is the key whose value is wrong, if it is known, or the list an item of
 /// which is.
 pub(crate) fn error(message: &str, key: Option<&str>, is_item: bool) -> Error {
     if let Some((name, known)) = names_after(message, "unknown field ") {
+        if let Some(removed) = removed("key", &name) {
+            return removed;
+        }
         return if known.is_empty() {
             Error::usage(format!("there is no key `{name}` here"))
         } else {
@@ -31,6 +43,9 @@ pub(crate) fn error(message: &str, key: Option<&str>, is_item: bool) -> Error {
         };
     }
     if let Some((name, known)) = names_after(message, "unknown variant ") {
+        if let Some(removed) = removed("value", &name) {
+            return removed;
+        }
         let here = key.map_or_else(String::new, |key| format!(" for `{key}`"));
         let known = known.iter().map(String::as_str);
         let all: Vec<&str> = known.clone().collect();
@@ -53,6 +68,12 @@ pub(crate) fn error(message: &str, key: Option<&str>, is_item: bool) -> Error {
         }
         (None, _) => Error::usage(message.to_owned()),
     }
+}
+
+/// Returns the error for a key or value that an earlier version had.
+fn removed(what: &str, name: &str) -> Option<Error> {
+    let (_, now) = REMOVED.iter().find(|(removed, _)| *removed == name)?;
+    Some(Error::usage(format!("the {what} `{name}` was removed")).hint(*now))
 }
 
 /// Splits ``unknown field `x`, expected one of `a`, `b` ``, which begins with `start`.
@@ -113,6 +134,26 @@ pub(crate) fn is_item(text: &str, start: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn removed_keys_and_values_name_their_replacement() {
+        for (message, expected, hint) in [
+            (
+                "unknown field `shuffle`, expected `keep` or `command`",
+                "the key `shuffle` was removed",
+                "leave it out",
+            ),
+            (
+                "unknown variant `shuffled`, expected `off` or `padded`",
+                "the value `shuffled` was removed",
+                "use \"padded\"",
+            ),
+        ] {
+            let error = error(message, Some("layouts"), false);
+            assert_eq!(error.message(), expected);
+            assert!(error.hint_text().unwrap().contains(hint), "{error}");
+        }
+    }
 
     #[test]
     fn messages_name_the_key_and_what_it_may_be() {

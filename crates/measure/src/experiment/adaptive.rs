@@ -307,7 +307,7 @@ impl<'a> AdaptiveRunner<'a> {
         let layouts = if self.metric.meter.is_timed() {
             vec![self.spec.layouts]
         } else {
-            vec![Layouts::Off, Layouts::Padded, Layouts::Shuffled]
+            vec![Layouts::Off, Layouts::Padded]
         };
         let mut harnesses = BTreeSet::new();
         for counter in counters {

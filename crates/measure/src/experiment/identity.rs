@@ -37,7 +37,6 @@ pub fn harness(ws: &Workspace, counter: &str, layouts: Layouts) -> Result<String
     digest.update(match layouts {
         Layouts::Off => "",
         Layouts::Padded => "padded by lines and pages, common to the points of a block",
-        Layouts::Shuffled => "shuffled",
     });
     Ok(format!(
         "perfquilt {} {}",

@@ -327,30 +327,14 @@ fn balanced(scope: &Scope<'_>, reading: Reading, number: u32) -> Vec<Point> {
     places.into_iter().map(|place| labels[place]).collect()
 }
 
-/// Returns the seeds of the layouts with this number: one seed for all points where a layout is common to them, one for
-/// each point where it cannot be; none where servers run as linked.
+/// Returns the seeds of the layouts with this number, one and the same for all points; none where servers run as linked.
 fn layouts(scope: &Scope<'_>, number: u32) -> BTreeMap<Point, u64> {
     if scope.layouts == Layouts::Off {
         return BTreeMap::new();
     }
-    let random = |what: &str, number: u32| {
-        let text = format!("{} {what} {number}", scope.seed);
-        StdRng::from_seed(Sha256::digest(text).into())
-    };
-    scope
-        .points
-        .iter()
-        .map(|&point| {
-            // Random orders of different sections have nothing in common.
-            let what = if scope.layouts == Layouts::Shuffled {
-                format!("layout {point}")
-            } else {
-                "layout".to_owned()
-            };
-            // Small enough for every linker.
-            (point, random(&what, number).random_range(1..1 << 31))
-        })
-        .collect()
+    let text = format!("{} layout {number}", scope.seed);
+    let seed = StdRng::from_seed(Sha256::digest(text).into()).random_range(1..1 << 31);
+    scope.points.iter().map(|&point| (point, seed)).collect()
 }
 
 #[cfg(test)]
@@ -493,15 +477,6 @@ mod tests {
                     .all(|&seed| seed == block.layout(POINTS[0], 0))
             );
         }
-        let shuffled = plan(&Scope {
-            layouts: Layouts::Shuffled,
-            ..scope(&workloads, 400, 4)
-        });
-        let seeds: BTreeSet<u64> = shuffled
-            .iter()
-            .flat_map(|block| block.layouts.values().copied())
-            .collect();
-        assert_eq!(seeds.len(), 200 * POINTS.len());
         // A repeated block restarts its servers in another order and does other transactions.
         let repeat = timed[repeats[0] as usize];
         assert_ne!(repeat.seed, timed[repeats[0] as usize - 1].seed);

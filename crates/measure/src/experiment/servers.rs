@@ -204,7 +204,7 @@ mod tests {
         let vary = |layouts, candidates: &mut Candidates| {
             vary_layouts(&preset(layouts), candidates, &Silent)
         };
-        let good = r#"{"words":["cc"],"shuffle":[],"env":{}}"#;
+        let good = r#"{"words":["cc"],"env":{}}"#;
         let mut candidates = BTreeMap::from([(Point::BASE, server("a", good))]);
         assert_eq!(
             vary(Some(Layouts::Off), &mut candidates).unwrap(),
@@ -213,9 +213,7 @@ mod tests {
         assert!(candidates[&Point::BASE].relink.is_none());
         assert_eq!(vary(None, &mut candidates).unwrap(), Layouts::Padded);
         assert!(candidates[&Point::BASE].relink.is_some());
-        let error = vary(Some(Layouts::Shuffled), &mut candidates).unwrap_err();
-        assert!(error.message().contains("install mold"), "{error}");
-        let bad = r#"{"words":[],"shuffle":[],"env":{},"reason":"no linker"}"#;
+        let bad = r#"{"words":[],"env":{},"reason":"no linker"}"#;
         candidates.insert(Point::Step(1), server("b", bad));
         assert_eq!(vary(None, &mut candidates).unwrap(), Layouts::Off);
         let error = vary(Some(Layouts::Padded), &mut candidates).unwrap_err();
