@@ -69,7 +69,7 @@ pub struct Arguments {
     #[arg(long)]
     dry_run: bool,
     /// Result that fails the check run: a regression, an inconclusive result
-    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    #[arg(long, value_enum, value_name = "RESULT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
     #[command(flatten)]
     series: SeriesChoice,

@@ -51,7 +51,7 @@ pub struct Arguments {
     recipe: Option<String>,
     /// Source of costs: every instruction, counted by callgrind, or time, sampled by perf (default:
     /// callgrind, or perf where that is missing)
-    #[arg(long, value_enum, value_name = "WHAT")]
+    #[arg(long, value_enum, value_name = "SOURCE")]
     source: Option<SourceName>,
     /// Number of runs of each server, from fresh starts; intervals need at least two
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]

@@ -29,7 +29,7 @@ pub struct ReportOptions {
     #[arg(long, value_name = "FILE")]
     flame_graph: Option<PathBuf>,
     /// Result to fail on: exit code 6 when a patch or the whole series is slower, 7 when the result is inconclusive
-    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    #[arg(long, value_enum, value_name = "RESULT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
     /// In the table for a terminal, also show functions, noise and builds
     #[arg(long)]
