@@ -23,11 +23,21 @@ pub struct CostChange {
 }
 
 impl CostChange {
-    /// Compares one value per run of each server; run `i` of both executed the same transactions.
-    fn of(before: &[f64], after: &[f64]) -> Self {
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    /// Compares one value per run of each server; run `i` of both executed the same transactions. `sample` is the cost of
+    /// one sample, 0 where all was counted.
+    ///
+    /// The number of samples in a function has at least Poisson's variance: few samples often differ by the same number in
+    /// every run, which says nothing about the next one.
+    fn of(before: &[f64], after: &[f64], sample: f64) -> Self {
+        let sum = |values: &[f64]| values.iter().sum::<f64>();
+        let mean = |values: &[f64]| sum(values) / values.len().max(1) as f64;
         let differences: Vec<f64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
-        let interval = Interval::of(&differences);
+        let least = (sample * (sum(before) + sum(after))).sqrt() / differences.len().max(1) as f64;
+        let interval = Interval::of(&differences).map(|found| {
+            let error = found.standard_error.max(least);
+            let (blocks, freedom) = (found.blocks, found.degrees_of_freedom);
+            Interval::with(found.estimate, error, blocks, freedom, found.stopping_rule)
+        });
         CostChange {
             before: mean(before),
             after: mean(after),
@@ -157,7 +167,7 @@ impl ProfileDifference {
     pub fn total_of(before: &[CostTable], after: &[CostTable]) -> CostChange {
         let all =
             |tables: &[CostTable]| -> Vec<f64> { tables.iter().map(|table| table.total).collect() };
-        CostChange::of(&all(before), &all(after))
+        CostChange::of(&all(before), &all(after), sample_of([before, after]))
     }
 
     /// Compares the calls of `callee` by caller, sorted by change of the calls' cost, the largest first.
@@ -222,7 +232,13 @@ fn changed(
         let costs = tables.iter().map(|table| of(table).unwrap_or_default());
         costs.map(|costs| number(&costs)).collect()
     };
-    CostChange::of(&all(before), &all(after))
+    CostChange::of(&all(before), &all(after), sample_of([before, after]))
+}
+
+/// Returns the cost of one sample, the largest of all runs.
+fn sample_of(tables: [&[CostTable]; 2]) -> f64 {
+    let all = tables.into_iter().flatten();
+    all.map(|table| table.sample).fold(0.0, f64::max)
 }
 
 #[cfg(test)]
@@ -271,6 +287,38 @@ mod tests {
         let single = ProfileDifference::functions_of(&before[..1], &after[..1]);
         assert_eq!(single[0].own.half_width, None);
         assert!(!single[0].changed);
+    }
+
+    #[test]
+    fn few_samples_that_differ_alike_in_every_run_show_nothing() {
+        let tables = |rare: f64, hot: f64| -> Vec<CostTable> {
+            let run = || CostTable {
+                sample: 25.0,
+                ..table(&[("rare", rare), ("hot", hot), ("gone", 100.0 * rare)])
+            };
+            (0..4).map(|_| run()).collect()
+        };
+        // One sample more in each of four runs; a hundred times as many of a thousand.
+        let (before, mut after) = (tables(25.0, 25_000.0), tables(50.0, 30_000.0));
+        for table in &mut after {
+            table.functions.remove("gone");
+        }
+        let functions = ProfileDifference::functions_of(&before, &after);
+        let changed = |functions: &[FunctionDifference]| -> Vec<String> {
+            let changed = functions.iter().filter(|f| f.changed);
+            changed.map(|f| f.name.clone()).collect()
+        };
+        assert_eq!(changed(&functions), ["hot", "gone"]);
+        // Counted instructions are exact.
+        let counted = |tables: &[CostTable]| -> Vec<CostTable> {
+            let of = |table: &CostTable| CostTable {
+                sample: 0.0,
+                ..table.clone()
+            };
+            tables.iter().map(of).collect()
+        };
+        let functions = ProfileDifference::functions_of(&counted(&before), &counted(&after));
+        assert_eq!(changed(&functions), ["hot", "gone", "rare"]);
     }
 
     #[test]

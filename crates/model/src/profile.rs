@@ -19,6 +19,8 @@ pub struct FunctionCosts {
 pub struct CostTable {
     /// Total cost.
     pub total: f64,
+    /// Cost of one sample; 0 if every event was counted.
+    pub sample: f64,
     /// Costs by function name.
     pub functions: BTreeMap<String, FunctionCosts>,
     /// Names of functions that were inlined into another function somewhere.

@@ -94,6 +94,8 @@ pub struct SamplePosition {
 pub struct Samples {
     /// In the unit of the sampling event.
     pub spent: BTreeMap<SamplePosition, f64>,
+    /// Number of samples.
+    pub count: u64,
 }
 
 /// Samples of a server's time that perf is taking.
@@ -161,6 +163,7 @@ impl Samples {
         let number = |text: &str| u64::from_str_radix(text, 16).unwrap_or(0);
         let mut mappings: Vec<(u64, u64, u64)> = Vec::new();
         let mut spent: BTreeMap<SamplePosition, f64> = BTreeMap::new();
+        let mut count = 0;
         for line in text.lines() {
             if let Some(found) = MAPPING.captures(line) {
                 if executable.is(&found[4]) {
@@ -180,8 +183,9 @@ impl Samples {
                 address: own.and_then(|(start, _, offset)| executable.address(ip - start + offset)),
             };
             *spent.entry(position).or_default() += found[1].parse::<f64>().unwrap_or(0.0);
+            count += 1;
         }
-        Samples { spent }
+        Samples { spent, count }
     }
 }
 
@@ -259,6 +263,7 @@ mod tests {
                 (position("main", None), 1.0),
             ])
         );
+        assert_eq!(samples.count, 4);
     }
 
     #[test]

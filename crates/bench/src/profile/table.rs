@@ -68,6 +68,7 @@ pub fn of_samples(samples: &Samples, transactions: u64, executable: &Path) -> Co
             cost,
         );
     }
+    table.sample = table.total / samples.count.max(1) as f64;
     table
 }
 
