@@ -7,7 +7,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
-#[path = "../tests/support/generate.rs"]
+#[path = "../tests/common/generate.rs"]
 mod generate;
 
 use std::collections::BTreeMap;

@@ -77,7 +77,7 @@ fn every_kind_of_page_is_accessible() {
     ];
     let places = places.map(|(noun, title)| {
         let (file, page) = (format!("{noun}.jsonl"), format!("{noun}.html"));
-        environment.write(&file, &observations_of_two_places(noun));
+        environment.write(&file, observations_of_two_places(noun));
         let page = written(&environment, &["analyse", &file], &page);
         let html = std::fs::read_to_string(&page).unwrap();
         assert!(

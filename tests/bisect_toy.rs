@@ -78,7 +78,7 @@ fn patch(number: usize, old: &str, new: &str) -> String {
 /// A workspace whose series makes these changes.
 fn environment(changes: &[Change]) -> TestEnvironment {
     let environment = TestEnvironment::with_fixture("toy");
-    environment.write("upstream/work.h", &work(&[]));
+    environment.write("upstream/work.h", work(&[]));
     let config = "bench-config/perfquilt.toml";
     environment.replace(config, "block_seconds = 0.3", "block_seconds = 0.1");
     write_series(&environment, changes);
@@ -93,7 +93,7 @@ fn write_series(environment: &TestEnvironment, changes: &[Change]) {
     for number in 1..=changes.len() {
         let name = format!("{number:04}-change.patch");
         let (old, new) = (work(&changes[..number - 1]), work(&changes[..number]));
-        environment.write(&format!("patches/{name}"), &patch(number, &old, &new));
+        environment.write(&format!("patches/{name}"), patch(number, &old, &new));
         writeln!(names, "{name}").unwrap();
     }
     environment.write("series", &names);

@@ -142,7 +142,7 @@ fn jobs_that_end_without_results_are_submitted_again() {
         .unwrap();
     }
     let first = folder.file_name().unwrap().to_str().unwrap();
-    environment.write("refuse", &format!("perfquilt-{first}-2.12\n"));
+    environment.write("refuse", format!("perfquilt-{first}-2.12\n"));
     let finished = on_queue(&environment);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     for words in ["block-0.json", "block-1.json", "it is a link"] {

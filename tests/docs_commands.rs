@@ -125,7 +125,7 @@ impl World {
         std::fs::create_dir(self.workspace.join("patches")).unwrap();
         for (name, (number, after)) in names.iter().zip([(1, 500), (2, 990), (3, 300), (4, 2500)]) {
             self.environment
-                .write(&format!("patches/{name}"), &patch(number, 1000, after));
+                .write(&format!("patches/{name}"), patch(number, 1000, after));
         }
         self.environment.write("series", &series);
     }

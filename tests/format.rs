@@ -3,7 +3,7 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use crate::support::run_in;
+use crate::common::run_in;
 use perfquilt_patches::stack::format;
 use perfquilt_patches::upstream::Objects;
 use proptest::prelude::*;

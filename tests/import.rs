@@ -4,12 +4,12 @@ mod forms;
 
 use std::path::Path;
 
-use crate::support::releases::{json, lines};
-use crate::support::{Space, listing, run_in};
+use crate::common::releases::{json, lines};
+use crate::common::{TestEnvironment, listing, run_in};
 
 /// A workspace with nothing but `[upstream]`, whose releases are these folders.
-fn keeper(releases: &[(&str, &Path)]) -> Space {
-    let space = Space::bare("");
+fn keeper(releases: &[(&str, &Path)]) -> TestEnvironment {
+    let space = TestEnvironment::with_releases("");
     let listed: String = releases
         .iter()
         .map(|(version, folder)| {
@@ -114,7 +114,7 @@ impl Fork {
 }
 
 /// The files that the last patch of the series makes.
-fn exported(space: &Space) -> Vec<(String, String, Vec<u8>)> {
+fn exported(space: &TestEnvironment) -> Vec<(String, String, Vec<u8>)> {
     let last = space
         .read("series")
         .lines()
@@ -584,7 +584,7 @@ fn hostile_sources_are_refused() {
     let outside = "--- a/../../x\n+++ b/../../x\n@@ -0,0 +1 @@\n+x\n";
     std::fs::write(source.path().join("x.patch"), outside).unwrap();
     std::fs::write(source.path().join("series"), "x.patch\n").unwrap();
-    let (code, _, err) = space.run(&["import", &path]);
+    let (code, _, err) = space.shown(&["import", &path]);
     assert_eq!(code, 3, "{err}");
     std::fs::write(source.path().join("mails"), b"From nobody\n\0\xff\xfe\n").unwrap();
     let mails = source.path().join("mails").to_string_lossy().into_owned();
@@ -642,7 +642,7 @@ fn a_mail_whose_stale_line_has_twins_is_named() {
     let space = keeper(&[("1.0", release.path())]);
     let hunk = "   lock(r);\n-  work(r);\n+  fast(r);\n   unlock(r);\n";
     space.write("src/a.patch", format!("Subject: a\nFrom: T <t@example.org>\n\n--- a/srv.c\n+++ b/srv.c\n@@ -16,3 +16,3 @@\n{hunk}"));
-    let (code, out, err) = space.run(&["import", "src"]);
+    let (code, out, err) = space.shown(&["import", "src"]);
     assert_eq!(code, 0, "{out}{err}");
     let places = "the file has its lines 3 times: at 6, 19, 32";
     assert!(format!("{out}{err}").contains(places), "{out}{err}");

@@ -15,7 +15,6 @@
 mod common;
 mod experiment;
 mod github;
-mod support;
 
 mod accessibility;
 mod architecture;

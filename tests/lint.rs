@@ -1,12 +1,12 @@
 //! `perfquilt lint` on patches that are cut off, and without the release.
 
-use crate::support::Space;
+use crate::common::TestEnvironment;
 
 const PATCH: &str =
     "From: A B <a@example.org>\nSubject: greet\n\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-hi\n+ho\n";
 
-fn space() -> Space {
-    let space = Space::new();
+fn space() -> TestEnvironment {
+    let space = TestEnvironment::new();
     space.write("up/f", "hi\n");
     space
 }
@@ -25,7 +25,7 @@ fn without_the_release_lint_says_what_it_did_not_check() {
     error: whether the patches apply was not checked: srv-1.0 is not fetched
     hint: `perfquilt upstream fetch` fetches it
     ");
-    let json = |space: &Space| -> serde_json::Value {
+    let json = |space: &TestEnvironment| -> serde_json::Value {
         serde_json::from_str(&space.ok(&["lint", "--json"])).unwrap()
     };
     assert_eq!(json(&space)["applied"], false);
@@ -42,7 +42,7 @@ fn without_the_release_lint_says_what_it_did_not_check() {
     assert!(!out.contains("not checked"), "{out}");
     // After another error, lint applies nothing.
     space.patch("none.patch", "no diff\n");
-    let (code, out, _) = space.run(&["lint", "--json"]);
+    let (code, out, _) = space.shown(&["lint", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &json["applied"]), (3, &false.into()));
 }
@@ -70,7 +70,7 @@ fn a_patch_that_is_cut_off_is_an_error() {
         ),
     ] {
         space.write("patches/greet.patch", format!("{PATCH}{ending}"));
-        let (code, out, err) = space.run(&["lint"]);
+        let (code, out, err) = space.shown(&["lint"]);
         assert_eq!(code, 3, "{ending:?}: {out}{err}");
         let expected =
             format!("error: patches/greet.patch:{line}: {what}\n  hint: was the rest cut off?");

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::support::applied::{Meaning, ours};
-use crate::support::share::Share;
-use crate::support::trees::{apply_edits, edit, lines};
-use crate::support::{Space, listing, run_in};
+use crate::common::applied::{Meaning, ours};
+use crate::common::share::Share;
+use crate::common::trees::{apply_edits, edit, lines};
+use crate::common::{TestEnvironment, listing, run_in};
 use proptest::prelude::*;
 
 type Files = BTreeMap<String, Vec<u8>>;
@@ -20,9 +20,9 @@ fn write_tree(dir: &Path, files: &Files) {
 }
 
 /// GNU patch as quilt runs it.
-fn patches(space: &Space) -> Meaning {
+fn patches(space: &TestEnvironment) -> Meaning {
     let tree = space.path("theirs");
-    run_in(space.root(), "cp", &["-a", "up", "theirs"]);
+    run_in(&space.workspace(), "cp", &["-a", "up", "theirs"]);
     let series = space.read("series");
     for (index, name) in series.lines().enumerate() {
         let file = space.path("patches").join(name);
@@ -80,7 +80,7 @@ proptest! {
         drift in prop::collection::vec(edit(4), 0..4),
         context in 0_usize..4,
     ) {
-        let space = Space::new();
+        let space = TestEnvironment::new();
         let mut states: Vec<Vec<String>> = base.clone();
         let name = |index: usize| format!("d/f{index}");
         let tree = |states: &[Vec<String>]| -> Files {
@@ -97,7 +97,7 @@ proptest! {
             std::fs::create_dir_all(space.path(&old)).unwrap();
             std::fs::create_dir_all(space.path(&new)).unwrap();
             let before = if number == 0 { space.path("a") } else { space.path(&format!("s{}/b", number - 1)) };
-            run_in(space.root(), "cp", &["-a", &format!("{}/.", before.display()), &old]);
+            run_in(&space.workspace(), "cp", &["-a", &format!("{}/.", before.display()), &old]);
             write_tree(&space.path(&new), &tree(&states));
             let patch = run_in(&space.path(&format!("s{number}")), "diff", &["-Nur", &format!("-U{context}"), "a", "b"]);
             space.patch(&format!("{number}.patch"), patch.stdout);
@@ -123,7 +123,7 @@ proptest! {
         create in lines(9),
         drift in 0_usize..3,
     ) {
-        let space = Space::new();
+        let space = TestEnvironment::new();
         let tree: Files = base.iter().enumerate()
             .map(|(index, lines)| (format!("d{}/f {index}.c", index % 2), lines.concat().into_bytes()))
             .collect();
@@ -155,7 +155,7 @@ proptest! {
             first.splice(0..0, "drift\n".repeat(drift).into_bytes());
         }
         write_tree(&space.path("up"), &up);
-        run_in(space.root(), "cp", &["-a", "up", "theirs"]);
+        run_in(&space.workspace(), "cp", &["-a", "up", "theirs"]);
         let applied = run_in(&space.path("theirs"), "git", &["apply", "--unsafe-paths", "../patches/git.patch"]);
         GIT_APPLIED.count(applied.success());
         let found = ours(&space);
@@ -166,7 +166,7 @@ proptest! {
         // Git applies its own patch to the tree that it was made for.
         prop_assert!(drift > 0, "{}", applied.stderr_text());
         // Git looks for hunks in fewer places than GNU patch, which cannot read blanks in names.
-        let plain = Space::new();
+        let plain = TestEnvironment::new();
         plain.patch("git.patch", String::from_utf8_lossy(&patch).replace("/f ", "/f_"));
         let up: Files = up.into_iter().map(|(path, content)| (path.replace(' ', "_"), content)).collect();
         write_tree(&plain.path("up"), &up);
@@ -227,7 +227,7 @@ proptest! {
 
     /// Wild line numbers: the same place as patch, or none. (patch takes seconds for the wildest.)
     fn wild_line_case(start in prop_oneof![9 => 0_usize..30, 1 => Just(1_000_000_000)], insert in any::<bool>(), drop_context in 0_usize..2) {
-        let space = Space::new();
+        let space = TestEnvironment::new();
         let text: String = (0..20).map(|n| format!("{}\n", n % 6)).collect();
         space.write("up/f", &text);
         let body = if insert {
@@ -248,7 +248,7 @@ proptest! {
 /// One series with everything in it, through quilt itself.
 #[test]
 fn same_as_quilt() {
-    let space = Space::new();
+    let space = TestEnvironment::new();
     space.write("up/src/a.c", "one\ntwo\nthree\nfour\nfive\nsix\nseven\n");
     space.write("up/src/b.c", "b\n");
     space.write("up/crlf.txt", "a\r\nb\r\nc\r\n");
@@ -325,8 +325,12 @@ fn same_as_quilt() {
     );
 
     let theirs = space.path("theirs");
-    run_in(space.root(), "cp", &["-a", "up", "theirs"]);
-    run_in(space.root(), "cp", &["-a", "series", "patches", "theirs/"]);
+    run_in(&space.workspace(), "cp", &["-a", "up", "theirs"]);
+    run_in(
+        &space.workspace(),
+        "cp",
+        &["-a", "series", "patches", "theirs/"],
+    );
     let quilt = run_in(&theirs, "quilt", &["push", "-a", "--fuzz=0"]);
     assert!(
         quilt.success(),

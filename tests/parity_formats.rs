@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use crate::support::run_in;
-use crate::support::share::Share;
-use crate::support::trees::{self, Meaning, Op, Tree, cases};
+use crate::common::run_in;
+use crate::common::share::Share;
+use crate::common::trees::{self, Meaning, Op, Tree, cases};
 use perfquilt_patches::series::{Patch, SeriesFile};
 use proptest::prelude::*;
 

@@ -3,10 +3,10 @@
 
 use std::io::Write;
 
-use crate::support::applied::{Meaning, ours};
-use crate::support::share::Share;
-use crate::support::trees::{self, Op, Tree, cases};
-use crate::support::{Space, listing, run_in};
+use crate::common::applied::{Meaning, ours};
+use crate::common::share::Share;
+use crate::common::trees::{self, Op, Tree, cases};
+use crate::common::{TestEnvironment, listing, run_in};
 use proptest::prelude::*;
 
 /// One patch of a series, and how it is written there.
@@ -100,7 +100,7 @@ fn plain_names(tree: Tree) -> Tree {
 }
 
 /// Writes the series that leads from tree to tree.
-fn write(space: &Space, base: &Tree, pieces: &[Piece]) {
+fn write(space: &TestEnvironment, base: &Tree, pieces: &[Piece]) {
     let mut tree = base.clone();
     let mut series = String::new();
     for (number, piece) in pieces.iter().enumerate() {
@@ -140,10 +140,14 @@ fn write(space: &Space, base: &Tree, pieces: &[Piece]) {
     space.write("series", series);
 }
 
-fn quilt(space: &Space) -> Meaning {
+fn quilt(space: &TestEnvironment) -> Meaning {
     let tree = space.path("theirs");
-    run_in(space.root(), "cp", &["-a", "up", "theirs"]);
-    run_in(space.root(), "cp", &["-a", "series", "patches", "theirs/"]);
+    run_in(&space.workspace(), "cp", &["-a", "up", "theirs"]);
+    run_in(
+        &space.workspace(),
+        "cp",
+        &["-a", "series", "patches", "theirs/"],
+    );
     let push = ["--quiltrc", "-", "push", "-a", "-q", "--fuzz=0"];
     if run_in(&tree, "quilt", &push).success() {
         return Ok(listing(&tree));
@@ -171,7 +175,7 @@ proptest! {
         drifts in prop::bool::weighted(0.3),
     ) {
         let base = plain_names(base);
-        let space = Space::new();
+        let space = TestEnvironment::new();
         write(&space, &base, &pieces);
         let mut up = base;
         if drifts {
@@ -187,7 +191,7 @@ proptest! {
             return Ok(());
         }
         // A difference that docs/series.md states.
-        if found.is_err() && space.run(&["stack"]).2.contains(", which does not exist") {
+        if found.is_err() && space.shown(&["stack"]).2.contains(", which does not exist") {
             return Ok(());
         }
         let series = space.read("series");

@@ -2,14 +2,14 @@
 
 mod places;
 
-use crate::support::releases::{commit_all, git, json, lines, patch, space, statuses};
-use crate::support::share::Share;
-use crate::support::{Space, run_in};
+use crate::common::releases::{commit_all, git, json, lines, patch, space, statuses};
+use crate::common::share::Share;
+use crate::common::{TestEnvironment, run_in};
 use proptest::prelude::*;
 
 /// One patch of each kind. The new release has more at its top, another line 20, the third patch's
 /// change, another line 60 and a renamed file.
-fn every_kind() -> Space {
+fn every_kind() -> TestEnvironment {
     let old = lines(80, &[]);
     let top = "new at the top\n";
     let new = format!(
@@ -72,12 +72,12 @@ fn every_kind() -> Space {
 fn every_way_a_patch_can_go() {
     let space = every_kind();
     commit_all(&space);
-    let (code, out, err) = space.run(&["rebase", "2.0"]);
+    let (code, out, err) = space.shown(&["rebase", "2.0"]);
     assert_eq!(code, 3, "{err}");
     insta::assert_snapshot!("every_kind", out);
-    let (_, out, _) = space.run(&["rebase", "2.0", "--conflicts"]);
+    let (_, out, _) = space.shown(&["rebase", "2.0", "--conflicts"]);
     insta::assert_snapshot!("every_kind_conflicts", out);
-    let (_, markdown, _) = space.run(&["rebase", "2.0", "--format", "markdown"]);
+    let (_, markdown, _) = space.shown(&["rebase", "2.0", "--format", "markdown"]);
     insta::assert_snapshot!("every_kind_markdown", markdown);
     let report = json(&space, &["rebase", "2.0", "--json"]);
     assert_eq!(
@@ -107,7 +107,7 @@ fn a_conflict_is_solved_with_git_and_remembered() {
 
     let open = json(&space, &["rebase", "2.0", "--resolve", "5", "--json"]);
     let dir = open["directory"].as_str().unwrap();
-    let dir = std::path::PathBuf::from(dir.replace("[WS]", &space.root().to_string_lossy()));
+    let dir = std::path::PathBuf::from(dir.replace("[WS]", &space.workspace().to_string_lossy()));
     assert_eq!(open["files"], serde_json::json!(["f"]));
     let marked = std::fs::read_to_string(dir.join("f")).unwrap();
     for text in ["<<<<<<<", "|||||||", "upstream 60\n", "patched 60\n"] {
@@ -284,7 +284,7 @@ fn a_patch_that_looks_as_if_it_was_there_stays_in_the_patches_after_it() {
 
 #[test]
 fn the_header_and_the_commits_of_upstream_are_hints_that_the_lines_must_confirm() {
-    let space = Space::bare(
+    let space = TestEnvironment::with_releases(
         "[[upstream.release]]\nversion = \"1.0.1\"\ngit = { remote = \"repo\", tag = \"v1\" }\n\
          [[upstream.release]]\nversion = \"1.0.2\"\ngit = { remote = \"repo\", tag = \"v2\" }\n\
          [[upstream.release]]\nversion = \"1.0.3\"\ngit = { remote = \"repo\", tag = \"v3\" }\n",
@@ -385,7 +385,7 @@ fn white_space_of_upstream_is_no_conflict() {
         "{written}"
     );
     // The same with the change made upstream.
-    let space = crate::support::releases::space(
+    let space = crate::common::releases::space(
         &[("f", old.clone())],
         &[("f", file("\t", "length = compute(first,\n\t\tsecond);"))],
     );
@@ -436,7 +436,7 @@ fn every_moved_patch_is_built() {
     patch(&space, "b.patch", "f", &one, &two);
     patch(&space, "c.patch", "f", &two, &three);
     let build = ["rebase", "2.0", "--build", "--recipe", "plain"];
-    let (code, out, err) = space.run(&build);
+    let (code, out, err) = space.shown(&build);
     assert_eq!(code, 4, "{out}{err}");
     assert!(out.contains("Applies, but does not build: 1"), "{out}");
     assert!(err.contains("1 patch does not build"), "{err}");
@@ -473,7 +473,7 @@ fn every_moved_patch_is_tested() {
     patch(&space, "b.patch", "f", &one, &two);
     patch(&space, "c.patch", "f", &two, &three);
     let test = ["rebase", "2.0", "--build", "--test", "--recipe", "plain"];
-    let (code, out, err) = space.run(&test);
+    let (code, out, err) = space.shown(&test);
     assert_eq!(code, 6, "{out}{err}");
     for part in [
         "On the release 2 tests pass.",
@@ -552,7 +552,7 @@ fn wrong_use_says_what_would_be_right() {
     let err = space.fails(2, &["rebase", "2.0"]);
     assert!(err.contains("no patches"), "{err}");
     // A series that does not fit its own release.
-    let space = crate::support::releases::space(&[("f", lines(5, &[]))], &[("f", lines(5, &[]))]);
+    let space = crate::common::releases::space(&[("f", lines(5, &[]))], &[("f", lines(5, &[]))]);
     space.patch("x.patch", "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-nowhere\n+x\n");
     let err = space.fails(3, &["rebase", "2.0"]);
     assert!(err.contains("fix that first"), "{err}");
@@ -634,7 +634,7 @@ proptest! {
 
 /// Stores an experiment on `release` in which patch k has the cost `costs[k - 1]` relative to the
 /// point before it.
-fn measure(space: &Space, release: &str, patches: &[&str], costs: &[f64]) {
+fn measure(space: &TestEnvironment, release: &str, patches: &[&str], costs: &[f64]) {
     use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
     use perfquilt_model::point::Point;
     let store = perfquilt_store::Store::open(&space.path(".perfquilt/results.db")).unwrap();

@@ -4,14 +4,15 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::support::releases::{commit_all, git, json, lines, patch, space, statuses};
-use crate::support::share::Share;
-use crate::support::trees::cases;
-use crate::support::{Space, run_in};
+use crate::common::releases::{commit_all, git, json, lines, patch, space, statuses};
+use crate::common::share::Share;
+use crate::common::trees::cases;
+use crate::common::{TestEnvironment, run_in};
 use proptest::prelude::*;
+use rustix::process::Signal;
 
 /// Opens the conflict in patch `index` and returns its worktree, ready for commits.
-fn resolve(space: &Space, index: usize) -> PathBuf {
+fn resolve(space: &TestEnvironment, index: usize) -> PathBuf {
     let open = json(
         space,
         &["rebase", "2.0", "--resolve", &index.to_string(), "--json"],
@@ -19,7 +20,7 @@ fn resolve(space: &Space, index: usize) -> PathBuf {
     let dir = open["directory"]
         .as_str()
         .unwrap_or_else(|| panic!("{open}"));
-    let dir = PathBuf::from(dir.replace("[WS]", &space.root().to_string_lossy()));
+    let dir = PathBuf::from(dir.replace("[WS]", &space.workspace().to_string_lossy()));
     for (key, value) in [("user.name", "T"), ("user.email", "t@example.org")] {
         run_in(&dir, "git", &["config", key, value]);
     }
@@ -32,7 +33,7 @@ fn git_in(dir: &std::path::Path, args: &[&str]) {
 }
 
 /// A patched file that the new release does not have any more.
-fn deleted_upstream() -> Space {
+fn deleted_upstream() -> TestEnvironment {
     let space = space(
         &[("gone.c", lines(20, &[])), ("stays.c", lines(9, &[]))],
         &[("stays.c", lines(9, &[]))],
@@ -52,7 +53,7 @@ fn a_file_that_upstream_deleted_is_for_a_person() {
     let space = deleted_upstream();
     let report = json(&space, &["rebase", "2.0", "--json"]);
     assert_eq!(statuses(&report), ["conflict", "conflict", "exact"]);
-    let (code, out, _) = space.run(&["rebase", "2.0"]);
+    let (code, out, _) = space.shown(&["rebase", "2.0"]);
     assert_eq!(code, 3);
     assert!(out.contains("gone.c"), "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
@@ -102,14 +103,14 @@ fn a_file_that_upstream_deleted_can_be_kept() {
 fn a_conflict_moves_with_its_workspace() {
     let space = deleted_upstream();
     let dir = resolve(&space, 1);
-    let inside = dir.strip_prefix(space.root()).unwrap();
+    let inside = dir.strip_prefix(space.workspace()).unwrap();
     let other = tempfile::tempdir().unwrap();
-    let from = space.root().to_string_lossy().into_owned();
-    let copied = run_in(other.path(), "cp", &["-a", &from, "copy"]);
+    let from = &space.workspace().to_string_lossy().into_owned();
+    let copied = run_in(other.path(), "cp", &["-a", from, "copy"]);
     assert!(copied.success(), "{}", copied.stderr_text());
     let copy = other.path().join("copy").to_string_lossy().into_owned();
     let continued = ["-C", &copy, "rebase", "2.0", "--continue"];
-    let (code, _, err) = space.run(&continued);
+    let (code, _, err) = space.shown(&continued);
     assert_eq!(code, 3, "{err}");
     assert!(err.contains(&format!("unmerged files in {copy}")), "{err}");
     let dir = other.path().join("copy").join(inside);
@@ -118,7 +119,7 @@ fn a_conflict_moves_with_its_workspace() {
         &dir,
         &["-c", "core.editor=true", "cherry-pick", "--continue"],
     );
-    let (_, out, err) = space.run(&continued);
+    let (_, out, err) = space.shown(&continued);
     assert!(out.contains("resolved"), "{out}{err}");
     // Where it was copied from it is open still.
     let error = space.fails(3, &["rebase", "2.0", "--continue"]);
@@ -221,7 +222,7 @@ fn modes_move_with_their_files() {
 }
 
 /// A patch of a binary file, in git's form.
-fn binary(space: &Space, name: &str, file: &str, old: &[u8], new: &[u8]) {
+fn binary(space: &TestEnvironment, name: &str, file: &str, old: &[u8], new: &[u8]) {
     let dir = space.path("binary");
     std::fs::create_dir_all(&dir).unwrap();
     let git = |args: &[&str]| run_in(&dir, "git", args);
@@ -261,7 +262,7 @@ fn binary_files_are_never_merged() {
         ["exact", "upstream", "conflict"],
         "{report}"
     );
-    let (_, out, _) = space.run(&["rebase", "2.0"]);
+    let (_, out, _) = space.shown(&["rebase", "2.0"]);
     assert!(!out.contains('\u{1}') && out.contains("other"), "{out}");
 
     let dir = resolve(&space, 3);
@@ -302,7 +303,7 @@ fn compressed_patches_stay_so_only_unchanged() {
     patch(&space, "exact.patch", "g", &old, &two);
     for name in ["merged", "exact"] {
         let path = format!("patches/{name}.patch");
-        assert!(run_in(space.root(), "gzip", &["-n", &path]).success());
+        assert!(run_in(&space.workspace(), "gzip", &["-n", &path]).success());
     }
     space.write("series", "merged.patch.gz\nexact.patch.gz\n");
     commit_all(&space);
@@ -330,7 +331,7 @@ fn a_patch_written_plain_takes_no_other_ones_place() {
         &[("f", upstream), ("g", old.clone())],
     );
     patch(&space, "3.patch", "f", &old, &one);
-    assert!(run_in(space.root(), "gzip", &["-n", "patches/3.patch"]).success());
+    assert!(run_in(&space.workspace(), "gzip", &["-n", "patches/3.patch"]).success());
     patch(&space, "3.patch", "g", &old, &one);
     space.write("patches/3-2.patch", "not in the series\n");
     space.write("series", "3.patch\n3.patch.gz\n");
@@ -345,7 +346,7 @@ fn a_patch_written_plain_takes_no_other_ones_place() {
 }
 
 /// One patch, which moves down by a line.
-fn moved_down() -> Space {
+fn moved_down() -> TestEnvironment {
     let old = lines(40, &[]);
     let new = format!("new at the top\n{old}");
     let space = space(&[("f", old.clone())], &[("f", new)]);
@@ -518,7 +519,7 @@ fn only_perfquilts_own_branch_is_to_be_removed() {
 fn the_report_names_the_open_conflict() {
     let space = deleted_upstream();
     let dir = resolve(&space, 1);
-    let (code, out, err) = space.run(&["rebase", "2.0"]);
+    let (code, out, err) = space.shown(&["rebase", "2.0"]);
     assert_eq!(code, 3, "{err}");
     let folder = "[WS]/.perfquilt/rebase/2.0-1";
     let next = format!("next: cd {folder}\n      perfquilt rebase 2.0 --continue\n");
@@ -531,12 +532,12 @@ fn the_report_names_the_open_conflict() {
     assert!(err.contains(&hint) && err.contains("; --hold"), "{err}");
     // Without its worktree, it can only be opened again.
     std::fs::remove_dir_all(&dir).unwrap();
-    let (_, out, _) = space.run(&["rebase", "2.0"]);
+    let (_, out, _) = space.shown(&["rebase", "2.0"]);
     let next = "next: perfquilt rebase 2.0 --resolve 1\n";
     assert!(out.ends_with(next), "{out}");
     assert_eq!(resolve(&space, 1), dir);
     space.ok(&["rebase", "2.0", "--abort"]);
-    let (_, out, err) = space.run(&["rebase", "2.0"]);
+    let (_, out, err) = space.shown(&["rebase", "2.0"]);
     assert!(out.ends_with(next), "{out}");
     assert!(err.contains("--resolve 1` opens the first"), "{err}");
 }
@@ -573,9 +574,9 @@ fn a_kill_while_writing_leaves_all_or_nothing() {
             std::fs::remove_dir_all(space.path(".perfquilt")).unwrap();
         }
         git(&space, &["branch", "-q", "-D", "rebase/srv-2.0"]);
-        space.run_and_kill(&write, whole * part / 11);
+        space.run_and_signal(&write, whole * part / 11, Signal::KILL);
         let there = run_in(
-            space.root(),
+            &space.workspace(),
             "git",
             &["rev-parse", "--quiet", "--verify", "rebase/srv-2.0^{tree}"],
         );
@@ -637,7 +638,7 @@ fn apply(tree: &mut Tree, change: &Change, who: &str) {
     }
 }
 
-fn write(space: &Space, folder: &str, tree: &Tree) {
+fn write(space: &TestEnvironment, folder: &str, tree: &Tree) {
     for (name, lines) in FILES.iter().zip(tree) {
         let path = format!("{folder}/{name}");
         match lines {

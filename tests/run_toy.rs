@@ -71,7 +71,7 @@ fn a_comment_that_moves_lines_of_code_says_so() {
         )
     };
     let note = |line: &str| {
-        environment.write("patches/0002-comment-only.patch", &patch(line));
+        environment.write("patches/0002-comment-only.patch", patch(line));
         let finished = environment.run(&["run", "--blocks", "2"]);
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
         finished
@@ -115,10 +115,10 @@ fn what_an_earlier_experiment_knows_is_carried_over() {
              \x20static unsigned work(unsigned state)\n {{\n"
         )
     };
-    environment.write("patches/0002-comment-only.patch", &to(25_000, 20_000));
-    environment.write("patches/0003-last.patch", &to(20_000, 15_000));
+    environment.write("patches/0002-comment-only.patch", to(25_000, 20_000));
+    environment.write("patches/0003-last.patch", to(20_000, 15_000));
     let series = "0001-fewer-rounds.patch\n0002-comment-only.patch\n";
-    environment.write("series", &format!("{series}0003-last.patch\n"));
+    environment.write("series", format!("{series}0003-last.patch\n"));
     let first = document(&environment, &["run", "--json", "--blocks", "6"]);
     let name = first["experiment"].as_str().unwrap();
     assert_eq!(in_order(&first, 0)["provenance"], "measured");
@@ -369,7 +369,7 @@ fn a_server_that_goes_to_the_background_is_reported_with_what_went_on() {
 /// `$n` is the number of the start from 1. Servers start at the same time, so each takes its number by making a folder.
 fn count_starts(environment: &TestEnvironment, script: &str, more: &[&str]) {
     let number = "n=1\nuntil mkdir \"$3/$n\" 2> /dev/null; do n=$((n + 1)); done\n";
-    environment.write("bench-config/start.sh", &format!("{number}{script}"));
+    environment.write("bench-config/start.sh", format!("{number}{script}"));
     let folder = environment.workspace().join("counted");
     std::fs::create_dir(&folder).unwrap();
     let script_and_server = ["sh", "{config}/start.sh", "{server}", "{socket}"];

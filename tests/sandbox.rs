@@ -17,7 +17,7 @@ const TOKEN: &str = "ghp_a_token_of_the_environment";
 fn workspace(script: &str) -> TestEnvironment {
     let environment = TestEnvironment::with_fixture("toy");
     environment.write("series", "0001-hostile.patch\n");
-    environment.write("patches/0001-hostile.patch", &patch(script));
+    environment.write("patches/0001-hostile.patch", patch(script));
     fs::write(home(&environment).join("secret"), SECRET).unwrap();
     environment
 }

@@ -1,14 +1,14 @@
 //! The series on the command line: status, lint, stack, export, points, and everything that can be
 //! wrong with patches.
 
-use crate::support::{Space, run_in};
+use crate::common::{TestEnvironment, run_in};
 
 fn numbered() -> String {
     (1..=30).map(|n| format!("line {n}\n")).collect()
 }
 
-fn space() -> Space {
-    let space = Space::new();
+fn space() -> TestEnvironment {
+    let space = TestEnvironment::new();
     space.write("up/src/a.c", numbered());
     space.write("up/f", "hi\n");
     space.link("up/link", "src");
@@ -69,7 +69,7 @@ fn status_shows_where_the_series_stops() {
     space.patch("c.patch", change(20, "row 20", "LINE 20"));
     space.patch("d.patch", change(15, "line 15", "LINE 15"));
     space.ok(&["upstream", "fetch", "-q"]);
-    let (code, out, err) = space.run(&["status"]);
+    let (code, out, err) = space.shown(&["status"]);
     assert_eq!(code, 3, "{out}{err}");
     insta::assert_snapshot!(out, @r"
     srv-1.0, 4 patches
@@ -79,7 +79,7 @@ fn status_shows_where_the_series_stops() {
     4  d.patch  -          change line 15
     ");
     assert!(err.contains("error: patches/c.patch"), "{err}");
-    let (code, out, _) = space.run(&["status", "--json"]);
+    let (code, out, _) = space.shown(&["status", "--json"]);
     assert_eq!(code, 3);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     let applies: Vec<_> = (0..4).map(|at| &json["patches"][at]["applies"]).collect();
@@ -97,11 +97,7 @@ fn status_has_the_width_of_the_terminal() {
     let name = "sub/0002-a-very-long-name-for-a-patch-indeed.patch";
     space.patch(name, change(5, "line 5", "LINE 5"));
     let lines = |columns: &str| {
-        let output = space
-            .command()
-            .env("COLUMNS", columns)
-            .arg("status")
-            .output();
+        let output = space.command(&["status"]).env("COLUMNS", columns).output();
         let text = String::from_utf8(output.unwrap().stdout).unwrap();
         text.lines().nth(1).unwrap().to_owned()
     };
@@ -244,7 +240,7 @@ fn a_patch_in_the_wrong_place_is_said_to_be() {
     space.patch("needs-8.patch", context);
     space.patch("other.patch", change(20, "line 20", "LINE 20"));
     space.patch("8.patch", change(8, "line 8", "LINE 8"));
-    let hint = |space: &Space| {
+    let hint = |space: &TestEnvironment| {
         let error = space.fails(3, &["stack"]);
         error.lines().last().unwrap().to_owned()
     };
@@ -370,7 +366,7 @@ fn bad_series() {
 #[test]
 fn nothing_waits_for_a_pipe() {
     let space = space();
-    assert!(run_in(space.root(), "mkfifo", &["patches/f.patch"]).success());
+    assert!(run_in(&space.workspace(), "mkfifo", &["patches/f.patch"]).success());
     space.write("series", "f.patch\n");
     let error = space.fails(3, &["stack"]);
     assert!(
@@ -582,7 +578,7 @@ fn lint_reports_everything_at_once() {
         format!("{series}good.patch\n  # note\nnone.patch\n../up/f\n"),
     );
     space.ok(&["upstream", "fetch", "-q"]);
-    let (code, out, err) = space.run(&["lint"]);
+    let (code, out, err) = space.shown(&["lint"]);
     assert_eq!(code, 3);
     insta::assert_snapshot!(out, @r#"
     error: series:3: patch "good.patch" is listed twice
@@ -611,15 +607,15 @@ fn lint_tries_whether_patches_apply() {
         "off.patch",
         change(9, "line 9", "LINE 9").replace("@@ -8,3 +8,3 @@", "@@ -6,3 +6,3 @@"),
     );
-    let (code, out, _) = space.run(&["lint"]);
+    let (code, out, _) = space.shown(&["lint"]);
     assert_eq!(code, 0);
     assert!(
         out.contains("applies to srv-1.0 with an offset of 2 lines"),
         "{out}"
     );
-    assert_eq!(space.run(&["lint", "--strict"]).0, 3);
+    assert_eq!(space.shown(&["lint", "--strict"]).0, 3);
     space.patch("bad.patch", change(9, "nonsense", "LINE 9"));
-    let (code, out, _) = space.run(&["lint", "--json"]);
+    let (code, out, _) = space.shown(&["lint", "--json"]);
     assert_eq!(code, 3);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(json["errors"], 1);
@@ -643,7 +639,7 @@ fn compressed_patches() {
     let mut series = String::new();
     for (name, at, tool, ending) in tools {
         patch(name, at);
-        crate::support::run_in(&space.path("patches"), tool, &[name]);
+        crate::common::run_in(&space.path("patches"), tool, &[name]);
         series.push_str(&format!("{name}.{ending}\n"));
     }
     // `lzip` is on few machines: this is what it makes of "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-hi\n+ho\n".
@@ -694,8 +690,7 @@ fn series_elsewhere() {
     space.write("debian/patches/00list", "b.patch\n");
     let with = |variables: &[(&str, &str)]| {
         let output = space
-            .command()
-            .args(["stack", "-q"])
+            .command(&["stack", "-q"])
             .envs(variables.iter().copied())
             .output()
             .unwrap();
@@ -727,7 +722,7 @@ fn options_of_patch() {
     let with = |options: &str, patch: &str| {
         space.write("patches/p.patch", patch);
         space.write("series", format!("p.patch {options}\n"));
-        let (code, out, err) = space.run(&["stack", "-q"]);
+        let (code, out, err) = space.shown(&["stack", "-q"]);
         if code != 0 {
             return err;
         }
@@ -779,5 +774,5 @@ fn options_of_patch() {
     );
     assert!(with("", fuzzy).contains("fuzz 1     p.patch"));
     assert!(with("-F0", fuzzy).contains("does not apply"));
-    assert_eq!(space.run(&["stack", "-q", "--fuzz", "0"]).0, 3);
+    assert_eq!(space.shown(&["stack", "-q", "--fuzz", "0"]).0, 3);
 }

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::support::{Space, run_in};
+use rustix::process::Signal;
+
+use crate::common::{TestEnvironment, run_in};
 
 const PATCHES: usize = 60;
 
 /// A workspace with a made-up release and series, imported.
-fn space() -> Space {
-    let space = Space::new();
+fn space() -> TestEnvironment {
+    let space = TestEnvironment::new();
     let files: BTreeMap<String, Vec<u8>> = (0..30)
         .map(|number| {
             let lines = 40 + number * 7;
@@ -22,16 +24,16 @@ fn space() -> Space {
     for (path, content) in &files {
         space.write(&format!("up/{path}"), content);
     }
-    crate::support::generate::series(space.root(), &files, PATCHES);
+    crate::common::generate::series(&space.workspace(), &files, PATCHES);
     space.ok(&["upstream", "fetch"]);
     space
 }
 
-fn store(space: &Space) -> PathBuf {
+fn store(space: &TestEnvironment) -> PathBuf {
     space.path(".perfquilt/objects.git")
 }
 
-fn remembered(space: &Space) -> Vec<PathBuf> {
+fn remembered(space: &TestEnvironment) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(store(space).join("stacks"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -40,16 +42,16 @@ fn remembered(space: &Space) -> Vec<PathBuf> {
     found
 }
 
-fn forget(space: &Space) {
+fn forget(space: &TestEnvironment) {
     std::fs::remove_dir_all(store(space).join("stacks")).unwrap();
 }
 
-fn stack(space: &Space) -> String {
+fn stack(space: &TestEnvironment) -> String {
     space.ok(&["--json", "stack"])
 }
 
 /// A remembered stack gives the same document as applying everything anew.
-fn same_when_forgotten(space: &Space) -> String {
+fn same_when_forgotten(space: &TestEnvironment) -> String {
     let found = stack(space);
     assert_eq!(stack(space), found, "warm");
     forget(space);
@@ -57,7 +59,7 @@ fn same_when_forgotten(space: &Space) -> String {
     found
 }
 
-fn fsck(space: &Space) {
+fn fsck(space: &TestEnvironment) {
     let output = run_in(&store(space), "git", &["fsck", "--strict", "--full"]);
     assert!(output.success(), "{}", output.stderr_text());
 }
@@ -97,7 +99,7 @@ fn edits_of_the_series() {
 
 #[test]
 fn moved_patches_are_applied_in_their_new_order() {
-    let space = Space::new();
+    let space = TestEnvironment::new();
     space.write("up/a", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
     space.patch(
         "one.patch",
@@ -107,7 +109,7 @@ fn moved_patches_are_applied_in_their_new_order() {
         "two.patch",
         "--- a/a\n+++ b/a\n@@ -6,4 +6,4 @@\n 6\n 7\n 8\n-9\n+nine\n",
     );
-    let tree = |space: &Space, index: usize| {
+    let tree = |space: &TestEnvironment, index: usize| {
         let document: serde_json::Value = serde_json::from_str(&stack(space)).unwrap();
         document["steps"][index]["tree"].clone()
     };
@@ -208,12 +210,7 @@ fn killed_at_any_moment() {
     for microseconds in (0..30_000).step_by(2_500) {
         forget(&space);
         let limit = std::time::Duration::from_micros(microseconds);
-        // SIGKILL after that time.
-        let _ = space
-            .command()
-            .args(["-q", "stack"])
-            .timeout(limit)
-            .output();
+        space.run_and_signal(&["-q", "stack"], limit, Signal::KILL);
         assert_eq!(stack(&space), expected, "killed after {microseconds} µs");
     }
     fsck(&space);
@@ -221,7 +218,7 @@ fn killed_at_any_moment() {
 
 #[test]
 fn only_so_many_are_remembered() {
-    let space = Space::new();
+    let space = TestEnvironment::new();
     space.write("up/a", "1\n");
     space.ok(&["upstream", "fetch"]);
     for number in 0..3 {

@@ -63,8 +63,8 @@ fn environment() -> TestEnvironment {
         let head = format!("--- a/work.h\n+++ b/work.h\n@@ -{line} +{line} @@\n");
         format!("{head}-#define {name} 100000u\n+#define {name} 25000u\n")
     };
-    environment.write("patches/0001-rare.patch", &patch(3, "RARE_ROUNDS"));
-    environment.write("patches/0002-all.patch", &patch(2, "ROUNDS"));
+    environment.write("patches/0001-rare.patch", patch(3, "RARE_ROUNDS"));
+    environment.write("patches/0002-all.patch", patch(2, "ROUNDS"));
     environment.write("series", "0001-rare.patch\n0002-all.patch\n");
     environment
 }

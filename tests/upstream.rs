@@ -4,10 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 
-use crate::support::{Space, listing, run_in};
+use crate::common::{TestEnvironment, listing, run_in};
 use perfquilt_patches::upstream::sha256;
 
-fn sample(space: &Space, dir: &str) {
+fn sample(space: &TestEnvironment, dir: &str) {
     space.write(
         &format!("{dir}/src/main.c"),
         "int main(void) { return 0; }\n",
@@ -19,19 +19,19 @@ fn sample(space: &Space, dir: &str) {
 }
 
 /// A tarball made by tar itself from the folder `dir`.
-fn tarball(space: &Space, dir: &str, name: &str, option: &str) -> String {
-    run_in(space.root(), "tar", &[option, name, dir]);
+fn tarball(space: &TestEnvironment, dir: &str, name: &str, option: &str) -> String {
+    run_in(&space.workspace(), "tar", &[option, name, dir]);
     sha256(&space.path(name)).unwrap()
 }
 
-fn use_tarball(space: &Space, url: &str, digest: &str) {
+fn use_tarball(space: &TestEnvironment, url: &str, digest: &str) {
     space.configure(&format!(
         "release = [{{ version = \"1.0\", tarball = {{ url = \"{url}\", sha256 = \"{digest}\" }} }}]\n"
     ));
 }
 
 /// The tree's name as `upstream fetch` prints it.
-fn fetched_tree(space: &Space) -> String {
+fn fetched_tree(space: &TestEnvironment) -> String {
     let out = space.ok(&["upstream", "fetch", "-q"]);
     out.trim()
         .strip_prefix("srv-1.0  tree ")
@@ -41,7 +41,7 @@ fn fetched_tree(space: &Space) -> String {
 
 #[test]
 fn every_source_gives_the_same_tree() {
-    let space = Space::new();
+    let space = TestEnvironment::new();
     sample(&space, "up");
     let directory = fetched_tree(&space);
     let mut trees = vec![directory];
@@ -51,7 +51,7 @@ fn every_source_gives_the_same_tree() {
         ("x.tar.bz2", "-cjf"),
         ("x.tar.xz", "-cJf"),
     ] {
-        let other = Space::bare("");
+        let other = TestEnvironment::with_releases("");
         sample(&other, "top-1.0");
         let digest = tarball(&other, "top-1.0", name, option);
         use_tarball(&other, name, &digest);
@@ -59,7 +59,7 @@ fn every_source_gives_the_same_tree() {
         assert!(other.read("bench-config/upstream.lock").contains(&digest));
         other.ok(&["upstream", "verify", "-q"]);
     }
-    let git = Space::bare(
+    let git = TestEnvironment::with_releases(
         "release = [{ version = \"1.0\", git = { remote = \"remote\", tag = \"v1.0\" } }]\n",
     );
     sample(&git, "remote");
@@ -82,7 +82,7 @@ fn every_source_gives_the_same_tree() {
 #[test]
 fn commits_are_the_same_everywhere() {
     let commit = || {
-        let space = Space::new();
+        let space = TestEnvironment::new();
         sample(&space, "up");
         space.patch("a.patch", "Subject: a\n\n--- a/src/main.c\n+++ b/src/main.c\n@@ -1 +1 @@\n-int main(void) { return 0; }\n+int main(void) { return 1; }\n");
         space.ok(&["stack", "-q", "--json"])
@@ -92,7 +92,7 @@ fn commits_are_the_same_everywhere() {
 
 #[test]
 fn a_changed_release_is_refused() {
-    let space = Space::new();
+    let space = TestEnvironment::new();
     sample(&space, "up");
     space.ok(&["upstream", "fetch", "-q"]);
     let lock = space.read("bench-config/upstream.lock");
@@ -116,7 +116,7 @@ fn a_changed_release_is_refused() {
 
 #[test]
 fn wrong_digests_and_files_are_refused() {
-    let space = Space::bare("");
+    let space = TestEnvironment::with_releases("");
     sample(&space, "top");
     let digest = tarball(&space, "top", "x.tar.gz", "-czf");
     let zeros = "0".repeat(64);
@@ -197,7 +197,7 @@ fn wrong_digests_and_files_are_refused() {
 /// Archives drop a version when its successor arrives; a copy from elsewhere is the same release if its digest is.
 #[test]
 fn a_copy_takes_the_place_of_the_download() {
-    let space = Space::bare("");
+    let space = TestEnvironment::with_releases("");
     sample(&space, "srv-1.0");
     let digest = tarball(&space, "srv-1.0", "copy.tar.gz", "-czf");
     space.write("other.tar.gz", "another file");
@@ -218,7 +218,7 @@ fn a_copy_takes_the_place_of_the_download() {
         .unwrap();
 
     // A Debian package that no archive has: the lock file says which file is the release.
-    let space = Space::bare(
+    let space = TestEnvironment::with_releases(
         "release = [{ version = \"1.0\", debian = { package = \"perfquilt-no-such-package\", suite = \"bookworm\" } }]\n",
     );
     sample(&space, "srv-1.0");
@@ -249,7 +249,7 @@ fn a_copy_takes_the_place_of_the_download() {
 /// A release that fails hides neither the results nor the errors of the others.
 #[test]
 fn every_release_has_its_result() {
-    let space = Space::bare(&format!(
+    let space = TestEnvironment::with_releases(&format!(
         "release = [{{ version = \"1.0\", directory = \"nowhere\" }}, {{ version = \"2.0\", directory = \"up\" }}, \
          {{ version = \"3.0\", tarball = {{ url = \"gone.tar\", sha256 = \"{}\" }} }}, \
          {{ version = \"4.0\", directory = \"other\" }}]\n",
@@ -257,7 +257,7 @@ fn every_release_has_its_result() {
     ));
     sample(&space, "up");
     sample(&space, "other");
-    let (code, out, err) = space.run(&["upstream", "fetch", "--all", "-q"]);
+    let (code, out, err) = space.shown(&["upstream", "fetch", "--all", "-q"]);
     assert_eq!(code, 2, "{err}");
     let names = |out: &str| -> Vec<String> {
         let words = out.lines().filter_map(|line| line.split(' ').next());
@@ -267,11 +267,11 @@ fn every_release_has_its_result() {
     for fault in ["nowhere is not a folder", "there is no file gone.tar"] {
         assert!(err.contains(&format!("{fault}\n")), "{fault}: {err}");
     }
-    let (code, out, _) = space.run(&["upstream", "fetch", "3.0", "4.0", "--json", "-q"]);
+    let (code, out, _) = space.shown(&["upstream", "fetch", "3.0", "4.0", "--json", "-q"]);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &json["releases"][0]["version"]), (2, &"4.0".into()));
     space.write("up/src/main.c", "int main(void) { return 2; }\n");
-    let (code, out, err) = space.run(&["upstream", "verify", "-q"]);
+    let (code, out, err) = space.shown(&["upstream", "verify", "-q"]);
     assert_eq!(
         (code, names(&out)),
         (2, vec!["srv-4.0".to_owned()]),
@@ -279,14 +279,14 @@ fn every_release_has_its_result() {
     );
     assert!(err.contains("srv-2.0 differs from the lock file"), "{err}");
     // Alone, an error is all there is.
-    let (code, out, _) = space.run(&["upstream", "fetch", "3.0", "--json", "-q"]);
+    let (code, out, _) = space.shown(&["upstream", "fetch", "3.0", "--json", "-q"]);
     assert_eq!((code, out.as_str()), (2, ""));
 }
 
 /// The hint of a changed file says how to get the right one, which nobody else has if it is the user's own.
 #[test]
 fn a_changed_file_is_to_be_restored_or_fetched() {
-    let space = Space::bare("");
+    let space = TestEnvironment::with_releases("");
     sample(&space, "top");
     let digest = tarball(&space, "top", "x.tar.gz", "-czf");
     let address = serve(std::fs::read(space.path("x.tar.gz")).unwrap());
@@ -303,24 +303,26 @@ fn a_changed_file_is_to_be_restored_or_fetched() {
     use_tarball(&space, &format!("{address}/x.tar.gz"), &digest);
     std::fs::remove_dir_all(space.path(".perfquilt")).unwrap();
     space.ok(&["upstream", "fetch", "-q"]);
-    let download = format!("cache/perfquilt/downloads/{}/x.tar.gz", &digest[..16]);
-    space.write(&download, "damaged");
+    let download = space
+        .cache()
+        .join(format!("downloads/{}/x.tar.gz", &digest[..16]));
+    std::fs::write(download, "damaged").unwrap();
     let error = space.fails(2, &["upstream", "verify"]);
     assert!(error.contains("hint: remove it and fetch again"), "{error}");
 }
 
 #[test]
 fn a_directory_is_read_once() {
-    let space = Space::new();
+    let space = TestEnvironment::new();
     sample(&space, "up");
-    let (code, _, err) = space.run(&["upstream", "fetch"]);
+    let (code, _, err) = space.shown(&["upstream", "fetch"]);
     assert_eq!(
         (code, err.matches("importing srv-1.0").count()),
         (0, 1),
         "{err}"
     );
     // Later, it is compared with what was recorded.
-    let (code, _, err) = space.run(&["upstream", "fetch"]);
+    let (code, _, err) = space.shown(&["upstream", "fetch"]);
     assert_eq!(
         (code, err.matches("importing srv-1.0").count()),
         (0, 1),
@@ -330,7 +332,7 @@ fn a_directory_is_read_once() {
 
 #[test]
 fn a_directory_that_changed_is_noticed() {
-    let space = Space::new();
+    let space = TestEnvironment::new();
     sample(&space, "up");
     fetched_tree(&space);
     space.ok(&["upstream", "verify", "-q"]);
@@ -347,7 +349,7 @@ fn a_directory_that_changed_is_noticed() {
 /// Copies at other addresses are tried by themselves, and never trusted further than their digest.
 #[test]
 fn copies_are_tried_when_the_archive_has_dropped_a_release() {
-    let space = Space::bare("");
+    let space = TestEnvironment::with_releases("");
     sample(&space, "srv-1.0");
     let digest = tarball(&space, "srv-1.0", "srv.tar.gz", "-czf");
     let address = serve(std::fs::read(space.path("srv.tar.gz")).unwrap());
@@ -408,7 +410,7 @@ fn copies_are_tried_when_the_archive_has_dropped_a_release() {
 
 #[test]
 fn another_source_is_another_release() {
-    let space = Space::new();
+    let space = TestEnvironment::new();
     sample(&space, "up");
     sample(&space, "same");
     space.write("other/file", "x\n");
@@ -449,7 +451,7 @@ fn hostile_archives_are_refused() {
         (&[("x/a", file, ""), ("x/a", file, "")], "given twice"),
     ];
     for (members, message) in cases {
-        let space = Space::bare("");
+        let space = TestEnvironment::with_releases("");
         let mut builder = tar::Builder::new(Vec::new());
         for (name, kind, target) in members {
             let mut header = tar::Header::new_gnu();
@@ -474,7 +476,7 @@ fn hostile_archives_are_refused() {
 
 #[test]
 fn hard_links_become_files() {
-    let space = Space::bare("");
+    let space = TestEnvironment::with_releases("");
     space.write("top/a", "same\n");
     std::fs::hard_link(space.path("top/a"), space.path("top/b")).unwrap();
     let digest = tarball(&space, "top", "x.tar", "-cf");
@@ -486,7 +488,7 @@ fn hard_links_become_files() {
 
 #[test]
 fn git_faults_name_what_there_is() {
-    let space = Space::bare(
+    let space = TestEnvironment::with_releases(
         "release = [{ version = \"1.0\", git = { remote = \"remote\", tag = \"v1.1\" } }]\n",
     );
     let error = space.fails(2, &["upstream", "fetch"]);
@@ -516,7 +518,7 @@ fn git_faults_name_what_there_is() {
 /// Tags of one history, fetched without it one after the other, from a remote that can do that.
 #[test]
 fn tags_come_without_history() {
-    let space = Space::bare("");
+    let space = TestEnvironment::with_releases("");
     let remote = space.path("remote");
     space.write("remote/f", "1\n");
     run_in(&remote, "git", &["init", "-q"]);
@@ -559,7 +561,7 @@ fn tags_come_without_history() {
 /// Two processes that need the same release at once do the work once or twice, but rightly.
 #[test]
 fn two_at_once() {
-    let space = Space::new();
+    let space = TestEnvironment::new();
     for file in 0..300 {
         space.write(
             &format!("up/d{}/f{file}", file % 7),
@@ -570,8 +572,8 @@ fn two_at_once() {
     let start = || {
         perfquilt_system::process::Command::new(&program)
             .args(["upstream", "fetch"])
-            .env("XDG_CACHE_HOME", space.path("cache"))
-            .directory(space.root())
+            .env("XDG_CACHE_HOME", space.cache_home())
+            .directory(&space.workspace())
             .spawn()
             .unwrap()
     };
@@ -588,7 +590,7 @@ fn two_at_once() {
 /// A tag that was moved after it was locked is noticed.
 #[test]
 fn a_moved_tag_is_refused() {
-    let space = Space::bare(
+    let space = TestEnvironment::with_releases(
         "release = [{ version = \"1.0\", git = { remote = \"remote\", tag = \"v1.0\" } }]\n",
     );
     sample(&space, "remote");
@@ -638,7 +640,7 @@ fn serve(content: Vec<u8>) -> String {
 
 #[test]
 fn downloads_once_and_checks() {
-    let space = Space::bare("");
+    let space = TestEnvironment::with_releases("");
     sample(&space, "top");
     let digest = tarball(&space, "top", "x.tar.gz", "-czf");
     let address = serve(std::fs::read(space.path("x.tar.gz")).unwrap());
@@ -655,7 +657,7 @@ fn downloads_once_and_checks() {
     use_tarball(&space, "http://127.0.0.1:1/x.tar.gz", &digest);
     assert_eq!(fetched_tree(&space), tree);
     // What is damaged there is downloaded again.
-    let downloads = space.path(&format!("cache/perfquilt/downloads/{}", &digest[..16]));
+    let downloads = space.cache().join(format!("downloads/{}", &digest[..16]));
     let names: Vec<_> = std::fs::read_dir(&downloads).unwrap().collect();
     assert_eq!(names.len(), 1);
     std::fs::write(downloads.join("x.tar.gz"), "damaged").unwrap();
@@ -666,7 +668,7 @@ fn downloads_once_and_checks() {
 
 #[test]
 fn damage_in_the_store_is_found() {
-    let space = Space::new();
+    let space = TestEnvironment::new();
     sample(&space, "up");
     space.ok(&["upstream", "fetch", "-q"]);
     assert!(
@@ -685,13 +687,13 @@ fn damage_in_the_store_is_found() {
     bytes[middle] ^= 0xff;
     std::fs::remove_file(&pack).unwrap();
     std::fs::write(&pack, bytes).unwrap();
-    let (code, _, error) = space.run(&["upstream", "verify", "-q"]);
+    let (code, _, error) = space.shown(&["upstream", "verify", "-q"]);
     assert_eq!(code, 1, "{error}");
     assert!(
         error.contains("hint: `mv .perfquilt/objects.git .perfquilt/objects.damaged"),
         "{error}"
     );
-    let (_, _, error) = space.run(&["edit", "-q"]);
+    let (_, _, error) = space.shown(&["edit", "-q"]);
     assert!(error.contains("objects.damaged"), "{error}");
     // What the hint says.
     std::fs::rename(
@@ -706,7 +708,7 @@ fn damage_in_the_store_is_found() {
 
 #[test]
 fn list_says_how_far_each_release_is() {
-    let space = Space::bare(
+    let space = TestEnvironment::with_releases(
         "release = [{ version = \"1.0\", directory = \"up\" }, { version = \"2.0\", directory = \"nowhere\" }]\n",
     );
     sample(&space, "up");
@@ -741,7 +743,7 @@ fn list_says_how_far_each_release_is() {
 /// Wherever an import is killed, the next one succeeds and nothing of the first stays behind.
 #[test]
 fn killed_imports_leave_nothing() {
-    let space = Space::bare("");
+    let space = TestEnvironment::with_releases("");
     let mut random = 1_u64;
     for file in 0..400 {
         let bytes: Vec<u8> = std::iter::repeat_with(|| {
@@ -757,13 +759,13 @@ fn killed_imports_leave_nothing() {
     let digest = tarball(&space, "top", "x.tar", "-cf");
     use_tarball(&space, "x.tar", &digest);
     let program = assert_cmd::cargo::cargo_bin("perfquilt");
-    let cache = space.path("cache");
+    let cache = space.cache_home();
     for milliseconds in [5, 20, 40, 80, 160, 320] {
         let limit = std::time::Duration::from_millis(milliseconds);
         let command = perfquilt_system::process::Command::new(&program)
             .args(["upstream", "fetch"])
             .env("XDG_CACHE_HOME", &cache)
-            .directory(space.root());
+            .directory(&space.workspace());
         let mut child = command.spawn().unwrap();
         if child.wait_within(limit).unwrap().is_none() {
             child.kill().unwrap();

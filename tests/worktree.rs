@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use crate::support::{Space, listing};
+use crate::common::{TestEnvironment, listing};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::progress::Silent;
 use perfquilt_patches::stack::{MoveResult, Worktree};
@@ -39,11 +39,11 @@ fn tree() -> impl Strategy<Value = Tree> {
     })
 }
 
-fn space_with(trees: &[Tree]) -> (Space, Vec<String>) {
+fn space_with(trees: &[Tree]) -> (TestEnvironment, Vec<String>) {
     let releases: Vec<String> = (0..trees.len())
         .map(|n| format!("{{ version = \"1.{n}\", directory = \"t{n}\" }}"))
         .collect();
-    let space = Space::bare(&format!("release = [{}]\n", releases.join(", ")));
+    let space = TestEnvironment::with_releases(&format!("release = [{}]\n", releases.join(", ")));
     for (number, tree) in trees.iter().enumerate() {
         for (path, kind) in tree {
             let place = format!("t{number}/{path}");
@@ -61,7 +61,7 @@ fn space_with(trees: &[Tree]) -> (Space, Vec<String>) {
             }
         }
     }
-    let ws = Workspace::open(space.root()).unwrap();
+    let ws = Workspace::open(&space.workspace()).unwrap();
     let oids = (0..trees.len())
         .map(|n| {
             upstream::ensure(&ws, Some(&format!("1.{n}")), &Silent)
@@ -72,7 +72,7 @@ fn space_with(trees: &[Tree]) -> (Space, Vec<String>) {
     (space, oids)
 }
 
-fn store(space: &Space) -> std::path::PathBuf {
+fn store(space: &TestEnvironment) -> std::path::PathBuf {
     space.path(".perfquilt/objects.git")
 }
 
@@ -208,7 +208,7 @@ fn a_folder_that_another_workspace_emptied_in_part_does_not_count_as_whole() {
     let (one, ones) = space_with(&[Tree::from([("a".to_owned(), file("x"))])]);
     let (other, others) = space_with(&[Tree::from([("b".to_owned(), file("y"))])]);
     let source = one.path("source");
-    let move_to = |space: &Space, tree: &str| {
+    let move_to = |space: &TestEnvironment, tree: &str| {
         Worktree::open(&store(space), &source)
             .unwrap()
             .move_to(tree, &Silent)

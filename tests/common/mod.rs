@@ -1,12 +1,17 @@
 //! A hermetic place to run the tool in: own home, own caches, explicit environment.
 
+pub mod applied;
 pub mod chromium;
 pub mod documents;
+pub mod generate;
+pub mod releases;
+pub mod share;
 pub mod sysbench;
+pub mod trees;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -18,6 +23,9 @@ use tempfile::TempDir;
 pub struct TestEnvironment {
     folder: TempDir,
 }
+
+/// The configuration of a workspace without recipes and presets, after its releases.
+pub const REST: &str = "[recipe]\n[preset]\n[server]\nadapter = \"mariadb\"\n";
 
 /// A mounted file system.
 pub struct Mounted(pub PathBuf);
@@ -80,17 +88,78 @@ impl From<Output> for Finished {
 impl TestEnvironment {
     /// An environment whose workspace is a copy of `tests/fixtures/NAME`.
     pub fn with_fixture(name: &str) -> Self {
-        let environment = TestEnvironment {
-            folder: TempDir::new().unwrap(),
-        };
+        let environment = Self::empty();
         let source = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests/fixtures")
             .join(name);
         copy(&source, &environment.workspace());
-        for folder in ["home", "cache", "tmp"] {
-            fs::create_dir(environment.folder.path().join(folder)).unwrap();
-        }
         environment
+    }
+
+    /// An environment whose workspace has the release 1.0, the still empty folder `up`, and no patches.
+    pub fn new() -> Self {
+        let environment =
+            Self::with_releases("release = [{ version = \"1.0\", directory = \"up\" }]\n");
+        fs::create_dir(environment.path("up")).unwrap();
+        environment
+    }
+
+    /// An environment whose workspace has these releases in its configuration, and no patches.
+    pub fn with_releases(releases: &str) -> Self {
+        let environment = Self::empty();
+        environment.configure(releases);
+        environment.write("series", "");
+        fs::create_dir(environment.path("patches")).unwrap();
+        environment
+    }
+
+    fn empty() -> Self {
+        let folder = TempDir::new().unwrap();
+        for name in ["workspace", "home", "cache", "tmp"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        TestEnvironment { folder }
+    }
+
+    /// Configures the workspace with these releases, and nothing to measure.
+    pub fn configure(&self, releases: &str) {
+        let upstream = "[upstream]\nname = \"srv\"\ncurrent = \"1.0\"\n";
+        self.write(
+            "bench-config/perfquilt.toml",
+            format!("{upstream}{releases}{REST}"),
+        );
+    }
+
+    /// The path of a file of the workspace.
+    pub fn path(&self, inner: &str) -> PathBuf {
+        self.workspace().join(inner)
+    }
+
+    /// The text of a file of the workspace.
+    pub fn read(&self, path: &str) -> String {
+        String::from_utf8_lossy(&fs::read(self.path(path)).unwrap()).into_owned()
+    }
+
+    /// Writes the user's settings of git.
+    pub fn configure_git(&self, settings: &str) {
+        fs::write(self.folder.path().join("home/.gitconfig"), settings).unwrap();
+    }
+
+    /// Makes a symbolic link in the workspace.
+    pub fn link(&self, path: &str, target: &str) {
+        symlink(target, self.path(path)).unwrap();
+    }
+
+    /// Makes a file of the workspace executable.
+    pub fn executable(&self, path: &str) {
+        fs::set_permissions(self.path(path), PermissionsExt::from_mode(0o755)).unwrap();
+    }
+
+    /// Adds a patch to the end of the series.
+    pub fn patch(&self, name: &str, content: impl AsRef<[u8]>) {
+        self.write(&format!("patches/{name}"), content);
+        let series = self.read("series");
+        self.write("series", format!("{series}{name}\n"));
     }
 
     /// The workspace's root.
@@ -100,7 +169,12 @@ impl TestEnvironment {
 
     /// The tool's caches.
     pub fn cache(&self) -> PathBuf {
-        self.folder.path().join("cache/perfquilt")
+        self.cache_home().join("perfquilt")
+    }
+
+    /// The folder of all programs' caches.
+    pub fn cache_home(&self) -> PathBuf {
+        self.folder.path().join("cache")
     }
 
     /// The tool with `args`, in the workspace, not started yet.
@@ -118,9 +192,8 @@ impl TestEnvironment {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap())
             .env("HOME", self.folder.path().join("home"))
-            .env("XDG_CACHE_HOME", self.folder.path().join("cache"))
+            .env("XDG_CACHE_HOME", self.cache_home())
             .env("TMPDIR", self.folder.path().join("tmp"))
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .env("GIT_CONFIG_SYSTEM", "/dev/null");
         command
     }
@@ -128,6 +201,47 @@ impl TestEnvironment {
     /// Runs the tool with `args` in the workspace.
     pub fn run(&self, args: &[&str]) -> Finished {
         self.command(args).output().unwrap().into()
+    }
+
+    /// Runs the tool in the workspace; returns exit code, standard output and standard error, with the workspace's path as
+    /// `[WS]`, and bytes that are no text replaced.
+    pub fn shown(&self, args: &[&str]) -> (i32, String, String) {
+        let output = self.command(args).output().unwrap();
+        let root = self.workspace().to_string_lossy().into_owned();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&root, "[WS]");
+        let code = output.status.code().unwrap();
+        (code, text(&output.stdout), text(&output.stderr))
+    }
+
+    /// Runs the tool, which must succeed; returns its standard output as [`TestEnvironment::shown`] does.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let (code, out, err) = self.shown(args);
+        assert_eq!(code, 0, "{args:?}: {err}");
+        out
+    }
+
+    /// Runs the tool, which must fail with `code`; returns its standard error without the lines of progress.
+    pub fn fails(&self, code: i32, args: &[&str]) -> String {
+        let (found, out, err) = self.shown(args);
+        assert_eq!(found, code, "{args:?}: {out}{err}");
+        err.lines()
+            .filter(|line| !line.ends_with('…'))
+            .map(|line| format!("{line}\n"))
+            .collect()
+    }
+
+    /// Starts the tool and sends it a signal after a while, unless it is done by then.
+    pub fn run_and_signal(&self, args: &[&str], after: Duration, signal: Signal) {
+        let mut child = self
+            .command(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(after);
+        // It may be done, but nobody waited for it: the id is its own.
+        let _ = kill_process(Pid::from_child(&child), signal);
+        child.wait().unwrap();
     }
 
     /// Replaces `from` by `to` in a file of the workspace; it must be there.
@@ -138,9 +252,11 @@ impl TestEnvironment {
         fs::write(path, text.replace(from, to)).unwrap();
     }
 
-    /// Writes a file of the workspace.
-    pub fn write(&self, file: &str, text: &str) {
-        fs::write(self.workspace().join(file), text).unwrap();
+    /// Writes a file of the workspace, and the folders above it.
+    pub fn write(&self, file: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
     }
 
     /// Starts the tool with `args`, waits until `mark` is on its standard error, sends it `signal`, and
@@ -226,4 +342,55 @@ pub fn copy(from: &Path, to: &Path) {
             fs::copy(entry.path(), target).unwrap();
         }
     }
+}
+
+/// Runs a program that must not need our environment.
+pub fn run_in(dir: &Path, program: &str, args: &[&str]) -> perfquilt_system::process::Output {
+    perfquilt_system::process::Command::new(program)
+        .args(args)
+        .directory(dir)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_AUTHOR_NAME", "t")
+        .env("GIT_AUTHOR_EMAIL", "t@example.org")
+        .env("GIT_COMMITTER_NAME", "t")
+        .env("GIT_COMMITTER_EMAIL", "t@example.org")
+        .env("QUILT_PATCHES", "patches")
+        .run()
+        .unwrap()
+}
+
+/// Every file below `dir` with its kind and content, without version control's own.
+pub fn listing(dir: &Path) -> Vec<(String, String, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut waiting = vec![dir.to_owned()];
+    while let Some(folder) = waiting.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if [".git", ".pc", "patches", "series"].contains(&name.as_str()) {
+                continue;
+            }
+            let path = entry.path();
+            let shown = path
+                .strip_prefix(dir)
+                .unwrap()
+                .to_string_lossy()
+                .into_owned();
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() {
+                waiting.push(path);
+            } else if kind.is_symlink() {
+                let target = fs::read_link(&path).unwrap();
+                let target = target.to_string_lossy().into_owned();
+                found.push((shown, "link".to_owned(), target.into_bytes()));
+            } else {
+                let mode = entry.metadata().unwrap().permissions().mode();
+                let kind = if mode & 0o100 != 0 { "exec" } else { "file" };
+                found.push((shown, kind.to_owned(), fs::read(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
 }

@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use super::{check_trees, git, put, space};
-use crate::support::Space;
+use crate::common::TestEnvironment;
 
 const STOPPED: &str = "a rebase is stopped at two.patch, with conflicts in a.c";
 
 /// A workspace in which `refresh` stopped at the second patch, because the first one now changes the same line.
-fn stopped() -> Space {
+fn stopped() -> TestEnvironment {
     let space = space();
     space.ok(&["edit", "one"]);
     put(&space, "a.c", "30\n", "thirty\n");

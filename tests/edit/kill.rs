@@ -9,13 +9,13 @@ use perfquilt_system::process::find_program;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::support::{Space, run_in};
+use crate::common::{TestEnvironment, run_in};
 
 const PATCHES: usize = 12;
 
 /// A series of canonical patches of one file, and of patches that add one each.
-fn series(added: usize) -> Space {
-    let space = Space::new();
+fn series(added: usize) -> TestEnvironment {
+    let space = TestEnvironment::new();
     let text: String = (1..=100).map(|n| format!("{n}\n")).collect();
     space.write("up/a.c", text);
     for number in 1..=PATCHES {
@@ -36,14 +36,14 @@ fn series(added: usize) -> Space {
             ),
         );
     }
-    space.write(".gitconfig", "[user]\nname = t\nemail = t@example.org\n");
+    space.configure_git("[user]\nname = t\nemail = t@example.org\n");
     space.ok(&["upstream", "fetch"]);
     space.ok(&["lint", "--fix"]);
     space
 }
 
 /// An edit branch on which all patches change.
-fn space() -> Space {
+fn space() -> TestEnvironment {
     let space = series(0);
     space.ok(&["edit"]);
     let tree = space.path(".perfquilt/edit/srv-1.0");
@@ -66,7 +66,7 @@ fn space() -> Space {
 }
 
 /// An edit branch of which git put off all patches but the first, which is another now.
-fn amended() -> Space {
+fn amended() -> TestEnvironment {
     let space = series(PATCHES);
     space.ok(&["edit", "1"]);
     let tree = space.path(".perfquilt/edit/srv-1.0");
@@ -88,8 +88,8 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Makes the workspace what `spare` is.
-fn put_back(space: &Space, spare: &Path) {
-    for entry in std::fs::read_dir(space.root()).unwrap().flatten() {
+fn put_back(space: &TestEnvironment, spare: &Path) {
+    for entry in std::fs::read_dir(space.workspace()).unwrap().flatten() {
         let path = entry.path();
         if path.is_dir() {
             std::fs::remove_dir_all(path).unwrap();
@@ -97,11 +97,11 @@ fn put_back(space: &Space, spare: &Path) {
             std::fs::remove_file(path).unwrap();
         }
     }
-    copy(spare, space.root());
+    copy(spare, &space.workspace());
 }
 
 /// Runs the program with a git of which each rebase is killed after a while, and the program with it if not `alone`.
-fn run_with_killed_git(space: &Space, args: &[&str], seconds: &str, alone: bool) {
+fn run_with_killed_git(space: &TestEnvironment, args: &[&str], seconds: &str, alone: bool) {
     let git = find_program("git").unwrap();
     let script = format!(
         "#!/bin/sh\ncase \" $* \" in\n*\" rebase \"*)\n  \
@@ -113,17 +113,17 @@ fn run_with_killed_git(space: &Space, args: &[&str], seconds: &str, alone: bool)
     // By another process: this one may be starting programs that inherit an open file.
     space.write("git.sh", script);
     let words = ["-D", "-m", "755", "git.sh", "bin/git"];
-    assert!(run_in(space.root(), "install", &words).success());
+    assert!(run_in(&space.workspace(), "install", &words).success());
     let path = std::env::var("PATH").unwrap();
     let path = format!("{}:{path}", space.path("bin").display());
-    let _ended = space.command().env("PATH", path).args(args).output();
+    let _ended = space.command(args).env("PATH", path).output();
 }
 
 /// When a rebase of these patches may be cut off, in seconds.
 const MOMENTS: [&str; 6] = ["0.004", "0.01", "0.02", "0.04", "0.06", "0.1"];
 
 /// The series and its patches.
-fn snapshot(space: &Space) -> BTreeMap<String, String> {
+fn snapshot(space: &TestEnvironment) -> BTreeMap<String, String> {
     let mut files = BTreeMap::from([("series".to_owned(), space.read("series"))]);
     for entry in std::fs::read_dir(space.path("patches")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -144,9 +144,9 @@ struct Refreshed {
 }
 
 impl Refreshed {
-    fn of(space: &Space) -> Self {
+    fn of(space: &TestEnvironment) -> Self {
         let spare = tempfile::tempdir().unwrap();
-        copy(space.root(), spare.path());
+        copy(&space.workspace(), spare.path());
         let old = snapshot(space);
         let started = Instant::now();
         space.ok(&["refresh"]);
@@ -174,7 +174,7 @@ fn a_kill_leaves_the_old_series_or_the_new_one() {
     assert_eq!(same.count(), 1, "all but the series are written anew");
     for part in 0..10_u32 {
         put_back(&space, spare.path());
-        space.run_and_kill(&["refresh"], whole * part / 9);
+        space.run_and_signal(&["refresh"], whole * part / 9, Signal::KILL);
         // Any command makes up for what was begun.
         space.ok(&["status"]);
         let found = snapshot(&space);
@@ -233,7 +233,7 @@ fn a_git_that_was_cut_off_while_it_went_to_a_patch_is_no_hindrance() {
     let space = series(PATCHES);
     space.ok(&["edit"]);
     let spare = tempfile::tempdir().unwrap();
-    copy(space.root(), spare.path());
+    copy(&space.workspace(), spare.path());
     let old = snapshot(&space);
     let started = Instant::now();
     space.ok(&["edit", "1"]);
@@ -290,7 +290,7 @@ fn what_somebody_did_after_the_kill_is_kept() {
     let note = space.path(".perfquilt/edit/srv-1.0.git-at-work");
     assert!(note.exists());
     std::fs::write(tree.join("work.c"), "more of mine\n").unwrap();
-    let (code, _, err) = space.run(&["refresh"]);
+    let (code, _, err) = space.shown(&["refresh"]);
     assert_eq!(code, 0, "{err}");
     assert!(err.contains("kept as refs/kept/srv-1.0/1"), "{err}");
     let kept = run_in(&tree, "git", &["show", "refs/kept/srv-1.0/1:work.c"]);
@@ -314,7 +314,7 @@ fn an_edit_branch_that_was_written_back_is_taken_up_though_nobody_noted_it() {
 
 #[test]
 fn a_worktree_that_git_was_killed_over_is_made_again_or_removed() {
-    let space = Space::new();
+    let space = TestEnvironment::new();
     space.write("up/a.c", "1\n2\n");
     let patch = "Subject: one\n\n--- a/a.c\n+++ b/a.c\n@@ -1,2 +1,2 @@\n-1\n+one\n 2\n";
     space.patch("one.patch", patch);

@@ -8,7 +8,7 @@ mod worktree;
 
 use std::path::PathBuf;
 
-use crate::support::{Space, run_in};
+use crate::common::{TestEnvironment, run_in};
 use proptest::prelude::*;
 
 const HEADER: &str =
@@ -27,8 +27,8 @@ fn patch(file: &str, line: usize, title: &str) -> String {
 }
 
 /// A workspace with three patches, of which no two are written alike.
-fn space() -> Space {
-    let space = Space::new();
+fn space() -> TestEnvironment {
+    let space = TestEnvironment::new();
     space.write("up/a.c", numbered(60));
     space.write("up/b.c", numbered(60));
     space.write("up/.gitattributes", "* text=auto\n");
@@ -47,19 +47,18 @@ fn space() -> Space {
         patch("b.c", 10, "three").replace("Mon, 3 Jun", "Wed, 5 Jun"),
     );
     // As some have it, so that no foreign repository is taken for one's own.
-    space.write(
-        ".gitconfig",
+    space.configure_git(
         "[user]\nname = t\nemail = t@example.org\n[safe]\nbareRepository = explicit\n",
     );
     space.ok(&["upstream", "fetch"]);
     space
 }
 
-fn tree(space: &Space) -> PathBuf {
+fn tree(space: &TestEnvironment) -> PathBuf {
     space.path(".perfquilt/edit/srv-1.0")
 }
 
-fn git(space: &Space, args: &[&str]) -> String {
+fn git(space: &TestEnvironment, args: &[&str]) -> String {
     let output = run_in(&tree(space), "git", args);
     assert!(
         output.success(),
@@ -70,19 +69,19 @@ fn git(space: &Space, args: &[&str]) -> String {
     output.stdout_text().trim().to_owned()
 }
 
-fn put(space: &Space, file: &str, from: &str, to: &str) {
+fn put(space: &TestEnvironment, file: &str, from: &str, to: &str) {
     let path = tree(space).join(file);
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains(from), "{from} is not in {file}");
     std::fs::write(path, text.replacen(from, to, 1)).unwrap();
 }
 
-fn commit(space: &Space, message: &str) {
+fn commit(space: &TestEnvironment, message: &str) {
     git(space, &["commit", "-qam", message]);
 }
 
 /// Has `git rebase -i` carry out these lines, with `{1}` for the branch's first commit and so on.
-fn rebase(space: &Space, todo: &str) {
+fn rebase(space: &TestEnvironment, todo: &str) {
     let commits = git(space, &["rev-list", "--reverse", "srv-1.0..HEAD"]);
     let mut todo = todo.to_owned();
     for (index, commit) in commits.lines().enumerate() {
@@ -106,7 +105,7 @@ fn rebase(space: &Space, todo: &str) {
 }
 
 /// The trees of the branch's commits, and those of the stack.
-fn check_trees(space: &Space) {
+fn check_trees(space: &TestEnvironment) {
     let branch = git(space, &["log", "--reverse", "--format=%T", "srv-1.0.."]);
     let stack: serde_json::Value = serde_json::from_str(&space.ok(&["stack", "--json"])).unwrap();
     let steps = stack["steps"].as_array().unwrap();
@@ -117,14 +116,14 @@ fn check_trees(space: &Space) {
 #[test]
 fn nothing_changed_changes_nothing() {
     let space = space();
-    let before = crate::support::listing(&space.path("patches"));
+    let before = crate::common::listing(&space.path("patches"));
     let series = space.read("series");
     let out = space.ok(&["edit"]);
     assert!(out.contains("3 commits on branch edit/srv-1.0"), "{out}");
     assert_eq!(git(&space, &["status", "--porcelain"]), "");
     assert!(space.ok(&["refresh"]).contains("agree with the branch"));
     assert_eq!(space.read("series"), series);
-    assert_eq!(crate::support::listing(&space.path("patches")), before);
+    assert_eq!(crate::common::listing(&space.path("patches")), before);
     assert!(
         space
             .ok(&["edit"])
@@ -445,7 +444,7 @@ fn an_interrupted_refresh_is_finished_by_the_next_command() {
     });
     space.write(".perfquilt/edit/pending/journal.json", journal.to_string());
     space.write(".perfquilt/edit/pending/0", &new);
-    let (code, _, err) = space.run(&["status"]);
+    let (code, _, err) = space.shown(&["status"]);
     assert_eq!(code, 0, "{err}");
     assert!(err.contains("an interrupted command"), "{err}");
     assert_eq!(space.read("patches/one.patch"), new);
@@ -618,9 +617,9 @@ fn lint_mends_without_changing_any_tree() {
     assert!(again.contains("\"fixed\": []"), "{again}");
     // What is an error is not touched.
     space.write("patches/zero.patch", "no diff\n");
-    let before = crate::support::listing(&space.path("patches"));
+    let before = crate::common::listing(&space.path("patches"));
     space.fails(3, &["lint", "--fix"]);
-    assert_eq!(crate::support::listing(&space.path("patches")), before);
+    assert_eq!(crate::common::listing(&space.path("patches")), before);
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 //! Work on the edit branch that the series does not have, before something is measured.
 
 use super::{commit, git, put, space, tree};
-use crate::support::{Space, run_in};
+use crate::common::{TestEnvironment, run_in};
 
 /// Commands that measure, build or test the series.
 const COMMANDS: &[&[&str]] = &[
@@ -16,7 +16,7 @@ const COMMANDS: &[&[&str]] = &[
 ];
 
 /// Every command says `state` first and stops, unless it is told to use the series as it is; `status` says it, too.
-fn check(space: &Space, state: &str, next: &str) {
+fn check(space: &TestEnvironment, state: &str, next: &str) {
     for command in COMMANDS {
         let error = space.fails(2, command);
         assert!(
@@ -25,7 +25,7 @@ fn check(space: &Space, state: &str, next: &str) {
         );
         assert!(error.contains(state), "{command:?}: {error}");
         assert!(error.contains(next), "{command:?}: {error}");
-        let (_, _, told) = space.run(&[command, &["--series-as-written"][..]].concat());
+        let (_, _, told) = space.shown(&[command, &["--series-as-written"][..]].concat());
         assert!(
             !told.contains("error: the edit branch"),
             "{command:?}: {told}"
@@ -45,9 +45,9 @@ fn check(space: &Space, state: &str, next: &str) {
 }
 
 /// No command says anything.
-fn check_written(space: &Space) {
+fn check_written(space: &TestEnvironment) {
     for command in COMMANDS {
-        let (_, _, told) = space.run(command);
+        let (_, _, told) = space.shown(command);
         assert!(!told.contains("the edit branch"), "{command:?}: {told}");
     }
     assert!(!space.ok(&["status"]).contains("edit branch"));
@@ -148,10 +148,10 @@ fn only_the_branch_of_the_measured_series_counts() {
     put(&space, "b.c", "20\n", "twenty\n");
     // 2.0 has the same series, 3.0 one of its own.
     for (release, stops) in [("1.0", true), ("2.0", true), ("3.0", false)] {
-        let (_, _, told) = space.run(&["build", "--release", release]);
+        let (_, _, told) = space.shown(&["build", "--release", release]);
         assert_eq!(told.contains("the edit branch"), stops, "{release}: {told}");
     }
     // The bare release has no patch.
-    let (_, _, told) = space.run(&["profile", "0", "1.0:0"]);
+    let (_, _, told) = space.shown(&["profile", "0", "1.0:0"]);
     assert!(!told.contains("the edit branch"), "{told}");
 }

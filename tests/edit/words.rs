@@ -1,7 +1,7 @@
 //! The words of patches: headers, titles, trailers and text between diffs come through edit, refresh and lint --fix.
 
 use super::*;
-use crate::support::releases;
+use crate::common::releases;
 
 /// A patch of line `line` of `a.c` below a header.
 fn below(header: &str, line: usize) -> String {
@@ -12,7 +12,7 @@ fn below(header: &str, line: usize) -> String {
 }
 
 /// A workspace with one patch of line 5 below this header.
-fn with_header(header: &str) -> Space {
+fn with_header(header: &str) -> TestEnvironment {
     let space = space();
     space.write("series", "x.patch\n");
     space.write("patches/x.patch", below(header, 5));
@@ -20,7 +20,7 @@ fn with_header(header: &str) -> Space {
     space
 }
 
-fn header(space: &Space) -> String {
+fn header(space: &TestEnvironment) -> String {
     let text = space.read("patches/x.patch");
     let end = text
         .find("diff --git")
@@ -265,12 +265,12 @@ fn a_branch_of_an_earlier_version_is_read_once_more() {
         &space,
         "pick {1}\nexec git commit -q --amend -m reworded -m 'Patch: one.patch'\npick {2}\npick {3}\npick {4}",
     );
-    let (_, _, note) = space.run(&["edit"]);
+    let (_, _, note) = space.shown(&["edit"]);
     assert!(
         note.contains("an earlier version of perfquilt made the branch"),
         "{note}"
     );
-    let (code, out, err) = space.run(&["refresh"]);
+    let (code, out, err) = space.shown(&["refresh"]);
     assert_eq!(code, 0, "{err}");
     assert!(err.contains("are read as names of patches"), "{err}");
     for line in [
@@ -282,7 +282,7 @@ fn a_branch_of_an_earlier_version_is_read_once_more() {
         assert!(out.contains(line), "{out}");
     }
     assert!(git(&space, &["log", "--format=%b"]).contains("Perfquilt-Patch: one.patch"));
-    let (_, _, err) = space.run(&["refresh"]);
+    let (_, _, err) = space.shown(&["refresh"]);
     assert!(!err.contains("earlier"), "{err}");
 }
 

@@ -1,7 +1,7 @@
 //! The worktree and its branch: removed, copied, moved, on no branch.
 
 use super::{check_trees, commit, git, put, space, tree};
-use crate::support::run_in;
+use crate::common::run_in;
 
 #[test]
 fn a_removed_worktree_loses_no_commit() {
@@ -23,13 +23,13 @@ fn a_workspace_can_be_copied_and_moved_while_its_series_is_edited() {
     space.ok(&["edit"]);
     let other = tempfile::tempdir().unwrap();
     let copy = other.path().join("copy");
-    let from = space.root().to_string_lossy().into_owned();
-    let copied = run_in(other.path(), "cp", &["-a", &from, "copy"]);
+    let from = &space.workspace().to_string_lossy().into_owned();
+    let copied = run_in(other.path(), "cp", &["-a", from, "copy"]);
     assert!(copied.success(), "{}", copied.stderr_text());
     let moved = other.path().join("moved");
     let inside = |root: &std::path::Path, args: &[&str]| {
         let root = root.to_string_lossy().into_owned();
-        space.run(&[&["-C", &root], args].concat())
+        space.shown(&[&["-C", &root], args].concat())
     };
     let file = ".perfquilt/edit/srv-1.0/b.c";
     for (root, text) in [(&copy, "in the copy\n"), (&moved, "after the move\n")] {
@@ -80,7 +80,7 @@ fn a_branch_that_was_removed_comes_back() {
         &["edit", "--close"],
     ] {
         remove();
-        let (_, _, err) = space.run(args);
+        let (_, _, err) = space.shown(args);
         assert!(err.contains("restored it at"), "{args:?}: {err}");
         assert_eq!(git(&space, &["rev-parse", "HEAD"]), words);
     }

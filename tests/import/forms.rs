@@ -7,18 +7,18 @@ fn short(marks: &[(usize, &str)]) -> String {
     lines(20, marks)
 }
 
-fn series(space: &Space) -> Vec<String> {
+fn series(space: &TestEnvironment) -> Vec<String> {
     space.read("series").lines().map(str::to_owned).collect()
 }
 
 /// The first patch of the series.
-fn first(space: &Space) -> String {
+fn first(space: &TestEnvironment) -> String {
     let name = series(space)[0].split(' ').next().unwrap().to_owned();
     space.read(&format!("patches/{name}"))
 }
 
 /// Title, author and message of the last commit of the edit branch.
-fn edited(space: &Space, format: &str) -> String {
+fn edited(space: &TestEnvironment, format: &str) -> String {
     space.ok(&["edit"]);
     let tree = space.path(".perfquilt/edit/srv-1.0");
     run_in(&tree, "git", &["log", "-1", &format!("--format={format}")]).stdout_text()
@@ -33,7 +33,7 @@ fn mail(headers: &str, body: &str) -> String {
 }
 
 /// A workspace whose release has the file `a`.
-fn space_of_a() -> (tempfile::TempDir, Space) {
+fn space_of_a() -> (tempfile::TempDir, TestEnvironment) {
     let release = tempfile::tempdir().unwrap();
     std::fs::write(release.path().join("a"), short(&[])).unwrap();
     let space = keeper(&[("1.0", release.path())]);
@@ -237,7 +237,7 @@ fn a_diff_in_the_words_of_a_mail_is_no_change() {
         let tree = tempfile::tempdir().unwrap();
         std::fs::write(tree.path().join("a"), short(&[])).unwrap();
         let copied = run_in(
-            space.root(),
+            &space.workspace(),
             "cp",
             &["-r", "patches", &tree.path().to_string_lossy()],
         );
@@ -355,7 +355,7 @@ fn what_is_no_patch_is_named_by_import_and_every_other_command() {
         let err = space.fails(3, &["import", "folder"]);
         assert!(err.contains(words), "{err}");
         space.write("one.patch", &bytes);
-        let (code, _, err) = space.run(&["import", "one.patch"]);
+        let (code, _, err) = space.shown(&["import", "one.patch"]);
         assert!(code != 0 && err.contains(words), "{err}");
         space.write("series", "one.patch\n");
         space.write("patches/one.patch", &bytes);
@@ -363,7 +363,7 @@ fn what_is_no_patch_is_named_by_import_and_every_other_command() {
             let err = space.fails(3, command);
             assert!(err.contains(words) && err.contains("one.patch"), "{err}");
         }
-        let (code, out, _) = space.run(&["lint"]);
+        let (code, out, _) = space.shown(&["lint"]);
         assert!(code == 3 && out.contains(words), "{out}");
         space.write("series", "");
         std::fs::remove_file(space.path("patches/one.patch")).unwrap();
@@ -464,7 +464,7 @@ fn clones_that_lack_objects_are_named_for_what_they_are() {
     let url = format!("file://{}", fork.path().display());
     let clone = |options: &[&str], name: &str| {
         let args = [&["clone", "-q"], options, &[url.as_str(), name]].concat();
-        assert!(run_in(space.root(), "git", &args).success());
+        assert!(run_in(&space.workspace(), "git", &args).success());
     };
     clone(&["--depth", "3"], "shallow");
     let err = space.fails(2, &["import", "shallow", "HEAD~2..HEAD"]);
@@ -485,7 +485,7 @@ fn clones_that_lack_objects_are_named_for_what_they_are() {
     // As root, a folder can be another user's.
     if rustix::process::geteuid().is_root() {
         clone(&[], "foreign");
-        assert!(run_in(space.root(), "chown", &["-R", "nobody", "foreign"]).success());
+        assert!(run_in(&space.workspace(), "chown", &["-R", "nobody", "foreign"]).success());
         let err = space.fails(2, &["import", "foreign", "HEAD~2..HEAD"]);
         assert!(
             err.contains("belongs to another user") && err.contains("safe.directory"),
@@ -647,10 +647,12 @@ fn what_a_patch_lacks_or_may_mean_otherwise_is_noted() {
 
 #[test]
 fn quilts_environment_for_another_package_hides_nothing() {
-    let run = |space: &Space, args: &[&str]| {
-        let mut command = space.command();
-        let command = command.env("QUILT_PATCHES", "debian/patches").args(args);
-        let output = command.output().unwrap();
+    let run = |space: &TestEnvironment, args: &[&str]| {
+        let mut command = space.command(args);
+        let output = command
+            .env("QUILT_PATCHES", "debian/patches")
+            .output()
+            .unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{args:?}: {error}");
     };

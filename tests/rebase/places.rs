@@ -7,8 +7,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 
-use crate::support::releases::{commit_all, json, lines, patch, space, statuses};
-use crate::support::{Space, run_in};
+use crate::common::releases::{commit_all, json, lines, patch, space, statuses};
+use crate::common::{TestEnvironment, run_in};
 
 /// A part of a file, with a head of its own and a body like others'.
 #[derive(Clone)]
@@ -141,7 +141,7 @@ fn picked_by_git(repo: &Path, cases: &[Case]) -> Vec<Option<String>> {
 }
 
 /// Writes a patch with `context` lines of context.
-fn patch_with(space: &Space, name: &str, case: &Case, context: usize) {
+fn patch_with(space: &TestEnvironment, name: &str, case: &Case, context: usize) {
     space.write("diff/a", &case.old);
     space.write("diff/b", &case.mine);
     let context = format!("-U{context}");
@@ -264,7 +264,7 @@ fn a_hunk_whose_function_changed_does_not_go_into_its_twin() {
     let new = replaced_in(&old, "int beta", "  work(r);\n", "  work(r, NOWAIT);\n");
     let space = space(&[("srv.c", old.clone())], &[("srv.c", new)]);
     patch(&space, "a.patch", "srv.c", &old, &mine);
-    let (code, out, _) = space.run(&["rebase", "2.0", "--conflicts"]);
+    let (code, out, _) = space.shown(&["rebase", "2.0", "--conflicts"]);
     assert_eq!(code, 3, "{out}");
     let places = "the file has the lines that the hunk expects at srv.c:4 (`int alpha(row *r)`), srv.c:30 (`int gamma(row *r)`)";
     let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -307,7 +307,11 @@ fn a_hunk_stays_in_its_function_when_upstream_adds_a_twin_or_reorders() {
         assert_eq!(place["function"], "int beta(row *r)", "{report}");
         space.ok(&["rebase", "2.0", "--write", "--output", "out"]);
         space.write("srv.c", &new);
-        run_in(space.root(), "patch", &["-s", "-i", "out/patches/a.patch"]);
+        run_in(
+            &space.workspace(),
+            "patch",
+            &["-s", "-i", "out/patches/a.patch"],
+        );
         let expected = replaced_in(&new, "int beta", "  work(r);\n", "  fast(r);\n");
         assert_eq!(space.read("srv.c"), expected);
     }
@@ -334,7 +338,7 @@ fn each_hunk_is_judged_by_itself() {
     commit_all(&space);
     let open = json(&space, &["rebase", "2.0", "--resolve", "1", "--json"]);
     let dir = open["directory"].as_str().unwrap();
-    let dir = dir.replace("[WS]", &space.root().to_string_lossy());
+    let dir = dir.replace("[WS]", &space.workspace().to_string_lossy());
     let dir = Path::new(&dir);
     let marked = std::fs::read_to_string(dir.join("srv.c")).unwrap();
     assert!(
@@ -427,8 +431,8 @@ fn lines_in_another_function_do_not_make_a_patch_upstream() {
 }
 
 /// A workspace whose releases are tags of a repository, with a patch that upstream took, and then what `after` makes of it.
-fn taken_upstream(after: &dyn Fn(&str) -> String) -> Space {
-    let space = Space::bare(
+fn taken_upstream(after: &dyn Fn(&str) -> String) -> TestEnvironment {
+    let space = TestEnvironment::with_releases(
         "[[upstream.release]]\nversion = \"1.0\"\ngit = { remote = \"repo\", tag = \"v1\" }\n\
          [[upstream.release]]\nversion = \"2.0\"\ngit = { remote = \"repo\", tag = \"v2\" }\n",
     );
@@ -538,7 +542,7 @@ fn merged_lines_take_upstreams_line_ends() {
         space.ok(&["rebase", "2.0", "--write", "--output", "out"]);
         space.write("f", &new);
         let apply = ["--binary", "-s", "-i", "out/patches/a.patch"];
-        assert!(run_in(space.root(), "patch", &apply).success());
+        assert!(run_in(&space.workspace(), "patch", &apply).success());
         assert_eq!(space.read("f"), ends(&newer(&mine), to));
     }
     // A file with both line ends: each line takes those around it.
@@ -551,7 +555,7 @@ fn merged_lines_take_upstreams_line_ends() {
     space.ok(&["rebase", "2.0", "--write", "--output", "out"]);
     space.write("f", half(&old));
     let apply = ["--binary", "-s", "-i", "out/patches/a.patch"];
-    assert!(run_in(space.root(), "patch", &apply).success());
+    assert!(run_in(&space.workspace(), "patch", &apply).success());
     assert_eq!(space.read("f"), half(&mine));
 }
 
@@ -580,7 +584,7 @@ fn lint_names_a_hunk_that_twins_and_a_stale_line_make_doubtful() {
             format!("Subject: a\nFrom: T <t@example.org>\n\n--- a/srv.c\n+++ b/srv.c\n@@ -{line},3 +{line},3 @@\n{hunk}"),
         );
         space.ok(&["upstream", "fetch"]);
-        let (_, out, err) = space.run(&["lint"]);
+        let (_, out, err) = space.shown(&["lint"]);
         out + &err
     };
     let said = write(16);
@@ -667,7 +671,7 @@ fn patches_after_a_conflict_stay_in_their_functions() {
     space.ok(&["rebase", "2.0", "--write", "--hold", "--output", "out"]);
     space.write("srv.c", &new);
     run_in(
-        space.root(),
+        &space.workspace(),
         "patch",
         &["-s", "-F0", "-i", "out/patches/b.patch"],
     );

@@ -1,6 +1,6 @@
 //! Workspaces with two small releases, as git repositories, for rebases.
 
-use super::{Space, run_in};
+use super::{TestEnvironment, run_in};
 
 /// Numbered lines, some of them replaced.
 pub fn lines(count: usize, changes: &[(usize, &str)]) -> String {
@@ -13,8 +13,8 @@ pub fn lines(count: usize, changes: &[(usize, &str)]) -> String {
 }
 
 /// A workspace with release 1.0 in `up` and 2.0 in `two`, as a git repository.
-pub fn space(old: &[(&str, String)], new: &[(&str, String)]) -> Space {
-    let space = Space::bare(
+pub fn space(old: &[(&str, String)], new: &[(&str, String)]) -> TestEnvironment {
+    let space = TestEnvironment::with_releases(
         "[[upstream.release]]\nversion = \"1.0\"\ndirectory = \"up\"\n\
          [[upstream.release]]\nversion = \"2.0\"\ndirectory = \"two\"\n",
     );
@@ -32,7 +32,7 @@ pub fn space(old: &[(&str, String)], new: &[(&str, String)]) -> Space {
 }
 
 /// Makes a patch by changing copies of a file.
-pub fn patch(space: &Space, name: &str, file: &str, before: &str, after: &str) {
+pub fn patch(space: &TestEnvironment, name: &str, file: &str, before: &str, after: &str) {
     space.write("diff/a/f", before);
     space.write("diff/b/f", after);
     let dir = space.path("diff");
@@ -45,13 +45,13 @@ pub fn patch(space: &Space, name: &str, file: &str, before: &str, after: &str) {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-pub fn git(space: &Space, args: &[&str]) -> String {
-    let output = run_in(space.root(), "git", args);
+pub fn git(space: &TestEnvironment, args: &[&str]) -> String {
+    let output = run_in(&space.workspace(), "git", args);
     assert!(output.success(), "{args:?}: {}", output.stderr_text());
     output.stdout_text()
 }
 
-pub fn commit_all(space: &Space) {
+pub fn commit_all(space: &TestEnvironment) {
     git(space, &["init", "-q", "-b", "main"]);
     for (key, value) in [("user.name", "T"), ("user.email", "t@example.org")] {
         git(space, &["config", key, value]);
@@ -60,8 +60,8 @@ pub fn commit_all(space: &Space) {
     git(space, &["commit", "-q", "-m", "start"]);
 }
 
-pub fn json(space: &Space, args: &[&str]) -> serde_json::Value {
-    let (_, out, err) = space.run(args);
+pub fn json(space: &TestEnvironment, args: &[&str]) -> serde_json::Value {
+    let (_, out, err) = space.shown(args);
     serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{err}"))
 }
 

@@ -7,14 +7,14 @@ use perfquilt_patches::series::Series;
 use perfquilt_patches::stack;
 use perfquilt_patches::upstream;
 
-use super::{Space, listing};
+use super::{TestEnvironment, listing};
 
 /// The result of a series on a tree: the files, or the number of patches before the first that fails.
 pub type Meaning = Result<Vec<(String, String, Vec<u8>)>, usize>;
 
 /// The tree after the whole series, exported to the folder `out`.
-pub fn ours(space: &Space) -> Meaning {
-    let ws = Workspace::open(space.root()).unwrap();
+pub fn ours(space: &TestEnvironment) -> Meaning {
+    let ws = Workspace::open(&space.workspace()).unwrap();
     let series = Series::load(&ws).unwrap_or_else(|error| panic!("{error}"));
     let release = upstream::ensure(&ws, None, &Silent).unwrap();
     match stack::apply(&ws, &release, &series) {
