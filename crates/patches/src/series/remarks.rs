@@ -263,6 +263,14 @@ mod tests {
             new,
             format!("Subject: one\n\n{a}\n{mail}{b}\nRemark.\n\n{c}")
         );
+        // What a patch says of a property is text from its first line on.
+        let property = "Property changes on: a\n____\nAdded: svn:executable\n   + *\n\n";
+        let with_property = kept(
+            &format!("H\n\n{a}\n{property}{b}"),
+            "H\n\n",
+            &format!("{a}{b}"),
+        );
+        assert_eq!(with_property, format!("H\n\n{a}\n{property}{b}"));
         // The result keeps its form.
         assert_eq!(kept(&new, "Subject: one\n\n", &format!("{a}{b}{c}")), new);
         // Without its file, the text is kept after the diffs.
