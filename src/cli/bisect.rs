@@ -469,9 +469,12 @@ fn compare_releases(context: &Context, arguments: &Releases) -> Result<()> {
     let output = &context.output;
     match format {
         TextFormat::Terminal => {
-            output.print(&perfquilt_report::two_way::terminal(&table, output.width()))?
+            let document = perfquilt_report::two_way::document(&table);
+            output.print(&document.terminal(output.width(), output.color()))?
         }
-        TextFormat::Markdown => output.print(&perfquilt_report::two_way::markdown(&table))?,
+        TextFormat::Markdown => {
+            output.print(&perfquilt_report::two_way::document(&table).markdown())?
+        }
         TextFormat::Json => output.print_json(&table)?,
     }
     match table.whose {
@@ -566,12 +569,13 @@ fn replay_log(context: &Context, replay: &Replay) -> Result<()> {
 pub fn show(context: &Context, options: &TextReportOptions, outcome: &BisectOutcome) -> Result<()> {
     let output = &context.output;
     match options.format(context)? {
-        TextFormat::Terminal => output.print(&perfquilt_report::bisect::terminal(
-            outcome,
-            output.width(),
-            output.color(),
-        )),
-        TextFormat::Markdown => output.print(&perfquilt_report::bisect::markdown(outcome)),
+        TextFormat::Terminal => {
+            let document = perfquilt_report::bisect::document(outcome);
+            output.print(&document.terminal(output.width(), output.color()))
+        }
+        TextFormat::Markdown => {
+            output.print(&perfquilt_report::bisect::document(outcome).markdown())
+        }
         TextFormat::Json => output.print_json(outcome),
     }
 }

@@ -14,7 +14,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Comparison, SUITE};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
-use perfquilt_report::comparison;
+use perfquilt_report::comparison::document;
 use perfquilt_report::history::History;
 use perfquilt_results::analyse;
 use perfquilt_store::{ExperimentSummary, Store, jsonl};
@@ -92,17 +92,17 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let text = if let (Some(before), Some(after)) = (&arguments.before, &arguments.after) {
         let compared = compared(context, before, after, arguments)?;
         match format {
-            HistoryFormat::Terminal => comparison::terminal(&compared, columns, color),
-            HistoryFormat::Markdown => comparison::markdown(&compared),
-            HistoryFormat::Html => perfquilt_report::comparison_page(&compared)?,
+            HistoryFormat::Terminal => document(&compared).terminal(columns, color),
+            HistoryFormat::Markdown => document(&compared).markdown(),
+            HistoryFormat::Html => document(&compared).html()?,
             HistoryFormat::Json => json(&compared)?,
         }
     } else {
         let history = effects_of_all(context, arguments)?;
         match format {
-            HistoryFormat::Terminal => history.terminal(columns, color),
-            HistoryFormat::Markdown => history.markdown(),
-            HistoryFormat::Html => history.html()?,
+            HistoryFormat::Terminal => history.document().terminal(columns, color),
+            HistoryFormat::Markdown => history.document().markdown(),
+            HistoryFormat::Html => history.document().html()?,
             HistoryFormat::Json => json(&history)?,
         }
     };

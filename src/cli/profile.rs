@@ -23,7 +23,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::profile::CostTable;
 use perfquilt_model::progress::Progress;
 use perfquilt_patches::upstream;
-use perfquilt_report::{AnnotatedFunction, ProfileReport, SourceLine};
+use perfquilt_report::profile::{AnnotatedFunction, ProfileReport, SourceLine, document};
 
 /// Arguments of `perfquilt profile`.
 #[derive(Debug, Args)]
@@ -248,12 +248,10 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     };
     let output = &context.output;
     let done = match format {
-        ProfileFormat::Terminal => output.print(&perfquilt_report::profile(
-            &shown,
-            output.width(),
-            output.color(),
-        )),
-        ProfileFormat::Markdown => output.print(&perfquilt_report::profile_markdown(&shown)),
+        ProfileFormat::Terminal => {
+            output.print(&document(&shown).terminal(output.width(), output.color()))
+        }
+        ProfileFormat::Markdown => output.print(&document(&shown).markdown()),
         ProfileFormat::Json => {
             let mut difference = difference.clone();
             let all = difference.functions.len();

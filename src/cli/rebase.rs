@@ -202,17 +202,13 @@ fn show(
     report: &Report,
 ) -> Result<()> {
     let output = &context.output;
+    let document = || perfquilt_report::rebase::document(report, arguments.conflicts);
     match format {
         TextFormat::Terminal => {
-            let (columns, color) = (output.width(), output.color());
-            let conflicts = arguments.conflicts;
-            let text = perfquilt_report::rebase::terminal(report, columns, color, conflicts);
+            let text = document().terminal(output.width(), output.color());
             output.page(&text, PagerStart::Top)
         }
-        TextFormat::Markdown => output.print(&perfquilt_report::rebase::markdown(
-            report,
-            arguments.conflicts,
-        )),
+        TextFormat::Markdown => output.print(&document().markdown()),
         TextFormat::Json => output.print_json(report),
     }
 }

@@ -1,11 +1,11 @@
-//! The result of a bisection as text for a terminal and as Markdown.
+//! The result of a bisection.
 
-use std::fmt::Write;
-
-use super::escape::{code, fenced, markdown_uncut};
+use super::document::{
+    Column, Document, Folding, Node, Table, Text, heading, list, literal, name, note, paragraph,
+    title,
+};
 use super::number::{change, margin, seconds};
-use super::page::{BOLD, TextPage};
-use super::text::{capital, clean, long};
+use super::text::{capital, clean};
 use perfquilt_judge::attribution::ShownChange;
 use perfquilt_judge::bisect::{
     BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, Direction, Effect, FileStat,
@@ -13,114 +13,64 @@ use perfquilt_judge::bisect::{
 };
 use perfquilt_model::observation::FunctionChange;
 
-/// Smallest width that is fitted, in columns.
-const NARROWEST: usize = 60;
 /// Maximum number of files shown of one change; `--json` has all.
 const MOST_FILES: usize = 12;
 
-/// Returns a bisection as text of at most `columns` columns; `color` allows ANSI colours.
-pub fn terminal(outcome: &BisectOutcome, columns: usize, color: bool) -> String {
-    let mut page = TextPage::new(columns.max(NARROWEST), color);
-    page.paragraph(&headline(outcome), BOLD);
-    page.indented(&scope(&outcome.question), 0, "");
+/// Returns the document: the answer, each change that was found, the other parts, and the path to the answer.
+pub fn document(outcome: &BisectOutcome) -> Document {
+    let question = &outcome.question;
+    let mut nodes = vec![title(headline(outcome)), paragraph(scope(question))];
     for culprit in &outcome.culprits {
-        page.blank();
-        page.indented(&describe_culprit(&outcome.question, culprit), 0, "");
-        for (name, title) in names(culprit) {
-            page.indented(&format!("{name}  {title}"), 2, "");
+        nodes.push(heading(describe_culprit(question, culprit)));
+        nodes.extend(list(names(culprit)));
+        if !culprit.files.is_empty() {
+            nodes.push(Node::Code("", files(&culprit.files)));
         }
-        for line in files(&culprit.files) {
-            page.indented(&line, 4, "");
-        }
-        if let Some(functions) = functions(culprit, &clean) {
-            page.indented(&functions, 2, "");
-        }
+        nodes.extend(functions(culprit).map(paragraph));
     }
-    if !outcome.rest.is_empty() && !outcome.culprits.is_empty() {
-        page.blank();
-        for rest in &outcome.rest {
-            page.indented(&describe_remaining_span(&outcome.question, rest), 0, "");
-        }
+    if !outcome.culprits.is_empty() {
+        let others = outcome.rest.iter();
+        let others = list(others.map(|rest| describe_remaining_span(question, rest)));
+        nodes.extend(
+            others
+                .into_iter()
+                .flat_map(|others| [heading("The other parts"), others]),
+        );
     }
-    for note in notes(outcome, &long) {
-        page.blank();
-        page.indented(&note, 0, "");
-    }
+    nodes.extend(notes(outcome).into_iter().map(note));
     if !outcome.path.is_empty() {
-        page.text.push_str("\nPath\n");
+        let columns = [Column::figures("blocks before"), Column::prose("decision")];
+        let mut table = Table::new("The path taken", columns);
+        for decision in &outcome.path {
+            table.row([
+                decision.after.to_string().into(),
+                describe_decision(question, decision).into(),
+            ]);
+        }
+        nodes.push(Node::Details(
+            Folding::Folded,
+            "The path taken".into(),
+            vec![Node::Table(table)],
+        ));
     }
-    for decision in &outcome.path {
-        let line = step(&outcome.question, decision);
-        page.indented(&format!("{:>4}  {line}", decision.after), 0, "");
+    nodes.push(paragraph(cost(&outcome.cost)));
+    if !outcome.next.is_empty() {
+        let next = outcome.next.iter();
+        nodes.push(Node::Next(
+            next.map(|next| (next.command.clone(), next.what.clone()))
+                .collect(),
+        ));
     }
-    page.blank();
-    page.indented(&cost(&outcome.cost), 0, "");
-    for (index, next) in outcome.next.iter().enumerate() {
-        let word = if index == 0 { "\nnext: " } else { "      " };
-        let _ = writeln!(page.text, "{word}{}", clean(&next.command));
-        page.indented(&format!("({})", clean(&next.what)), 8, "");
-    }
-    page.text
+    Document(nodes)
 }
 
-/// Returns a bisection as Markdown, for a comment or a file.
-pub fn markdown(outcome: &BisectOutcome) -> String {
-    let question = &outcome.question;
-    let mut page = format!(
-        "## {}\n\n{}\n",
-        escape(&headline(outcome)),
-        escape(&scope(question))
-    );
-    for culprit in &outcome.culprits {
-        let _ = writeln!(
-            page,
-            "\n{}:\n",
-            escape(&describe_culprit(question, culprit))
-        );
-        for (name, title) in names(culprit) {
-            let _ = writeln!(page, "- {} {}", code(&name), escape(&title));
-        }
-        if !culprit.files.is_empty() {
-            let _ = writeln!(page, "\n{}", fenced("", &files(&culprit.files)));
-        }
-        if let Some(functions) = functions(culprit, &code) {
-            let _ = writeln!(page, "\n{functions}");
-        }
-    }
-    if !outcome.rest.is_empty() && !outcome.culprits.is_empty() {
-        page.push('\n');
-        for rest in &outcome.rest {
-            let _ = writeln!(
-                page,
-                "- {}",
-                escape(&describe_remaining_span(question, rest))
-            );
-        }
-    }
-    for note in notes(outcome, &|text| escape(&long(text))) {
-        let _ = writeln!(page, "\n{note}");
-    }
-    if !outcome.path.is_empty() {
-        page.push_str(
-            "\n<details><summary>The path taken</summary>\n\n| blocks before | decision |\n|--:|:--|\n",
-        );
-        for decision in &outcome.path {
-            let line = escape(&step(question, decision));
-            let _ = writeln!(page, "| {} | {line} |", decision.after);
-        }
-        page.push_str("\n</details>\n");
-    }
-    let _ = writeln!(page, "\n{}", escape(&cost(&outcome.cost)));
-    if !outcome.next.is_empty() {
-        let lines = outcome.next.iter();
-        let lines = lines.flat_map(|next| [format!("# {}", next.what), next.command.clone()]);
-        let _ = writeln!(page, "\n{}", fenced("sh", &lines.collect::<Vec<_>>()));
-    }
-    page
+/// Describes a decision with its figures, for a terminal.
+pub fn step(question: &Question, decision: &Decision) -> String {
+    Text::from(describe_decision(question, decision)).plain()
 }
 
 /// Describes a decision with its figures.
-pub fn step(question: &Question, decision: &Decision) -> String {
+fn describe_decision(question: &Question, decision: &Decision) -> String {
     let span = |measured: &SpanEffect| span(question, measured.from, measured.to);
     match &decision.how {
         DecisionKind::Changed(measured) => {
@@ -157,7 +107,11 @@ pub fn step(question: &Question, decision: &Decision) -> String {
             format!("{}: on in {chosen} ({why})", parts_text.join("; "))
         }
         DecisionKind::Skipped { state, reason } => {
-            format!("{} is left out: {}", label(question, *state), long(reason))
+            format!(
+                "{} is left out: {}",
+                label(question, *state),
+                literal(reason)
+            )
         }
         DecisionKind::Named { from, to } => format!(
             "{} named, to be confirmed from fresh blocks",
@@ -181,7 +135,7 @@ pub fn step(question: &Question, decision: &Decision) -> String {
 fn headline(outcome: &BisectOutcome) -> String {
     let question = &outcome.question;
     let (first, last) = (label(question, 0), label(question, question.last()));
-    let on = format!("{} ({})", clean(&question.workload), question.meter);
+    let on = format!("{} ({})", name(&question.workload), question.meter);
     let least = margin(question.size);
     let shown = |of: &Effect| effect(question, of);
     let [loss, gain] = loss_and_gain(question);
@@ -236,8 +190,8 @@ fn scope(question: &Question) -> String {
     let count = question.last();
     format!(
         "{}, recipe {}: {count} {}{} from {} to {}; changes of {} or more, error rate {}.",
-        clean(&question.release),
-        clean(&question.recipe),
+        name(&question.release),
+        name(&question.recipe),
         clean(&question.change),
         match (count, question.change.as_str()) {
             (1, _) => "",
@@ -265,7 +219,7 @@ fn describe_culprit(question: &Question, culprit: &Culprit) -> String {
     };
     match &culprit.range {
         None => format!("{which}: {figure}, {known}"),
-        Some(reason) => format!("{which} together: {figure}, {known}; {}", long(reason)),
+        Some(reason) => format!("{which} together: {figure}, {known}; {}", literal(reason)),
     }
 }
 
@@ -289,10 +243,9 @@ fn describe_remaining_span(question: &Question, rest: &RemainingSpan) -> String 
     }
 }
 
-/// Returns the remarks beside the figures. `inert` escapes names and text of the outcome; the program's own text is
-/// Markdown already.
-fn notes(outcome: &BisectOutcome, inert: &dyn Fn(&str) -> String) -> Vec<String> {
-    let mut notes: Vec<String> = outcome.notes.iter().map(|note| inert(note)).collect();
+/// Returns the remarks beside the figures.
+fn notes(outcome: &BisectOutcome) -> Vec<String> {
+    let mut notes: Vec<String> = outcome.notes.iter().map(|note| literal(note)).collect();
     let several = outcome.rest.iter().any(|rest| {
         rest.measured.to - rest.measured.from > 1 && rest.ending == SpanStatus::Unchanged
     });
@@ -303,7 +256,7 @@ fn notes(outcome: &BisectOutcome, inert: &dyn Fn(&str) -> String) -> Vec<String>
     if done && several {
         notes.push(format!(
             "A {} that another one of the same part makes up for does not show.",
-            inert(&outcome.question.change)
+            clean(&outcome.question.change)
         ));
     }
     if outcome.conclusion == Conclusion::Opposite {
@@ -346,11 +299,13 @@ pub(super) fn cost(cost: &SessionCost) -> String {
 }
 
 /// Returns names and titles of a culprit's changes.
-fn names(culprit: &Culprit) -> impl Iterator<Item = (String, String)> + '_ {
+fn names(culprit: &Culprit) -> impl Iterator<Item = String> + '_ {
     let titles = culprit.titles.iter().map(String::as_str);
-    let titles = titles.chain(std::iter::repeat(""));
-    let pairs = culprit.names.iter().zip(titles);
-    pairs.map(|(name, title)| (clean(name), clean(title)))
+    let pairs = culprit
+        .names
+        .iter()
+        .zip(titles.chain(std::iter::repeat("")));
+    pairs.map(|(of, title)| format!("{}  {}", name(of), literal(title)))
 }
 
 /// Returns the files of a change, one line each.
@@ -369,8 +324,8 @@ fn files(files: &[FileStat]) -> Vec<String> {
     lines
 }
 
-/// Describes the change of instructions by function; `name` escapes a function's name.
-fn functions(culprit: &Culprit, name: &dyn Fn(&str) -> String) -> Option<String> {
+/// Describes the change of instructions by function.
+fn functions(culprit: &Culprit) -> Option<String> {
     let changes: Vec<&FunctionChange> = culprit.functions.as_ref()?.iter().collect();
     Some(if changes.is_empty() {
         "No function's own instructions changed: code that moved, or time that is not \
@@ -379,14 +334,19 @@ fn functions(culprit: &Culprit, name: &dyn Fn(&str) -> String) -> Option<String>
     } else {
         format!(
             "Own instructions, as shares of all: {}.",
-            super::functions::row(&changes, name)
+            super::functions::row(&changes, &name)
         )
     })
 }
 
 fn label(question: &Question, state: usize) -> String {
     let state = question.states.get(state);
-    state.map_or(String::new(), |state| clean(&state.label))
+    let label = state.map_or("", |state| &state.label);
+    // The number of a patch is no name.
+    match label.parse::<usize>() {
+        Ok(_) => label.to_owned(),
+        Err(_) => name(label),
+    }
 }
 
 /// Formats a range of states: `4 → 8`.
@@ -472,11 +432,6 @@ fn nothing(question: &Question) -> String {
     format!("no {what} of {} or more", margin(question.size))
 }
 
-/// Escapes a sentence for Markdown. Leading blanks are removed, as four of them would begin a code block.
-fn escape(sentence: &str) -> String {
-    markdown_uncut(sentence.trim())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -545,7 +500,7 @@ mod tests {
             what: "without it".into(),
             command: "perfquilt run --point 3".into(),
         }];
-        let text = terminal(&found, 100, false);
+        let text = document(&found).terminal(100, false);
         for words in [
             "Patch 3 made load (instructions) more expensive: +1.00",
             "4 patches from 0 to 4; changes of 0.5 % or more, error rate 1 %.",
@@ -561,9 +516,13 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
-        assert!(terminal(&found, 100, true).starts_with("\x1b[1mPatch 3"));
-        let page = markdown(&found);
-        assert!(page.starts_with("## Patch 3 made load"), "{page}");
+        assert!(
+            document(&found)
+                .terminal(100, true)
+                .starts_with("\x1b[1mPatch 3")
+        );
+        let page = document(&found).markdown();
+        assert!(page.starts_with("## Patch 3 made `load`"), "{page}");
         assert!(
             page.contains("```sh\n# without it\nperfquilt run --point 3\n```"),
             "{page}"
@@ -571,10 +530,40 @@ mod tests {
     }
 
     #[test]
+    fn every_form() {
+        let names = ["a.patch", "b_*.patch", "c`<b>.patch", "d.patch"];
+        let mut found = outcome(&names, &[3], Direction::Slower);
+        found.culprits[0].files = vec![FileStat {
+            path: "sql/item.cc".into(),
+            lines: Some((3, 1)),
+        }];
+        found.culprits[0].functions = Some(vec![FunctionChange {
+            patch: 3,
+            workload: "load".into(),
+            function: "scan(int)".into(),
+            before: 10.0,
+            after: 20.0,
+            half_width: 1.0,
+            share: 0.1,
+        }]);
+        found.notes = vec!["state 2 was left out: `x` <b>".into()];
+        found.next = vec![perfquilt_judge::bisect::NextCommand {
+            what: "without it".into(),
+            command: "perfquilt run --point 3".into(),
+        }];
+        insta::assert_snapshot!(crate::tests::forms(&[
+            ("80 columns", document(&found).terminal(80, false)),
+            ("100 columns", document(&found).terminal(100, true)),
+            ("Markdown", document(&found).markdown()),
+        ]));
+    }
+
+    #[test]
     fn other_answers_are_in_words_too() {
         let names = ["a.patch", "b.patch"];
-        let text =
-            |slow: &[usize], direction| terminal(&outcome(&names, slow, direction), 100, false);
+        let text = |slow: &[usize], direction| {
+            document(&outcome(&names, slow, direction)).terminal(100, false)
+        };
         let nothing = text(&[], Direction::Slower);
         assert!(nothing.starts_with(
             "From 0 to 2, load (instructions) did not become more expensive by 0.5 % or more"
@@ -600,12 +589,12 @@ mod tests {
         let mut found = outcome(&names, &[1], Direction::Faster);
         found.question.change = "<b>`patch`".into();
         found.notes = vec!["@octocat `a`\n## b".into()];
-        let page = markdown(&found);
+        let page = document(&found).markdown();
         assert!(page.contains("`--direction both` also"), "{page}");
         for active in ["@octocat", "<b>", "\n## b", " `a`"] {
             assert!(!page.contains(active), "{active} in {page}");
         }
-        let page = markdown(&outcome(&names, &[], Direction::Slower));
+        let page = document(&outcome(&names, &[], Direction::Slower)).markdown();
         assert!(page.contains("makes up for does not show.\n"), "{page}");
     }
 
@@ -613,12 +602,12 @@ mod tests {
     fn hostile_names_steer_nothing() {
         let names = ["\x1b[31mred`|<b>\u{202e}.patch"];
         let found = outcome(&names, &[1], Direction::Slower);
-        let text = terminal(&found, 80, false);
+        let text = document(&found).terminal(80, false);
         assert!(
             !text.contains('\x1b') && !text.contains('\u{202e}'),
             "{text}"
         );
-        let page = markdown(&found);
+        let page = document(&found).markdown();
         assert!(!page.contains('\x1b') && !page.contains("\n|<b>"), "{page}");
     }
 }

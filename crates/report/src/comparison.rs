@@ -1,29 +1,27 @@
-//! Two experiments compared patch by patch, as text for a terminal and as Markdown.
+//! Two experiments compared patch by patch.
 
 use std::fmt::Write;
 
-use super::escape::{code, markdown as escape, markdown_uncut};
+use super::document::chart::{ChartContent, ChartRow, axis, estimate_marks};
+use super::document::{
+    Cell, Chart, Column, Document, Drawing, Figure, Folding, Ink, Inline, Node, Style, Table, Text,
+    list, literal, name, note, paragraph, sentence, soft, title,
+};
 use super::nouns::Nouns;
 use super::number;
 use super::number::units;
-use super::page::{BOLD, DIM, TextPage};
-use super::text::{capital, clean, fit, fit_end, long, width};
+use super::text::capital;
 use perfquilt_judge::attribution::{
     Change, ComparedExperiment, Comparison, ComparisonRow, ComparisonTable, Effect,
     EffectDifference, SUITE, ShownChange,
 };
 use perfquilt_model::observation::Meter;
 
-/// Smallest width that is fitted, in columns.
-const NARROWEST: usize = 40;
-/// Smallest width of a patch's name beside its figures; with less room, the figures go below it.
-const NARROWEST_NAME: usize = 14;
-
 /// The heads of the columns of figures.
-pub(super) const HEADS: [&str; 3] = ["before", "after", "difference"];
+const HEADS: [&str; 3] = ["before", "after", "difference"];
 
 /// Returns what the figures mean.
-pub(super) fn legend(comparison: &Comparison) -> String {
+fn legend(comparison: &Comparison) -> String {
     let mut meters: Vec<Meter> = comparison.tables.iter().map(|table| table.meter).collect();
     meters.dedup();
     let units = units(&meters);
@@ -48,12 +46,12 @@ pub(super) fn legend(comparison: &Comparison) -> String {
 }
 
 /// Returns the nouns of a comparison.
-pub(super) fn nouns(comparison: &Comparison) -> &'static Nouns {
+fn nouns(comparison: &Comparison) -> &'static Nouns {
     Nouns::of_points(comparison.is_of_servers())
 }
 
 /// Returns the figures of a row as text: before, after, difference.
-pub(super) fn cells(row: &ComparisonRow, meter: Meter, places: usize) -> [String; 3] {
+fn cells(row: &ComparisonRow, meter: Meter, places: usize) -> [String; 3] {
     let figure = |effect: &Option<Effect>| {
         let effect = effect.as_ref();
         effect.map_or("–".to_owned(), |effect| number::effect(effect, places))
@@ -74,7 +72,7 @@ fn shown(difference: &EffectDifference, meter: Meter, places: usize) -> String {
 }
 
 /// Returns the verdict on a row.
-pub(super) fn verdict(row: &ComparisonRow) -> String {
+fn verdict(row: &ComparisonRow) -> String {
     match (&row.before, &row.after, &row.difference) {
         (_, _, Some(difference)) => difference.verdict.to_string(),
         (Some(_), None, _) if row.patch.is_some() && row.index_after.is_none() => {
@@ -88,7 +86,7 @@ pub(super) fn verdict(row: &ComparisonRow) -> String {
 }
 
 /// Returns the position of a row's patch, `3` or `3→4`, and an empty text for the whole series.
-pub(super) fn position(row: &ComparisonRow) -> String {
+fn position(row: &ComparisonRow) -> String {
     match (row.index_before, row.index_after) {
         (Some(before), Some(after)) if before != after => format!("{before}→{after}"),
         (_, Some(at)) | (Some(at), None) => at.to_string(),
@@ -97,25 +95,25 @@ pub(super) fn position(row: &ComparisonRow) -> String {
 }
 
 /// Returns the name of a row's patch as it is, or `total`.
-pub(super) fn name(row: &ComparisonRow) -> &str {
+fn label(row: &ComparisonRow) -> &str {
     row.patch.as_deref().unwrap_or("total")
 }
 
 /// Returns the decimals of a table.
-pub(super) fn places(table: &ComparisonTable) -> usize {
+fn places(table: &ComparisonTable) -> usize {
     let rows = table.patches.iter().chain([&table.total]);
     let effects = rows.flat_map(|row| row.before.iter().chain(&row.after));
     number::decimals(table.meter, effects)
 }
 
 /// Returns the rows of a table that have a figure.
-pub(super) fn rows(table: &ComparisonTable) -> impl Iterator<Item = &ComparisonRow> {
+fn rows(table: &ComparisonTable) -> impl Iterator<Item = &ComparisonRow> {
     let rows = table.patches.iter().chain([&table.total]);
     rows.filter(|row| row.before.is_some() || row.after.is_some())
 }
 
-/// Returns the title of a table: `time, all 6 workloads`.
-pub(super) fn title(table: &ComparisonTable, name: &dyn Fn(&str) -> String) -> String {
+/// Says what a table is about: `time, all 6 workloads`.
+fn about(table: &ComparisonTable) -> String {
     match table.workload.as_str() {
         SUITE => format!(
             "{}, all {} workloads",
@@ -127,19 +125,19 @@ pub(super) fn title(table: &ComparisonTable, name: &dyn Fn(&str) -> String) -> S
 }
 
 /// Describes a compared experiment: name, release, recipe, day.
-pub(super) fn describe(of: &ComparedExperiment, name: &dyn Fn(&str) -> String) -> String {
+fn describe(of: &ComparedExperiment) -> String {
     let mut facts = vec![name(&of.release)];
     if !of.recipe.is_empty() {
         facts.push(format!("recipe {}", name(&of.recipe)));
     }
     if let Some(day) = of.started.get(..10) {
-        facts.push(clean(day));
+        facts.push(literal(day));
     }
     format!("{} ({})", name(&of.experiment), facts.join(", "))
 }
 
 /// Returns the first sentence: what the series is worth in the second experiment against the first.
-pub(super) fn headline(comparison: &Comparison) -> String {
+fn headline(comparison: &Comparison) -> String {
     let total = comparison.main_tables().next();
     let Some(table) = total else {
         return "The experiments have no workload and meter in common".to_owned();
@@ -152,7 +150,7 @@ pub(super) fn headline(comparison: &Comparison) -> String {
     let quantity = table.meter.shown_quantity();
     let on = match table.workload.as_str() {
         SUITE => String::new(),
-        workload => format!(" on {}", clean(workload)),
+        workload => format!(" on {}", name(workload)),
     };
     match table.total.difference.map(|difference| difference.verdict) {
         Some(Change::More | Change::Less | Change::Same) => format!(
@@ -169,7 +167,7 @@ pub(super) fn headline(comparison: &Comparison) -> String {
 }
 
 /// Returns the counts of [`counts`] for the first main table, unless the headline has them.
-pub(super) fn tally(comparison: &Comparison) -> Option<String> {
+fn tally(comparison: &Comparison) -> Option<String> {
     let table = comparison.main_tables().next()?;
     (!comparison.is_of_servers()).then(|| counts(comparison, table))
 }
@@ -225,7 +223,7 @@ fn counts(comparison: &Comparison, table: &ComparisonTable) -> String {
 }
 
 /// Returns the significant differences on single workloads of a comparison that has figures over all workloads.
-pub(super) fn on_single_workloads(
+fn on_single_workloads(
     comparison: &Comparison,
 ) -> impl Iterator<Item = (&ComparisonTable, &ComparisonRow)> {
     let suite = comparison.has_suite();
@@ -243,182 +241,178 @@ pub(super) fn on_single_workloads(
     })
 }
 
-/// Returns the comparison as text of at most `columns` columns; `color` allows ANSI colours.
-pub fn terminal(comparison: &Comparison, columns: usize, color: bool) -> String {
-    let mut page = TextPage::new(columns.max(NARROWEST), color);
-    page.paragraph(&headline(comparison), BOLD);
-    for (word, of) in [
-        ("before", &comparison.before),
-        ("after ", &comparison.after),
-    ] {
-        page.paragraph(&format!("{word}  {}", describe(of, &clean)), "");
+/// Returns the document: the answer, both experiments, and each patch before and after.
+pub fn document(comparison: &Comparison) -> Document {
+    let mut nodes = vec![title(headline(comparison))];
+    let sides = [("before", &comparison.before), ("after", &comparison.after)];
+    nodes.push(Node::Facts(
+        sides
+            .map(|(word, of)| (word.into(), describe(of).into()))
+            .into(),
+    ));
+    nodes.extend(tally(comparison).map(|words| paragraph(words + ".")));
+    let lines = comparison.incomparable.iter().chain(&comparison.warnings);
+    nodes.extend(lines.map(|line| note(sentence(line))));
+    nodes.push(soft(legend(comparison)));
+    let noun = nouns(comparison);
+    let main = comparison
+        .main_tables()
+        .map(|table| drawing(table, noun.one, false));
+    nodes.push(Node::Section(
+        noun.many,
+        Folding::Open,
+        capital(noun.many).into(),
+        main.map(|drawing| Node::Drawings(vec![drawing])).collect(),
+    ));
+    let shown =
+        list(on_single_workloads(comparison).map(|(table, row)| single_workload(table, row)));
+    let title = "On single workloads".into();
+    nodes.extend(shown.map(|shown| Node::Section("single", Folding::Open, title, vec![shown])));
+    let tables = comparison
+        .tables
+        .iter()
+        .filter(|table| table.workload != SUITE);
+    let drawings: Vec<Drawing> = tables.map(|table| drawing(table, noun.one, true)).collect();
+    if comparison.has_suite() && !drawings.is_empty() {
+        let title = "Workload by workload".into();
+        nodes.push(Node::Section(
+            "workloads",
+            Folding::LeftOut,
+            title,
+            vec![Node::Drawings(drawings)],
+        ));
     }
-    if let Some(words) = tally(comparison) {
-        page.paragraph(&words, "");
-    }
-    for line in comparison.incomparable.iter().chain(&comparison.warnings) {
-        page.paragraph(&long(line), "");
-    }
-    for table in comparison.main_tables() {
-        page.blank();
-        page.line(&fit_end(&title(table, &clean), page.width), BOLD);
-        page.comparison_table(table);
-    }
-    let mut first = true;
-    for (table, row) in on_single_workloads(comparison) {
-        if std::mem::take(&mut first) {
-            page.blank();
-            page.line("On single workloads", BOLD);
-        }
-        let [before, after, difference] = cells(row, table.meter, places(table));
-        let text = format!(
-            "{} {}, {}: {before} → {after}: {difference}, {}",
-            position(row),
-            clean(name(row)),
-            title(table, &clean),
-            verdict(row)
-        );
-        page.indented(&text, 2, "");
-    }
-    page.blank();
-    page.paragraph(&legend(comparison), DIM);
-    page.text
+    nodes.push(machines(comparison));
+    Document(nodes)
 }
 
-impl TextPage {
-    fn comparison_table(&mut self, table: &ComparisonTable) {
-        let places = places(table);
-        let lines: Vec<(&ComparisonRow, String, [String; 3], String)> = rows(table)
-            .map(|row| {
-                (
-                    row,
-                    position(row),
-                    cells(row, table.meter, places),
-                    verdict(row),
-                )
-            })
-            .collect();
-        let widest = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
-        let digits = widest(&mut lines.iter().map(|(_, at, ..)| width(at)));
-        let verdicts = widest(&mut lines.iter().map(|(.., verdict)| width(verdict)));
-        let figures: Vec<usize> = (0..3)
-            .map(|column| {
-                widest(&mut lines.iter().map(|(_, _, cells, _)| width(&cells[column])))
-                    .max(HEADS[column].len())
-            })
-            .collect();
-        let columns = figures.iter().map(|room| room + 2).sum::<usize>() + 2 + verdicts;
-        let longest = widest(&mut lines.iter().map(|(row, ..)| width(&clean(name(row)))));
-        let room = self.width.saturating_sub(digits + 2 + columns);
-        // With less room, the figures go below the name; in columns, if these fit.
-        let beside = room >= NARROWEST_NAME.min(longest);
-        let below = !beside && digits + columns <= self.width;
-        let name_width = if beside { room.min(longest) } else { 0 };
-        let right = |text: &str, room: usize| {
-            format!("  {}{text}", " ".repeat(room.saturating_sub(width(text))))
-        };
-        let in_columns = |cells: &[String; 3]| -> String {
-            let cells = cells.iter().zip(&figures);
-            cells.map(|(text, room)| right(text, *room)).collect()
-        };
-        if beside || below {
-            let gap = if beside {
-                digits + 2 + name_width
-            } else {
-                digits
-            };
-            let heads = in_columns(&HEADS.map(str::to_owned));
-            self.line(&format!("{}{heads}", " ".repeat(gap)), DIM);
-        }
-        for (row, at, cells, verdict) in &lines {
-            let number = format!("{}{at}  ", " ".repeat(digits - width(at)));
-            let room = if beside {
-                name_width
-            } else {
-                self.width - digits - 2
-            };
-            let name = fit(&clean(name(row)), room);
-            if beside {
-                let gap = " ".repeat(name_width - width(&name));
-                self.line(
-                    &format!("{number}{name}{gap}{}  {verdict}", in_columns(cells)),
-                    "",
-                );
-                continue;
-            }
-            self.line(&format!("{number}{name}"), "");
-            if below {
-                let gap = " ".repeat(digits);
-                self.line(&format!("{gap}{}  {verdict}", in_columns(cells)), "");
-            } else {
-                self.indented(&format!("{} → {}", cells[0], cells[1]), digits + 2, "");
-                self.indented(format!("{} {verdict}", cells[2]).trim(), digits + 2, "");
-            }
-        }
+/// Returns a difference on a single workload as a line.
+fn single_workload(table: &ComparisonTable, row: &ComparisonRow) -> Text {
+    let [before, after, difference] = cells(row, table.meter, places(table));
+    let mut line = Text::from(format!(
+        "{} {}, {}: {before} → {after}: {difference}, ",
+        position(row),
+        name(label(row)),
+        about(table)
+    ));
+    line.push(Text::from(verdict(row)).strong());
+    line
+}
+
+/// Returns a table with its drawing.
+fn drawing(table: &ComparisonTable, noun: &str, folded: bool) -> Drawing {
+    let about = Text::from(about(table));
+    let [before, after, _] = HEADS;
+    Drawing {
+        chart: Chart {
+            about: format!(
+                "Effect of each {noun} in both experiments: {}",
+                about.plain()
+            ),
+            unit: axis(&[table.meter]),
+            content: ChartContent::Rows(rows(table).map(lane).collect()),
+        },
+        caption: Text::joined(
+            [
+                Inline::Key(Ink::First, true, before.to_owned()).into(),
+                Inline::Key(Ink::Second, false, after.to_owned()).into(),
+                ". Marks are estimates, lines their intervals.".into(),
+            ],
+            "",
+        ),
+        below: vec![figures(table, noun, about.plain())],
+        heading: about,
+        folded,
     }
 }
 
-/// Returns the comparison as Markdown.
-pub fn markdown(comparison: &Comparison) -> String {
-    let mut page = format!("## {}\n\n", escape(&headline(comparison)));
-    for (word, of) in [("before", &comparison.before), ("after", &comparison.after)] {
-        let _ = writeln!(page, "- {word}: {}", describe(of, &code));
+fn lane(row: &ComparisonRow) -> ChartRow {
+    let mut marks = Vec::new();
+    for (effect, dy, ink) in [(&row.before, -3, Ink::First), (&row.after, 3, Ink::Second)] {
+        let Some(effect) = effect else { continue };
+        marks.extend(estimate_marks(&effect.shown(), dy, ink));
     }
-    if let Some(words) = tally(comparison) {
-        let _ = writeln!(page, "\n{words}.");
+    ChartRow {
+        label: format!("{}  {}", position(row), label(row))
+            .trim()
+            .to_owned(),
+        marks,
     }
-    for line in comparison.incomparable.iter().chain(&comparison.warnings) {
-        let _ = writeln!(page, "\n> {}", markdown_uncut(line));
-    }
-    for table in comparison.main_tables() {
-        markdown_table(&mut page, table, nouns(comparison).one);
-    }
-    let mut first = true;
-    for (table, row) in on_single_workloads(comparison) {
-        if std::mem::take(&mut first) {
-            page.push_str("\n### On single workloads\n\n");
-        }
-        let [before, after, difference] = cells(row, table.meter, places(table));
-        let _ = writeln!(
-            page,
-            "- {} {}, {}: {before} → {after}: {difference}, **{}**",
-            position(row),
-            code(name(row)),
-            title(table, &code),
-            verdict(row)
-        );
-    }
-    let _ = writeln!(page, "\n{}", legend(comparison));
-    page
 }
 
-/// Appends a table; `noun` is what its rows are.
-fn markdown_table(page: &mut String, table: &ComparisonTable, noun: &str) {
-    let places = places(table);
-    let _ = writeln!(page, "\n### {}\n", title(table, &code));
-    let _ = writeln!(
-        page,
-        "| # | {noun} | {} | |\n|--:|:--|--:|--:|--:|:--|",
-        HEADS.join(" | ")
-    );
-    for row in rows(table) {
-        let cells = cells(row, table.meter, places)
-            .map(|cell| escape(&cell))
-            .join(" | ");
-        let name = row.patch.as_deref().map_or("total".to_owned(), code);
-        let verdict = match row.difference {
-            Some(difference) if difference.verdict.is_shown() => format!("**{}**", verdict(row)),
-            _ => verdict(row),
+fn figures(of: &ComparisonTable, noun: &str, about: String) -> Node {
+    let places = places(of);
+    let figures = HEADS.map(Column::figures);
+    let first = [Column::figures("#"), Column::names(noun)];
+    let columns = first
+        .into_iter()
+        .chain(figures)
+        .chain([Column::words("verdict")]);
+    let mut table = Table::new(about, columns).stacking();
+    for row in rows(of) {
+        let label = row.patch.as_deref().map_or("total".to_owned(), name);
+        let verdict = Text::from(verdict(row));
+        let (verdict, style) = match row.difference.map(|difference| difference.verdict) {
+            Some(Change::More) => (verdict.strong(), Style::Good),
+            Some(Change::Less) => (verdict.strong(), Style::Bad),
+            Some(Change::Unclear) => (verdict, Style::Open),
+            Some(Change::Same) | None => (verdict, Style::Quiet),
         };
-        let _ = writeln!(page, "| {} | {name} | {cells} | {verdict} |", position(row));
+        let figures = cells(row, of.meter, places).map(|text| Figure::plain(text).into());
+        let first = [position(row).into(), label.into()].into_iter();
+        let cells = first
+            .chain(figures)
+            .chain([Cell::from(verdict).styled(style)]);
+        table.push(cells, row.patch.is_none());
     }
+    Node::Table(table)
+}
+
+/// Returns what both experiments say of their machines and methods.
+fn machines(comparison: &Comparison) -> Node {
+    let both = [&comparison.before, &comparison.after];
+    let mut keys: Vec<&str> = both
+        .iter()
+        .flat_map(|of| of.machine.keys())
+        .map(String::as_str)
+        .collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let of_machine = |key| {
+        (
+            key,
+            both.map(|of| of.machine.get(key).map_or("–", String::as_str)),
+        )
+    };
+    let facts = keys.into_iter().map(of_machine);
+    let facts = facts.chain([
+        ("started", both.map(|of| &*of.started)),
+        ("harness", both.map(|of| &*of.harness)),
+    ]);
+    let columns = [
+        Column::names(""),
+        Column::words("before"),
+        Column::words("after"),
+    ];
+    let mut table = Table::new("Machines and method of both experiments", columns);
+    for (key, sides) in facts {
+        let style = if sides[0] == sides[1] {
+            Style::Plain
+        } else {
+            Style::Open
+        };
+        let cell = |text: &str| Cell::from(literal(text)).styled(style);
+        table.row([literal(key).into(), cell(sides[0]), cell(sides[1])]);
+    }
+    let title = "Machines and method".into();
+    Node::Section("method", Folding::LeftOut, title, vec![Node::Table(table)])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comparison_page;
     use crate::tests::Experiment;
+    use crate::text::width;
     use perfquilt_judge::attribution::compare;
 
     fn comparison(name: &str) -> Comparison {
@@ -433,7 +427,7 @@ mod tests {
     fn every_width_is_fitted_and_every_form_says_the_same() {
         let compared = comparison("mariadb-11.8.6");
         for columns in [40, 60, 80, 120] {
-            let text = terminal(&compared, columns, false);
+            let text = document(&compared).terminal(columns, false);
             let widest = text.lines().map(width).max().unwrap();
             assert!(widest <= columns, "{text}");
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -441,11 +435,29 @@ mod tests {
             let tally = "2 patches in both: 1 worth less, 1 the same; 1 only after";
             assert!(words.contains(tally), "{text}");
         }
-        let page = comparison_page(&compared).unwrap();
-        let lost = "<td role=\"cell\" class=\"bad\">worth less</td>";
+        let page = document(&compared).html().unwrap();
+        let lost = "<td class=\"bad\" role=\"cell\"><b>worth less</b></td>";
         assert_eq!(page.matches(lost).count(), 2 * 3, "{page}");
         assert_eq!(page.matches("<svg role=\"img\"").count(), 6);
-        assert_eq!(markdown(&compared).matches("**worth less**").count(), 2 + 2);
+        assert_eq!(
+            document(&compared)
+                .markdown()
+                .matches("**worth less**")
+                .count(),
+            2 + 2 + 4
+        );
+    }
+
+    #[test]
+    fn every_form() {
+        let compared = comparison("mariadb-11.8.6");
+        insta::assert_snapshot!(crate::tests::forms(&[
+            ("40 columns", document(&compared).terminal(40, false)),
+            ("80 columns", document(&compared).terminal(80, false)),
+            ("120 columns", document(&compared).terminal(120, true)),
+            ("Markdown", document(&compared).markdown()),
+            ("page", document(&compared).html().unwrap()),
+        ]));
     }
 
     /// Two experiments on three servers that are no series.
@@ -462,9 +474,12 @@ mod tests {
     fn servers_that_are_no_series_are_called_servers() {
         let [old, new] = of_servers();
         let compared = compare(&old.attribution(), &new.attribution());
-        let (page, markdown) = (comparison_page(&compared).unwrap(), markdown(&compared));
+        let (page, markdown) = (
+            document(&compared).html().unwrap(),
+            document(&compared).markdown(),
+        );
         let (_, page) = page.split_once("</style>").unwrap();
-        let text = terminal(&compared, 80, false);
+        let text = document(&compared).terminal(80, false);
         assert!(text.starts_with("2 servers in both: "), "{text}");
         for text in [&text, &markdown, page] {
             assert!(text.contains("0001-string-append"), "{text}");
@@ -500,12 +515,12 @@ mod tests {
     fn hostile_names_stay_words() {
         let compared = comparison("<img src=x>|`@octocat`\u{1b}[2J");
         let (text, page) = (
-            terminal(&compared, 80, true),
-            comparison_page(&compared).unwrap(),
+            document(&compared).terminal(80, true),
+            document(&compared).html().unwrap(),
         );
         assert!(!text.contains("\u{1b}[2J"), "{text}");
         assert!(!page.contains("<img") && !page.contains('\u{1b}'), "{page}");
-        let markdown = markdown(&compared);
+        let markdown = document(&compared).markdown();
         assert!(markdown.contains("`<img src=x>¦ˋ@octocatˋ"), "{markdown}");
     }
 }

@@ -6,21 +6,68 @@ use super::text::{clean, cleaned};
 pub(super) const SENTENCE: usize = 1000;
 
 /// Zero width space: separates characters that would otherwise form a link, mention or reference.
-const ZERO_WIDTH: char = '\u{200b}';
+pub(super) const ZERO_WIDTH: char = '\u{200b}';
 
 /// Returns Markdown that shows `text` literally, without markup, HTML, links, mentions or references.
 pub(super) fn markdown(text: &str) -> String {
     escaped(&clean(text))
 }
 
-/// Escapes a sentence of this program, whose names are already cleaned, like [`markdown`], but cuts it only beyond
-/// [`SENTENCE`] characters.
-pub(super) fn markdown_uncut(text: &str) -> String {
-    escaped(&cleaned(text, SENTENCE))
+/// Escapes words within a block, which the caller cuts.
+pub(super) fn words(text: &str) -> String {
+    let text = cleaned(text, usize::MAX);
+    let shown = escaped(&text);
+    // The blanks around it separate it from what stands beside it.
+    let lead = text.len() - text.trim_start().len();
+    format!("{}{shown}", &text[..lead])
+}
+
+/// Escapes a text that begins with what would make a block a list, a rule or a heading.
+pub(super) fn block_start(text: &str) -> String {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let rest = &text[digits..];
+    let ends = |mark: &str| {
+        rest.strip_prefix(mark)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
+    };
+    let is_list = match digits {
+        0 => ends("-") || ends("+"),
+        _ => ends(".") || ends(")"),
+    };
+    let is_rule = !text.is_empty() && text.chars().all(|c| "-= ".contains(c));
+    if is_list || is_rule {
+        format!("{}\\{rest}", &text[..digits])
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Escapes the summary of a details element, which GitHub takes for HTML in which it finds mentions and references.
+pub(super) fn summary(text: &str) -> String {
+    let text: String = clean(text)
+        .chars()
+        .map(|c| match c {
+            '@' => '＠',
+            '#' => '＃',
+            c => c,
+        })
+        .collect();
+    let shown = escaped(&text);
+    let mut plain = String::with_capacity(shown.len());
+    let mut chars = shown.chars();
+    while let Some(c) = chars.next() {
+        // HTML has no backslash escapes.
+        plain.extend(if c == '\\' { chars.next() } else { Some(c) });
+    }
+    plain
 }
 
 /// Escapes cleaned text for Markdown.
 fn escaped(text: &str) -> String {
+    // The head of a column of numbers.
+    if text == "#" {
+        return text.to_owned();
+    }
     let mut result = String::new();
     // Four spaces at the beginning of a line or list item are a code block.
     let mut rest = text.trim_start();
@@ -57,12 +104,9 @@ fn escaped(text: &str) -> String {
             '@' => next.is_some_and(|next| !next.is_whitespace()),
             '#' => next.is_some_and(char::is_alphanumeric),
             ':' => next == Some('/') || is_emoji(rest),
-            'w' | 'W' => next == Some('.'),
+            'w' | 'W' => next == Some('.') && ends_with(&result, "www"),
             // GH-12 refers to an issue, too.
-            '-' => {
-                let end = result.len().saturating_sub(3);
-                result.as_bytes()[end..].eq_ignore_ascii_case(b"gh-")
-            }
+            '-' => ends_with(&result, "gh-"),
             _ => false,
         };
         if link {
@@ -71,6 +115,11 @@ fn escaped(text: &str) -> String {
         before = c;
     }
     result
+}
+
+fn ends_with(text: &str, end: &str) -> bool {
+    let from = text.len().saturating_sub(end.len());
+    text.as_bytes()[from..].eq_ignore_ascii_case(end.as_bytes())
 }
 
 /// Returns whether a name of untrusted authors is harmless as plain text: a word without markup, mention, link or commit.
@@ -174,15 +223,6 @@ mod tests {
         ] {
             assert!(!text.contains(active), "{active} in {text}");
         }
-    }
-
-    #[test]
-    fn sentences_are_kept_whole_but_not_endless() {
-        let sentence = "a <word> ".repeat(40);
-        assert!(markdown(&sentence).ends_with('…'));
-        assert_eq!(markdown_uncut(&sentence), "a &lt;word&gt; ".repeat(40));
-        let endless = markdown_uncut(&"x ".repeat(5000));
-        assert_eq!(endless.chars().count(), SENTENCE + 1);
     }
 
     #[test]

@@ -3,22 +3,21 @@
 mod variants;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::escape::{code, markdown as escape};
+use super::document::chart::{ChartContent, Series, axis};
+use super::document::{
+    Cell, Chart, Column, Document, Drawing, Figure, Ink, Inline, Node, Table, Text, literal, name,
+    paragraph, soft, title,
+};
 use super::number;
-use super::page::{BOLD, DIM, TextPage};
-use super::text::{clean, fit, width};
+use super::text::clean;
 use super::view::effect_on;
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, SUITE, Verdict};
 use perfquilt_judge::stats::{Estimate, change_points, speed};
 use perfquilt_model::observation::Meter;
 use variants::{BestVariant, best_variants};
-
-/// Smallest width that is fitted, in columns.
-const NARROWEST: usize = 40;
 
 /// The history of a series.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -236,13 +235,13 @@ impl HistoryPoint {
     /// Returns the start time for display: date and minutes.
     pub(super) fn day(&self) -> String {
         let minutes = self.started.get(..16).unwrap_or(&self.started);
-        clean(&minutes.replace('T', " "))
+        literal(&minutes.replace('T', " "))
     }
 
     /// Returns the workload, or the number of workloads, of the figure.
     pub(super) fn scope(&self) -> String {
         match &self.workloads[..] {
-            [one] => clean(one),
+            [one] => literal(one),
             several => format!("{} workloads", several.len()),
         }
     }
@@ -284,106 +283,150 @@ impl History {
         number::decimals(self.meter, moments.map(|moment| &moment.effect))
     }
 
-    /// Returns the history as text of at most `columns` columns; `color` allows ANSI colours.
-    pub fn terminal(&self, columns: usize, color: bool) -> String {
-        let mut page = TextPage::new(columns.max(NARROWEST), color);
-        let places = self.places();
+    /// Returns the document: each patch over releases and time.
+    pub fn document(&self) -> Document {
+        let mut nodes = vec![title("Effects of the patches over releases and time")];
         if self.patches.is_empty() {
-            page.paragraph(
-                &format!("No stored experiment has figures of {}.", self.meter),
-                "",
-            );
-        } else {
-            let units = number::units(&[self.meter]);
-            let words = format!("{units}, each against the state before the patch.");
-            page.paragraph(&words, DIM);
+            nodes.push(paragraph(format!(
+                "No stored experiment has figures of {}.",
+                self.meter
+            )));
+            return Document(nodes);
         }
-        for patch in &self.patches {
-            page.blank();
-            page.line(&fit(&patch.title(), page.width), BOLD);
-            let cells: Vec<[String; 5]> = patch
-                .moments
-                .iter()
-                .map(|moment| {
-                    [
-                        moment.day(),
-                        clean(&moment.release),
-                        moment.scope(),
-                        number::effect(&moment.effect, places),
-                        moment.verdict(),
-                    ]
-                })
-                .collect();
-            let widest = |column: usize| {
-                let cells = cells.iter().map(|row| width(&row[column]));
-                cells.max().unwrap_or(0)
-            };
-            let all: usize = (0..5).map(|column| widest(column) + 2).sum();
-            for (row, moment) in cells.iter().zip(&patch.moments) {
-                let [day, release, scope, figure, verdict] = row;
-                // The change is between the preceding row and this one.
-                if let Some(change) = moment.change(self.meter, places) {
-                    page.indented(&change, 2, BOLD);
-                }
-                if all > page.width {
-                    page.indented(&format!("{day} {release}"), 2, DIM);
-                    page.indented(&format!("{scope}: {figure} {verdict}"), 4, "");
-                    continue;
-                }
-                let mut line = String::new();
-                for (column, cell) in row.iter().enumerate() {
-                    let gap = " ".repeat(widest(column).saturating_sub(width(cell)));
-                    // Figures are right-aligned.
-                    line += &match column {
-                        3 => format!("  {gap}{cell}"),
-                        _ => format!("  {cell}{gap}"),
-                    };
-                }
-                page.line(&line, "");
-            }
-            for best in &patch.best {
-                page.indented(&best.text(places), 2, "");
-            }
-        }
-        page.text
+        nodes.push(soft(format!(
+            "{}, one figure per experiment, each against the state before the patch. Experiments differ in release, \
+             workloads and machine.",
+            number::units(&[self.meter])
+        )));
+        let (experiments, releases) = (self.experiments(), self.releases());
+        let patches = self.patches.iter();
+        let drawings = patches.map(|patch| self.drawing(patch, &experiments, &releases));
+        nodes.push(Node::Drawings(drawings.collect()));
+        Document(nodes)
     }
 
-    /// Returns the history as Markdown: a table for each patch.
-    pub fn markdown(&self) -> String {
+    fn drawing(
+        &self,
+        patch: &PatchHistory,
+        experiments: &[&str],
+        releases: &[(&str, Ink)],
+    ) -> Drawing {
         let places = self.places();
-        let mut page = if self.patches.is_empty() {
-            format!("No stored experiment has figures of {}.\n", self.meter)
-        } else {
-            let units = number::units(&[self.meter]);
-            format!("{units}, each against the state before the patch.\n")
-        };
-        for patch in &self.patches {
-            let name = patch.name.as_deref();
-            let title = name.map_or("the whole series".to_owned(), code);
-            let _ = writeln!(
-                page,
-                "\n### {title}\n\n| time | release | workload | effect | |\n|:--|:--|:--|--:|:--|"
-            );
-            for moment in &patch.moments {
-                let cells = [
-                    moment.day(),
-                    moment.release.clone(),
-                    moment.scope(),
-                    number::effect(&moment.effect, places),
-                    moment.verdict(),
-                ];
-                let change = moment.change(self.meter, places);
-                let change = change
-                    .map(|change| format!("; {change}"))
-                    .unwrap_or_default();
-                let cells = cells.map(|cell| escape(&cell)).join(" | ");
-                let _ = writeln!(page, "| {cells}{change} |");
-            }
-            for best in &patch.best {
-                let _ = writeln!(page, "\n{}", escape(&best.text(places)));
-            }
+        let about = format!("{}, {} over time", patch.title(), self.meter);
+        let here = |release: &str| patch.moments.iter().any(|m| m.release == release);
+        let releases = releases.iter().filter(|(release, _)| here(release));
+        let keys = releases
+            .clone()
+            .map(|(release, ink)| Inline::Key(*ink, true, clean(release)).into());
+        let words = Text::from(" Experiments from the earliest on; lines are intervals.");
+        let of = |(release, ink): &(&str, Ink)| points(patch, experiments, release, *ink);
+        let table = patch.table(&about, experiments, (self.meter, places));
+        let best = patch.best.iter().map(|best| paragraph(best.text(places)));
+        Drawing {
+            heading: patch
+                .name
+                .as_deref()
+                .map_or("The whole series".to_owned(), name)
+                .into(),
+            chart: Chart {
+                about,
+                unit: axis(&[self.meter]),
+                content: ChartContent::Series("experiment", releases.map(of).collect()),
+            },
+            caption: Text::joined(keys.chain([words]), ""),
+            below: [table].into_iter().chain(best).collect(),
+            folded: true,
         }
-        page
+    }
+}
+
+impl PatchHistory {
+    fn table(&self, about: &str, experiments: &[&str], (meter, places): (Meter, usize)) -> Node {
+        let columns = [
+            Column::figures("#"),
+            Column::words("began"),
+            Column::names("release"),
+            Column::words("workloads"),
+            Column::figures("effect"),
+            Column::words("verdict"),
+            Column::words("experiment").optional(),
+        ];
+        let mut table = Table::new(about, columns);
+        for moment in &self.moments {
+            let recipe = match moment.recipe.as_str() {
+                "" => String::new(),
+                recipe => format!(", {}", literal(recipe)),
+            };
+            // The change is between the preceding row and this one.
+            let change = moment.change(meter, places).unwrap_or_default();
+            table.row([
+                place(experiments, &moment.experiment).to_string().into(),
+                moment.day().into(),
+                format!("{}{recipe}", literal(&moment.release)).into(),
+                moment.scope().into(),
+                Figure::of(&moment.effect, places).into(),
+                Cell::from(moment.verdict()).remark(change),
+                name(&moment.experiment).into(),
+            ]);
+        }
+        Node::Table(table)
+    }
+}
+
+impl History {
+    /// Returns the experiments in chronological order, which gives their numbers in all drawings.
+    fn experiments(&self) -> Vec<&str> {
+        let moments = self.patches.iter().flat_map(|patch| &patch.moments);
+        let mut found: Vec<(&str, &str)> = moments
+            .map(|m| (m.started.as_str(), m.experiment.as_str()))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+            .into_iter()
+            .map(|(_, experiment)| experiment)
+            .collect()
+    }
+
+    /// Returns the releases, each with its colour; from the fourth on, they share one.
+    fn releases(&self) -> Vec<(&str, Ink)> {
+        let inks = [Ink::First, Ink::Second, Ink::Third, Ink::Fourth];
+        let moments = self.patches.iter().flat_map(|patch| &patch.moments);
+        let mut found: Vec<&str> = moments.map(|m| m.release.as_str()).collect();
+        found.sort_unstable();
+        found.dedup();
+        let ink = |place: usize| inks.get(place).copied().unwrap_or(Ink::Fourth);
+        let found = found.into_iter().enumerate();
+        found
+            .map(|(place, release)| (release, ink(place)))
+            .collect()
+    }
+}
+
+/// Returns the number of an experiment.
+fn place(experiments: &[&str], experiment: &str) -> usize {
+    let place = experiments.iter().position(|name| *name == experiment);
+    place.map_or(0, |place| place + 1)
+}
+
+fn points(patch: &PatchHistory, experiments: &[&str], release: &str, ink: Ink) -> Series {
+    let percent = |fraction: f64| 100.0 * fraction;
+    // What was not executed was not measured; the table says so.
+    let shown = |m: &&HistoryPoint| m.release == release && m.effect.executed;
+    let moments = patch.moments.iter().filter(shown);
+    Series {
+        ink,
+        joined: false,
+        points: moments
+            .map(|moment| {
+                let shown = moment.effect.shown();
+                let ends = shown
+                    .ends()
+                    .map(|(low, high)| (percent(low), percent(high)));
+                let at = place(experiments, &moment.experiment) as f64;
+                (at, percent(shown.estimate), ends)
+            })
+            .collect(),
     }
 }
 
@@ -391,6 +434,7 @@ impl History {
 mod tests {
     use super::*;
     use crate::tests::Experiment;
+    use crate::text::width;
 
     fn series(release: &str, started: &str, gains: &[(f64, f64)]) -> Attribution {
         let mut experiment = Experiment::new(gains);
@@ -425,24 +469,47 @@ mod tests {
             all[1].main_effect(&all[1].patches[0].effects, EffectKind::InOrder, Meter::Time);
         assert_eq!(Some(&history.patches[0].moments[1].effect), stored);
         for columns in [20, 40, 80, 200] {
-            let text = history.terminal(columns, false);
+            let text = history.document().terminal(columns, false);
             assert_eq!(text.matches("2 workloads").count(), 5, "{text}");
             let widest = text.lines().map(width).max().unwrap();
-            assert!(widest <= columns.max(NARROWEST), "{text}");
+            assert!(widest <= columns.max(40), "{text}");
         }
-        let markdown = history.markdown();
-        assert_eq!(markdown.matches("\n### ").count(), 3, "{markdown}");
+        let markdown = history.document().markdown();
+        assert_eq!(markdown.matches("\n#### ").count(), 3, "{markdown}");
         assert_eq!(
             markdown.matches(" | 2 workloads | ").count(),
             5,
             "{markdown}"
         );
-        let page = history.html().unwrap();
+        let page = history.document().html().unwrap();
         assert_eq!(page.matches("<svg role=\"img\"").count(), 3);
         assert_eq!(page.matches("<data value=").count(), 5, "{page}");
         let one = super::history(&all, Meter::Time, Some("oltp_read_only"));
-        assert!(one.terminal(80, false).contains("oltp_read_only"));
+        assert!(
+            one.document()
+                .terminal(80, false)
+                .contains("oltp_read_only")
+        );
         assert_eq!(super::history(&all, Meter::Cpu, None).patches, []);
+    }
+
+    #[test]
+    fn every_form() {
+        let all = [
+            series("srv-1", "2026-01-02T03:04:05Z", &[(0.02, 0.01)]),
+            series(
+                "srv-2",
+                "2026-02-02T03:04:05Z",
+                &[(0.03, 0.01), (-0.01, 0.0)],
+            ),
+        ];
+        let history = history(&all, Meter::Time, None);
+        insta::assert_snapshot!(crate::tests::forms(&[
+            ("40 columns", history.document().terminal(40, false)),
+            ("80 columns", history.document().terminal(80, true)),
+            ("Markdown", history.document().markdown()),
+            ("page", history.document().html().unwrap()),
+        ]));
     }
 
     /// SplitMix64's finaliser: seeds that follow each other give sequences that have nothing in common.
@@ -489,9 +556,9 @@ mod tests {
             changed.len() == 1 && (11..=13).contains(&changed[0]),
             "{changed:?}"
         );
-        let text = history.terminal(80, false);
+        let text = history.document().terminal(80, false);
         assert!(text.contains("changed: "), "{text}");
-        let page = history.html().unwrap();
+        let page = history.document().html().unwrap();
         assert!(page.contains("% since"), "{page}");
     }
 }

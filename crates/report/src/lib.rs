@@ -52,6 +52,7 @@ pub mod bisect;
 mod code_size;
 mod comment;
 pub mod comparison;
+mod document;
 mod escape;
 mod export;
 mod flame_graph;
@@ -65,7 +66,7 @@ mod nouns;
 mod number;
 mod origin;
 mod page;
-mod profile;
+pub mod profile;
 mod profile_guided;
 pub mod rebase;
 mod sentences;
@@ -83,12 +84,12 @@ use perfquilt_judge::attribution::{MachineNoise, SUITE};
 use perfquilt_model::observation::Conditions;
 
 pub use comment::{Notice, PendingApproval, comment, hide};
+pub use document::Document;
+pub use document::frame::{Name, page, scroll};
 pub use export::{EXPORTERS, ExportedReport, Exporter, JSON, ReportData, RequiredInput, TERMINAL};
 pub use flame_graph::flame_graph;
-pub use html::frame::{Name, page, scroll};
-pub use html::{Distribution, comparison_page};
+pub use html::Distribution;
 pub use next::next_command;
-pub use profile::{AnnotatedFunction, ProfileReport, SourceLine, profile, profile_markdown};
 pub use text::{capital, clean, fit, fit_end, is_deceptive, long, width, wrap};
 
 /// Returns the display name of a workload.

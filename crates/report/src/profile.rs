@@ -1,17 +1,10 @@
-//! The comparison of two servers function by function, as text and Markdown.
+//! The comparison of two servers function by function.
 
-use std::fmt::Write;
-
-use super::escape::{code, fenced};
+use super::document::{Cell, Column, Document, Node, Table, heading, name, paragraph, title};
 use super::number;
-use super::page::{BOLD, DIM, TextPage};
-use super::text::{clean, fit, fit_end, width};
 use perfquilt_judge::profile::{
     CallEdge, CostChange, FunctionDifference, HotLine, ProfileDifference,
 };
-
-/// Smallest width that is fitted, in columns.
-const NARROWEST: usize = 72;
 
 /// A [`ProfileDifference`] with the options of its report.
 #[derive(Debug, Clone, Copy)]
@@ -46,74 +39,36 @@ pub struct SourceLine {
     pub text: Option<String>,
 }
 
-/// Returns the difference as text of at most `columns` columns; `color` allows ANSI colours.
-pub fn profile(shown: &ProfileReport<'_>, columns: usize, color: bool) -> String {
-    let mut page = TextPage::new(columns.max(NARROWEST), color);
+/// Returns the document: the total, the functions that changed, and the callers and lines of single ones.
+pub fn document(shown: &ProfileReport<'_>) -> Document {
     let difference = shown.difference;
-    page.paragraph(
-        &format!(
-            "{} → {}, {}: {} a transaction, from {} runs of {} transactions each ({})",
-            clean(&difference.before),
-            clean(&difference.after),
-            clean(&difference.workload),
+    let mut nodes = vec![
+        title(headline(difference)),
+        paragraph(format!(
+            "{} → {}, {}: {} a transaction, from {} runs of {} transactions each ({}).",
+            name(&difference.before),
+            name(&difference.after),
+            name(&difference.workload),
             difference.unit,
             difference.runs,
             difference.transactions,
             difference.source
-        ),
-        "",
-    );
-    let headline = headline(difference);
-    page.line(&headline, BOLD);
-    page.blank();
+        )),
+    ];
     let rows = functions(difference, shown.top);
     if rows.is_empty() {
-        page.paragraph(NOTHING, "");
+        nodes.push(paragraph(NOTHING));
     } else {
-        page.table(&rows);
-        page.paragraph(&rest(difference, &rows), "");
+        nodes.extend([table(&rows), paragraph(rest(difference, &rows))]);
     }
     if let Some((callee, edges)) = shown.callers {
-        page.blank();
-        page.line(&format!("Callers of {}", clean(callee)), BOLD);
-        page.callers(edges, &difference.unit);
+        nodes.push(heading(format!("Callers of {}", name(callee))));
+        nodes.push(callers(edges, &difference.unit));
     }
     if let Some(annotated) = shown.lines {
-        page.blank();
-        page.lines(annotated, &difference.unit);
+        nodes.extend(lines(annotated, &difference.unit));
     }
-    page.text
-}
-
-/// Returns the difference as Markdown.
-pub fn profile_markdown(shown: &ProfileReport<'_>) -> String {
-    let difference = shown.difference;
-    let mut text = format!(
-        "**{}**\n\n{} → {}, {}: {} a transaction, {} runs of {} transactions each ({}).\n\n",
-        headline(difference),
-        code(&difference.before),
-        code(&difference.after),
-        code(&difference.workload),
-        difference.unit,
-        difference.runs,
-        difference.transactions,
-        difference.source
-    );
-    let rows = functions(difference, shown.top);
-    if rows.is_empty() {
-        let _ = writeln!(text, "{NOTHING}");
-    } else {
-        table(&mut text, &rows);
-        let _ = writeln!(text, "\n{}", rest(difference, &rows));
-    }
-    if let Some((callee, edges)) = shown.callers {
-        let _ = writeln!(text, "\nCallers of {}:\n", code(callee));
-        callers(&mut text, edges, &difference.unit);
-    }
-    if let Some(annotated) = shown.lines {
-        lines(&mut text, annotated, &difference.unit);
-    }
-    text
+    Document(nodes)
 }
 
 /// Message if no function is shown.
@@ -128,80 +83,68 @@ const NO_CALLER: &str = "Nothing calls it, or it was inlined wherever it is used
 /// Message if no line is known.
 const NO_LINE: &str = "No lines are known: build with a recipe that has debug information (-g1).";
 
-/// Appends the functions as Markdown.
-fn table(text: &mut String, rows: &[&FunctionDifference]) {
+/// Returns the table of the functions.
+fn table(rows: &[&FunctionDifference]) -> Node {
     let counted = counted(rows.iter().map(|function| &function.calls));
-    let (head, rule) = if counted {
-        (" calls |", "--:|")
-    } else {
-        ("", "")
-    };
-    let _ = writeln!(
-        text,
-        "| function | before | after | difference | inclusive |{head}\n|:--|--:|--:|--:|--:|{rule}"
+    let calls_head = counted.then(|| Column::figures("calls").optional());
+    let columns = [
+        Column::names("function"),
+        Column::figures("before"),
+        Column::figures("after"),
+        Column::figures("difference"),
+        Column::figures("inclusive").optional(),
+    ];
+    let mut table = Table::new(
+        "Functions that changed",
+        columns.into_iter().chain(calls_head),
     );
     for function in rows {
-        let _ = write!(
-            text,
-            "| {}{} | {} | {} | {} | {} |",
-            code(&function.name),
-            inlined(function),
+        let inlined = if function.inlined { " (inlined)" } else { "" };
+        let cells = [
+            format!("{}{inlined}", name(&function.name)),
             count(function.own.before),
             count(function.own.after),
             signed(&function.own),
             count_signed(function.inclusive.difference()),
-        );
-        if counted {
-            let _ = write!(text, " {} |", calls(&function.calls));
-        }
-        text.push('\n');
+        ];
+        let calls = counted.then(|| calls(&function.calls));
+        table.row(cells.into_iter().chain(calls).map(Cell::from));
     }
+    Node::Table(table)
 }
 
-/// Appends the callers of a function as Markdown.
-fn callers(text: &mut String, edges: &[CallEdge], unit: &str) {
+/// Returns the table of the callers of a function.
+fn callers(edges: &[CallEdge], unit: &str) -> Node {
     if edges.is_empty() {
-        let _ = writeln!(text, "{NO_CALLER}");
-        return;
+        return paragraph(NO_CALLER);
     }
     let counted = counted(edges.iter().map(|edge| &edge.calls));
-    let (calls, rule) = if counted {
-        (" calls before | after |", "--:|--:|")
-    } else {
-        ("", "")
-    };
-    let _ = writeln!(
-        text,
-        "| caller |{calls} {unit} before | after |\n|:--|{rule}--:|--:|"
+    let heads = counted.then(|| Column::figures("calls")).into_iter();
+    let heads =
+        heads.chain(["before", "after"].map(|when| Column::figures(format!("{unit} {when}"))));
+    let mut table = Table::new(
+        "Callers",
+        [Column::names("caller")].into_iter().chain(heads),
     );
     for edge in edges {
-        let _ = write!(text, "| {} |", code(&edge.caller));
-        if counted {
-            let _ = write!(
-                text,
-                " {:.2} | {:.2} |",
-                edge.calls.before, edge.calls.after
-            );
-        }
-        let _ = writeln!(
-            text,
-            " {} | {} |",
-            count(edge.inclusive.before),
-            count(edge.inclusive.after)
-        );
+        let calls = counted.then(|| calls(&edge.calls)).into_iter();
+        let costs = [edge.inclusive.before, edge.inclusive.after].map(count);
+        let cells = [name(&edge.caller)].into_iter().chain(calls).chain(costs);
+        table.row(cells.map(Cell::from));
     }
+    Node::Table(table)
 }
 
-/// Appends the lines of a function on both servers as Markdown.
-fn lines(text: &mut String, annotated: &AnnotatedFunction, unit: &str) {
+/// Returns the lines of a function on both servers.
+fn lines(annotated: &AnnotatedFunction, unit: &str) -> Vec<Node> {
+    let mut nodes = Vec::new();
     for (side, lines) in [("before", &annotated.before), ("after", &annotated.after)] {
-        let _ = writeln!(
-            text,
-            "\n{} {side}, own {unit} a transaction by line:\n",
-            code(&annotated.function)
-        );
+        let function = name(&annotated.function);
+        nodes.push(heading(format!(
+            "{function} {side}: own {unit} a transaction by line"
+        )));
         if lines.is_empty() {
-            let _ = writeln!(text, "{NO_LINE}");
+            nodes.push(paragraph(NO_LINE));
             continue;
         }
         let mut file = "";
@@ -213,8 +156,9 @@ fn lines(text: &mut String, annotated: &AnnotatedFunction, unit: &str) {
             }
             shown.push(format_source_line(line));
         }
-        let _ = writeln!(text, "{}", fenced("text", &shown));
+        nodes.push(Node::Code("text", shown));
     }
+    nodes
 }
 
 /// Formats a line with cost and number: `     1,234      12  source`.
@@ -291,103 +235,6 @@ fn rest(difference: &ProfileDifference, rows: &[&FunctionDifference]) -> String 
         difference.functions.len(),
         count_signed(left)
     )
-}
-
-fn inlined(function: &FunctionDifference) -> &'static str {
-    if function.inlined { " (inlined)" } else { "" }
-}
-
-impl TextPage {
-    fn table(&mut self, rows: &[&FunctionDifference]) {
-        let wide = self.width >= 100;
-        let counted = wide && counted(rows.iter().map(|function| &function.calls));
-        let figures = 10 + 10 + 18 + if wide { 12 } else { 0 } + if counted { 16 } else { 0 };
-        let room = self.width - figures;
-        let mut head = format!(
-            "{:room$}{:>10}{:>10}{:>18}",
-            "function", "before", "after", "difference"
-        );
-        if wide {
-            let _ = write!(head, "{:>12}", "inclusive");
-        }
-        if counted {
-            let _ = write!(head, "{:>16}", "calls");
-        }
-        self.line(&head, BOLD);
-        for function in rows {
-            let mark = inlined(function);
-            let name = fit(&clean(&function.name), room - 1 - mark.len());
-            let name = format!("{name}{mark}");
-            let pad = room - width(&name);
-            let mut line = format!(
-                "{name}{:pad$}{:>10}{:>10}{:>18}",
-                "",
-                count(function.own.before),
-                count(function.own.after),
-                signed(&function.own)
-            );
-            if wide {
-                let inclusive = count_signed(function.inclusive.difference());
-                let _ = write!(line, "{inclusive:>12}");
-            }
-            if counted {
-                let _ = write!(line, "{:>16}", calls(&function.calls));
-            }
-            self.line(&line, "");
-        }
-    }
-
-    fn callers(&mut self, edges: &[CallEdge], unit: &str) {
-        if edges.is_empty() {
-            self.paragraph(NO_CALLER, "");
-            return;
-        }
-        let counted = counted(edges.iter().map(|edge| &edge.calls));
-        let room = self.width - if counted { 40 } else { 20 };
-        let calls_of = |text: &str| {
-            if counted {
-                format!("{text:>20}")
-            } else {
-                String::new()
-            }
-        };
-        let head = calls_of("calls");
-        self.line(&format!("{:room$}{head}{unit:>20}", "caller"), BOLD);
-        for edge in edges {
-            let name = fit(&clean(&edge.caller), room - 1);
-            let pad = room - width(&name);
-            let inclusive = format!(
-                "{} → {}",
-                count(edge.inclusive.before),
-                count(edge.inclusive.after)
-            );
-            let calls = calls_of(&calls(&edge.calls));
-            let line = format!("{name}{:pad$}{calls}{inclusive:>20}", "");
-            self.line(&line, "");
-        }
-    }
-
-    fn lines(&mut self, annotated: &AnnotatedFunction, unit: &str) {
-        for (side, lines) in [("before", &annotated.before), ("after", &annotated.after)] {
-            let head = format!(
-                "{} {side}: own {unit} a transaction by line",
-                clean(&annotated.function)
-            );
-            self.line(&fit(&head, self.width), BOLD);
-            if lines.is_empty() {
-                self.paragraph(NO_LINE, "");
-            }
-            let mut file = "";
-            for line in lines {
-                if line.hot.file != file {
-                    file = &line.hot.file;
-                    self.line(&fit(&clean(file), self.width), DIM);
-                }
-                let shown = clean(&format_source_line(line));
-                self.line(&fit_end(&shown, self.width), "");
-            }
-        }
-    }
 }
 
 /// Formats a count in groups of three, `12,345`; below 100 with a decimal.
@@ -497,7 +344,7 @@ mod tests {
                 callers: None,
                 lines: None,
             };
-            profile(&shown, 120, false) + &profile_markdown(&shown)
+            document(&shown).terminal(120, false) + &document(&shown).markdown()
         };
         let several = of(&difference(2.0, 3));
         assert_eq!(several.matches("95 % interval").count(), 2, "{several}");
@@ -514,6 +361,50 @@ mod tests {
     }
 
     #[test]
+    fn every_form() {
+        let mut difference = difference(2.0, 3);
+        let mut long = difference.functions[0].clone();
+        long.name =
+            "std::vector<Item*>::emplace_back(<b>Item`*`&&) [with a long list of parameters]"
+                .into();
+        long.inlined = true;
+        difference.functions.push(long);
+        let annotated = annotated();
+        let edges = [CallEdge {
+            caller: "main::loop(|)".into(),
+            callee: "scan(int)".into(),
+            calls: difference.functions[0].calls,
+            inclusive: difference.functions[0].inclusive,
+        }];
+        let shown = ProfileReport {
+            difference: &difference,
+            top: 10,
+            callers: Some(("scan(int)", &edges)),
+            lines: Some(&annotated),
+        };
+        insta::assert_snapshot!(crate::tests::forms(&[
+            ("80 columns", document(&shown).terminal(80, false)),
+            ("120 columns", document(&shown).terminal(120, true)),
+            ("Markdown", document(&shown).markdown()),
+        ]));
+    }
+
+    fn annotated() -> AnnotatedFunction {
+        AnnotatedFunction {
+            function: "scan(int)".into(),
+            before: vec![SourceLine {
+                hot: HotLine {
+                    file: "sql/scan.cc".into(),
+                    line: 12,
+                    own: 1234.0,
+                },
+                text: Some("\tscan_row();".into()),
+            }],
+            after: Vec::new(),
+        }
+    }
+
+    #[test]
     fn sampled_time_is_not_taken_for_the_cost_of_a_change() {
         let of = |unit: &str| {
             let difference = ProfileDifference {
@@ -526,7 +417,7 @@ mod tests {
                 callers: None,
                 lines: None,
             };
-            profile_markdown(&shown)
+            document(&shown).markdown()
         };
         assert!(of("nanoseconds").contains("judge a patch by the total"));
         assert!(of("cycles").contains("judge a patch by the total"));
@@ -536,25 +427,14 @@ mod tests {
     #[test]
     fn lines_are_shown_in_markdown_too() {
         let difference = difference(2.0, 1);
-        let annotated = AnnotatedFunction {
-            function: "scan(int)".into(),
-            before: vec![SourceLine {
-                hot: HotLine {
-                    file: "sql/scan.cc".into(),
-                    line: 12,
-                    own: 1234.0,
-                },
-                text: Some("\tscan_row();".into()),
-            }],
-            after: Vec::new(),
-        };
+        let annotated = annotated();
         let shown = ProfileReport {
             difference: &difference,
             top: 10,
             callers: Some(("scan(int)", &[][..])),
             lines: Some(&annotated),
         };
-        let text = profile_markdown(&shown);
+        let text = document(&shown).markdown();
         for words in [
             "```text\nsql/scan.cc\n     1,234      12      scan_row();\n```",
             NO_LINE,

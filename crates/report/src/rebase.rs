@@ -1,28 +1,25 @@
-//! The result of a rebase as text for a terminal and as Markdown.
+//! The result of a rebase.
 
 use std::fmt::Write;
 
-use super::escape::{code, fenced, markdown as escape, markdown_uncut, shell};
-use super::page::{BOLD, DIM, TextPage};
-use super::text::{clean, fit, fit_end, long, width};
+use super::document::{
+    Cell, Column, Document, Folding, Item, Node, Style, Table, Text, heading, list, literal, name,
+    note, paragraph, soft,
+};
+use super::escape::shell;
+use super::text::clean;
 use super::{number, server_tests};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::rebase::{
     BuildResult, Decision, EffectChange, LandingPlace, MeasuredEffect, PatchRemoval, PatchReport,
-    Report, Status, TestResult,
+    Report, Status, TestResult, Written,
 };
 use perfquilt_model::server_tests::TestFailure;
 
-/// Smallest width that is fitted, in columns.
-const NARROWEST: usize = 60;
 /// Maximum number of lines shown of a patch's range-diff; `--json` has all.
 const MOST_LINES: usize = 60;
 /// Maximum number of places shown of a patch's changes.
 const MOST_PLACES: usize = 10;
-
-const RED: &str = "\x1b[31m";
-const GREEN: &str = "\x1b[32m";
-const YELLOW: &str = "\x1b[33m";
 
 /// Returns the verdict on the rebase: `ready`, `2 untested`, `NEEDS 1 DECISION`.
 fn verdict(report: &Report) -> String {
@@ -48,8 +45,8 @@ fn tally(report: &Report) -> String {
 /// A group of patches that ask the same of their maintainer.
 struct Group {
     title: String,
-    /// One line a patch, and for a decision the command that opens it.
-    patches: Vec<(String, Option<String>)>,
+    /// One entry a patch; below a decision stands the command that opens it.
+    patches: Vec<Item>,
 }
 
 /// Sums a rebase up: what goes in by itself, what to review, what the release has, what needs a decision and why.
@@ -61,7 +58,9 @@ fn summary(report: &Report) -> Vec<Group> {
             .filter(|patch| wanted(patch))
             .collect()
     };
-    let line = |patch: &PatchReport, why: &str| format!("{} {}: {why}", patch.index, patch.name);
+    let line = |patch: &PatchReport, why: &str| -> Item {
+        format!("{} {}: {}", patch.index, name(&patch.name), literal(why)).into()
+    };
     let mut groups = Vec::new();
     let certain =
         chosen(&|patch| patch.status.applies() && patch.review.is_none() && !is_broken(patch));
@@ -78,7 +77,7 @@ fn summary(report: &Report) -> Vec<Group> {
             patches: Vec::new(),
         });
     }
-    let mut add = |title: &str, patches: Vec<(String, Option<String>)>| {
+    let mut add = |title: &str, patches: Vec<Item>| {
         if !patches.is_empty() {
             groups.push(Group {
                 title: format!("{title}: {}", patches.len()),
@@ -89,29 +88,29 @@ fn summary(report: &Report) -> Vec<Group> {
     let review = chosen(&|patch| patch.status.applies() && patch.review.is_some());
     let lines = review.iter().map(|patch| {
         let why = patch.review.as_deref().unwrap_or_default();
-        (line(patch, why), None)
+        line(patch, why)
     });
     add("Applies, review needed", lines.collect());
     let broken = chosen(&|patch| matches!(patch.build, Some(BuildResult::Failed(_))));
     let lines = broken.iter().filter_map(|patch| match &patch.build {
-        Some(BuildResult::Failed(error)) => Some((line(patch, error), None)),
+        Some(BuildResult::Failed(error)) => Some(line(patch, error)),
         _ => None,
     });
     add("Applies, but does not build", lines.collect());
     let untestable = chosen(&|patch| matches!(patch.tests, Some(TestResult::Failed(_))));
     let lines = untestable.iter().filter_map(|patch| match &patch.tests {
-        Some(TestResult::Failed(error)) => Some((line(patch, error), None)),
+        Some(TestResult::Failed(error)) => Some(line(patch, error)),
         _ => None,
     });
     add("Applies, but its tests could not run", lines.collect());
     let failing = chosen(&|patch| !new_failures(patch).is_empty());
     let lines = failing.iter().map(|patch| {
         let failures: Vec<String> = new_failures(patch).iter().map(server_tests::runs).collect();
-        (line(patch, &failures.join("; ")), None)
+        line(patch, &failures.join("; "))
     });
     add("Applies, but tests newly fail", lines.collect());
     let upstream = chosen(&|patch| patch.status == Status::Upstream);
-    let lines = upstream.iter().map(|it| (line(it, &it.evidence), None));
+    let lines = upstream.iter().map(|it| line(it, &it.evidence));
     add(
         "The release has it already (may be dropped)",
         lines.collect(),
@@ -129,11 +128,11 @@ fn summary(report: &Report) -> Vec<Group> {
         if patch.decisions.len() > 1 {
             let _ = write!(why, "; {} more places", patch.decisions.len() - 1);
         }
-        (line(patch, &why), Some(resolve_command(report, patch)))
+        line(patch, &why).below(name(&resolve_command(report, patch)))
     });
     add("Needs a decision", lines.collect());
     let untested = chosen(&|patch| patch.status == Status::Untested);
-    let lines = untested.iter().map(|it| (line(it, &it.evidence), None));
+    let lines = untested.iter().map(|it| line(it, &it.evidence));
     add("Waits for a decision", lines.collect());
     groups
 }
@@ -275,251 +274,213 @@ fn remarks(decision: &Decision) -> Vec<String> {
     remarks
 }
 
-/// Returns the report of a rebase as text of at most `columns` columns; `color` allows ANSI colours. `lines` adds the
-/// lines of every conflict and of every patch that changed.
-pub fn terminal(report: &Report, columns: usize, color: bool, lines: bool) -> String {
-    let mut page = TextPage::new(columns.max(NARROWEST), color);
-    let style = if report.ready { GREEN } else { YELLOW };
-    page.indented(
-        &format!(
-            "{} → {}: {}",
-            clean(&report.from),
-            clean(&report.to),
-            verdict(report)
-        ),
-        0,
-        if color { style } else { "" },
+/// Returns the document: what to decide, every patch, and the lines of conflicts and of patches that changed, which are
+/// folded unless `lines`.
+pub fn document(report: &Report, lines: bool) -> Document {
+    let style = if report.ready {
+        Style::Good
+    } else {
+        Style::Open
+    };
+    let head = format!(
+        "{} → {}: {}",
+        name(&report.from),
+        name(&report.to),
+        verdict(report)
     );
-    page.indented(&tally(report), 0, "");
-    if let Some(tests) = &report.tests {
-        page.indented(&format!("{}.", server_tests::of_release(tests)), 0, "");
-    }
+    let mut nodes = vec![
+        Node::Heading(1, style, head.into()),
+        paragraph(tally(report) + "."),
+    ];
+    let tests = report.tests.as_ref().map(server_tests::of_release);
+    nodes.extend(tests.map(|tests| paragraph(format!("{tests}."))));
     for group in summary(report) {
-        page.heading(&clean(&group.title));
-        for (patch, command) in group.patches {
-            page.indented(&long(&patch), 2, "");
-            if let Some(command) = command {
-                page.indented(&command, 4, DIM);
-            }
-        }
+        nodes.push(heading(group.title));
+        nodes.extend(list(group.patches));
     }
-    page.heading("Every patch");
-    page.decisions_table(report);
-    let has_lines =
-        |patch: &PatchReport| !patch.decisions.is_empty() || !patch.range_diff.is_empty();
-    if lines {
-        for patch in &report.patches {
-            page.decisions(report, patch);
-        }
-        page.range_diffs(report);
-        page.places(report);
-    } else if report.patches.iter().any(has_lines) {
-        page.blank();
-        let text = "--conflicts shows the lines of conflicts and of patches that changed";
-        page.indented(text, 0, DIM);
+    nodes.extend([heading("Every patch"), table(report)]);
+    let folding = if lines {
+        Folding::Open
+    } else {
+        Folding::LeftOut
+    };
+    let details = details(report);
+    if !lines && details.iter().any(|(is_long, ..)| *is_long) {
+        nodes.push(Node::Hint(
+            "--conflicts shows the lines of conflicts and of patches that changed".into(),
+        ));
     }
-    let drops = further_drops(report);
-    if !drops.is_empty() {
-        page.heading("May be dropped (nothing is dropped by itself)");
-        for drop in drops {
-            page.indented(
-                &format!(
-                    "{} {}: {}",
-                    drop.index,
-                    clean(&drop.name),
-                    long(&drop.reason)
-                ),
-                2,
-                "",
-            );
-        }
+    nodes.extend(
+        details
+            .into_iter()
+            .map(|(_, summary, nodes)| Node::Details(folding, summary.into(), nodes)),
+    );
+    let drops = further_drops(report).into_iter();
+    let drops = list(drops.map(|drop| {
+        format!(
+            "{} {}: {}",
+            drop.index,
+            name(&drop.name),
+            literal(&drop.reason)
+        )
+    }));
+    if let Some(drops) = drops {
+        nodes.extend([
+            heading("May be dropped (nothing is dropped by itself)"),
+            drops,
+        ]);
     }
-    for note in &report.notes {
-        page.blank();
-        page.indented(&long(note), 0, "");
-    }
-    page.written(report);
+    nodes.extend(report.notes.iter().map(|text| note(literal(text))));
+    nodes.extend(report.written.iter().flat_map(written));
     if !report.next.is_empty() {
-        page.blank();
+        nodes.push(Node::Next(
+            report
+                .next
+                .iter()
+                .map(|next| (next.clone(), String::new()))
+                .collect(),
+        ));
     }
-    for (index, command) in report.next.iter().enumerate() {
-        let word = if index == 0 { "next:" } else { "" };
-        let _ = writeln!(page.text, "{word:<6}{}", clean(command));
-    }
-    page.text
+    Document(nodes)
 }
 
-impl TextPage {
-    fn heading(&mut self, text: &str) {
-        self.blank();
-        self.indented(text, 0, BOLD);
+/// Returns the table of all patches.
+fn table(report: &Report) -> Node {
+    let speeds = report.patches.iter().any(|patch| patch.effect.is_some());
+    let mut columns = vec![
+        Column::figures("#"),
+        Column::names("patch"),
+        Column::words("status"),
+    ];
+    if speeds {
+        columns.push(Column::words("speed old → new"));
     }
-
-    /// Appends a line of source text, cut at the width.
-    fn source(&mut self, text: &str, indent: usize, style: &str) {
-        let text: String = text.replace('\t', "    ");
-        let text = fit_end(&clean(&text), self.width - indent);
-        let line = self.styled(text.trim_end(), style);
-        let _ = writeln!(self.text, "{:indent$}{line}", "");
-    }
-
-    fn decisions_table(&mut self, report: &Report) {
-        let digits = report.patches.len().to_string().len();
-        let speeds: Vec<String> = report
-            .patches
-            .iter()
-            .map(|patch| patch.effect.as_ref().map_or_else(String::new, speed))
-            .collect();
-        let longest = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
-        let speed_width = longest(&mut speeds.iter().map(|text| width(text)));
-        let status_width = longest(
-            &mut report
-                .patches
-                .iter()
-                .map(|patch| patch.status.to_string().len()),
-        );
-        let gap = if speed_width > 0 { 2 + speed_width } else { 0 };
-        let left = self
-            .width
-            .saturating_sub(digits + 2 + 2 + status_width + 2 + gap);
-        let wanted = longest(&mut report.patches.iter().map(|p| width(&clean(&p.evidence))));
-        let names = longest(&mut report.patches.iter().map(|p| width(&clean(&p.name))));
-        // The evidence gets up to two thirds of the room, the names the rest, but at least 18 columns.
-        let name_width = names.min(left.saturating_sub(wanted.min(left * 2 / 3)).max(18));
-        let evidence_width = left.saturating_sub(name_width);
-        for (patch, speed) in report.patches.iter().zip(&speeds) {
-            let name = fit(&clean(&patch.name), name_width);
-            let pad = name_width.saturating_sub(width(&name));
-            let status = format!("{:status_width$}", patch.status);
-            let status = self.styled(&status, tone(patch.status));
-            let evidence = fit(&clean(&patch.evidence), evidence_width);
-            let mut line = format!(
-                "{:>digits$}  {name}{:pad$}  {status}  {evidence}",
-                patch.index, ""
-            );
-            if !speed.is_empty() {
-                let pad = evidence_width.saturating_sub(width(&evidence));
-                let _ = write!(line, "{:pad$}  {speed}", "");
-            }
-            let _ = writeln!(self.text, "{}", line.trim_end());
-            for note in notes(patch) {
-                self.indented(&long(&note), digits + 4, DIM);
-            }
-        }
-    }
-
-    fn decisions(&mut self, report: &Report, patch: &PatchReport) {
-        if patch.decisions.is_empty() {
-            return;
-        }
-        self.heading(&format!("Patch {} {}", patch.index, clean(&patch.name)));
-        for decision in &patch.decisions {
-            self.indented(&clean(&place(decision)), 0, "");
-            self.indented(&long(&decision.what), 2, DIM);
-            if let Some(line) = decision.line {
-                self.indented("now:", 2, DIM);
-                if decision.now.is_empty() {
-                    self.indented("(nothing)", 4, DIM);
-                }
-                let digits = (line + decision.now.len()).to_string().len();
-                for (offset, text) in decision.now.iter().enumerate() {
-                    let number = line + offset;
-                    self.source(&format!("{number:>digits$}  {text}"), 4, "");
-                }
-            }
-            self.changes("the patch:", &decision.patch);
-            self.changes("upstream since then:", &decision.upstream);
-            for remark in remarks(decision) {
-                self.indented(&long(&remark), 2, "");
-            }
-        }
-        let command = resolve_command(report, patch);
-        let _ = writeln!(self.text, "  open it: {command}");
-    }
-
-    fn changes(&mut self, title: &str, lines: &[String]) {
-        if lines.is_empty() {
-            return;
-        }
-        self.indented(title, 2, DIM);
-        for line in lines {
-            self.source(line, 4, diff_tone(line));
-        }
-    }
-
-    fn range_diffs(&mut self, report: &Report) {
-        let changed: Vec<&PatchReport> = report
-            .patches
-            .iter()
-            .filter(|patch| !patch.range_diff.is_empty())
-            .collect();
-        if changed.is_empty() {
-            return;
-        }
-        self.heading("Patches that changed");
-        for patch in changed {
-            self.indented(
-                &format!("{0}: old ! {0}: new {1}", patch.index, clean(&patch.name)),
-                0,
-                "",
-            );
-            for line in patch.range_diff.iter().take(MOST_LINES) {
-                self.source(line, 4, diff_tone(line));
-            }
-            if patch.range_diff.len() > MOST_LINES {
-                let more = patch.range_diff.len() - MOST_LINES;
-                self.indented(&format!("… {more} more lines (--json has all)"), 4, DIM);
-            }
-        }
-    }
-
-    fn places(&mut self, report: &Report) {
-        let placed = |patch: &&PatchReport| !patch.places.is_empty();
-        for (index, patch) in report.patches.iter().filter(placed).enumerate() {
-            if index == 0 {
-                self.heading("Where the changes are, in files that upstream changed too");
-            }
-            self.indented(&format!("{} {}", patch.index, clean(&patch.name)), 0, "");
-            for place in places(patch) {
-                self.indented(&clean(&place), 4, DIM);
-            }
-        }
-    }
-
-    fn written(&mut self, report: &Report) {
-        let Some(written) = &report.written else {
-            return;
+    columns.push(Column::prose("evidence"));
+    let mut table = Table::new("Every patch", columns);
+    for patch in &report.patches {
+        let status = Text::from(patch.status.to_string());
+        let status = if patch.status.needs_decision() {
+            status.strong()
+        } else {
+            status
         };
-        self.blank();
-        match (&written.branch, &written.commit, &written.folder) {
-            (Some(branch), Some(commit), _) => {
-                let short = commit.get(..12).unwrap_or(commit);
-                self.indented(
-                    &format!("written: branch {} ({short})", clean(branch)),
-                    0,
-                    GREEN,
-                );
-            }
-            (_, _, Some(folder)) => {
-                self.indented(&format!("written: {}", clean(folder)), 0, GREEN);
-            }
-            _ => {}
+        let mut cells = vec![
+            Cell::from(patch.index.to_string()),
+            name(&patch.name).into(),
+            Cell::from(status).styled(tone(patch.status)),
+        ];
+        if speeds {
+            cells.push(patch.effect.as_ref().map_or("–".to_owned(), speed).into());
         }
-        for file in &written.files {
-            self.indented(&clean(file), 2, "");
+        let evidence = Cell::from(literal(&patch.evidence));
+        cells.push(
+            notes(patch)
+                .iter()
+                .fold(evidence, |cell, note| cell.below(literal(note))),
+        );
+        table.row(cells);
+    }
+    Node::Table(table)
+}
+
+/// Returns the lines of decisions and of patches that changed, and the places of changes: whether they are many, a
+/// summary, and what it sums up.
+fn details(report: &Report) -> Vec<(bool, String, Vec<Node>)> {
+    let mut details = Vec::new();
+    let of = |patch: &PatchReport, what: &str| {
+        format!("Patch {} {}{what}", patch.index, name(&patch.name))
+    };
+    for patch in report
+        .patches
+        .iter()
+        .filter(|patch| !patch.decisions.is_empty())
+    {
+        let mut nodes: Vec<Node> = patch.decisions.iter().flat_map(decision).collect();
+        nodes.push(paragraph(format!(
+            "Open it: {}",
+            name(&resolve_command(report, patch))
+        )));
+        details.push((true, of(patch, &format!(": {}", patch.status)), nodes));
+    }
+    for patch in report
+        .patches
+        .iter()
+        .filter(|patch| !patch.range_diff.is_empty())
+    {
+        let mut lines = patch.range_diff.clone();
+        if lines.len() > MOST_LINES {
+            let more = lines.len() - MOST_LINES;
+            lines.truncate(MOST_LINES);
+            lines.push(format!("… {more} more lines (--json has all)"));
         }
-        for aside in &written.set_aside {
-            self.indented(
-                &format!(
-                    "{} is a comment in the series now: {}",
-                    clean(&aside.name),
-                    long(&aside.reason)
-                ),
-                2,
-                "",
-            );
+        details.push((true, of(patch, " changed"), vec![Node::Code("diff", lines)]));
+    }
+    for patch in report
+        .patches
+        .iter()
+        .filter(|patch| !patch.places.is_empty())
+    {
+        let places = list(places(patch).iter().map(|place| literal(place)));
+        let what = ": its places in files that upstream changed too";
+        details.push((false, of(patch, what), places.into_iter().collect()));
+    }
+    details
+}
+
+/// Returns a decision: its place, the lines there now, those of the patch and what upstream did to them.
+fn decision(decision: &Decision) -> Vec<Node> {
+    let mut nodes = vec![paragraph(format!(
+        "{}: {}",
+        name(&place(decision)),
+        literal(&decision.what)
+    ))];
+    if let Some(line) = decision.line {
+        let digits = (line + decision.now.len()).to_string().len();
+        let now = (line..).zip(&decision.now);
+        let now: Vec<String> = now
+            .map(|(number, text)| format!("{number:>digits$}  {text}"))
+            .collect();
+        if now.is_empty() {
+            nodes.push(soft("Now: nothing."));
+        } else {
+            nodes.extend([soft("Now:"), Node::Code("", now)]);
         }
     }
+    for (title, lines) in [
+        ("The patch:", &decision.patch),
+        ("Upstream since then:", &decision.upstream),
+    ] {
+        if !lines.is_empty() {
+            nodes.extend([soft(title), Node::Code("diff", lines.clone())]);
+        }
+    }
+    nodes.extend(
+        remarks(decision)
+            .iter()
+            .map(|remark| paragraph(literal(remark) + ".")),
+    );
+    nodes
+}
+
+/// Returns what was written.
+fn written(written: &Written) -> Vec<Node> {
+    let place = match (&written.branch, &written.commit, &written.folder) {
+        (Some(branch), Some(commit), _) => {
+            let short = commit.get(..12).unwrap_or(commit);
+            format!("branch {} ({})", name(branch), name(short))
+        }
+        (_, _, folder) => name(folder.as_deref().unwrap_or_default()),
+    };
+    let files = written.files.iter().map(|file| name(file));
+    let aside = written.set_aside.iter().map(|aside| {
+        let why = literal(&aside.reason);
+        format!(
+            "{} is a comment in the series now: {why}",
+            name(&aside.name)
+        )
+    });
+    let head = Node::Heading(2, Style::Good, format!("written: {place}").into());
+    [head].into_iter().chain(list(files.chain(aside))).collect()
 }
 
 fn resolve_command(report: &Report, patch: &PatchReport) -> String {
@@ -537,189 +498,142 @@ fn resolve_command(report: &Report, patch: &PatchReport) -> String {
     }
 }
 
-fn tone(status: Status) -> &'static str {
+fn tone(status: Status) -> Style {
     match status {
-        Status::Exact | Status::Offset => GREEN,
-        Status::Merged | Status::Resolved | Status::Partly | Status::Upstream => YELLOW,
-        Status::Changed | Status::Conflict | Status::Untested => RED,
+        Status::Exact | Status::Offset => Style::Good,
+        Status::Merged | Status::Resolved | Status::Partly | Status::Upstream => Style::Open,
+        Status::Changed | Status::Conflict | Status::Untested => Style::Bad,
     }
 }
 
-fn diff_tone(line: &str) -> &'static str {
-    match line.as_bytes().first() {
-        Some(b'+') => GREEN,
-        Some(b'-') => RED,
-        Some(b'@') => DIM,
-        _ => "",
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perfquilt_model::rebase::{CandidatePlace, Closest, EvidenceLevel};
+    use perfquilt_model::server_tests::PointTests;
 
-/// Returns the report of a rebase as GitHub-flavoured Markdown. Names and source lines cannot introduce markup. The lines
-/// of every conflict and of every patch that changed are folded unless `lines`.
-pub fn markdown(report: &Report, lines: bool) -> String {
-    let folded = if lines { "<details open>" } else { "<details>" };
-    let mut page = String::new();
-    let _ = writeln!(
-        page,
-        "## {} → {}: {}\n\n{}.\n",
-        escape(&report.from),
-        escape(&report.to),
-        verdict(report),
-        tally(report)
-    );
-    if let Some(tests) = &report.tests {
-        let _ = writeln!(page, "{}.\n", server_tests::of_release(tests));
-    }
-    for group in summary(report) {
-        let _ = writeln!(page, "**{}**\n", escape(&group.title));
-        for (patch, _) in &group.patches {
-            let _ = writeln!(page, "- {}", markdown_uncut(patch));
-        }
-        if !group.patches.is_empty() {
-            page.push('\n');
-        }
-    }
-    let speeds = report.patches.iter().any(|patch| patch.effect.is_some());
-    let (head, line) = if speeds {
-        (" speed old → new |", " --- |")
-    } else {
-        ("", "")
-    };
-    let _ = writeln!(page, "| # | patch | status | evidence |{head}");
-    let _ = writeln!(page, "| --: | --- | --- | --- |{line}");
-    for patch in &report.patches {
-        let mut evidence = markdown_uncut(&patch.evidence);
-        for note in notes(patch) {
-            let _ = write!(evidence, "<br>{}", markdown_uncut(&note));
-        }
-        let status = if patch.status.needs_decision() {
-            format!("**{}**", patch.status)
-        } else {
-            patch.status.to_string()
+    /// Returns a rebase with patches of every status; `name` is part of every name.
+    fn report(name: &str) -> Report {
+        let patch = |index: usize, status: Status| PatchReport {
+            index,
+            name: format!("{index:04}-{name}.patch"),
+            title: format!("Title of {name}"),
+            status,
+            evidence: format!("evidence that {name} is {status}, at hunk 1 of 2"),
+            evidence_level: Some(EvidenceLevel::Merge),
+            review: None,
+            build: None,
+            tests: None,
+            offset: 0,
+            places: Vec::new(),
+            without: Vec::new(),
+            notes: Vec::new(),
+            decisions: Vec::new(),
+            range_diff: Vec::new(),
+            effect: None,
+            commit: None,
         };
-        let _ = write!(
-            page,
-            "| {} | {} | {status} | {evidence} |",
-            patch.index,
-            code(&patch.name)
-        );
-        if speeds {
-            let speed = patch.effect.as_ref().map_or("–".to_owned(), speed);
-            let _ = write!(page, " {speed} |");
-        }
-        page.push('\n');
-    }
-    for patch in report.patches.iter().filter(|p| !p.decisions.is_empty()) {
-        let _ = writeln!(
-            page,
-            "\n{folded}<summary>Patch {}, {}: {}</summary>",
-            patch.index,
-            patch.status,
-            escape(&patch.name)
-        );
-        for decision in &patch.decisions {
-            let _ = writeln!(
-                page,
-                "\n{}: {}",
-                code(&place(decision)),
-                markdown_uncut(&decision.what)
-            );
-            if let Some(line) = decision.line {
-                let digits = (line + decision.now.len()).to_string().len();
-                let now: Vec<String> = decision
-                    .now
-                    .iter()
-                    .enumerate()
-                    .map(|(offset, text)| format!("{:>digits$}  {text}", line + offset))
-                    .collect();
-                block(&mut page, "Now:", "", &now);
-            }
-            block(&mut page, "The patch:", "diff", &decision.patch);
-            block(
-                &mut page,
-                "Upstream since then:",
-                "diff",
-                &decision.upstream,
-            );
-            for remark in remarks(decision) {
-                let _ = writeln!(page, "\n{}.", markdown_uncut(&remark));
-            }
-        }
-        let _ = writeln!(page, "\nOpen it: {}", code(&resolve_command(report, patch)));
-        page.push_str("\n</details>\n");
-    }
-    let changed = report.patches.iter().filter(|p| !p.range_diff.is_empty());
-    for patch in changed {
-        let _ = writeln!(
-            page,
-            "\n{folded}<summary>Patch {} changed: {}</summary>",
-            patch.index,
-            escape(&patch.name)
-        );
-        block(&mut page, "", "diff", &patch.range_diff);
-        page.push_str("\n</details>\n");
-    }
-    for patch in report.patches.iter().filter(|p| !p.places.is_empty()) {
-        let _ = writeln!(
-            page,
-            "\n{folded}<summary>Patch {}, where its changes are: {}</summary>\n",
-            patch.index,
-            escape(&patch.name)
-        );
-        for place in places(patch) {
-            let _ = writeln!(page, "- {}", markdown_uncut(&place));
-        }
-        page.push_str("\n</details>\n");
-    }
-    let drops = further_drops(report);
-    if !drops.is_empty() {
-        page.push_str("\nMay be dropped (nothing is dropped by itself):\n\n");
-        for drop in drops {
-            let _ = writeln!(
-                page,
-                "- {} {}: {}",
-                drop.index,
-                code(&drop.name),
-                markdown_uncut(&drop.reason)
-            );
-        }
-    }
-    for note in &report.notes {
-        let _ = writeln!(page, "\n{}", markdown_uncut(note));
-    }
-    if let Some(written) = &report.written {
-        let place = written.branch.as_ref().or(written.folder.as_ref());
-        let _ = writeln!(
-            page,
-            "\nWritten: {}",
-            code(place.map_or("", String::as_str))
-        );
-        for aside in &written.set_aside {
-            let _ = writeln!(
-                page,
-                "- {} is a comment in the series now: {}",
-                code(&aside.name),
-                markdown_uncut(&aside.reason)
-            );
+        let statuses = (1..).zip(Status::ALL);
+        let mut patches: Vec<PatchReport> = statuses.map(|(at, of)| patch(at, of)).collect();
+        let point = perfquilt_model::point::Point::Step(1);
+        patches[0].build = Some(BuildResult::Ok);
+        patches[0].tests = Some(TestResult::Ran(PointTests {
+            passed: 12,
+            ..PointTests::new(point)
+        }));
+        patches[1].build = Some(BuildResult::Failed(format!("{name} does not compile")));
+        patches[2].review = Some(format!("the lines around {name} changed"));
+        patches[2].notes = vec![format!("a note on {name}")];
+        patches[2].without = vec![7, 8];
+        patches[2].places = vec![LandingPlace {
+            file: format!("sql/{name}.cc"),
+            line: 40,
+            function: Some("scan".into()),
+            was: None,
+        }];
+        let effect = |estimate| MeasuredEffect {
+            experiment: "series-1".into(),
+            estimate,
+            low: None,
+            high: None,
+            verdict: "faster".into(),
+        };
+        patches[3].effect = Some(EffectChange {
+            workload: "load".into(),
+            meter: "time".into(),
+            old: effect(0.02),
+            new: Some(effect(0.001)),
+            no_longer_helps: true,
+        });
+        patches[4].range_diff = vec!["@@ sql/a.cc".into(), "-old".into(), format!("+{name}")];
+        patches[7].decisions = vec![Decision {
+            hunk: Some(1),
+            line: Some(98),
+            function: Some(name.to_owned()),
+            candidates: vec![CandidatePlace {
+                line: 7,
+                function: None,
+            }],
+            now: vec!["\tif (a)".into(), format!("\t\treturn {name};"), "}".into()],
+            patch: vec!["-  old".into(), format!("+  {name}")],
+            upstream: vec!["-  old".into(), "+  theirs".into()],
+            closest: Some(Closest {
+                line: 99,
+                expected: 70,
+                result: 20,
+            }),
+            touched_by: vec![format!("0001-{name}.patch")],
+            ..Decision::new(
+                format!("sql/{name}.cc"),
+                format!("the lines of {name} are gone"),
+                2,
+            )
+        }];
+        Report {
+            schema: 1,
+            from: "srv-1".into(),
+            to: format!("srv-2-{name}"),
+            version: "2".into(),
+            series: "series".into(),
+            ready: false,
+            decisions: 2,
+            patches,
+            tests: Some(PointTests {
+                passed: 12,
+                ..PointTests::new(perfquilt_model::point::Point::BASE)
+            }),
+            drops: vec![PatchRemoval {
+                index: 1,
+                name: format!("0001-{name}.patch"),
+                reason: format!("{name} no longer helps"),
+            }],
+            notes: vec![format!("A note on {name}.")],
+            written: Some(Written {
+                branch: Some(format!("rebase-{name}")),
+                commit: Some("0123456789abcdef".into()),
+                folder: None,
+                files: vec!["series".into()],
+                set_aside: vec![PatchRemoval {
+                    index: 9,
+                    name: format!("0009-{name}.patch"),
+                    reason: "it waits".into(),
+                }],
+            }),
+            next: vec!["perfquilt rebase 2 --resolve 7".into(), "git diff".into()],
         }
     }
-    if !report.next.is_empty() {
-        block(&mut page, "Next:", "sh", &report.next);
-    }
-    page
-}
 
-/// Appends a titled code block without trailing blanks; nothing if there are no lines.
-fn block(page: &mut String, title: &str, language: &str, lines: &[String]) {
-    if lines.is_empty() {
-        return;
+    #[test]
+    fn every_form() {
+        let report = report("a_*b");
+        insta::assert_snapshot!(crate::tests::forms(&[
+            ("60 columns", document(&report, false).terminal(60, false)),
+            (
+                "80 columns, lines",
+                document(&report, true).terminal(80, false)
+            ),
+            ("100 columns", document(&report, false).terminal(100, true)),
+            ("Markdown", document(&report, false).markdown()),
+        ]));
     }
-    if !title.is_empty() {
-        let _ = writeln!(page, "\n{title}");
-    }
-    let lines: Vec<String> = lines
-        .iter()
-        .map(|line| line.trim_end().to_owned())
-        .collect();
-    let _ = writeln!(page, "\n{}", fenced(language, &lines));
 }

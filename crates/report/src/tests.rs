@@ -201,6 +201,27 @@ impl Noise {
     }
 }
 
+/// Joins the forms of a document for a snapshot; drawings, the style and embedded data of pages are left out.
+pub(super) fn forms(forms: &[(&str, String)]) -> String {
+    let cut = |text: &str| {
+        let text = regex::Regex::new("<style>[^<]*</style>|<svg.*?</svg>")
+            .unwrap()
+            .replace_all(text, "…");
+        let text = regex::Regex::new("base64,[A-Za-z0-9+/=]+|sha256-[^']*")
+            .unwrap()
+            .replace_all(&text, "…")
+            .into_owned();
+        let text = text.replace(env!("CARGO_PKG_VERSION"), "VERSION");
+        if text.starts_with("<!DOCTYPE") {
+            text.replace("><", ">\n<")
+        } else {
+            text
+        }
+    };
+    let one = |(name, text): &(&str, String)| format!("=== {name} ===\n{}", cut(text));
+    forms.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
 /// Returns the report of a stored experiment as Markdown.
 fn json(attribution: &Attribution) -> String {
     let data = ReportData::new(attribution);

@@ -1,108 +1,66 @@
-//! Reports on a patch or series on two releases: a table and a verdict in words.
-
-use std::fmt::Write;
+//! The report on a patch or series on two releases: a table and a verdict in words.
 
 use super::bisect::{cost, effect};
-use super::escape::markdown_uncut as escape;
+use super::document::{Cell, Column, Document, Node, Table, name, paragraph, title};
 use super::number::margin;
-use super::text::{clean, width, wrap};
 use perfquilt_judge::bisect::Effect;
 use perfquilt_judge::bisect::two_way::{LossSource, LossTable};
 
-/// Returns the table as text of at most `columns` columns.
-pub fn terminal(table: &LossTable, columns: usize) -> String {
-    let mut text = String::new();
-    let paragraph = |text: &mut String, words: &str| {
-        for line in wrap(words, columns.max(60)) {
-            let _ = writeln!(text, "{}", line.trim_end());
-        }
-    };
-    paragraph(&mut text, &verdict(table));
-    paragraph(&mut text, &scope(table));
-    text.push('\n');
-    let rows = rows(table);
-    let widths: Vec<usize> = (0..3)
-        .map(|column| {
-            rows.iter()
-                .map(|row| width(&row[column]))
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    for row in &rows {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .map(|(cell, &room)| format!("{cell}{}", " ".repeat(room - width(cell))))
-            .collect();
-        let _ = writeln!(text, "{}", cells.join("  ").trim_end());
-    }
-    text.push('\n');
-    paragraph(&mut text, &cost(&table.cost));
-    text
-}
-
-/// Returns the table as Markdown.
-pub fn markdown(table: &LossTable) -> String {
-    let mut page = format!(
-        "## {}\n\n{}\n\n",
-        escape(&verdict(table)),
-        escape(&scope(table))
+/// Returns the document: the verdict in words, and the releases against each other, the effect of the patch on each,
+/// and their difference.
+pub fn document(of: &LossTable) -> Document {
+    let figure = |of_patch: &Option<Effect>| Cell::from(figure(of, of_patch));
+    let [old, new] = names(of);
+    let what = what(of);
+    let mut table = Table::new(
+        "The releases and the patch on each",
+        [
+            Column::names(of.question.meter.meter.shown_quantity()),
+            Column::figures(format!("without {what}")),
+            Column::figures(format!("with {what}")),
+        ],
     );
-    for (place, row) in rows(table).iter().enumerate() {
-        let cells: Vec<String> = row.iter().map(|cell| escape(cell)).collect();
-        let _ = writeln!(page, "| {} |", cells.join(" | "));
-        if place == 0 {
-            page.push_str("|:--|--:|--:|\n");
-        }
+    let [without, with] = &of.release;
+    table.row([
+        format!("{new} against {old}").into(),
+        figure(without),
+        figure(with),
+    ]);
+    for (name, effect) in [&old, &new].into_iter().zip(&of.patch) {
+        table.row([
+            format!("{what} on {name}").into(),
+            Cell::default(),
+            figure(effect),
+        ]);
     }
-    let _ = writeln!(page, "\n{}", escape(&cost(&table.cost)));
-    page
+    table.row([
+        "worth more there by".into(),
+        Cell::default(),
+        figure(&of.difference),
+    ]);
+    Document(vec![
+        title(verdict(of)),
+        paragraph(scope(of)),
+        Node::Table(table),
+        paragraph(cost(&of.cost)),
+    ])
 }
 
-/// Returns the header, the releases against each other, the effect of the patch on each, and their difference.
-fn rows(table: &LossTable) -> Vec<[String; 3]> {
-    let figure = |of: &Option<Effect>| {
-        of.as_ref()
-            .map_or("no figure".to_owned(), |of| effect(&table.question, of))
-    };
-    let [old, new] = &table.releases.each_ref().map(|name| clean(name));
-    let what = what(table);
-    vec![
-        [
-            table.question.meter.meter.shown_quantity().to_owned(),
-            format!("without {what}"),
-            format!("with {what}"),
-        ],
-        [
-            format!("{new} against {old}"),
-            figure(&table.release[0]),
-            figure(&table.release[1]),
-        ],
-        [
-            format!("{what} on {old}"),
-            String::new(),
-            figure(&table.patch[0]),
-        ],
-        [
-            format!("{what} on {new}"),
-            String::new(),
-            figure(&table.patch[1]),
-        ],
-        [
-            "worth more there by".to_owned(),
-            String::new(),
-            figure(&table.difference),
-        ],
-    ]
+fn names(of: &LossTable) -> [String; 2] {
+    of.releases.each_ref().map(|release| name(release))
+}
+
+fn figure(of: &LossTable, shown: &Option<Effect>) -> String {
+    let shown = shown.as_ref();
+    shown.map_or("no figure".to_owned(), |shown| effect(&of.question, shown))
 }
 
 fn what(table: &LossTable) -> String {
-    let name = |place: usize| table.question.states.get(place);
-    let (before, after) = (name(0), name(1));
+    let state = |place: usize| table.question.states.get(place);
+    let (before, after) = (state(0), state(1));
     match (before, after) {
         // States of neighbouring points differ by one patch.
-        (Some(before), Some(after)) if is_next(&before.label, &after.label) => clean(&after.name),
+        (Some(before), Some(after)) if is_next(&before.label, &after.label) => name(&after.name),
         _ => "the series".to_owned(),
     }
 }
@@ -116,9 +74,9 @@ fn is_next(before: &str, after: &str) -> bool {
 fn scope(table: &LossTable) -> String {
     format!(
         "{} ({}), recipe {}; losses of {} or more, error rate {}.",
-        clean(&table.question.workload),
+        name(&table.question.workload),
         table.question.meter,
-        clean(&table.question.recipe),
+        name(&table.question.recipe),
         margin(table.question.size),
         margin(table.question.error),
     )
@@ -126,12 +84,9 @@ fn scope(table: &LossTable) -> String {
 
 /// Attributes the loss in a sentence.
 fn verdict(table: &LossTable) -> String {
-    let [old, new] = &table.releases.each_ref().map(|name| clean(name));
+    let [old, new] = names(table);
     let what = what(table);
-    let figure = |of: &Option<Effect>| {
-        of.as_ref()
-            .map_or("no figure".to_owned(), |of| effect(&table.question, of))
-    };
+    let figure = |shown: &Option<Effect>| figure(table, shown);
     let least = margin(table.question.size);
     // An interval that contains both 0 and the requested size does not show that the patch no longer helps.
     let nothing = table.patch[1]
@@ -173,6 +128,7 @@ fn verdict(table: &LossTable) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::width;
     use perfquilt_judge::bisect::two_way::DifferenceInDifferences;
     use perfquilt_judge::bisect::{Direction, Question, State};
     use perfquilt_model::observation::Meter;
@@ -221,7 +177,7 @@ mod tests {
                 "Both: toy-2.0 without the series",
             ),
         ] {
-            let text = terminal(&table(costs, [0, 4]), 400);
+            let text = document(&table(costs, [0, 4])).terminal(400, false);
             assert!(text.contains(words), "{text}");
         }
         let mut open = table([100.0, 90.0, 100.0, 100.0], [0, 4]);
@@ -231,9 +187,9 @@ mod tests {
             high: Some(0.021),
             blocks: 3,
         });
-        let text = terminal(&open, 400);
+        let text = document(&open).terminal(400, false);
         assert!(text.contains("it is worth less on toy-2.0"), "{text}");
-        let one = markdown(&table([100.0, 90.0, 100.0, 100.0], [3, 4]));
+        let one = document(&table([100.0, 90.0, 100.0, 100.0], [3, 4])).markdown();
         assert!(
             one.contains("0004-change") && one.contains("|:--|--:|--:|"),
             "{one}"
@@ -241,11 +197,20 @@ mod tests {
     }
 
     #[test]
+    fn every_form() {
+        let table = table([100.0, 90.0, 105.0, 103.0], [3, 4]);
+        insta::assert_snapshot!(crate::tests::forms(&[
+            ("80 columns", document(&table).terminal(80, false)),
+            ("Markdown", document(&table).markdown()),
+        ]));
+    }
+
+    #[test]
     fn what_it_cost_fits_into_the_columns() {
         let mut table = table([100.0, 90.0, 100.0, 100.0], [0, 4]);
         table.cost.builds = 1;
         table.cost.build_seconds = 0.5;
-        let text = terminal(&table, 60);
+        let text = document(&table).terminal(60, false);
         let cost = &text[text.find("Cost: ").unwrap()..];
         assert!(cost.contains("built in 0.5 s"), "{text}");
         assert!(cost.lines().all(|line| width(line) <= 60), "{text}");
@@ -255,11 +220,11 @@ mod tests {
     fn the_heading_is_whole() {
         let mut table = table([100.0, 90.0, 100.0, 100.0], [3, 4]);
         table.releases = ["mariadb-10.11.18".into(), "mariadb-11.8.6".into()];
-        let page = markdown(&table);
+        let page = document(&table).markdown();
         let heading = page.lines().next().unwrap();
         assert!(heading.chars().count() > 165, "{heading}");
         assert!(
-            heading.ends_with("mariadb-11.8.6 itself is no slower by 0.5 %"),
+            heading.ends_with("`mariadb-11.8.6` itself is no slower by 0.5 %"),
             "{heading}"
         );
     }

@@ -1,7 +1,5 @@
 //! The comment on a pull request. Its title, status and table come from the same rows.
 
-#[cfg(test)]
-mod inert;
 mod length;
 mod sections;
 mod status;

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::length::Section;
 use super::{MeasurementStatus, Notice, PendingApproval, PullRequestRef};
-use crate::bisect::markdown as bisect_page;
+use crate::bisect::document as bisect_document;
+use crate::document::markdown::render;
 use crate::escape::{address, code, fenced};
 use crate::markdown as page;
 use crate::nouns::point_name;
@@ -170,10 +171,7 @@ fn bisection(notice: &Notice<'_>) -> String {
         culprit.files.clear();
     }
     found.next.clear();
-    format!(
-        "{failed}\n#{}",
-        bisect_page(&found).trim_start_matches('\n')
-    )
+    format!("{failed}\n{}", render(&bisect_document(&found).0, 3))
 }
 
 /// Describes the total effect in the earlier experiment, on the current meter and workload.

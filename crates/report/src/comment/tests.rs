@@ -39,7 +39,11 @@ fn shown(comment: &Comment) -> String {
         "standing: {}\ntitle: {}\n\n{}",
         comment.status, comment.title, comment.body
     );
-    assert_eq!(super::inert::active(&comment.body), [""; 0], "{text}");
+    assert_eq!(
+        crate::document::inert::active(&comment.body),
+        [""; 0],
+        "{text}"
+    );
     text
 }
 
@@ -335,7 +339,11 @@ fn never_longer_than_allowed() {
                 whole || comment.body.contains("leaves something out"),
                 "{limit}"
             );
-            assert_eq!(super::inert::active(&comment.body), [""; 0], "{limit}");
+            assert_eq!(
+                crate::document::inert::active(&comment.body),
+                [""; 0],
+                "{limit}"
+            );
         }
     }
     notice.subject.report = Some("https://github.com/acme/series/actions/runs/42#report".into());
@@ -553,7 +561,7 @@ fn nothing_comes_together_around_empty_code() {
         "http:``//evil.example",
     ] {
         let comment = hostile(&[text]);
-        let active = super::inert::active(&comment.body);
+        let active = crate::document::inert::active(&comment.body);
         assert_eq!(active, [""; 0], "{}", comment.body);
     }
 }
@@ -570,7 +578,7 @@ fn nothing_untrusted_authors_write_is_active() {
             .collect();
         let comment = hostile(&words);
         assert_eq!(
-            super::inert::active(&comment.body),
+            crate::document::inert::active(&comment.body),
             [""; 0],
             "{}",
             comment.body
@@ -588,7 +596,7 @@ fn spaces_at_the_beginning_are_no_code_block() {
         "\n\n\n\n\n\nindented",
     ] {
         let comment = hostile(&[text]);
-        let active = super::inert::active(&comment.body);
+        let active = crate::document::inert::active(&comment.body);
         assert_eq!(active, [""; 0], "{}", comment.body);
     }
 }
@@ -616,6 +624,6 @@ proptest::proptest! {
         let words: Vec<String> = words.into_iter().map(|parts| parts.concat()).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let comment = hostile(&words);
-        proptest::prop_assert_eq!(super::inert::active(&comment.body), [""; 0], "{}", comment.body);
+        proptest::prop_assert_eq!(crate::document::inert::active(&comment.body), [""; 0], "{}", comment.body);
     }
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::PatchHistory;
+use crate::document::name;
 use crate::number;
-use crate::text::clean;
 use perfquilt_judge::attribution::{Attribution, EffectKind};
 use perfquilt_judge::stats::speed;
 use perfquilt_model::point::Point;
@@ -38,11 +38,11 @@ impl BestVariant {
             "best of {} variants in {} experiments on {}: {} % [{}, {}], {}",
             self.variants,
             self.experiments,
-            clean(&self.release),
+            name(&self.release),
             percent(self.estimate),
             percent(self.low),
             percent(self.high),
-            clean(&self.experiment)
+            name(&self.experiment)
         )
     }
 }
@@ -158,12 +158,18 @@ mod tests {
         let alone = &history.patches[0].moments[1].effect;
         assert_eq!(best.estimate, alone.estimate);
         assert!(best.low < alone.low.unwrap() && best.high > alone.high.unwrap());
-        let text = history.terminal(100, false);
+        let text = history.document().terminal(100, false);
         assert!(
             text.contains("best of 2 variants in 3 experiments on "),
             "{text}"
         );
-        assert!(history.html().unwrap().contains("best of 2 variants"));
+        assert!(
+            history
+                .document()
+                .html()
+                .unwrap()
+                .contains("best of 2 variants")
+        );
         // The same servers again are no variants, and the whole series has none.
         let same = super::super::history(&all[1..3], Meter::Time, None);
         assert!(same.patches.iter().all(|patch| patch.best.is_empty()));

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::super::text::clean;
 use super::super::view::{Label, Row, SeparateEffects, Tone, View};
 use super::super::{number, tail};
-use super::chart::{self, Ink, Mark};
+use super::chart::{self, Ink, Mark, axis, estimate_marks};
 use super::frame::{Name, Sentence, captioned, drawing, key, scroll};
 use super::raw::{self, Distribution};
 use perfquilt_judge::attribution::{Effect, ShownChange, TailFigure, Verdict};
@@ -286,26 +286,6 @@ fn tail_marks(line: &tail::TailRow<'_>) -> chart::ChartRow {
         label: line.name.clone(),
         marks,
     }
-}
-
-/// Returns the label of an axis of changes on `meters`: `% of speed`, `% instructions`.
-pub(super) fn axis(meters: &[Meter]) -> String {
-    let quantities: Vec<&str> = meters.iter().map(|meter| meter.shown_quantity()).collect();
-    format!("% {}", quantities.join(", % "))
-}
-
-/// Returns the mark of an estimate, a square for [`Ink::Second`], and the line of its interval.
-pub(super) fn estimate_marks(of: &ShownChange, dy: i32, ink: Ink) -> Vec<Mark> {
-    let percent = |fraction: f64| 100.0 * fraction;
-    let line = of
-        .ends()
-        .map(|(low, high)| Mark::Whisker((percent(low), percent(high)), dy, ink));
-    let at = percent(of.estimate);
-    let mark = match ink {
-        Ink::Second => Mark::Square(at, dy, ink),
-        _ => Mark::Dot(at, dy, ink),
-    };
-    line.into_iter().chain([mark]).collect()
 }
 
 /// Renders the effects in order, alone and without, if such points were measured.

@@ -1,12 +1,8 @@
 //! The report as a single self-contained page without scripts, for light and dark colour schemes, screens of any width
 //! and screen readers.
 
-mod chart;
-mod comparison;
 mod details;
 mod effects;
-pub(super) mod frame;
-mod history;
 mod places;
 mod raw;
 #[cfg(test)]
@@ -23,12 +19,12 @@ use super::nouns::Nouns;
 use super::number;
 use super::text::{capital, clean};
 use super::view::View;
-use frame::{Name, Sentence};
+use crate::document::frame::{Name, Sentence};
+use crate::document::{chart, frame};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Observation};
 
-pub use comparison::comparison_page;
 pub use raw::Distribution;
 
 /// The content of a page besides the attribution document.

@@ -4,8 +4,7 @@ use maud::{Markup, html};
 
 use super::super::number;
 use super::super::text::clean;
-use super::chart::{self, ChartRow, Ink, Mark};
-use super::effects::axis;
+use super::chart::{self, ChartRow, Ink, Mark, axis};
 use super::frame::{Name, drawing, key, scroll};
 use perfquilt_judge::attribution::{Attribution, PlaceFigures};
 use perfquilt_model::error::Result;

@@ -92,6 +92,11 @@ fn every_section_is_there_and_every_drawing_has_a_table() {
 }
 
 #[test]
+fn the_page_as_a_whole() {
+    insta::assert_snapshot!(crate::tests::forms(&[("page", page(&whole()))]));
+}
+
+#[test]
 fn nothing_acts_and_nothing_is_loaded() {
     let mut experiment = whole();
     let hostile = "\"><script>alert(1)</script><img src=x onerror=alert(1)>' style=x {{7*7}} \u{202e}\u{1b}[31m";
@@ -209,7 +214,7 @@ fn contrast(a: &str, b: &str) -> f64 {
 
 #[test]
 fn letters_and_marks_are_seen_in_light_and_dark() {
-    let style = include_str!("style.css");
+    let style = include_str!("../document/style.css");
     let palettes: Vec<std::collections::BTreeMap<&str, &str>> = style
         .split(":root{")
         .skip(1)

@@ -7,8 +7,10 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::super::text::{clean, fit};
+use crate::text::{clean, fit};
+use perfquilt_judge::attribution::ShownChange;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::Meter;
 
 /// Width of a drawing in pixels; it is small so that text stays readable when a phone shrinks the drawing.
 const WIDTH: u32 = 400;
@@ -65,7 +67,7 @@ impl Ink {
     ];
 
     /// Returns the name of its variable in `style.css`.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         Ink::ALL
             .iter()
             .find(|(ink, _)| *ink == self)
@@ -81,7 +83,7 @@ impl Ink {
 
 /// A mark in a row of [`rows`]. Offsets are pixels below the middle of the row.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Mark {
+pub(crate) enum Mark {
     /// A filled bar with its height in pixels.
     Bar(Ends, u32, Ink),
     /// A line with ends.
@@ -94,8 +96,57 @@ pub(super) enum Mark {
     Tick(f64, Ink),
 }
 
+/// A drawing, not yet drawn.
+#[derive(Debug, Clone)]
+pub(crate) struct Chart {
+    /// What it shows, for screen readers.
+    pub(crate) about: String,
+    /// The label of the axis of values.
+    pub(crate) unit: String,
+    pub(crate) content: ChartContent,
+}
+
+/// What a drawing shows.
+#[derive(Debug, Clone)]
+pub(crate) enum ChartContent {
+    Rows(Vec<ChartRow>),
+    /// Series over a horizontal axis with this label.
+    Series(&'static str, Vec<Series>),
+}
+
+impl Chart {
+    /// Draws it; `None` if there is nothing to draw.
+    pub(crate) fn draw(&self) -> Result<Option<String>> {
+        let (about, unit) = (&clean(&self.about), &clean(&self.unit));
+        match &self.content {
+            ChartContent::Rows(shown) => rows(about, unit, shown),
+            ChartContent::Series(across, shown) => series(about, across, unit, shown),
+        }
+    }
+}
+
+/// Returns the label of an axis of changes on `meters`: `% of speed`, `% instructions`.
+pub(crate) fn axis(meters: &[Meter]) -> String {
+    let quantities: Vec<&str> = meters.iter().map(|meter| meter.shown_quantity()).collect();
+    format!("% {}", quantities.join(", % "))
+}
+
+/// Returns the mark of an estimate, a square for [`Ink::Second`], and the line of its interval.
+pub(crate) fn estimate_marks(of: &ShownChange, dy: i32, ink: Ink) -> Vec<Mark> {
+    let percent = |fraction: f64| 100.0 * fraction;
+    let line = of
+        .ends()
+        .map(|(low, high)| Mark::Whisker((percent(low), percent(high)), dy, ink));
+    let at = percent(of.estimate);
+    let mark = match ink {
+        Ink::Second => Mark::Square(at, dy, ink),
+        _ => Mark::Dot(at, dy, ink),
+    };
+    line.into_iter().chain([mark]).collect()
+}
+
 /// The ends of a mark or interval: from, to.
-pub(super) type Ends = (f64, f64);
+pub(crate) type Ends = (f64, f64);
 
 impl Mark {
     fn ends(self) -> Ends {
@@ -108,19 +159,19 @@ impl Mark {
 
 /// A row of [`rows`]: its label, which may be untrusted text, and its marks.
 #[derive(Debug, Clone)]
-pub(super) struct ChartRow {
-    pub(super) label: String,
-    pub(super) marks: Vec<Mark>,
+pub(crate) struct ChartRow {
+    pub(crate) label: String,
+    pub(crate) marks: Vec<Mark>,
 }
 
 /// Draws rows from the top down over one horizontal axis that includes 0. `about` is the label for screen readers,
 /// `unit` the label of the axis. `None` when there is nothing to draw.
-pub(super) fn rows(about: &str, unit: &str, rows: &[ChartRow]) -> Result<Option<String>> {
+pub(crate) fn rows(about: &str, unit: &str, rows: &[ChartRow]) -> Result<Option<String>> {
     drawing_of_rows(about, unit, rows, Some((0.0, 0.0)))
 }
 
 /// Draws rows like [`rows()`], over an axis that need not include 0.
-pub(super) fn rows_without_zero(
+pub(crate) fn rows_without_zero(
     about: &str,
     unit: &str,
     rows: &[ChartRow],
@@ -244,17 +295,17 @@ fn framed<'a, 'b>(root: &'a Root<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
 
 /// Points over a horizontal axis, each with its interval where there is one.
 #[derive(Debug, Clone)]
-pub(super) struct Series {
-    pub(super) ink: Ink,
+pub(crate) struct Series {
+    pub(crate) ink: Ink,
     /// Whether a line connects the points.
-    pub(super) joined: bool,
+    pub(crate) joined: bool,
     /// Place, value, interval.
-    pub(super) points: Vec<(f64, f64, Option<Ends>)>,
+    pub(crate) points: Vec<(f64, f64, Option<Ends>)>,
 }
 
 /// Draws series over a horizontal axis of whole numbers, labelled `across`, and a vertical axis of values, which includes
 /// 0.
-pub(super) fn series(
+pub(crate) fn series(
     about: &str,
     across: &str,
     unit: &str,
@@ -305,14 +356,14 @@ pub(super) fn series(
 
 /// A falling curve of [`survival`].
 #[derive(Debug, Clone)]
-pub(super) struct Curve {
-    pub(super) ink: Ink,
+pub(crate) struct Curve {
+    pub(crate) ink: Ink,
     /// Ratio above 0, share above 0.
-    pub(super) points: Vec<(f64, f64)>,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 /// Draws shares, down to `rarest`, over ratios, with both axes logarithmic. `None` when there is nothing to draw.
-pub(super) fn survival(
+pub(crate) fn survival(
     about: &str,
     across: &str,
     unit: &str,
@@ -376,10 +427,10 @@ fn is_whole(value: f64) -> bool {
     (value - value.round()).abs() <= 1e-6
 }
 
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+type Plot<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Draws grid, axes and their labels; without `values`, the label of the vertical axis, that axis is left out.
-fn mesh(chart: &mut Chart<'_, '_>, across: &str, values: Option<&str>) -> Result<()> {
+fn mesh(chart: &mut Plot<'_, '_>, across: &str, values: Option<&str>) -> Result<()> {
     let (x, y) = (chart.x_range(), chart.y_range());
     let whole = values.is_some();
     let across_label = move |value: &f64| {

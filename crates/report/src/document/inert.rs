@@ -11,7 +11,7 @@ const OURS: [&str; 1] = ["https://github.com/acme/series/"];
 
 /// Returns every link, image, HTML element, mention, reference and emoji of `markdown` that this program does not create
 /// itself.
-pub(super) fn active(markdown: &str) -> Vec<String> {
+pub(crate) fn active(markdown: &str) -> Vec<String> {
     let mut options = Options::default();
     options.extension.table = true;
     options.extension.autolink = true;
@@ -44,7 +44,9 @@ fn look<'a>(node: &'a AstNode<'a>, found: &mut Vec<String>) {
         }
         NodeValue::TaskItem(_) => found.push("task".to_owned()),
         NodeValue::Strikethrough => found.push("strikethrough".to_owned()),
-        NodeValue::CodeBlock(block) if !["sh", "text"].contains(&block.info.as_str()) => {
+        NodeValue::CodeBlock(block)
+            if !["", "diff", "sh", "text"].contains(&block.info.as_str()) =>
+        {
             found.push(format!("code block {:?}", block.info));
         }
         NodeValue::Paragraph | NodeValue::Heading(_) | NodeValue::TableCell => {
@@ -64,7 +66,10 @@ fn words<'a>(node: &'a AstNode<'a>, text: &mut String) {
     for child in node.children() {
         match &child.data.borrow().value {
             NodeValue::Text(part) => text.push_str(part),
-            NodeValue::SoftBreak | NodeValue::LineBreak => text.push('\n'),
+            // An element divides text, too.
+            NodeValue::SoftBreak | NodeValue::LineBreak | NodeValue::HtmlInline(_) => {
+                text.push('\n')
+            }
             NodeValue::Code(_) | NodeValue::Link(_) => text.push(' '),
             _ => words(child, text),
         }
@@ -81,7 +86,8 @@ fn references(text: &str) -> Vec<String> {
 }
 
 static OWN_HTML: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"^(<details><summary>[^<>@#]*</summary>|</details>|</?sub>|<br>)\s*$").unwrap()
+    Regex::new(r"^(<details( open)?><summary>[^<>@#]*</summary>|</details>|</?sub>|<br>)\s*$")
+        .unwrap()
 });
 
 static REFERENCES: LazyLock<Vec<Regex>> = LazyLock::new(|| {

@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 use sha2::{Digest, Sha256};
 
-use super::super::text::{clean, long};
 use super::chart::Ink;
+use crate::text::{clean, long};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -80,7 +80,7 @@ impl Render for Name<'_> {
 }
 
 /// A sentence of this program that may contain untrusted names; text between backticks is rendered as code.
-pub(super) struct Sentence<'a>(pub(super) &'a str);
+pub(crate) struct Sentence<'a>(pub(crate) &'a str);
 
 impl Render for Sentence<'_> {
     fn render(&self) -> Markup {
@@ -105,13 +105,13 @@ pub fn scroll(about: &str, table: &Markup) -> Markup {
 }
 
 /// Renders a drawing with its caption and a folded table of the same figures.
-pub(super) fn drawing(svg: &str, caption: &Markup, table: &Markup) -> Markup {
+pub(crate) fn drawing(svg: &str, caption: &Markup, table: &Markup) -> Markup {
     let table = html! { details { summary { "The same as a table" } (table) } };
     figure(svg, caption, &table)
 }
 
 /// Renders a drawing with its caption, for figures whose table stands beside it.
-pub(super) fn captioned(svg: &str, caption: &Markup) -> Markup {
+pub(crate) fn captioned(svg: &str, caption: &Markup) -> Markup {
     figure(svg, caption, &html! {})
 }
 
@@ -126,7 +126,7 @@ fn figure(svg: &str, caption: &Markup, further: &Markup) -> Markup {
 }
 
 /// Renders a key of a legend.
-pub(super) fn key(ink: Ink, round: bool, words: &str) -> Markup {
+pub(crate) fn key(ink: Ink, round: bool, words: &str) -> Markup {
     let shape = if round { "dot " } else { "" };
     html! { span class=(format!("key {shape}k-{}", ink.name())) {} (words) }
 }
