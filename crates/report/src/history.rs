@@ -326,7 +326,7 @@ impl History {
             heading: patch
                 .name
                 .as_deref()
-                .map_or("The whole series".to_owned(), name)
+                .map_or("the whole series".to_owned(), name)
                 .into(),
             chart: Chart {
                 about,

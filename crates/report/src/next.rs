@@ -116,7 +116,7 @@ fn narrower(attribution: &Attribution, unclear: &Effect) -> (String, &'static st
 
 #[cfg(test)]
 mod tests {
-    use super::super::markdown::commands;
+    use super::super::method::commands;
     use super::super::tests::Experiment;
     use super::*;
     use perfquilt_judge::attribution::Provenance;

@@ -230,11 +230,11 @@ fn json(attribution: &Attribution) -> String {
 
 /// The report with all its sections.
 fn terminal(attribution: &Attribution, columns: usize, color: bool) -> String {
-    super::terminal::terminal(attribution, columns, color, true)
+    report::terminal(attribution, true).terminal(columns, color)
 }
 
 fn markdown(attribution: &Attribution) -> String {
-    super::markdown::markdown(attribution, true)
+    report::markdown(attribution, true).markdown()
 }
 
 fn at_80(experiment: &Experiment) -> String {
@@ -399,12 +399,13 @@ fn carried_over_and_stale() {
 fn the_answer_comes_last_and_fits_a_screen() {
     let mut experiment = Experiment::new(&[(0.012, 0.01), (-0.009, 0.0), (0.0, 0.004)]);
     let attribution = experiment.attribution();
-    let short = super::terminal::terminal(&attribution, 80, false, false);
+    let short = report::terminal(&attribution, false).terminal(80, false);
     let last: Vec<&str> = short.lines().rev().take(23).collect();
     assert!(last[0].starts_with("3 patches: "), "{short}");
-    assert!(last.iter().any(|line| line.starts_with(" 1  ")), "{short}");
-    assert!(!short.contains("Noise of"), "{short}");
-    assert!(terminal(&attribution, 80, false).contains("Noise of"));
+    assert!(last.iter().any(|line| line.starts_with("1  ")), "{short}");
+    let noise = "Noise (the control misses 0";
+    assert!(!short.contains(noise), "{short}");
+    assert!(terminal(&attribution, 80, false).contains(noise));
     // Three wide columns do not make a table wider than the terminal.
     experiment.separate_points = vec![(Point::Alone(1), 1.01), (Point::Without(1), 1.02)];
     experiment.noise = 0.4;
@@ -572,7 +573,7 @@ fn the_method_is_that_of_the_measurement() {
     let mut attribution = Experiment::new(&[(0.01, 0.01)]).attribution();
     assert!(markdown(&attribution).contains("take turns every few milliseconds"));
     attribution.total[0].unpaired = true;
-    let page = super::markdown::markdown(&attribution, false);
+    let page = report::markdown(&attribution, false).markdown();
     assert!(!page.contains("take turns"), "{page}");
     assert!(
         page.contains("A block starts every server afresh"),

@@ -6,10 +6,12 @@ use super::length::Section;
 use super::{MeasurementStatus, Notice, PendingApproval, PullRequestRef};
 use crate::bisect::document as bisect_document;
 use crate::document::markdown::render;
-use crate::escape::{address, code, fenced};
-use crate::markdown as page;
+use crate::document::{Folding, Node, Text, name, note, paragraph, sentence};
+use crate::escape::{address, code};
+use crate::method::commands;
 use crate::nouns::point_name;
 use crate::number;
+use crate::report;
 use crate::text::capital;
 use crate::view::{Label, Row, SeparateEffects, Tone, View};
 use perfquilt_judge::attribution::{Attribution, SUITE};
@@ -37,47 +39,56 @@ pub(super) fn sections(
     title: &str,
 ) -> Vec<Section> {
     let heading = format!("## {} {title}\n", super::status::mark(status));
-    let measured = |rank, append: &dyn Fn(&mut String, &View<'_>)| {
-        let mut text = String::new();
-        if let Some(view) = view {
-            append(&mut text, view);
-        }
-        Section::new(rank, text)
+    let measured = |rank, of: &dyn Fn(&View<'_>) -> Vec<Node>| {
+        Section::new(rank, view.map_or(String::new(), |view| written(&of(view))))
+    };
+    let of = |rank, of: &dyn Fn(&Attribution) -> Option<Node>| {
+        measured(rank, &|view| of(view.attribution).into_iter().collect())
     };
     vec![
         Section::new(0, heading),
         Section::new(1, introduction(notice, view)),
         view.map_or_else(|| Section::new(0, String::new()), main_table),
-        Section::new(2, failures(notice.failures)),
+        Section::new(2, written(&failures(notice.failures))),
         measured(2, &legend),
-        measured(4, &page::provenance),
-        measured(5, &workloads),
+        measured(4, &report::provenance),
+        measured(5, &|view| report::shown_workloads(view, MAX_OPEN_ROWS)),
         Section::new(2, bisection(notice)),
-        measured(7, &page::separate_effects),
-        measured(13, &page::all_workloads),
-        measured(8, &|text, view| {
-            page::changed_functions(text, view.attribution)
+        measured(7, &report::separate_effects),
+        measured(13, &|view| {
+            report::all_workloads(view).into_iter().collect()
         }),
-        measured(9, &|text, view| page::noise(text, view.attribution)),
-        measured(11, &|text, view| page::method(text, view.attribution)),
-        measured(10, &|text, view| page::machine(text, view.attribution)),
-        measured(12, &|text, view| page::builds(text, view.attribution)),
-        measured(6, &|text, view| reproduce(text, notice, view)),
+        of(8, &report::changed_functions),
+        of(9, &report::noise),
+        of(11, &|attribution| Some(report::method(attribution))),
+        of(10, &|attribution| Some(report::machine(attribution))),
+        of(12, &report::builds),
+        measured(6, &|view| vec![reproduce(notice, view)]),
         Section::new(1, links(&notice.subject)),
     ]
 }
 
-/// Appends the meaning of the table's figures, and the warnings.
-fn legend(text: &mut String, view: &View<'_>) {
-    let _ = writeln!(text, "\n{} {}", view.legend(), page::SIGNIFICANT);
-    page::warnings(text, view.attribution);
+/// Writes nodes as a section, which begins with a blank line.
+fn written(nodes: &[Node]) -> String {
+    match render(nodes, 2) {
+        none if none.is_empty() => none,
+        text => format!("\n{text}"),
+    }
 }
 
-/// Appends the commands that repeat the measurement.
-fn reproduce(text: &mut String, notice: &Notice<'_>, view: &View<'_>) {
+/// Returns the meaning of the table's figures, and the warnings.
+fn legend(view: &View<'_>) -> Vec<Node> {
+    [report::legend(view)]
+        .into_iter()
+        .chain(report::warnings(view.attribution))
+        .collect()
+}
+
+/// Returns the commands that repeat the measurement.
+fn reproduce(notice: &Notice<'_>, view: &View<'_>) -> Node {
     let mut lines = checkout(&notice.subject);
-    lines.extend(page::commands(view.attribution, "markdown", true));
-    page::reproduce(text, &lines);
+    lines.extend(commands(view.attribution, "markdown", true));
+    report::reproduce(lines)
 }
 
 /// Returns the last line of a shortened comment, which says where the whole report is.
@@ -97,8 +108,7 @@ pub(super) fn shortened(notice: &Notice<'_>) -> String {
 fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     let mut text = String::new();
     if let Some(activity) = &notice.activity {
-        // Four blanks after the quotation mark would begin a code block.
-        let _ = writeln!(text, "\n> {}", page::sentence(activity).trim());
+        text += &written(&[note(sentence(activity))]);
     }
     if let Some(pending_approval) = &notice.pending_approval {
         text.push_str(&approval(pending_approval));
@@ -124,18 +134,7 @@ fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
     {
         let _ = writeln!(text, "\n{line}");
     }
-    let attribution = view.attribution;
-    let recipe = match attribution.recipe.as_str() {
-        "" => String::new(),
-        recipe => format!(", recipe {}", code(recipe)),
-    };
-    let _ = writeln!(
-        text,
-        "\n{}{recipe}: {}",
-        code(attribution.base()),
-        view.scope(&|name| code(name))
-    );
-    text
+    text + &written(&[report::subject(view)])
 }
 
 /// Renders the files to be reviewed, and the command that approves them.
@@ -160,7 +159,7 @@ fn approval(pending_approval: &PendingApproval) -> String {
 
 /// Renders the report of a bisection, one heading level lower, without the changed files, which the pull request shows.
 fn bisection(notice: &Notice<'_>) -> String {
-    let failed = match failures(notice.bisection_failures) {
+    let failed = match written(&failures(notice.bisection_failures)) {
         none if none.is_empty() => none,
         failed => format!("\n### Bisection\n{failed}"),
     };
@@ -213,13 +212,11 @@ fn main_table(view: &View<'_>) -> Section {
         .collect();
     let all: Vec<&Row<'_>> = rows.iter().collect();
     let write = |rows: &[&Row<'_>]| {
-        let mut text = String::from("\n");
-        page::columns(&mut text, &heads, view.nouns().one, "verdict", rows);
+        let table = report::columns(&heads, view.nouns().one, rows);
         let left_out = all.len() - rows.len();
-        if left_out > 0 {
-            let _ = writeln!(text, "\n{left_out} further rows are left out here.");
-        }
-        text
+        let words = (left_out > 0)
+            .then(|| paragraph(format!("{left_out} further rows are left out here.")));
+        written(&[table].into_iter().chain(words).collect::<Vec<_>>())
     };
     let mut shorter = Vec::new();
     let mut keep = all.len();
@@ -289,60 +286,46 @@ fn most_important<'r, 'a>(rows: &[&'r Row<'a>], keep: usize) -> Vec<&'r Row<'a>>
     places.into_iter().map(|place| rows[place]).collect()
 }
 
-/// Renders the workloads on which a patch has an effect.
-fn workloads(text: &mut String, view: &View<'_>) {
-    let rows = view.rows_with_effect();
-    if view.has_suite() && view.has_intervals() && !rows.is_empty() {
-        let words = "By workload, where there is an effect";
-        let mut table = String::new();
-        page::table(&mut table, view, &rows);
-        if rows.len() > MAX_OPEN_ROWS {
-            page::details(text, &format!("{words} ({} rows)", rows.len()), &table);
-        } else {
-            let _ = write!(text, "\n{words}:\n\n{table}");
-        }
-    } else if view.has_suite() && view.has_intervals() {
-        text.push_str("\nNo single workload shows an effect.\n");
-    }
-    if let Some(words) = view.unexecuted(&|name| code(name)) {
-        let _ = write!(text, "\n{words}\n");
-    }
-    page::further(text, view);
-}
-
-/// Renders the failures, each with its place and the output of the failed program.
-fn failures(failures: &[Failure]) -> String {
-    let mut text = String::new();
+/// Returns the failures, each with its place and the output of the failed program.
+fn failures(failures: &[Failure]) -> Vec<Node> {
+    let mut nodes = Vec::new();
     for failure in failures.iter().take(MAX_FAILURES) {
         if failure.kind == Kind::Interrupted {
-            let _ = writeln!(text, "\n{INTERRUPTED}");
+            nodes.push(paragraph(INTERRUPTED));
             continue;
         }
-        let about = match failure.point {
-            Some(point) => format!("**{}**: ", capital(&point_name(point))),
-            None => String::new(),
-        };
-        let place = match &failure.place {
-            Some(place) => format!("{}: ", code(place)),
-            None => String::new(),
-        };
-        let _ = writeln!(text, "\n{about}{place}{}", page::sentence(&failure.message));
+        let mut text = Text::default();
+        if let Some(point) = failure.point {
+            text.push(Text::from(capital(&point_name(point))).strong());
+            text.push(": ");
+        }
+        if let Some(place) = &failure.place {
+            text.push(format!("{}: ", name(place)));
+        }
+        text.push(sentence(&failure.message));
+        nodes.push(paragraph(text));
         if !failure.details.is_empty() {
             let said = match failure.kind {
                 Kind::Build => "Output of the compiler",
                 Kind::Bench => "Output of the server or its client",
                 _ => "Details",
             };
-            page::details(&mut text, said, &fenced("text", &failure.details));
+            let details = vec![Node::Code("text", failure.details.clone())];
+            nodes.push(Node::Details(Folding::Folded, said.into(), details));
         }
         if let Some(hint) = &failure.hint {
-            let _ = writeln!(text, "\nNext: {}", page::sentence(hint));
+            let mut next = Text::from("Next: ");
+            next.push(sentence(hint));
+            nodes.push(paragraph(next));
         }
     }
     if failures.len() > MAX_FAILURES {
-        let _ = writeln!(text, "\nAnd {} more.", failures.len() - MAX_FAILURES);
+        nodes.push(paragraph(format!(
+            "And {} more.",
+            failures.len() - MAX_FAILURES
+        )));
     }
-    text
+    nodes
 }
 
 /// Returns the commands that check out the measured commit.

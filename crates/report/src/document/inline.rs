@@ -82,6 +82,19 @@ impl Figure {
         }
     }
 
+    /// Returns a figure that is significant or not.
+    pub(crate) fn marked(text: impl Into<String>, is_significant: bool) -> Self {
+        let emphasis = if is_significant {
+            Emphasis::Significant
+        } else {
+            Emphasis::None
+        };
+        Figure {
+            emphasis,
+            ..Figure::plain(text)
+        }
+    }
+
     pub(crate) fn plain(text: impl Into<String>) -> Self {
         Figure {
             text: text.into(),

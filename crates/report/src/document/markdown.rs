@@ -146,6 +146,7 @@ fn inline(text: &Text) -> String {
             if words.is_empty()
                 && written.ends_with(|c| c != '`' && is_joining(c))
                 && text.starts_with(is_joining)
+                && !text.starts_with(": ")
             {
                 written.push(ZERO_WIDTH);
             }

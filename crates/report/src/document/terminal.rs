@@ -33,6 +33,7 @@ fn is_apart(before: &Node, after: &Node) -> bool {
         (_, Node::Drawings(_) | Node::Next(_)) => true,
         (Node::Heading(..), _) => false,
         (Node::Table(_) | Node::Drawings(_) | Node::Details(..) | Node::Section(..), _) => true,
+        (Node::Paragraph(_, text), Node::Table(_)) => !text.plain().ends_with(':'),
         (_, Node::Table(_)) => true,
         (Node::List(_) | Node::Facts(_), Node::Paragraph(..)) => true,
         (before, after) => is_note(before) || is_note(after),

@@ -1,7 +1,7 @@
 //! The report as Markdown.
 
 use super::{ExportedReport, Exporter, ReportData};
-use crate::markdown::markdown;
+use crate::report::markdown;
 use perfquilt_model::error::Result;
 
 /// The report as GitHub-flavoured Markdown.
@@ -17,6 +17,6 @@ impl Exporter for Markdown {
     }
 
     fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
-        Ok(markdown(data.attribution, data.stored).into())
+        Ok(markdown(data.attribution, data.stored).markdown().into())
     }
 }

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::{ExportedReport, Exporter, ReportData, UniqueNames, one_line};
+use crate::document::{Document, note, sentence};
 use crate::escape::markdown;
 use crate::legend::level;
-use crate::markdown::sentence;
 use crate::number;
 use crate::workload_name;
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, TransactionCost};
@@ -81,7 +81,7 @@ pub(super) fn rates(attribution: &Attribution) -> ExportedReport {
          points share: servers are compared by the last column.\n",
     );
     for warning in &attribution.warnings {
-        let _ = writeln!(text, "\n> {}", sentence(warning));
+        text += &format!("\n{}", Document(vec![note(sentence(warning))]).markdown());
     }
     workloads.on(text)
 }

@@ -1,7 +1,7 @@
 //! The report as text for a terminal.
 
 use super::{ExportedReport, Exporter, ReportData};
-use crate::terminal::terminal;
+use crate::report::terminal;
 use perfquilt_model::error::Result;
 
 /// The report as text, as wide as the terminal.
@@ -17,6 +17,7 @@ impl Exporter for Terminal {
     }
 
     fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
-        Ok(terminal(data.attribution, data.columns, data.color, data.details).into())
+        let document = terminal(data.attribution, data.details);
+        Ok(document.terminal(data.columns, data.color).into())
     }
 }

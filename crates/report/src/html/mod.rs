@@ -14,7 +14,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use maud::{Markup, html};
 
-use super::markdown::{SIGNIFICANT, commands, describe_method};
+use super::method::{SIGNIFICANT, commands, describe_method};
 use super::nouns::Nouns;
 use super::number;
 use super::text::{capital, clean};
