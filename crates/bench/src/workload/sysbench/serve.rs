@@ -61,7 +61,7 @@ impl Requests for Session<'_> {
             .map_err(|e| Error::io("write", &request, &e))?;
         let answer = path(format!("done.{number}"));
         let started = Instant::now();
-        while !answer.exists() {
+        while !is_complete(&answer) {
             check_interrupted()?;
             if self.child.try_wait()?.is_some() {
                 return Err(interleave::failure(self.folder.path(), self.workload, &[]).error);
@@ -84,6 +84,11 @@ impl Requests for Session<'_> {
     }
 }
 
+/// Returns whether the driver has written the whole of its answer, a line; the file exists earlier.
+fn is_complete(answer: &Path) -> bool {
+    std::fs::read(answer).is_ok_and(|text| text.ends_with(b"\n"))
+}
+
 /// Returns whether the driver restarted transactions, from its answer to a request.
 pub(super) fn read_restarted(answer: &Path) -> Result<bool> {
     let text = std::fs::read_to_string(answer).map_err(|e| Error::io("read", answer, &e))?;
@@ -91,5 +96,21 @@ pub(super) fn read_restarted(answer: &Path) -> Result<bool> {
         "once" => Ok(false),
         "again" => Ok(true),
         other => Err(Error::internal(format!("the driver answered `{other}`"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_when_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let answer = folder.path().join("done.1");
+        assert!(!is_complete(&answer));
+        for (text, complete) in [("", false), ("on", false), ("once\n", true)] {
+            std::fs::write(&answer, text).unwrap();
+            assert_eq!(is_complete(&answer), complete, "{text:?}");
+        }
     }
 }
