@@ -217,7 +217,7 @@ fn one_layout(attribution: &Attribution) -> Option<Node> {
     let timed =
         spread.any(|spread| spread.blocks > 0 && matches!(spread.meter, Meter::Time | Meter::Cpu));
     let words = "All times come from one code layout a point, whose luck is part of the effects.";
-    (timed && attribution.noise.layouts < 2).then(|| note(words))
+    (timed && attribution.noise.layouts < 2).then(|| paragraph(words))
 }
 
 /// Returns the effects of each patch in order, alone and without.

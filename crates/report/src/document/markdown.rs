@@ -143,11 +143,7 @@ fn inline(text: &Text) -> String {
             _ => None,
         };
         if let Some(text) = plain {
-            if words.is_empty()
-                && written.ends_with(|c| c != '`' && is_joining(c))
-                && text.starts_with(is_joining)
-                && !text.starts_with(": ")
-            {
+            if words.is_empty() && is_joined_by(&written, text) {
                 written.push(ZERO_WIDTH);
             }
             words += text;
@@ -173,6 +169,16 @@ fn is_seam_open(before: &str, part: &Inline) -> bool {
         Inline::Name(_) | Inline::Code(_) => before.ends_with('`'),
         _ => before.ends_with(is_joining),
     }
+}
+
+/// Returns whether words may form such a thing with what stands before them.
+fn is_joined_by(before: &str, words: &str) -> bool {
+    let is_address = before.ends_with(['w', 'W']) && words.starts_with('.');
+    // Emphasis divides what would be an emoji.
+    let is_colon = before.ends_with('*') && words.starts_with(": ");
+    let is_code = before.ends_with('`');
+    let joins = before.ends_with(is_joining) && words.starts_with(is_joining);
+    is_address || joins && !is_code && !is_colon
 }
 
 fn is_joining(c: char) -> bool {

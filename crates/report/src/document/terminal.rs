@@ -83,6 +83,9 @@ impl TextPage {
         match node {
             Node::Heading(_, Style::Plain, text) => self.paragraph(&text.plain(), BOLD),
             Node::Heading(_, style, text) => self.paragraph(&text.plain(), sequence(*style)),
+            Node::Paragraph(Style::Note, text) => {
+                self.paragraph(&format!("Note: {}", text.plain()), "")
+            }
             Node::Paragraph(style, text) => self.paragraph(&text.plain(), sequence(*style)),
             Node::List(items) => self.items(items),
             Node::Facts(facts) => self.facts(facts),

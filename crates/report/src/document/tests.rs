@@ -171,7 +171,7 @@ fn nothing_untrusted_is_active_in_any_format() {
 
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig {
-        cases: 60,
+        cases: 200,
         failure_persistence: None,
         ..Default::default()
     })]
