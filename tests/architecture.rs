@@ -126,7 +126,7 @@ fn only(package: &str, users: &[&str]) {
 
 #[test]
 fn libraries_stay_behind_their_walls() {
-    only("clap", &["cli"]);
+    only("clap", &["cli", "simulate"]);
     only("git2", &["patches"]);
     only("rusqlite", &["store"]);
     only("octocrab", &["forge"]);

@@ -1,95 +1,7 @@
-//! `perfquilt calibrate`: simulated, and on the toy server.
+//! `perfquilt calibrate` on the toy server.
 
 use crate::common::TestEnvironment;
 use serde_json::Value;
-
-#[test]
-fn a_simulation_is_repeatable_and_writes_its_part_of_a_page() {
-    let environment = TestEnvironment::with_fixture("toy");
-    let run = |seed: &str| {
-        let args = [
-            "calibrate",
-            "--experiments",
-            "12",
-            "--seed",
-            seed,
-            "--json",
-            "--output",
-            "page.md",
-        ];
-        let finished = environment.run(&args);
-        let mut found: Value = serde_json::from_str(&finished.stdout).unwrap();
-        found["seconds"] = 0.into();
-        found["date"] = "".into();
-        (finished.code, found, finished.stderr)
-    };
-    // The same seed gives the same figures, so that no chance is left: every promise is kept as far as so many
-    // experiments tell.
-    let (code, first, words) = run("1");
-    assert_eq!(code, Some(0), "{words}");
-    let checks = first["checks"].as_array().unwrap();
-    assert!(checks.len() > 40, "{}", checks.len());
-    assert_eq!(first["families"].as_array().unwrap().len(), 10);
-    assert_eq!(run("1").1, first);
-    let (code, other, words) = run("2");
-    assert_ne!(other, first);
-    assert_eq!(other["families"].as_array().unwrap().len(), 10);
-    // The error names what chance cannot explain.
-    assert!(
-        (code == Some(0)) != words.contains("not every promise"),
-        "{words}"
-    );
-    let read = |file: &str| std::fs::read_to_string(environment.workspace().join(file)).unwrap();
-    let page = read("page.md");
-    assert_eq!(page.matches("## Simulated experiments").count(), 1);
-    assert!(page.contains("(page-errors.svg)"), "{page}");
-    assert!(read("page-errors.svg").starts_with("<svg"));
-}
-
-#[test]
-fn simulated_bisections_write_their_part_of_a_page() {
-    let environment = TestEnvironment::with_fixture("toy");
-    let args = [
-        "calibrate",
-        "--bisect",
-        "--experiments",
-        "1",
-        "--json",
-        "--output",
-        "page.md",
-    ];
-    let finished = environment.run(&args);
-    // One session a case may be wrong by chance, which the error reports.
-    let fault = finished.stderr.contains("not every promise is kept");
-    assert_eq!(
-        finished.code,
-        Some(if fault { 7 } else { 0 }),
-        "{}",
-        finished.stderr
-    );
-    let found: Value = serde_json::from_str(&finished.stdout).unwrap();
-    let cases = found["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 99);
-    // perfquilt's default size to find, where there is no culprit.
-    assert_eq!(
-        (&cases[0]["culprits"], &cases[0]["size"]),
-        (&0.into(), &0.005.into())
-    );
-    assert!(
-        cases.iter().all(|case| case["exact"].is_number()),
-        "{found}"
-    );
-    let page = std::fs::read_to_string(environment.workspace().join("page.md")).unwrap();
-    assert_eq!(page.matches("## Bisections").count(), 1);
-    assert!(page.contains("(page-bisections.tsv)"), "{page}");
-    let table = environment.workspace().join("page-bisections.tsv");
-    let table = std::fs::read_to_string(table).unwrap();
-    let of = |changes: &str| {
-        let rows = table.lines().map(|line| line.split('\t').nth(1));
-        rows.filter(|cell| *cell == Some(changes)).count()
-    };
-    assert_eq!([of("8"), of("64"), of("1024")], [33; 3], "{table}");
-}
 
 #[test]
 fn the_toy_server_against_itself() {
@@ -97,7 +9,6 @@ fn the_toy_server_against_itself() {
     let real = |repeats: &str| {
         let args = [
             "calibrate",
-            "--real",
             "--repeats",
             repeats,
             "--copies",
@@ -154,13 +65,17 @@ fn the_toy_server_against_itself() {
 fn nonsense_is_refused() {
     let environment = TestEnvironment::with_fixture("toy");
     for args in [
-        &["calibrate", "--experiments", "0"][..],
-        &["calibrate", "--real", "--repeats", "0"],
-        &["calibrate", "--real", "--seed", "3"],
-        &["calibrate", "--repeats", "3"],
-        &["calibrate", "--real", "--blocks", "1"],
+        &["calibrate", "--repeats", "0"][..],
+        &["calibrate", "--copies", "0"],
+        &["calibrate", "--blocks", "1"],
     ] {
         let refused = environment.run(args);
         assert_eq!(refused.code, Some(2), "{args:?}: {}", refused.stderr);
     }
+    let refused = environment.run(&["calibrate", "--experiments", "10"]);
+    assert!(
+        refused.code == Some(2) && refused.stderr.contains("`ci/calibrate`"),
+        "{}",
+        refused.stderr
+    );
 }

@@ -141,7 +141,7 @@ enum Command {
     Bot(bot::Command),
     /// Remove unused entries from the caches
     Clean(clean::Arguments),
-    /// Check the error rates of intervals and verdicts
+    /// Measure the release against copies of itself
     Calibrate(calibrate::Arguments),
     /// The name that `run` had for servers named one by one
     #[command(hide = true)]
@@ -342,11 +342,21 @@ fn print_clap_error(error: &clap::Error, args: &[OsString]) -> ExitCode {
     }
 }
 
-/// Options that only repeated a key of the configuration, with the key and its section.
-const REMOVED: [(&str, &str, &str); 3] = [
-    ("layouts", "layouts", "[preset.NAME]"),
-    ("lanes", "lanes", "[preset.NAME]"),
-    ("user", "user", "[sandbox]"),
+/// Options of earlier versions, and their successors.
+const REMOVED: [(&str, &str); 7] = [
+    (
+        "layouts",
+        "`layouts` of [preset.NAME] in bench-config/perfquilt.toml",
+    ),
+    (
+        "lanes",
+        "`lanes` of [preset.NAME] in bench-config/perfquilt.toml",
+    ),
+    ("user", "`user` of [sandbox] in bench-config/perfquilt.toml"),
+    ("experiments", "`ci/calibrate` in perfquilt's source tree"),
+    ("seed", "`ci/calibrate` in perfquilt's source tree"),
+    ("bisect", "`ci/calibrate` in perfquilt's source tree"),
+    ("cost", "`ci/bench/waste` in perfquilt's source tree"),
 ];
 
 /// Returns the hint of a usage error: that of the value's own type, which clap does not print, or the option that a
@@ -370,11 +380,9 @@ fn hint_of(error: &clap::Error, args: &[OsString]) -> Option<String> {
     let measures = |arg: &OsString| arg == "run" || arg == "bench";
     if let Some(option) = word.strip_prefix("--") {
         let option = option.split('=').next().unwrap_or(option);
-        let removed = REMOVED.iter().find(|(name, ..)| *name == option);
+        let removed = REMOVED.iter().find(|(name, _)| *name == option);
         return match removed {
-            Some((name, key, section)) => Some(format!(
-                "`{key}` of {section} in {CONFIG_FILE} replaces the option --{name}"
-            )),
+            Some((name, successor)) => Some(format!("{successor} replaces the option --{name}")),
             None => positional(option, args),
         };
     }

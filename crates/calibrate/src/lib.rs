@@ -1,212 +1,440 @@
-//! Calibration of the method: simulated experiments with known effects, and the same server measured against
-//! itself.
-//!
-//! # Example
-//!
-//! How often do intervals over twelve blocks of heavy-tailed noise contain the true effect, 0?
-//!
-//! ```
-//! use perfquilt_calibrate::random::Noise;
-//! use perfquilt_judge::stats::Interval;
-//!
-//! let holds = |experiment: &usize| {
-//!     let mut noise = Noise::of(1, "example", *experiment);
-//!     let blocks: Vec<f64> = (0..12).map(|_| noise.heavy()).collect();
-//!     Interval::of(&blocks).is_some_and(|interval| interval.contains_zero())
-//! };
-//! let covered = (0..1000).filter(holds).count();
-//! assert!((930..=980).contains(&covered), "{covered}");
-//! ```
+//! Measures the bare release repeatedly against copies of itself: every effect found is false.
 
-mod bisection;
-mod checks;
-mod cost;
-mod document;
-mod family;
-mod machines;
 mod page;
-mod plot;
-pub mod random;
-pub mod real;
-mod scenario;
-mod simulation;
 
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use serde::Serialize;
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-use perfquilt_model::error::Result;
+use perfquilt_config::Preset;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_judge::attribution::{self, Attribution, Effect, EffectKind, Verdict};
+use perfquilt_judge::stats::{self, BlockTable, Interval, Units};
+use perfquilt_measure::experiment;
+use perfquilt_measure::run::{build_points, prepare};
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
+use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_store::Store;
 
-pub use bisection::{Bisections, bisections};
-pub use checks::Check;
-pub use cost::{CaseCost, Costs, Prices, costs};
-pub use document::text;
-pub use family::Family;
 pub use page::Page;
-pub use real::Real;
 
-use simulation::counted;
-
-/// The largest share of experiments without effect in which a patch may be called faster or slower: 5 %
-/// nominal, and the chance of the simulation.
-const FALSE_POSITIVES: f64 = 0.055;
-
-/// The smallest and the largest share of the 95 % intervals that may contain the true effect. What blocks seem to depend on
-/// each other by chance widens intervals.
-const COVERAGE: (f64, f64) = (0.94, 0.985);
-
-/// The results of a simulated calibration.
+/// The results of the experiments on a real server.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Simulated {
-    /// Version of this document: 2.
+pub struct Calibration {
+    /// Version of this document: 1.
     pub schema: u32,
-    /// The version of the program.
-    pub version: &'static str,
-    /// The seed of all random numbers.
-    pub seed: u64,
-    /// Null experiments per scenario.
-    pub experiments: usize,
-    /// The day of the calibration, in UTC.
-    pub date: String,
-    /// The duration in seconds.
-    pub seconds: f64,
-    /// The number of threads.
-    pub threads: usize,
-    /// Null experiments, by scenario.
-    pub families: Vec<Family>,
-    /// Cases that the scenarios do not cover: other numbers of patches, counts, layouts, unpaired runs, tails.
-    pub checks: Vec<Check>,
+    /// The release.
+    pub release: String,
+    /// The preset.
+    pub preset: String,
+    /// The machine: processor, cores, virtualisation.
+    pub machine: String,
+    /// The measuring harness.
+    pub harness: String,
+    /// Copies of the release in place of patches.
+    pub copies: usize,
+    /// Requested experiments.
+    pub wanted: u32,
+    /// The finished experiments.
+    pub repeats: Vec<Repeat>,
+    /// The probability of differences between copies as large as these if no difference persists from block to
+    /// block, over all experiments together.
+    pub exchangeable: f64,
+    /// The mean deviation of values from their blocks' means, and its standard error, as fractions, by position
+    /// in the block's order.
+    pub places: Vec<(f64, f64)>,
 }
 
-impl Simulated {
-    /// Returns the limits that were missed, one fragment each. With fewer than 10,000 experiments a limit
-    /// counts as missed when chance does not explain it.
-    pub fn faults(&self) -> Vec<String> {
-        self.described(|figure| figure.is_missed())
+/// One experiment. Verdicts and intervals are those of the copies, in order, on the main meter.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Repeat {
+    /// Blocks of the main meter.
+    pub blocks: u32,
+    /// Copies called faster.
+    pub faster: u32,
+    /// Copies called slower, or faster by one statistic and slower by another.
+    pub slower: u32,
+    /// Copies shown to have no effect.
+    pub no_effect: u32,
+    /// Copies with an unclear verdict.
+    pub unclear: u32,
+    /// Intervals that contain 0.
+    pub held: u32,
+    /// Intervals.
+    pub intervals: u32,
+    /// Their half-widths, as fractions of speed.
+    pub half_widths: Vec<f64>,
+    /// Copies that have a verdict on instructions.
+    pub counted: u32,
+    /// Copies called faster or slower by instructions.
+    pub counted_claims: u32,
+    /// The probability of differences between copies as large as these if no difference persists from block to
+    /// block.
+    pub exchangeable: f64,
+}
+
+/// The share of experiments that may claim an effect where there is none: the error rate of a family of rows.
+const FALSE_CLAIMS: f64 = 0.05;
+/// The probability of a chance that is not believed.
+const UNLIKELY: f64 = 0.01;
+
+impl Calibration {
+    /// Returns the number of verdicts on time that claim an effect.
+    pub fn claims(&self) -> u32 {
+        self.sum(|repeat| repeat.faster + repeat.slower)
     }
 
-    /// Returns the figures outside their limits by no more than chance explains, one fragment each.
-    pub fn outside_by_chance(&self) -> Vec<String> {
-        self.described(|figure| figure.is_outside() && !figure.is_missed())
+    /// Returns the number of experiments that claim an effect, on time or on instructions, whichever are more.
+    pub fn false_experiments(&self) -> u32 {
+        let timed = self.sum(|repeat| u32::from(repeat.faster + repeat.slower > 0));
+        timed.max(self.sum(|repeat| u32::from(repeat.counted_claims > 0)))
     }
 
-    fn described(&self, filter: impl Fn(&Figure<'_>) -> bool) -> Vec<String> {
-        let families = self.families.iter().flat_map(|family| {
-            let figure = |share, (least, most), what| Figure {
-                of: family.scenario,
-                what,
-                share,
-                experiments: family.experiments,
-                least,
-                most,
-            };
-            let false_claims = (0.0, FALSE_POSITIVES);
-            [
-                figure(
-                    family.false_positives,
-                    false_claims,
-                    "experiments with a false claim at the end",
-                ),
-                figure(
-                    family.false_positives_peeking,
-                    false_claims,
-                    "experiments with a false claim when stopped by hand",
-                ),
-                figure(
-                    family.coverage,
-                    COVERAGE,
-                    "intervals that contain the true effect",
-                ),
-            ]
-        });
-        let checks = self.checks.iter().map(Check::figure);
-        families
-            .chain(checks)
-            .filter(|figure| filter(figure))
-            .map(|figure| figure.describe())
-            .collect()
+    /// Returns whether more experiments claim an effect than chance explains (1 %, binomial distribution) where one in
+    /// twenty may.
+    pub fn breaks_promise(&self) -> bool {
+        let silent = |found: u32| self.repeats.len() as u64 - u64::from(found);
+        Binomial::new(1.0 - FALSE_CLAIMS, self.repeats.len() as u64)
+            .is_ok_and(|chance| chance.cdf(silent(self.false_experiments())) < UNLIKELY)
+    }
+
+    /// Returns the number of verdicts on time.
+    pub fn judged(&self) -> u32 {
+        self.claims() + self.sum(|repeat| repeat.no_effect + repeat.unclear)
+    }
+
+    /// Returns the number of verdicts on instructions that claim an effect.
+    pub fn counted_claims(&self) -> u32 {
+        self.sum(|repeat| repeat.counted_claims)
+    }
+
+    /// Returns the number of verdicts on instructions.
+    pub fn counted_judged(&self) -> u32 {
+        self.sum(|repeat| repeat.counted)
+    }
+
+    /// Returns the number of intervals that contain 0.
+    pub fn held(&self) -> u32 {
+        self.sum(|repeat| repeat.held)
+    }
+
+    /// Returns the number of intervals.
+    pub fn intervals(&self) -> u32 {
+        self.sum(|repeat| repeat.intervals)
+    }
+
+    /// Returns the mean number of blocks of an experiment; 0 without experiments.
+    pub fn blocks_on_average(&self) -> f64 {
+        f64::from(self.sum(|repeat| repeat.blocks)) / self.repeats.len().max(1) as f64
+    }
+
+    /// Returns the median half-width of the intervals, as a fraction of speed; 0 without any.
+    pub fn half_width(&self) -> f64 {
+        let widths = self.repeats.iter().flat_map(|repeat| &repeat.half_widths);
+        stats::median(&mut widths.copied().collect::<Vec<_>>()).unwrap_or(0.0)
+    }
+
+    fn sum(&self, of: impl Fn(&Repeat) -> u32) -> u32 {
+        self.repeats.iter().map(of).sum()
     }
 }
 
-/// A share with its limits.
-struct Figure<'a> {
-    /// The scenario or simulation.
-    of: &'a str,
-    /// The meaning of the share, in words.
-    what: &'a str,
-    share: f64,
-    experiments: usize,
-    least: f64,
-    most: f64,
+/// Experiments of the release against itself.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// The preset.
+    pub preset: &'a Preset,
+    /// The preset's name.
+    pub name: &'a str,
+    /// The number of copies of the release, each in the place of a patch.
+    pub copies: usize,
+    /// The number of experiments.
+    pub repeats: u32,
 }
 
-impl Figure<'_> {
-    fn is_outside(&self) -> bool {
-        self.share < self.least || self.share > self.most
+/// Runs experiments of the bare release against itself, each from fresh servers. Stores
+/// finished experiments and blocks in a store separate from the results, and reuses them.
+///
+/// Calls `each` with the results so far after each experiment.
+pub fn calibrate(
+    ws: &Workspace,
+    request: &Request<'_>,
+    progress: &dyn Progress,
+    each: &mut dyn FnMut(&Calibration) -> Result<()>,
+) -> Result<Calibration> {
+    let &Request {
+        preset,
+        name,
+        copies,
+        repeats,
+    } = request;
+    let prepared = prepare(ws, None, progress)?;
+    let mut built = build_points(
+        ws,
+        &prepared,
+        (&preset.recipe, preset.on.as_deref()),
+        &[Point::BASE],
+        progress,
+    )?;
+    let base = match built.pop() {
+        Some(point) => point.built?,
+        None => return Err(Error::internal("the release was not built")),
+    };
+    let store = Store::open(&ws.state().join("calibration.db"))?;
+    let mut real = Calibration {
+        schema: 1,
+        release: prepared.release.name.clone(),
+        preset: name.to_owned(),
+        machine: String::new(),
+        harness: String::new(),
+        copies,
+        wanted: repeats,
+        repeats: Vec::new(),
+        exchangeable: 1.0,
+        places: Vec::new(),
+    };
+    let mut tables: Vec<Vec<Vec<f64>>> = Vec::new();
+    let mut places: Vec<Vec<f64>> = Vec::new();
+    for repeat in 1..=repeats {
+        let mut header = ExperimentHeader::new(&prepared.release.name, &preset.recipe);
+        header.experiment = format!("{}-against-itself-{repeat}", prepared.release.name);
+        header.series = (1..=copies)
+            .map(|copy| format!("copy {copy} of experiment {repeat}"))
+            .collect();
+        progress.note(&format!("experiment {repeat} of {repeats}"));
+        let outcome = experiment::against_itself(ws, preset, &base, header, &store, progress)?;
+        if let Some((_, error)) = outcome.failed.into_iter().next() {
+            return Err(error);
+        }
+        let (header, observations) = store.load(outcome.id)?;
+        let supplement = perfquilt_results::analyse::supplement(&store, outcome.id)?;
+        let margin = |meter| ws.config.margin(meter);
+        let attribution =
+            attribution::attribute_with(&header, &observations, &supplement, &margin)?;
+        real.machine = ["processor", "cores", "virtualisation"]
+            .into_iter()
+            .filter_map(|fact| {
+                let value = header.machine.get(fact)?;
+                Some(match fact {
+                    "cores" => format!("{value} cores"),
+                    _ => value.clone(),
+                })
+            })
+            .collect::<Vec<_>>()
+            .join(", ");
+        real.harness = header.harness;
+        real.repeats.push(judged(&attribution));
+        let meter = attribution.main_meter().unwrap_or(Meter::Time);
+        tables.push(rows(&observations, meter, &mut places));
+        let found = stats::exchangeability(&tables, PERMUTATIONS, 1);
+        real.exchangeable = found.all;
+        for (repeat, own) in real.repeats.iter_mut().zip(&found.each) {
+            repeat.exchangeable = *own;
+        }
+        real.places = places.iter().map(|values| mean(values)).collect();
+        each(&real)?;
     }
-
-    /// Returns whether the share is outside its limits beyond chance.
-    fn is_missed(&self) -> bool {
-        is_below(self.share, self.least, self.experiments)
-            || is_above(self.share, self.most, self.experiments)
-    }
-
-    fn describe(&self) -> String {
-        format!("{}: {:.1} % of {}", self.of, 100.0 * self.share, self.what)
-    }
+    Ok(real)
 }
 
-/// The number of experiments from which on a share is compared without an allowance for chance.
-const ENOUGH: usize = 10_000;
+/// Random permutations of copies behind a probability.
+const PERMUTATIONS: u32 = 9999;
 
-/// The probability below which chance does not explain a share as far beyond its limit as the observed one, or
-/// farther. It is small because there are more than a hundred limits.
-const CHANCE: f64 = 1e-4;
-
-/// Returns whether `share` of `n` experiments is more than `most`, beyond chance.
-fn is_above(share: f64, most: f64, n: usize) -> bool {
-    is_below(1.0 - share, 1.0 - most, n)
+/// Returns the logarithms of an experiment's values, one row per unit and workload, with the copies in the same
+/// order. Adds each value's deviation from its block's mean to `places`.
+fn rows(observations: &[Observation], meter: Meter, places: &mut Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+    let mut tables: BTreeMap<&str, BlockTable> = BTreeMap::new();
+    let mut units = Units::default();
+    let of_meter = || {
+        observations
+            .iter()
+            .filter(|o| o.meter == meter && !o.direct)
+    };
+    let mut blocks: BTreeMap<(&str, u32), Vec<(usize, f64)>> = BTreeMap::new();
+    for o in of_meter() {
+        let table = tables.entry(&o.workload).or_default();
+        table.insert(o.block, o.point, o.value, o.n);
+        units.note(o.block, o.point, o.layout);
+        let block = blocks.entry((&o.workload, o.block)).or_default();
+        block.push((o.order as usize, o.value.ln()));
+    }
+    for values in blocks.values() {
+        let mean = values.iter().map(|(_, log)| log).sum::<f64>() / values.len() as f64;
+        for (place, log) in values {
+            if places.len() <= *place {
+                places.resize(place + 1, Vec::new());
+            }
+            places[*place].push(log - mean);
+        }
+    }
+    tables
+        .values()
+        .flat_map(|table| units.mean_rows(&table.complete()))
+        .collect()
 }
 
-/// Returns whether `share` of `n` experiments is less than `least`, beyond chance, by the binomial
-/// distribution.
-fn is_below(share: f64, least: f64, n: usize) -> bool {
-    if share >= least {
-        return false;
-    }
-    if n >= ENOUGH {
-        return true;
-    }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let hits = (share * n as f64).round() as u64;
-    Binomial::new(least, n as u64).is_ok_and(|chance| chance.cdf(hits) < CHANCE)
-}
-
-/// Runs `experiments` simulated experiments per scenario. The same seed gives the same figures.
-pub fn simulated(experiments: usize, seed: u64, progress: &dyn Progress) -> Result<Simulated> {
-    let started = Instant::now();
-    let mut families = Vec::new();
-    for scenario in scenario::Scenario::ALL {
-        let name = format!("simulate {}", scenario.words().0);
-        let found = counted(&name, experiments, progress, |done| {
-            family::family(scenario, experiments, seed, done)
-        })?;
-        families.push(found);
-    }
-    let checks = counted("check promises", checks::count(), progress, |done| {
-        checks::checks(experiments, seed, done)
-    })?;
-    Ok(Simulated {
-        schema: 2,
-        version: env!("CARGO_PKG_VERSION"),
-        seed,
-        experiments,
-        date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
-        seconds: started.elapsed().as_secs_f64(),
-        threads: rayon::current_num_threads(),
-        families,
-        checks,
+/// Returns the mean and its standard error; NaN where they are undefined.
+fn mean(values: &[f64]) -> (f64, f64) {
+    Interval::of(values).map_or((f64::NAN, f64::NAN), |interval| {
+        (interval.estimate, interval.standard_error)
     })
+}
+
+fn judged(attribution: &Attribution) -> Repeat {
+    let of = |meter: Meter| -> Vec<&Effect> {
+        let patches = attribution.patches.iter();
+        patches
+            .filter_map(|patch| attribution.main_effect(&patch.effects, EffectKind::InOrder, meter))
+            .collect()
+    };
+    let meter = attribution.main_meter().unwrap_or(Meter::Time);
+    let effects = of(meter);
+    let with = |effects: &[&Effect], wanted: &[Verdict]| {
+        let found = effects.iter().filter(|e| wanted.contains(&e.verdict));
+        u32::try_from(found.count()).unwrap_or(u32::MAX)
+    };
+    let half_widths: Vec<f64> = effects
+        .iter()
+        .filter_map(|effect| Some((effect.high? - effect.low?) / 2.0))
+        .collect();
+    let counted = match meter {
+        Meter::Instructions => Vec::new(),
+        _ => of(Meter::Instructions),
+    };
+    let intervals = u32::try_from(half_widths.len()).unwrap_or(u32::MAX);
+    let missed = effects.iter().filter(|effect| effect.leaves_out_zero());
+    Repeat {
+        blocks: attribution
+            .progress
+            .iter()
+            .filter(|progress| progress.meter == meter)
+            .map(|progress| progress.done)
+            .max()
+            .unwrap_or(0),
+        faster: with(&effects, &[Verdict::Faster]),
+        slower: with(&effects, &[Verdict::Slower, Verdict::Mixed]),
+        no_effect: with(&effects, &[Verdict::NoEffect]),
+        unclear: with(&effects, &[Verdict::Unclear, Verdict::NoTypicalEffect]),
+        held: intervals - u32::try_from(missed.count()).unwrap_or(0),
+        intervals,
+        half_widths,
+        counted: u32::try_from(counted.len()).unwrap_or(u32::MAX),
+        counted_claims: with(&counted, &[Verdict::Faster, Verdict::Slower]),
+        exchangeable: 1.0,
+    }
+}
+
+/// Writes a share as a percentage, as in `5.0 %`.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+impl Calibration {
+    /// Returns the part of the page on a real server.
+    pub fn markdown(&self) -> String {
+        let mut page = format!(
+            "## The bare release against itself\n\n\
+             {} of {} experiments of preset `{}` on {}, release {}: {} copies of the release's server, in \
+             place of patches, beside the release and its control; {:.1} blocks an experiment on average. \
+             Measured by {}.\n\n",
+            self.repeats.len(),
+            self.wanted,
+            self.preset,
+            self.machine,
+            self.release,
+            self.copies,
+            self.blocks_on_average(),
+            self.harness,
+        );
+        let _ = writeln!(
+            page,
+            "- verdicts other than `no effect` and `unclear`: **{}** of {} on time{}\n\
+             - 95 % intervals of time that include 0: {} of {} ({})\n\
+             - half-width of the intervals of time: ±{} in the median\n",
+            self.claims(),
+            self.judged(),
+            match self.counted_judged() {
+                0 => String::new(),
+                n => format!(", **{}** of {n} on instructions", self.counted_claims()),
+            },
+            self.held(),
+            self.intervals(),
+            percent(self.held() as f64 / self.intervals().max(1) as f64),
+            format_args!("{:.2} %", 100.0 * self.half_width()),
+        );
+        let _ = writeln!(
+            page,
+            "- permutation test of exchangeability (whether anything stays with a copy from block to block; copies \
+             exchanged within units, 9,999 times): p = {:.3} over all experiments; below 0.05 in {} of {}\n\
+             - cost by place in a block's order, against the block's mean: {}\n",
+            self.exchangeable,
+            self.repeats
+                .iter()
+                .filter(|repeat| repeat.exchangeable < 0.05)
+                .count(),
+            self.repeats.len(),
+            self.places
+                .iter()
+                .map(|(mean, error)| {
+                    format!("{:+.2} % ± {:.2}", 100.0 * mean, 100.0 * error).replace('-', "−")
+                })
+                .collect::<Vec<_>>()
+                .join(", "),
+        );
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The results of `repeats` experiments, of which the first `claiming` claim an effect.
+    fn real(repeats: usize, claiming: usize) -> Calibration {
+        let repeat = |index: usize| Repeat {
+            blocks: 24,
+            faster: 2 * u32::from(index < claiming),
+            slower: 0,
+            no_effect: 2,
+            unclear: 0,
+            held: 4,
+            intervals: 4,
+            half_widths: vec![0.005; 4],
+            counted: 0,
+            counted_claims: 0,
+            exchangeable: 0.5,
+        };
+        Calibration {
+            schema: 1,
+            release: String::new(),
+            preset: String::new(),
+            machine: String::new(),
+            harness: String::new(),
+            copies: 4,
+            wanted: 20,
+            repeats: (0..repeats).map(repeat).collect(),
+            exchangeable: 0.5,
+            places: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn one_experiment_in_twenty_may_claim_an_effect() {
+        for (repeats, most) in [(0, 0), (1, 1), (2, 1), (20, 4), (40, 6)] {
+            let allowed = real(repeats, most);
+            assert!(!allowed.breaks_promise(), "{most} of {repeats}");
+            assert_eq!(allowed.false_experiments(), most as u32);
+            if most < repeats {
+                assert!(
+                    real(repeats, most + 1).breaks_promise(),
+                    "{} of {repeats}",
+                    most + 1
+                );
+            }
+        }
+    }
 }

@@ -36,7 +36,7 @@ impl Page {
     #[must_use]
     pub fn with(mut self, name: &str, body: &str) -> Self {
         let (begin, end) = (
-            format!("<!-- {name}: made by perfquilt calibrate -->\n"),
+            format!("<!-- {name}: made by ci/calibrate -->\n"),
             format!("<!-- end of {name} -->\n"),
         );
         let part = format!("{begin}{body}{end}");

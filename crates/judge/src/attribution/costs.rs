@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::document::TransactionCost;
-use super::effects::{Effects, means, steps};
+use super::effects::{Effects, steps};
 use super::tables::ObservationSource;
 use crate::stats::{BlockTable, Interval};
 use perfquilt_model::observation::Meter;
@@ -68,7 +68,7 @@ impl Effects<'_> {
         let table = tables.get(workload)?;
         let server = self.server_of(point);
         let by_block = table.contrast(&[(server, 1.0)]);
-        let by_unit = means(source.independent(meter, None, false), &by_block);
+        let by_unit = Units::values(source.independent(meter, None, false), &by_block);
         let rounding = self.rounding(&[table], &[(server, 1.0)], meter);
         let stopping_rule = self.stopping_rule(place, meter);
         let interval = Interval::under(&by_unit, stopping_rule)?.rounded(rounding);

@@ -1130,7 +1130,7 @@ impl ContrastSample<'_> {
 
     fn interval(&self, weights: &[(Point, f64)], by_block: &[(u32, f64)]) -> Option<UnitInterval> {
         if self.counts {
-            let values = means(self.units, by_block);
+            let values = Units::values(self.units, by_block);
             return Some(UnitInterval {
                 interval: Interval::of_counts(
                     &values,
@@ -1154,7 +1154,7 @@ impl ContrastSample<'_> {
     /// long tail.
     fn skewed_values(&self, found: &Compared) -> Vec<f64> {
         if self.costs.is_some() {
-            means(self.units, &found.by_block)
+            Units::values(self.units, &found.by_block)
         } else {
             Vec::new()
         }
@@ -1232,14 +1232,6 @@ fn over_machines(
         interval,
         units: interval.blocks,
     })
-}
-
-/// Returns one value per independent unit from values by block.
-pub(super) fn means(units: Option<&Units>, by_block: &[(u32, f64)]) -> Vec<f64> {
-    match units {
-        Some(units) => units.means(by_block),
-        None => by_block.iter().map(|(_, value)| *value).collect(),
-    }
 }
 
 /// Returns the mean over tables of the contrast of log costs, for every block in which all tables have the

@@ -5,7 +5,6 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 
 use super::document::HeavyTail;
-use super::effects::means;
 use crate::stats::{BlockTable, Relabelled, Units, median};
 use perfquilt_model::point::Point;
 
@@ -195,7 +194,7 @@ impl<'t> MeanCost<'t> {
                 *sums.entry(*block).or_default() += if by_length { of.excess } else { of.share };
             }
             let sums: Vec<(u32, f64)> = sums.into_iter().collect();
-            means(units, &sums)
+            Units::values(units, &sums)
         };
         let columns: Vec<Vec<f64>> = (0..weights.len()).map(column).collect();
         let rows = (0..columns[0].len()).map(|row| columns.iter().map(|of| of[row]).collect());

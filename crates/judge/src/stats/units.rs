@@ -240,6 +240,14 @@ impl Units {
         CompleteBlocks::of_rows(&self.mean_rows(complete))
     }
 
+    /// Returns one value per unit, as [`Units::means`]; one per block where there are no units.
+    pub fn values(units: Option<&Units>, values: &[(u32, f64)]) -> Vec<f64> {
+        match units {
+            Some(units) => units.means(values),
+            None => values.iter().map(|(_, value)| *value).collect(),
+        }
+    }
+
     /// Returns one value per unit, in order: the mean over its blocks of `values`, which are sorted by block.
     pub fn means(&self, values: &[(u32, f64)]) -> Vec<f64> {
         if self.earlier.is_empty() || self.without_effect {

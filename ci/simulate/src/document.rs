@@ -2,13 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{COVERAGE, Check, FALSE_POSITIVES, Real, Simulated, family, plot, scenario};
+use super::{COVERAGE, Check, FALSE_POSITIVES, Simulated, family, plot, scenario};
+use perfquilt_calibrate::percent;
 use perfquilt_model::error::Result;
 use perfquilt_report::wrap;
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
-}
 
 impl Simulated {
     /// Returns the part of the page on simulated experiments. `plot` and `table` are the file names of its drawing and of
@@ -158,62 +155,6 @@ pub fn text(simulated: &Simulated) -> String {
         100.0 * COVERAGE.1,
     );
     text
-}
-
-impl Real {
-    /// Returns the part of the page on a real server.
-    pub fn markdown(&self) -> String {
-        let mut page = format!(
-            "## The bare release against itself\n\n\
-             {} of {} experiments of preset `{}` on {}, release {}: {} copies of the release's server, in \
-             place of patches, beside the release and its control; {:.1} blocks an experiment on average. \
-             Measured by {}.\n\n",
-            self.repeats.len(),
-            self.wanted,
-            self.preset,
-            self.machine,
-            self.release,
-            self.copies,
-            self.blocks_on_average(),
-            self.harness,
-        );
-        let _ = writeln!(
-            page,
-            "- verdicts other than `no effect` and `unclear`: **{}** of {} on time{}\n\
-             - 95 % intervals of time that include 0: {} of {} ({})\n\
-             - half-width of the intervals of time: ±{} in the median\n",
-            self.claims(),
-            self.judged(),
-            match self.counted_judged() {
-                0 => String::new(),
-                n => format!(", **{}** of {n} on instructions", self.counted_claims()),
-            },
-            self.held(),
-            self.intervals(),
-            percent(self.held() as f64 / self.intervals().max(1) as f64),
-            format_args!("{:.2} %", 100.0 * self.half_width()),
-        );
-        let _ = writeln!(
-            page,
-            "- permutation test of exchangeability (whether anything stays with a copy from block to block; copies \
-             exchanged within units, 9,999 times): p = {:.3} over all experiments; below 0.05 in {} of {}\n\
-             - cost by place in a block's order, against the block's mean: {}\n",
-            self.exchangeable,
-            self.repeats
-                .iter()
-                .filter(|repeat| repeat.exchangeable < 0.05)
-                .count(),
-            self.repeats.len(),
-            self.places
-                .iter()
-                .map(|(mean, error)| {
-                    format!("{:+.2} % ± {:.2}", 100.0 * mean, 100.0 * error).replace('-', "−")
-                })
-                .collect::<Vec<_>>()
-                .join(", "),
-        );
-        page
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,207 @@
+//! The calibration of the method: simulated experiments and bisections with known answers, which `ci/calibrate` runs.
+//!
+//! # Example
+//!
+//! How often do intervals over twelve blocks of heavy-tailed noise contain the true effect, 0?
+//!
+//! ```
+//! use perfquilt_simulate::random::Noise;
+//! use perfquilt_judge::stats::Interval;
+//!
+//! let holds = |experiment: &usize| {
+//!     let mut noise = Noise::of(1, "example", *experiment);
+//!     let blocks: Vec<f64> = (0..12).map(|_| noise.heavy()).collect();
+//!     Interval::of(&blocks).is_some_and(|interval| interval.contains_zero())
+//! };
+//! let covered = (0..1000).filter(holds).count();
+//! assert!((930..=980).contains(&covered), "{covered}");
+//! ```
+
+mod bisection;
+mod checks;
+mod cost;
+mod document;
+mod family;
+mod machines;
+mod plot;
+pub mod random;
+mod scenario;
+mod simulation;
+
+use std::time::Instant;
+
+use serde::Serialize;
+use statrs::distribution::{Binomial, DiscreteCDF};
+
+use perfquilt_model::error::Result;
+use perfquilt_model::progress::Progress;
+
+pub use bisection::{Bisections, bisections};
+pub use checks::Check;
+pub use cost::{CaseCost, Costs, Prices, costs};
+pub use document::text;
+pub use family::Family;
+
+use simulation::counted;
+
+/// The largest share of experiments without effect in which a patch may be called faster or slower: 5 %
+/// nominal, and the chance of the simulation.
+const FALSE_POSITIVES: f64 = 0.055;
+
+/// The smallest and the largest share of the 95 % intervals that may contain the true effect. What blocks seem to depend on
+/// each other by chance widens intervals.
+const COVERAGE: (f64, f64) = (0.94, 0.985);
+
+/// The results of a simulated calibration.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Simulated {
+    /// Version of this document: 2.
+    pub schema: u32,
+    /// The version of the program.
+    pub version: &'static str,
+    /// The seed of all random numbers.
+    pub seed: u64,
+    /// Null experiments per scenario.
+    pub experiments: usize,
+    /// The day of the calibration, in UTC.
+    pub date: String,
+    /// The duration in seconds.
+    pub seconds: f64,
+    /// The number of threads.
+    pub threads: usize,
+    /// Null experiments, by scenario.
+    pub families: Vec<Family>,
+    /// Cases that the scenarios do not cover: other numbers of patches, counts, layouts, unpaired runs, tails.
+    pub checks: Vec<Check>,
+}
+
+impl Simulated {
+    /// Returns the limits that were missed, one fragment each. With fewer than 10,000 experiments a limit
+    /// counts as missed when chance does not explain it.
+    pub fn faults(&self) -> Vec<String> {
+        self.described(|figure| figure.is_missed())
+    }
+
+    /// Returns the figures outside their limits by no more than chance explains, one fragment each.
+    pub fn outside_by_chance(&self) -> Vec<String> {
+        self.described(|figure| figure.is_outside() && !figure.is_missed())
+    }
+
+    fn described(&self, filter: impl Fn(&Figure<'_>) -> bool) -> Vec<String> {
+        let families = self.families.iter().flat_map(|family| {
+            let figure = |share, (least, most), what| Figure {
+                of: family.scenario,
+                what,
+                share,
+                experiments: family.experiments,
+                least,
+                most,
+            };
+            let false_claims = (0.0, FALSE_POSITIVES);
+            [
+                figure(
+                    family.false_positives,
+                    false_claims,
+                    "experiments with a false claim at the end",
+                ),
+                figure(
+                    family.false_positives_peeking,
+                    false_claims,
+                    "experiments with a false claim when stopped by hand",
+                ),
+                figure(
+                    family.coverage,
+                    COVERAGE,
+                    "intervals that contain the true effect",
+                ),
+            ]
+        });
+        let checks = self.checks.iter().map(Check::figure);
+        families
+            .chain(checks)
+            .filter(|figure| filter(figure))
+            .map(|figure| figure.describe())
+            .collect()
+    }
+}
+
+/// A share with its limits.
+struct Figure<'a> {
+    /// The scenario or simulation.
+    of: &'a str,
+    /// The meaning of the share, in words.
+    what: &'a str,
+    share: f64,
+    experiments: usize,
+    least: f64,
+    most: f64,
+}
+
+impl Figure<'_> {
+    fn is_outside(&self) -> bool {
+        self.share < self.least || self.share > self.most
+    }
+
+    /// Returns whether the share is outside its limits beyond chance.
+    fn is_missed(&self) -> bool {
+        is_below(self.share, self.least, self.experiments)
+            || is_above(self.share, self.most, self.experiments)
+    }
+
+    fn describe(&self) -> String {
+        format!("{}: {:.1} % of {}", self.of, 100.0 * self.share, self.what)
+    }
+}
+
+/// The number of experiments from which on a share is compared without an allowance for chance.
+const ENOUGH: usize = 10_000;
+
+/// The probability below which chance does not explain a share as far beyond its limit as the observed one, or
+/// farther. It is small because there are more than a hundred limits.
+const CHANCE: f64 = 1e-4;
+
+/// Returns whether `share` of `n` experiments is more than `most`, beyond chance.
+fn is_above(share: f64, most: f64, n: usize) -> bool {
+    is_below(1.0 - share, 1.0 - most, n)
+}
+
+/// Returns whether `share` of `n` experiments is less than `least`, beyond chance, by the binomial
+/// distribution.
+fn is_below(share: f64, least: f64, n: usize) -> bool {
+    if share >= least {
+        return false;
+    }
+    if n >= ENOUGH {
+        return true;
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let hits = (share * n as f64).round() as u64;
+    Binomial::new(least, n as u64).is_ok_and(|chance| chance.cdf(hits) < CHANCE)
+}
+
+/// Runs `experiments` simulated experiments per scenario. The same seed gives the same figures.
+pub fn simulated(experiments: usize, seed: u64, progress: &dyn Progress) -> Result<Simulated> {
+    let started = Instant::now();
+    let mut families = Vec::new();
+    for scenario in scenario::Scenario::ALL {
+        let name = format!("simulate {}", scenario.words().0);
+        let found = counted(&name, experiments, progress, |done| {
+            family::family(scenario, experiments, seed, done)
+        })?;
+        families.push(found);
+    }
+    let checks = counted("check promises", checks::count(), progress, |done| {
+        checks::checks(experiments, seed, done)
+    })?;
+    Ok(Simulated {
+        schema: 2,
+        version: env!("CARGO_PKG_VERSION"),
+        seed,
+        experiments,
+        date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
+        seconds: started.elapsed().as_secs_f64(),
+        threads: rayon::current_num_threads(),
+        families,
+        checks,
+    })
+}
