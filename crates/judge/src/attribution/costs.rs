@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::document::TransactionCost;
 use super::effects::{Effects, steps};
 use super::tables::ObservationSource;
-use crate::stats::{BlockTable, Interval};
+use crate::stats::{BlockTable, Interval, Units};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
