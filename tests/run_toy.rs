@@ -106,7 +106,7 @@ fn points_measured(environment: &TestEnvironment, experiment: &str) -> Vec<Strin
 }
 
 #[test]
-fn what_an_earlier_experiment_knows_is_carried_over() {
+fn what_an_earlier_experiment_knows_is_reused() {
     let environment = TestEnvironment::with_fixture("toy");
     let to = |from: u32, rounds: u32| {
         format!(
@@ -175,10 +175,7 @@ fn what_an_earlier_experiment_knows_is_carried_over() {
     );
     let text = finished.stdout;
     assert!(text.contains("nothing new was measured"), "{text}");
-    assert!(
-        text.contains(&format!("Carried over from {name}")),
-        "{text}"
-    );
+    assert!(text.contains(&format!("Reused from {name}")), "{text}");
 
     // But not with more blocks than were measured.
     let more = document(&environment, &["run", "--json", "--blocks", "7"]);

@@ -73,7 +73,7 @@ fn every_commit_is_a_patch_on_where_it_branched_off() {
         told.contains("0002-work-an-eighth.patch") && !told.contains("later"),
         "{told}"
     );
-    // One more commit: what was measured before is carried over.
+    // One more commit: what was measured before is reused.
     edit(&folder, "work.h", "12000u", "6000u", "work: less");
     let head = push(&world, &folder, "HEAD:refs/pull/7/head");
     world.github.pushes(7, &head);

@@ -242,7 +242,7 @@ fn one(case: Case, seed: u64, noise: &mut Noise) -> Result<One> {
         for observation in machine.measure(&block, noise) {
             collector.add(&observation.borrowed())?;
         }
-        if !block.is_direct() {
+        if !block.is_end_to_end() {
             full += 1;
             state = collector.stopping();
         }
@@ -304,7 +304,7 @@ impl Machine {
                 experiment: EXPERIMENT.to_owned(),
                 order,
                 layout,
-                direct: block.is_direct(),
+                direct: block.is_end_to_end(),
                 ..Observation::new(
                     block.stored_as(copy),
                     point,

@@ -67,7 +67,7 @@ pub struct Observation {
     pub value: f64,
     /// Transactions that `value` stands for.
     pub n: u64,
-    /// Whether the block has only the release and the whole series, for the closure check. Such blocks are
+    /// Whether the block has only the release and the whole series, for the end-to-end check. Such blocks are
     /// numbered separately and used for nothing else.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub direct: bool,

@@ -1,4 +1,4 @@
-//! The sources of reused figures, the unused observations and the closure check, in words.
+//! The sources of reused figures, the unused observations and the end-to-end check, in words.
 
 use super::number;
 use super::view::View;
@@ -16,8 +16,8 @@ impl View<'_> {
         };
         match effect.provenance.as_ref()? {
             Provenance::Measured => None,
-            Provenance::Reused(_) if kinds(false) == 1 => Some("carried over".to_owned()),
-            Provenance::Reused(name) => Some(format!("carried over from {name}")),
+            Provenance::Reused(_) if kinds(false) == 1 => Some("reused".to_owned()),
+            Provenance::Reused(name) => Some(format!("reused from {name}")),
             Provenance::Stale(_) if kinds(true) == 1 => Some("measured elsewhere".to_owned()),
             Provenance::Stale(name) => Some(format!("measured in {name}")),
         }
@@ -33,7 +33,7 @@ impl View<'_> {
             };
             match &origin.stale {
                 None => format!(
-                    "Carried over from {from}: the same binaries, workloads, machine and harness."
+                    "Reused from {from}: the same binaries, workloads, machine and harness."
                 ),
                 Some(why) => format!(
                     "Stale, from {from} ({}): shown until measured again, and no base for a verdict.",
@@ -44,17 +44,17 @@ impl View<'_> {
         self.attribution.sources.iter().map(sentence).collect()
     }
 
-    /// Returns the closure check of the first column's meter in one line.
-    pub(super) fn closure(&self) -> Option<String> {
+    /// Returns the end-to-end check of the first column's meter in one line.
+    pub(super) fn end_to_end(&self) -> Option<String> {
         let (meter, places) = self.columns.first().copied()?;
-        let check = self.attribution.main_closure(meter)?;
+        let check = self.attribution.main_end_to_end(meter)?;
         let shown =
             |estimate, ends| number::change(&ShownChange::of(meter, estimate, ends), places);
-        let part = |part: &perfquilt_judge::attribution::ClosureSide| {
+        let part = |part: &perfquilt_judge::attribution::EndToEndSide| {
             shown(part.estimate, part.low.zip(part.high))
         };
         Some(format!(
-            "Closure: total {}, directly {}, difference {}: {}",
+            "End to end: total {}, directly {}, difference {}: {}",
             part(&check.total),
             part(&check.direct),
             shown(check.difference, check.low.zip(check.high)),

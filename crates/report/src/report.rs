@@ -198,10 +198,10 @@ pub(super) fn warnings(attribution: &Attribution) -> Vec<Node> {
         .collect()
 }
 
-/// Returns the sources of reused figures, the closure check and the unused observations.
+/// Returns the sources of reused figures, the end-to-end check and the unused observations.
 pub(super) fn provenance(view: &View<'_>) -> Vec<Node> {
     let mut nodes: Vec<Node> = view.origins(&literal).into_iter().map(soft).collect();
-    nodes.extend(view.closure().map(|line| paragraph(line + ".")));
+    nodes.extend(view.end_to_end().map(|line| paragraph(line + ".")));
     let left_out = list(view.left_out(&literal));
     nodes.extend(
         left_out

@@ -349,7 +349,7 @@ fn apart_from_each_other() {
 }
 
 #[test]
-fn carried_over_and_stale() {
+fn reused_and_stale() {
     let mut experiment = Experiment::new(&[(0.012, 0.01), (-0.009, 0.0), (0.008, 0.007)]);
     experiment.workloads.truncate(1);
     let origin = |experiment: &str, stale: Option<&str>| ReusedFrom {

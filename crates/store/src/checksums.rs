@@ -11,9 +11,9 @@ use super::{ExperimentId, SliceBlob, Store};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, Observation};
 
-/// A block's workload, meter, whether it belongs to the closure check, and its number.
+/// A block's workload, meter, whether it belongs to the end-to-end check, and its number.
 type BlockKey = (String, Meter, bool, u32);
-/// A block of slices: its workload, whether it belongs to the closure check, and its number.
+/// A block of slices: its workload, whether it belongs to the end-to-end check, and its number.
 pub(super) type SliceKey = (String, bool, u32);
 
 impl Store {

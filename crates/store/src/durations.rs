@@ -10,7 +10,7 @@ use super::{ExperimentId, Store};
 pub struct BlockDuration {
     /// Whether it counted; otherwise it timed.
     pub counted: bool,
-    /// Whether it belongs to the closure check.
+    /// Whether it belongs to the end-to-end check.
     pub direct: bool,
     /// The block's number.
     pub block: u32,

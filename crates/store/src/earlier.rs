@@ -31,7 +31,7 @@ pub struct EarlierExperiment {
     /// Its planned blocks, all of which it has.
     pub planned: Vec<PlannedBlocks>,
     /// The points with observations of its own, and their number of blocks by workload and meter, without the
-    /// closure check.
+    /// end-to-end check.
     pub measured: BTreeMap<Point, BTreeMap<(String, Meter), u32>>,
     /// The patches that its workloads do not execute, whose points it did not time.
     pub unexecuted: Vec<UnexecutedPatch>,

@@ -67,7 +67,7 @@ pub struct SliceBlob {
     pub workload: String,
     /// The point.
     pub point: Point,
-    /// Whether the block belongs to the closure check.
+    /// Whether the block belongs to the end-to-end check.
     pub direct: bool,
     /// Transactions in one slice.
     pub transactions_per_slice: u64,
@@ -93,7 +93,7 @@ pub struct BlockResult<'a> {
 pub struct BlockConditions<'a> {
     /// The workload.
     pub workload: &'a str,
-    /// Whether the block belongs to the closure check.
+    /// Whether the block belongs to the end-to-end check.
     pub direct: bool,
     /// The block.
     pub block: u32,

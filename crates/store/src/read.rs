@@ -16,7 +16,7 @@ use perfquilt_model::server_tests::TestRecord;
 
 impl Store {
     /// Returns the stored blocks of a workload and meter, ascending: those over all points, or the `direct`
-    /// ones of the closure check.
+    /// ones of the end-to-end check.
     pub fn blocks_done(
         &self,
         id: ExperimentId,

@@ -68,7 +68,7 @@ CREATE TABLE observations (
     experiment INTEGER NOT NULL REFERENCES experiments (id),
     workload   TEXT NOT NULL,
     meter      TEXT NOT NULL,
-    -- Blocks of the closure check are numbered apart from the others.
+    -- Blocks of the end-to-end check are numbered apart from the others.
     direct     INTEGER NOT NULL,
     block      INTEGER NOT NULL,
     point      TEXT NOT NULL,

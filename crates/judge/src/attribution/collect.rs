@@ -213,7 +213,7 @@ impl<'a> Collector<'a> {
             workloads: names(&workloads),
             progress,
             stopping,
-            closure: effects.closure(&total),
+            end_to_end: effects.end_to_end(&total),
             functions: self.supplement.functions.clone(),
             costs: effects.costs(),
             total,

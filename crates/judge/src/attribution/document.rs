@@ -68,7 +68,8 @@ pub struct Attribution {
     pub costs: Vec<TransactionCost>,
     /// The total compared with an independent measurement of it, by meter and workload; empty if there were
     /// no blocks for it.
-    pub closure: Vec<Closure>,
+    #[serde(rename = "closure")]
+    pub end_to_end: Vec<EndToEnd>,
     /// The noise of the measurement.
     pub noise: Noise,
     /// Observations that no figure uses.
@@ -679,18 +680,18 @@ impl Effect {
     }
 }
 
-/// The closure check: compares the total from the blocks of all other effects with the total from separate
+/// The end-to-end check: compares the total from the blocks of all other effects with the total from separate
 /// blocks that had only the release and the whole series.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Closure {
+pub struct EndToEnd {
     /// The workload, or [`SUITE`].
     pub workload: String,
     /// The meter.
     pub meter: Meter,
     /// The total from the common blocks.
-    pub total: ClosureSide,
+    pub total: EndToEndSide,
     /// The total measured directly.
-    pub direct: ClosureSide,
+    pub direct: EndToEndSide,
     /// The total minus the direct one, as a fraction of speed.
     pub difference: f64,
     /// The lower confidence limit of the difference; `null` if either side has a single block.
@@ -702,9 +703,9 @@ pub struct Closure {
     pub consistent: Option<bool>,
 }
 
-/// One side of a closure check.
+/// One side of an end-to-end check.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct ClosureSide {
+pub struct EndToEndSide {
     /// The estimate, as a fraction of speed.
     pub estimate: f64,
     /// The lower confidence limit; `null` with a single block.

@@ -39,7 +39,7 @@ impl OfBlocks {
 }
 
 impl Machines {
-    /// Records that `machine` measured `block`, which is of the closure check if `direct`.
+    /// Records that `machine` measured `block`, which is of the end-to-end check if `direct`.
     pub(super) fn add(&mut self, machine: &str, block: u32, direct: bool) {
         let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         let number = match self.numbers.get(machine) {
@@ -67,7 +67,7 @@ impl Machines {
         &self.blocks.by_block
     }
 
-    /// Returns the machine's number of each direct block.
+    /// Returns the machine's number of each end-to-end block.
     pub(super) fn by_direct_block(&self) -> &BTreeMap<u32, u32> {
         &self.direct.by_block
     }

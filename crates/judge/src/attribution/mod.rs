@@ -2,13 +2,13 @@
 
 mod agreement;
 mod change;
-mod closure;
 mod collect;
 mod comparison;
 mod correlation;
 mod costs;
 mod document;
 mod effects;
+mod end_to_end;
 mod extent;
 mod forecast;
 mod functions;
@@ -39,8 +39,8 @@ pub use comparison::{
     compare,
 };
 pub use document::{
-    Attribution, Cells, Closure, ClosureSide, ComparedWith, ControlEffect, Dependence, Effect,
-    EffectKind, ExcludedMachine, ExclusionReason, HeavyTail, Interval, LaneFigures, LaneNoise,
+    Attribution, Cells, ComparedWith, ControlEffect, Dependence, Effect, EffectKind, EndToEnd,
+    EndToEndSide, ExcludedMachine, ExclusionReason, HeavyTail, Interval, LaneFigures, LaneNoise,
     MachineFigures, MachineNoise, Noise, NoiseSpread, OpenEffect, Operation, PatchEffects,
     PlaceFigures, PointDependence, Progress, Provenance, SUITE, ShownChange, Stopping, TailFigure,
     TailFigures, TransactionCost, Verdict,

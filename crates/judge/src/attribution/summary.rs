@@ -1,7 +1,7 @@
 //! The headline effects of an attribution.
 
 use super::document::{
-    Attribution, Closure, ComparedWith, Effect, EffectKind, PatchEffects, SUITE, Verdict,
+    Attribution, ComparedWith, Effect, EffectKind, EndToEnd, PatchEffects, SUITE, Verdict,
 };
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
@@ -54,10 +54,10 @@ impl Attribution {
             .find(|e| e.kind == kind && e.meter == meter && e.workload == workload)
     }
 
-    /// Returns the closure check of `meter` on the main workload.
-    pub fn main_closure(&self, meter: Meter) -> Option<&Closure> {
+    /// Returns the end-to-end check of `meter` on the main workload.
+    pub fn main_end_to_end(&self, meter: Meter) -> Option<&EndToEnd> {
         let workload = self.main_workload(meter)?;
-        let mut checks = self.closure.iter();
+        let mut checks = self.end_to_end.iter();
         checks.find(|check| check.meter == meter && check.workload == workload)
     }
 

@@ -30,9 +30,9 @@ pub(super) struct ObservationSource {
     pub(super) blocks: TablesByMeter,
     /// The independent units of these blocks, by meter: timed and counted blocks have separate numbers.
     pub(super) units: BTreeMap<Meter, Units>,
-    /// Tables of the closure check's blocks, which have only the release and the whole series.
+    /// Tables of the end-to-end check's blocks, which have only the release and the whole series.
     pub(super) direct: TablesByMeter,
-    /// The independent units of the closure check's blocks.
+    /// The independent units of the end-to-end check's blocks.
     pub(super) direct_units: BTreeMap<Meter, Units>,
     /// The lane that measured each timed block, where several did.
     pub(super) lanes: BTreeMap<u32, u32>,
@@ -101,7 +101,7 @@ impl ObservationSource {
         is_new
     }
 
-    /// Returns the independent units of the blocks over all points on a workload, operation or suite, or of the closure
+    /// Returns the independent units of the blocks over all points on a workload, operation or suite, or of the end-to-end
     /// check's if `direct`: machines, if enough of them measured such blocks; blocks, where layouts show no variance in
     /// comparisons. Costs of single points (no `row`) always vary with layouts.
     pub(super) fn independent(
@@ -175,7 +175,7 @@ impl ObservationSource {
         each(&self.blocks)
     }
 
-    /// Adds an observation's mean and tail, unless it belongs to the closure check.
+    /// Adds an observation's mean and tail, unless it belongs to the end-to-end check.
     fn add_tail(&mut self, observation: &ObservationRef<'_>) {
         if observation.direct {
             return;

@@ -590,7 +590,7 @@ fn widths_decide_and_estimates_do_not() {
     assert_eq!(calm.expected, shifted.expected);
 }
 
-/// Observations of a direct block: the release and the whole series.
+/// Observations of a end-to-end block: the release and the whole series.
 fn direct(block: u32, base: f64, full: f64, last: usize) -> [Observation; 2] {
     [(Point::BASE, base), (Point::Step(last), full)].map(|(point, value)| Observation {
         direct: true,
@@ -607,7 +607,7 @@ fn the_total_is_checked_against_blocks_of_its_own() {
     ];
     let mut all = blocks("w", Meter::Time, &rows);
     let without = attribute(&header(2), &all, &margin).unwrap();
-    assert_eq!(without.closure, []);
+    assert_eq!(without.end_to_end, []);
     // The same numbers as other blocks: they are counted apart.
     all.extend(direct(0, 110.1, 100.0, 2));
     all.extend(direct(1, 109.8, 100.0, 2));
@@ -616,7 +616,7 @@ fn the_total_is_checked_against_blocks_of_its_own() {
     assert_eq!(with.patches, without.patches);
     assert_eq!(with.total, without.total);
     assert_eq!(with.progress, without.progress);
-    let check = with.main_closure(Meter::Time).unwrap();
+    let check = with.main_end_to_end(Meter::Time).unwrap();
     assert_eq!(check.total.estimate, with.total[0].estimate);
     assert!((check.direct.estimate - 0.1).abs() < 0.001);
     assert_eq!((check.direct.blocks, check.consistent), (3, Some(true)));
@@ -627,7 +627,7 @@ fn the_total_is_checked_against_blocks_of_its_own() {
     wide.extend(direct(0, 120.0, 100.0, 2));
     wide.extend(direct(1, 100.0, 100.0, 2));
     let wide = attribute(&header(2), &wide, &margin).unwrap();
-    let check = wide.main_closure(Meter::Time).unwrap();
+    let check = wide.main_end_to_end(Meter::Time).unwrap();
     assert_eq!((check.low.is_some(), check.consistent), (true, None));
     assert_eq!(wide.warnings, [""; 0]);
 
@@ -637,14 +637,14 @@ fn the_total_is_checked_against_blocks_of_its_own() {
         apart.extend(direct(block, 105.0 + 0.01 * f64::from(block), 100.0, 2));
     }
     let apart = attribute(&header(2), &apart, &margin).unwrap();
-    let check = apart.main_closure(Meter::Time).unwrap();
+    let check = apart.main_end_to_end(Meter::Time).unwrap();
     assert_eq!(check.consistent, Some(false));
     assert!((check.difference - (1.1 / 1.05 - 1.0)).abs() < 0.002);
-    assert!(apart.warnings[0].contains("closure check fails"));
+    assert!(apart.warnings[0].contains("end-to-end check fails"));
 }
 
 #[test]
-fn the_closure_check_of_an_unfinished_experiment_holds_at_every_look() {
+fn the_end_to_end_check_of_an_unfinished_experiment_holds_at_every_look() {
     let noise = |number: u32| 1e-3 * f64::from(number * 5 % 11);
     let mut all = Vec::new();
     for block in 0..12u32 {
@@ -664,7 +664,7 @@ fn the_closure_check_of_an_unfinished_experiment_holds_at_every_look() {
             ..Supplement::default()
         };
         let result = attribute_with(&header(2), &all, &supplement, &margin).unwrap();
-        let check = result.main_closure(Meter::Time).unwrap();
+        let check = result.main_end_to_end(Meter::Time).unwrap();
         check.high.unwrap() - check.low.unwrap()
     };
     assert!(width(40) > 1.5 * width(12), "{} {}", width(40), width(12));

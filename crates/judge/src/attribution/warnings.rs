@@ -57,8 +57,8 @@ enum Warning<'a> {
         point: Point,
         halves: f64,
     },
-    /// The closure check fails.
-    Closure,
+    /// The end-to-end check fails.
+    EndToEnd,
     /// Effects compare points that share no block; `all` if every effect does.
     Unpaired { all: bool },
     /// Points lack values on a workload while other workloads have them.
@@ -244,9 +244,9 @@ impl fmt::Display for Warning<'_> {
                     (false, false) => "more expensive",
                 },
             ),
-            Warning::Closure => write!(
+            Warning::EndToEnd => write!(
                 f,
-                "The closure check fails: what the series is worth where all points take turns is \
+                "The end-to-end check fails: what the series is worth where all points take turns is \
                  not what it is worth measured directly against the release. One such check in \
                  twenty fails by chance; else the points disturb each other, and the effects are \
                  not those of a server alone."
@@ -414,7 +414,7 @@ pub(super) fn warnings(
     let mut warnings = Vec::new();
     warnings.extend(control(attribution));
     warnings.extend(dependent(attribution));
-    warnings.extend(closure(attribution));
+    warnings.extend(end_to_end(attribution));
     warnings.extend(excluded(attribution));
     warnings.extend(differing_machines(attribution));
     warnings.extend(few_machines(attribution));
@@ -772,10 +772,10 @@ fn namesakes(source: &ObservationSource) -> Vec<Warning<'_>> {
         .collect()
 }
 
-fn closure(attribution: &Attribution) -> Option<Warning<'_>> {
+fn end_to_end(attribution: &Attribution) -> Option<Warning<'_>> {
     let meter = attribution.main_meter()?;
-    let check = attribution.main_closure(meter)?;
-    (check.consistent == Some(false)).then_some(Warning::Closure)
+    let check = attribution.main_end_to_end(meter)?;
+    (check.consistent == Some(false)).then_some(Warning::EndToEnd)
 }
 
 /// Residuals of `block + point` beyond this many robust standard deviations are outliers.

@@ -25,7 +25,7 @@ pub(super) struct Work<'a> {
     pub(super) header: &'a ExperimentHeader,
     pub(super) windows: &'a WindowSizes,
     pub(super) points: usize,
-    pub(super) closure: bool,
+    pub(super) end_to_end: bool,
     /// Seconds to use; `None` without a limit.
     pub(super) budget: Option<f64>,
 }
@@ -78,7 +78,7 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<(Forecas
         counted: !preset.counted_meters().is_empty(),
         windows: work.windows,
         points: work.points,
-        closure: work.closure,
+        end_to_end: work.end_to_end,
         noise: &noise,
         source: earlier
             .name

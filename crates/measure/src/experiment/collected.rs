@@ -31,8 +31,8 @@ const COUNTED_BY_DEFAULT: u64 = 200;
 pub enum NoteOn<'a> {
     /// The patches between these points.
     Patches(&'a [Point]),
-    /// The closure check.
-    Closure,
+    /// The end-to-end check.
+    EndToEnd,
 }
 
 /// The observations so far, and the state derived from them.
@@ -206,7 +206,7 @@ impl Collected {
         let row = (workload, meter);
         match on {
             NoteOn::Patches(points) => note::patches(&attribution, row, points),
-            NoteOn::Closure => note::closure(&attribution, workload, meter),
+            NoteOn::EndToEnd => note::end_to_end(&attribution, workload, meter),
         }
     }
 

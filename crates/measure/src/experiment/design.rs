@@ -21,26 +21,26 @@ pub(super) struct Design<'a> {
     points: Vec<Point>,
     /// The points that are measured together; one window for a short series.
     windows: Vec<Vec<Point>>,
-    /// The points of the closure check; none without one.
-    closure: Vec<Point>,
+    /// The points of the end-to-end check; none without one.
+    end_to_end: Vec<Point>,
 }
 
 impl<'a> Design<'a> {
     /// Returns the design for measuring `points` of the servers in `identity`. A release against itself has no series, hence
-    /// no total to check: it is without `closure`.
+    /// no total to check: it is without `end_to_end`.
     pub(super) fn new(
         spec: &'a Spec<'a>,
         identity: &ExperimentIdentity,
         points: Vec<Point>,
-        closure: bool,
+        end_to_end: bool,
     ) -> Self {
         let header = &spec.header;
         let together = spec.query(identity, &[]).together();
         let windows = windows::windows(&points, &together);
         Design {
             spec,
-            closure: if closure {
-                closure_points(header, identity, &points)
+            end_to_end: if end_to_end {
+                end_to_end_points(header, identity, &points)
             } else {
                 Vec::new()
             },
@@ -78,7 +78,7 @@ impl<'a> Design<'a> {
             blocks: blocks_of(spec.timed.is_empty(), timed_blocks),
             count_blocks: blocks_of(spec.counted.is_empty(), spec.preset.count_blocks),
             layouts: spec.layouts,
-            direct: &self.closure,
+            direct: &self.end_to_end,
         })
     }
 
@@ -112,17 +112,17 @@ impl<'a> Design<'a> {
             header,
             windows: &WindowSizes::of(&self.windows),
             points: self.points.len(),
-            closure: !self.closure.is_empty(),
+            end_to_end: !self.end_to_end.is_empty(),
             budget,
         };
         basis::forecast(work, store)
     }
 }
 
-/// Returns the points of the closure check: the release and the last step that was built; none when no other
+/// Returns the points of the end-to-end check: the release and the last step that was built; none when no other
 /// patch is measured with them, since every block compares them directly then, and none for servers that are no series,
 /// which have no total.
-fn closure_points(
+fn end_to_end_points(
     header: &ExperimentHeader,
     identity: &ExperimentIdentity,
     measured: &[Point],
@@ -163,7 +163,7 @@ mod tests {
         let mut header = ExperimentHeader::new("toy-1", "quick");
         let all: Vec<Point> = (0..3).map(Point::Step).collect();
         let check = |header: &ExperimentHeader, points: &[Point]| {
-            closure_points(header, &identity(2), points)
+            end_to_end_points(header, &identity(2), points)
         };
         assert_eq!(check(&header, &all), [Point::BASE, Point::Step(2)]);
         assert!(check(&header, &all[..2]).is_empty());
@@ -175,10 +175,10 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_are_no_series_have_no_closure_check() {
+    fn servers_that_are_no_series_have_no_end_to_end_check() {
         let mut header = ExperimentHeader::new("toy-1", "quick");
         let all: Vec<Point> = (0..3).map(Point::Step).collect();
         header.base = Some("a".to_owned());
-        assert!(closure_points(&header, &identity(2), &all).is_empty());
+        assert!(end_to_end_points(&header, &identity(2), &all).is_empty());
     }
 }

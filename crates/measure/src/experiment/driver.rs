@@ -359,7 +359,7 @@ impl<'a> Driver<'a> {
         let readings = self.recorder.readings();
         let &meter = readings.meters(block.kind.reading()).first()?;
         let on = match block.kind {
-            BlockKind::Direct => NoteOn::Closure,
+            BlockKind::EndToEnd => NoteOn::EndToEnd,
             BlockKind::Timed | BlockKind::Counted => NoteOn::Patches(&block.points),
         };
         let effects = self.collected.note(workload, meter, on, self.margin);

@@ -275,8 +275,8 @@ pub(super) struct ForecastBasis<'a> {
     pub windows: &'a WindowSizes,
     /// All points.
     pub points: usize,
-    /// Whether there is a closure check.
-    pub closure: bool,
+    /// Whether there is an end-to-end check.
+    pub end_to_end: bool,
     /// How values scatter, by workload, where it is known.
     pub noise: &'a BTreeMap<String, Scatter>,
     /// Where it is known from.
@@ -435,7 +435,7 @@ impl ForecastBasis<'_> {
                 by_workload.iter().map(|&of| self.whole_waves(of)).collect();
             by_workload.sort_unstable();
             let blocks = by_workload.last().copied().unwrap_or(0);
-            let direct = if self.closure {
+            let direct = if self.end_to_end {
                 f64::from(direct_blocks(blocks)) * self.block(self.points.min(6), workloads)
             } else {
                 0.0
@@ -522,7 +522,7 @@ mod tests {
             counted: false,
             windows,
             points: 6,
-            closure: false,
+            end_to_end: false,
             noise: &NOTHING,
             source: NoiseSource::Assumed,
             one_layout: false,

@@ -401,7 +401,7 @@ impl<'m> MachineLane<'m> {
                 let workload = self.workload(name)?;
                 // The points that are the same program for the workload rest.
                 let mut resting = Vec::new();
-                if block.kind != BlockKind::Direct {
+                if block.kind != BlockKind::EndToEnd {
                     let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
                     let left_out = self.machine.setup.unexecuted.left_out(name, &points);
                     let (left, timed): (Vec<_>, Vec<_>) = std::mem::take(&mut servers)

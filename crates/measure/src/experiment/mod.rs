@@ -313,8 +313,8 @@ fn measure(
         store.plan(open.id, &without_blocks(&spec.requested()))?;
         return Ok(open.into_outcome(BTreeMap::new()));
     }
-    let with_closure = reuse != ReusePolicy::Separate;
-    let design = Design::new(&spec, &identity, measured, with_closure);
+    let with_end_to_end = reuse != ReusePolicy::Separate;
+    let design = Design::new(&spec, &identity, measured, with_end_to_end);
     let experiment = PlannedMeasurement {
         spec: &spec,
         design: &design,

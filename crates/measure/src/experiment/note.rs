@@ -1,7 +1,7 @@
 //! Formats the line after a block: the effects so far.
 
 use perfquilt_judge::attribution::{
-    Attribution, Closure, ClosureSide, Effect, EffectKind, ShownChange,
+    Attribution, Effect, EffectKind, EndToEnd, EndToEndSide, ShownChange,
 };
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
@@ -37,13 +37,13 @@ fn is_wanted(effect: &Effect, (workload, meter): (&str, Meter)) -> bool {
     effect.workload == workload && effect.meter == meter && effect.is_measured()
 }
 
-/// Formats the closure check of one workload and meter: `total +1.84 % ± 0.21, directly +1.79 % ± 0.25`; empty
+/// Formats the end-to-end check of one workload and meter: `total +1.84 % ± 0.21, directly +1.79 % ± 0.25`; empty
 /// when there is none yet.
-pub(super) fn closure(attribution: &Attribution, workload: &str, meter: Meter) -> String {
-    let wanted = |check: &&Closure| check.workload == workload && check.meter == meter;
-    let part = |part: &ClosureSide| figure(meter, part.estimate, part.low.zip(part.high));
+pub(super) fn end_to_end(attribution: &Attribution, workload: &str, meter: Meter) -> String {
+    let wanted = |check: &&EndToEnd| check.workload == workload && check.meter == meter;
+    let part = |part: &EndToEndSide| figure(meter, part.estimate, part.low.zip(part.high));
     attribution
-        .closure
+        .end_to_end
         .iter()
         .find(wanted)
         .map(|check| {

@@ -31,7 +31,7 @@ pub struct Scope<'a> {
     pub lanes: u32,
     /// How timed blocks vary the servers' code layouts.
     pub layouts: Layouts,
-    /// The points of the closure check's blocks: the release and the whole series; none without one.
+    /// The points of the end-to-end check's blocks: the release and the whole series; none without one.
     pub direct: &'a [Point],
 }
 
@@ -85,7 +85,7 @@ pub struct Block {
 pub enum BlockKind {
     /// Times all points.
     Timed,
-    /// Times the release and the whole series only, for the closure check, which alone uses it.
+    /// Times the release and the whole series only, for the end-to-end check, which alone uses it.
     Direct,
     /// Counts all points.
     Counted,
@@ -95,16 +95,16 @@ impl BlockKind {
     /// Returns the meters that such a block reads.
     pub fn reading(self) -> Reading {
         match self {
-            BlockKind::Timed | BlockKind::Direct => Reading::Timed,
+            BlockKind::Timed | BlockKind::EndToEnd => Reading::Timed,
             BlockKind::Counted => Reading::Counted,
         }
     }
 }
 
 impl Block {
-    /// Returns whether it is part of the closure check.
-    pub fn is_direct(&self) -> bool {
-        self.kind == BlockKind::Direct
+    /// Returns whether it is part of the end-to-end check.
+    pub fn is_end_to_end(&self) -> bool {
+        self.kind == BlockKind::EndToEnd
     }
 
     /// Returns the seed of the layout in which a copy (from 0) of `point` runs; 0 is the linker's own layout.
@@ -179,7 +179,7 @@ fn interleaved(kinds: [Vec<Block>; 3]) -> Vec<Block> {
     blocks.into_iter().map(|(_, block)| block).collect()
 }
 
-/// Returns the number of direct blocks: one for six others, and at least three, as an interval over two is
+/// Returns the number of end-to-end blocks: one for six others, and at least three, as an interval over two is
 /// useless; none for an experiment too short to spare any.
 pub(super) fn direct_blocks(blocks: u32) -> u32 {
     match blocks {
@@ -188,10 +188,10 @@ pub(super) fn direct_blocks(blocks: u32) -> u32 {
     }
 }
 
-/// The largest number of servers per point in a direct block.
+/// The largest number of servers per point in a end-to-end block.
 const MOST_COPIES: u32 = 3;
 
-/// Returns a timed block of the closure check.
+/// Returns a timed block of the end-to-end check.
 fn direct_block(scope: &Scope<'_>, number: u32) -> Block {
     // A scope with another seed draws other orders and transactions.
     let own = Scope {
@@ -200,13 +200,13 @@ fn direct_block(scope: &Scope<'_>, number: u32) -> Block {
         ..*scope
     };
     Block {
-        kind: BlockKind::Direct,
+        kind: BlockKind::EndToEnd,
         // No more servers than the other blocks have; a block of only two servers would yield less in about the
         // same time.
         copies: u32::try_from(scope.most_servers() / 2)
             .unwrap_or(MOST_COPIES)
             .clamp(1, MOST_COPIES),
-        // There are too few direct blocks to spare one that repeats layouts.
+        // There are too few end-to-end blocks to spare one that repeats layouts.
         ..single(&own, Reading::Timed, number)
     }
 }
@@ -589,7 +589,10 @@ mod tests {
         let without = plan(&with);
         with.direct = &POINTS[1..3];
         let blocks = plan(&with);
-        let direct: Vec<&Block> = blocks.iter().filter(|block| block.is_direct()).collect();
+        let direct: Vec<&Block> = blocks
+            .iter()
+            .filter(|block| block.is_end_to_end())
+            .collect();
         assert_eq!(direct.len(), 4);
         assert!(
             direct
@@ -614,8 +617,11 @@ mod tests {
             .flat_map(|block| block.layouts.values().copied())
             .collect();
         assert_eq!(seeds.len(), 12 + 4);
-        assert!(blocks[0..8].iter().any(Block::is_direct) && !blocks[27].is_direct());
-        let others: Vec<&Block> = blocks.iter().filter(|block| !block.is_direct()).collect();
+        assert!(blocks[0..8].iter().any(Block::is_end_to_end) && !blocks[27].is_end_to_end());
+        let others: Vec<&Block> = blocks
+            .iter()
+            .filter(|block| !block.is_end_to_end())
+            .collect();
         assert_eq!(others, without.iter().collect::<Vec<_>>());
         assert_eq!([0, 5, 6, 18, 24].map(direct_blocks), [0, 0, 3, 3, 4]);
     }

@@ -224,7 +224,7 @@ impl PlannedMeasurement<'_> {
 
 /// Returns those of `blocks` that show how long the others take: the first timed and counted one of each lane.
 fn pilot_blocks(mut blocks: Vec<Block>, lanes: u32) -> Vec<Block> {
-    blocks.retain(|block| block.number < lanes && block.kind != BlockKind::Direct);
+    blocks.retain(|block| block.number < lanes && block.kind != BlockKind::EndToEnd);
     blocks
 }
 

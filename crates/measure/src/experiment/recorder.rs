@@ -65,7 +65,7 @@ pub struct Recorder<'a> {
     id: ExperimentId,
     experiment: String,
     readings: Readings<'a>,
-    /// The numbers of the stored blocks by workload and meter; direct blocks have `true`.
+    /// The numbers of the stored blocks by workload and meter; end-to-end blocks have `true`.
     done: BTreeMap<(String, Meter), BTreeSet<(bool, u32)>>,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Recorder<'a> {
     fn is_done(&self, workload: &str, meter: Meter, block: &Block) -> bool {
         self.done
             .get(&(workload.to_owned(), meter))
-            .is_some_and(|blocks| blocks.contains(&(block.is_direct(), block.stored_as(0))))
+            .is_some_and(|blocks| blocks.contains(&(block.is_end_to_end(), block.stored_as(0))))
     }
 
     /// Returns the rest of a block: without `failed` points and without workloads whose meters are all stored.
@@ -168,7 +168,7 @@ impl<'a> Recorder<'a> {
         let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
         let of = BlockDuration {
             counted: block.kind == BlockKind::Counted,
-            direct: block.is_direct(),
+            direct: block.is_end_to_end(),
             block: block.number,
             servers: count(block.servers().len()),
             workloads: count(block.workloads.len()),
@@ -269,7 +269,7 @@ impl<'a> Recorder<'a> {
                     block: block.stored_as(copies.of(slices.point)),
                     workload: workload.to_owned(),
                     point: slices.point,
-                    direct: block.is_direct(),
+                    direct: block.is_end_to_end(),
                     transactions_per_slice: slices.transactions_per_slice,
                     values: slices.values,
                 })
@@ -282,7 +282,7 @@ impl<'a> Recorder<'a> {
             slices: &slices,
             conditions: Some(BlockConditions {
                 workload,
-                direct: block.is_direct(),
+                direct: block.is_end_to_end(),
                 block: block.stored_as(0),
                 sample,
                 discarded_rounds: measured.discarded_rounds,
@@ -329,7 +329,7 @@ impl<'a> Recorder<'a> {
     fn mark(&mut self, block: &Block, workload: &str) {
         for &meter in self.readings.meters(block.kind.reading()) {
             let numbers =
-                (0..block.copies.max(1)).map(|copy| (block.is_direct(), block.stored_as(copy)));
+                (0..block.copies.max(1)).map(|copy| (block.is_end_to_end(), block.stored_as(copy)));
             self.done
                 .entry((workload.to_owned(), meter))
                 .or_default()

@@ -177,17 +177,17 @@ fn an_open_experiment_is_one_process_s_and_keeps_failures_until_they_are_forgott
 }
 
 #[test]
-fn a_design_plans_so_many_blocks_of_all_points_and_a_closure_check() {
+fn a_design_plans_so_many_blocks_of_all_points_and_an_end_to_end_check() {
     let fixture = Fixture::new();
     let spec = fixture.spec(&site(None), &[Meter::Time]).unwrap();
     let identity = fixture.identity(&spec);
     let all: Vec<Point> = fixture.points.iter().map(|(point, _)| *point).collect();
     let design = Design::new(&spec, &identity, all.clone(), true);
     let blocks = design.blocks(7, 1, 6);
-    let of_all = blocks.iter().filter(|block| !block.is_direct());
+    let of_all = blocks.iter().filter(|block| !block.is_end_to_end());
     assert_eq!(of_all.count(), 6);
-    let closure = blocks.iter().find(|block| block.is_direct()).unwrap();
-    let mut points = closure.points.clone();
+    let end_to_end = blocks.iter().find(|block| block.is_end_to_end()).unwrap();
+    let mut points = end_to_end.points.clone();
     points.sort_unstable();
     assert_eq!(points, [Point::BASE, Point::Step(2)]);
     let without = Design::new(&spec, &identity, all, false);
@@ -195,7 +195,7 @@ fn a_design_plans_so_many_blocks_of_all_points_and_a_closure_check() {
         without
             .blocks(7, 1, 6)
             .iter()
-            .all(|block| !block.is_direct())
+            .all(|block| !block.is_end_to_end())
     );
     assert_eq!(design.planned(6, None)[0].blocks, 6);
 }

@@ -142,7 +142,7 @@ fn is_shorter(new: &PlannedBlocks, old: &PlannedBlocks) -> bool {
         || resolutions.is_some_and(|(old, new)| new > old)
 }
 
-/// Returns whether the direct block `number` is needed: always while the experiment goes on, and after its end
+/// Returns whether the end-to-end block `number` is needed: always while the experiment goes on, and after its end
 /// until there are as many as its length requires.
 fn needs_direct(number: u32, stopping: &Stopping) -> bool {
     !stopping.ended || number < direct_blocks(stopping.blocks.div_ceil(stopping.windows))
@@ -157,8 +157,8 @@ pub(super) fn still_needed(
     match block.kind {
         BlockKind::Counted => block,
         BlockKind::Timed => needed(block, stopping, measured),
-        BlockKind::Direct if needs_direct(block.number, stopping) => block,
-        BlockKind::Direct => Block {
+        BlockKind::EndToEnd if needs_direct(block.number, stopping) => block,
+        BlockKind::EndToEnd => Block {
             workloads: Vec::new(),
             ..block
         },

@@ -209,7 +209,7 @@ impl<'p> PlannedExperiment<'p> {
         let coming = self.forecast.milliseconds(&left, state) / u64::from(so_far.lanes.max(1));
         let kind = match block.kind {
             BlockKind::Timed => "block",
-            BlockKind::Direct => "direct block",
+            BlockKind::EndToEnd => "end-to-end block",
             BlockKind::Counted => "counted block",
         };
         let most = match (block.kind.reading(), state) {

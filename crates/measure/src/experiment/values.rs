@@ -52,7 +52,7 @@ pub(super) fn observation(
             0
         },
         n,
-        direct: block.is_direct(),
+        direct: block.is_end_to_end(),
         ..Observation::new(block.number, point, workload, meter, value)
     }
 }

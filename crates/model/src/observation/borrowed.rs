@@ -35,7 +35,7 @@ pub struct ObservationRef<'a> {
     pub value: f64,
     /// Transactions that `value` stands for.
     pub n: u64,
-    /// Whether the block belongs to the closure check.
+    /// Whether the block belongs to the end-to-end check.
     #[serde(default)]
     pub direct: bool,
     /// Mean cost over all slices.

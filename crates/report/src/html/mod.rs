@@ -149,7 +149,7 @@ fn patches(view: &View<'_>) -> Result<Markup> {
             (effects::table(view, &format!("Effect of each {}", nouns.one), &rows))
             p.soft { (view.legend()) " " (SIGNIFICANT) }
             @for line in view.origins(&clean) { p.soft { (line) } }
-            @if let Some(line) = view.closure() { p { (line) "." } }
+            @if let Some(line) = view.end_to_end() { p { (line) "." } }
             @for warning in &view.attribution.warnings { p.note { (Sentence(warning)) } }
             @if !left_out.is_empty() {
                 p { "Observations that no figure uses:" }

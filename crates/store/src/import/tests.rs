@@ -131,7 +131,7 @@ fn attribution(file: &ObservationFile) -> Attribution {
 }
 
 #[test]
-fn what_was_carried_over_is_not_compared_with_the_rest() {
+fn what_was_reused_is_not_compared_with_the_rest() {
     let mut header = ExperimentHeader::new("r", "");
     header.experiment = "x".into();
     header.series = ["a", "b", "c"].map(str::to_owned).to_vec();

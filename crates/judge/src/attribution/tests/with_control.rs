@@ -237,7 +237,7 @@ fn mean_and_tail_are_against_both() {
 }
 
 #[test]
-fn operations_and_the_closure_check_are_against_both() {
+fn operations_and_the_end_to_end_check_are_against_both() {
     let mut all = with_control(Meter::Time, &ROWS);
     let parts: Vec<Observation> = all
         .iter()
@@ -260,7 +260,7 @@ fn operations_and_the_closure_check_are_against_both() {
     assert!(part(EffectKind::InOrder, 1).with_control);
     assert!(part(EffectKind::Cumulative, 2).with_control);
     assert!(!part(EffectKind::InOrder, 2).with_control);
-    let check = result.main_closure(Meter::Time).unwrap();
+    let check = result.main_end_to_end(Meter::Time).unwrap();
     assert_eq!(check.total.estimate, result.total[0].estimate);
     assert_eq!(
         (check.total.low, check.total.high),

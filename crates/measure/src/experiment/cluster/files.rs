@@ -140,7 +140,7 @@ impl BlockTask {
 pub(super) fn result_path(folder: &Path, block: &Block) -> PathBuf {
     let kind = match block.kind {
         BlockKind::Counted => "counted",
-        BlockKind::Direct => "direct",
+        BlockKind::EndToEnd => "direct",
         BlockKind::Timed => "block",
     };
     folder.join(format!("{kind}-{}.json", block.number))

@@ -62,7 +62,7 @@ fn group_of(block: &Block) -> BlockKey {
 fn whole_group(block: &Block) -> usize {
     match block.kind {
         BlockKind::Counted => 1,
-        BlockKind::Direct => 2,
+        BlockKind::EndToEnd => 2,
         BlockKind::Timed => ROW_BLOCKS as usize,
     }
 }
@@ -83,7 +83,7 @@ fn tasks(mut blocks: Vec<TaskBlock>, used: &mut BTreeSet<u32>) -> BTreeMap<u32, 
         let task = match kind {
             BlockKind::Timed if used.insert(group) => 3 * group * ROW_BLOCKS,
             BlockKind::Timed => 3 * first,
-            BlockKind::Direct => 3 * first + 1,
+            BlockKind::EndToEnd => 3 * first + 1,
             BlockKind::Counted => 3 * first + 2,
         };
         tasks.insert(task, blocks);

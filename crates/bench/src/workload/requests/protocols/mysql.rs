@@ -182,8 +182,8 @@ fn execute(number: usize, statement: &Template, values: &Values, out: &mut Vec<u
     }
 }
 
-/// Returns the number of a statement on a new connection: they are counted from 1. MariaDB goes on counting where a
-/// closed connection ended if it reuses its thread.
+/// Returns the number of a statement on a new connection: they are counted from 1. MariaDB has been seen to begin with
+/// a higher number, so the numbers in its replies count.
 fn statement_id(number: usize) -> u32 {
     u32::try_from(number + 1).unwrap_or(u32::MAX)
 }

@@ -1,20 +1,20 @@
-//! The closure check: compares the total with an independent measurement of the whole series.
+//! The end-to-end check: compares the total with an independent measurement of the whole series.
 
-use super::document::{Closure, ClosureSide, Effect};
+use super::document::{Effect, EndToEnd, EndToEndSide};
 use super::effects::{Effects, mean_contrast, over_units};
 use crate::stats::{Interval, speed};
 
 impl Effects<'_> {
     /// Compares each effect of `total` with the direct comparison of its points, from the first experiment
     /// that is not stale and has both.
-    pub(super) fn closure(&self, total: &[Effect]) -> Vec<Closure> {
+    pub(super) fn end_to_end(&self, total: &[Effect]) -> Vec<EndToEnd> {
         total
             .iter()
             .filter_map(|effect| self.check(effect))
             .collect()
     }
 
-    fn check(&self, effect: &Effect) -> Option<Closure> {
+    fn check(&self, effect: &Effect) -> Option<EndToEnd> {
         let weights = self.of_servers(&[(effect.against, 1.0), (effect.point, -1.0)]);
         if weights.is_empty() || !effect.executed {
             return None;
@@ -23,7 +23,7 @@ impl Effects<'_> {
             .find_map(|(place, source)| {
                 let of = |tables, direct: bool| {
                     let tables = self.tables(tables, &effect.workload, effect.meter)?;
-                    // The direct blocks have no control.
+                    // The end-to-end blocks have no control.
                     let averaged = self.with_control(&tables, &weights);
                     let weights = averaged.as_deref().unwrap_or(&weights);
                     let by_block = mean_contrast(&tables, weights);
@@ -47,11 +47,11 @@ impl Effects<'_> {
                 let (direct, directs) = of(&source.direct, true)?;
                 let difference = total.minus(&direct);
                 let known = difference.half_width.is_finite();
-                // An interval as wide as the effect itself contains 0 whatever the direct blocks measured.
+                // An interval as wide as the effect itself contains 0 whatever the end-to-end blocks measured.
                 let margin = self.margins.get(&effect.meter).copied().unwrap_or(0.0);
                 let tells = difference.half_width <= total.estimate.abs().max(margin);
                 let holds = difference.contains_zero();
-                Some(Closure {
+                Some(EndToEnd {
                     workload: effect.workload.clone(),
                     meter: effect.meter,
                     total: part(&total, blocks),
@@ -65,9 +65,9 @@ impl Effects<'_> {
     }
 }
 
-fn part(interval: &Interval, blocks: usize) -> ClosureSide {
+fn part(interval: &Interval, blocks: usize) -> EndToEndSide {
     let known = interval.half_width.is_finite();
-    ClosureSide {
+    EndToEndSide {
         estimate: speed(interval.estimate),
         low: known.then(|| speed(interval.low())),
         high: known.then(|| speed(interval.high())),
