@@ -86,7 +86,7 @@ pub enum BlockKind {
     /// Times all points.
     Timed,
     /// Times the release and the whole series only, for the end-to-end check, which alone uses it.
-    Direct,
+    EndToEnd,
     /// Counts all points.
     Counted,
 }
