@@ -21,12 +21,13 @@ const TYPES: [(&str, &str); 14] = [
 ];
 
 /// Keys and values of earlier versions, and what replaces them.
-const REMOVED: [(&str, &str); 2] = [
+const REMOVED: [(&str, &str); 3] = [
     ("shuffle", "leave it out: padded layouts need no arguments"),
     (
         "shuffled",
         "use \"padded\", which moves code as a patch does, or \"off\"",
     ),
+    ("strangers", "write \"untrusted\""),
 ];
 
 /// Returns the error for a parser's message. `key` is the key whose value is wrong, if it is known, or the list an item of
@@ -147,6 +148,11 @@ mod tests {
                 "unknown variant `shuffled`, expected `off` or `padded`",
                 "the value `shuffled` was removed",
                 "use \"padded\"",
+            ),
+            (
+                "unknown variant `strangers`, expected one of `untrusted`, `everybody`, `nobody`",
+                "the value `strangers` was removed",
+                "write \"untrusted\"",
             ),
         ] {
             let error = error(message, Some("layouts"), false);
