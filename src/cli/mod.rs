@@ -126,7 +126,7 @@ enum Command {
     Test(test::Arguments),
     /// Report on a stored experiment
     Report(report::Arguments),
-    /// Show each patch's effect across releases and time, or how it differs in two experiments
+    /// Show each patch's effect across releases, or in two experiments
     History(history::Arguments),
     /// Report on an observation file from any source
     Analyse(analyse::Arguments),

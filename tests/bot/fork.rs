@@ -81,7 +81,7 @@ fn every_commit_is_a_patch_on_where_it_branched_off() {
     bot.until_done(2);
     let told = world.github.ours(7)[0].clone();
     assert!(told.contains("0003-work-less.patch"), "{told}");
-    assert!(told.contains("arried over"), "{told}");
+    assert!(told.contains("eused from"), "{told}");
     // The branch is merged in: the commits are measured on the commit it merged, and the merge is no patch.
     git(
         &folder,
