@@ -19,10 +19,10 @@ use perfquilt_store::{import, jsonl, sql_bench};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt analyse observations.jsonl.gz
-  perfquilt analyse base.log patched.log               sysbench logs, one per server, several runs in each
-  perfquilt analyse hyperfine.json                     hyperfine --export-json: the first command against the others
-  perfquilt analyse old.txt new.txt                    go test -bench . -count 10
-  perfquilt analyse x86.jsonl.gz aarch64.jsonl.gz      one series on two machines
+  perfquilt analyse base.log patched.log           sysbench, one file per server
+  perfquilt analyse hyperfine.json                 hyperfine --export-json
+  perfquilt analyse old.txt new.txt                go test -bench . -count 10
+  perfquilt analyse x86.jsonl.gz aarch64.jsonl.gz  one series on two machines
   perfquilt analyse observations.jsonl --format html --output report.html")]
 pub struct Arguments {
     /// Observation file (docs/json.md), table of sql-bench results (docs/sql-bench.md), or output of sysbench,

@@ -39,8 +39,8 @@ use perfquilt_store::require_object;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt bisect --workload oltp_read_only        the whole series
-  perfquilt bisect --workload oltp_read_only --meter instructions --good 1 --bad 4
-  perfquilt bisect log                              the result, and how it was found
+  perfquilt bisect --workload oltp_read_only --meter cpu --good 1 --bad 4
+  perfquilt bisect log                              the result and its path
 
 Stored measurements are reused, only the necessary points are built, and the same command resumes an \
 interrupted bisection.")]

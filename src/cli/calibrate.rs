@@ -16,7 +16,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt calibrate --repeats 1            a quick check of a new machine
-  perfquilt calibrate --repeats 20           false claims and coverage, in hours; finished experiments are kept
+  perfquilt calibrate --repeats 20           false claims, coverage; takes hours
 
 Simulations with known answers are in the source tree: ci/calibrate")]
 pub struct Arguments {

@@ -25,8 +25,8 @@ use perfquilt_store::{ExperimentSummary, Store, jsonl};
   perfquilt history
   perfquilt history --meter instructions --workload oltp_read_only
   perfquilt history --release mariadb-11.8.6 --format html --output history.html
-  perfquilt history mariadb-10.11.18-quick mariadb-11.8.6-quick     before and after a rebase
-  perfquilt history intel.jsonl.gz amd.jsonl.gz                     the same series on two machines")]
+  perfquilt history mariadb-10.11.18-quick mariadb-11.8.6-quick  after a rebase
+  perfquilt history intel.jsonl.gz amd.jsonl.gz                  on two machines")]
 pub struct Arguments {
     /// Experiment to compare with NEW, patch by patch: its name in the workspace's store, or an observation file
     /// (default: all experiments, each with its effects)

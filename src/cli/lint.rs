@@ -14,8 +14,8 @@ use perfquilt_patches::lint::{self, LintReport, Severity};
 #[command(after_help = "Examples:
   perfquilt lint
   perfquilt lint --fix                  write patches in canonical form
-  perfquilt lint --split                write one file for each commit of a mailbox
-  perfquilt lint --strict               in a workflow that warnings should fail")]
+  perfquilt lint --split                write one file per commit of a mailbox
+  perfquilt lint --strict               fail on warnings, as in a workflow")]
 pub struct Lint {
     /// Fail on warnings, and when the patches could not be applied
     #[arg(long)]

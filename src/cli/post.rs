@@ -27,9 +27,9 @@ use perfquilt_store::Store;
 /// Arguments of `perfquilt post`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  perfquilt post --dry-run                        print the comment on the latest experiment
+  perfquilt post --dry-run                        print the comment only
   perfquilt post --repo acme/series --pr 7
-  perfquilt post outcome/                         in a workflow: what `perfquilt run --outcome` wrote
+  perfquilt post outcome/                         what `run --outcome` wrote
 
 Credentials are the token in GITHUB_TOKEN, or PERFQUILT_APP_ID and PERFQUILT_APP_KEY_FILE of a GitHub App. \
 In a workflow, repository, pull request and commit come from the event. Running the command again updates \

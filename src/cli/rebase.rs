@@ -25,9 +25,9 @@ use perfquilt_system::process::quoted;
   perfquilt rebase 11.8.6               how each patch fits
   perfquilt rebase 11.8.6 --conflicts   with the lines of each conflict
   perfquilt rebase 11.8.6 --build       and whether each point builds
-  perfquilt rebase 11.8.6 --test        and how the server's own tests go at each point
+  perfquilt rebase 11.8.6 --test        and whether its tests pass there
   perfquilt rebase 11.8.6 --write       and the moved series as a branch
-  perfquilt rebase 11.8.6 --continue    after a conflict was resolved and committed")]
+  perfquilt rebase 11.8.6 --continue    once a resolution is committed")]
 pub struct Arguments {
     /// Release to move the series to
     release: String,

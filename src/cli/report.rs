@@ -18,12 +18,12 @@ use perfquilt_store::{ExperimentId, ExperimentSummary, Store};
 /// Arguments of `perfquilt report`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  perfquilt report                                     the latest experiment as a table
+  perfquilt report                                     the latest experiment
   perfquilt report --list
   perfquilt report --format html --output report.html
-  perfquilt report mariadb-10.11.18-quick --format jsonl | gzip > observations.jsonl.gz
+  perfquilt report mariadb-10.11.18-quick --format jsonl | gzip > old.jsonl.gz
   perfquilt report --format gobench > all.txt && benchstat -col /point all.txt
-  perfquilt report --fail-on regression --quiet        exit code 6 when a patch is slower")]
+  perfquilt report --fail-on regression --quiet        exit code 6 if slower")]
 pub struct Arguments {
     /// Name of the experiment (default: the latest)
     experiment: Option<String>,

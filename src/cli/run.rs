@@ -32,9 +32,9 @@ use perfquilt_system::process::quoted;
   perfquilt run                          the whole series, preset quick
   perfquilt run --point 0 --point 2      two points only
   perfquilt run --workload oltp_read_only --blocks 24
-  perfquilt run --test                   the server's own tests first, at every point
-  perfquilt run --effects alone,without  also each patch alone, and the series without it
-  perfquilt run --dry-run                what would be measured, and how long it would take
+  perfquilt run --test                   the server's own tests first
+  perfquilt run --effects alone,without  also each patch alone, and without it
+  perfquilt run --dry-run                what it would measure, in what time
   perfquilt run --budget 30m             measure as much as fits in 30 minutes
   perfquilt run --sandbox                for patches that you have not reviewed
   perfquilt run --server 0=0 --server 1=0@pgo     plain and profile-guided

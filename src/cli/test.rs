@@ -19,8 +19,8 @@ use perfquilt_report::{clean, long, width, wrap};
 /// Arguments of `perfquilt test`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  perfquilt test                  the bare release, and each patch on top of the ones before it
-  perfquilt test 2                the bare release, and the release with the first two patches
+  perfquilt test                  the release, and after each patch
+  perfquilt test 2                the release, and after patch 2
   perfquilt test --recipe debug
 
 [recipe.NAME.test] says how the tests run (docs/testing.md). Results are kept: the tests of an unchanged point do not run \

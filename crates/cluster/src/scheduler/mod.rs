@@ -105,7 +105,7 @@ pub fn scheduler(name: &str, section: &Section) -> Result<Box<dyn Scheduler>> {
     let known = SCHEDULERS.iter().find(|(known, _)| *known == name);
     let (_, make) = known.ok_or_else(|| {
         let names = SCHEDULERS.map(|(name, _)| name).join(", ");
-        Error::usage(format!("there is no scheduler {name:?}")).hint(format!("there are {names}"))
+        Error::usage(format!("there is no scheduler `{name}`")).hint(format!("there are: {names}"))
     })?;
     make(section)
 }

@@ -294,7 +294,7 @@ fn ready(rebase: &GitRebase<'_>, dry_run: bool) -> Result<CommittedWork> {
             |name| name.trim_start_matches("refs/heads/").to_owned(),
         );
         return Err(Error::usage(format!(
-            "{shown} is checked out in {}, not {}",
+            "{shown} is checked out in {} instead of {}",
             session.directory.display(),
             session.branch
         ))
