@@ -640,7 +640,7 @@ fn wrong_numbers_are_refused_in_words() {
             "a whole number from 1 is needed",
         ),
         (
-            &["calibrate", "--seed", "x"][..],
+            &["calibrate", "--repeats", "x"][..],
             "a whole number is needed",
         ),
         (
