@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::document::chart::{ChartContent, Series, axis};
 use super::document::{
-    Cell, Chart, Column, Document, Drawing, Figure, Ink, Inline, Node, Table, Text, literal, name,
-    paragraph, soft, title,
+    Cell, Chart, Column, Document, Drawing, Figure, Ink, Inline, Node, Table, Text, heading,
+    literal, name, paragraph, soft, title,
 };
 use super::number;
 use super::text::clean;
@@ -298,6 +298,7 @@ impl History {
              workloads and machine.",
             number::units(&[self.meter])
         )));
+        nodes.push(heading("Patches"));
         let (experiments, releases) = (self.experiments(), self.releases());
         let patches = self.patches.iter();
         let drawings = patches.map(|patch| self.drawing(patch, &experiments, &releases));
