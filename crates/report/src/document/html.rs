@@ -138,7 +138,8 @@ fn table(table: &Table) -> Markup {
         table class=[role("effects")] role=[role("table")] {
             thead { tr role=[role("row")] {
                 @for column in &table.columns {
-                    th class=[(column.kind == ColumnKind::Figures).then_some("n")] scope="col" { (column.head) }
+                    @if column.head.is_empty() { td {} }
+                    @else { th class=[(column.kind == ColumnKind::Figures).then_some("n")] scope="col" { (column.head) } }
                 }
             } }
             tbody { @for of in &table.rows { (row(of)) } }
