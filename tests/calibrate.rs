@@ -72,6 +72,14 @@ fn nonsense_is_refused() {
         let refused = environment.run(args);
         assert_eq!(refused.code, Some(2), "{args:?}: {}", refused.stderr);
     }
+    // A file of the user's stays as it is.
+    let series = environment.read("series");
+    let refused = environment.run(&["calibrate", "--output", "series"]);
+    assert!(
+        refused.code == Some(2) && environment.read("series") == series,
+        "{}",
+        refused.stderr
+    );
     let refused = environment.run(&["calibrate", "--experiments", "10"]);
     assert!(
         refused.code == Some(2) && refused.stderr.contains("`ci/calibrate`"),

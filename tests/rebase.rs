@@ -124,6 +124,16 @@ fn a_conflict_is_solved_with_git_and_remembered() {
     assert!(run_in(&dir, "git", &editor).success());
     let err = space.fails(3, &["rebase", "2.0", "--continue"]);
     assert!(err.contains("conflict marker remains"), "{err}");
+    // So is the one above what both sides changed.
+    let others = ["<<<<<<<", "=======", ">>>>>>>"];
+    let left: String = marked
+        .split_inclusive('\n')
+        .filter(|line| !others.iter().any(|marker| line.starts_with(marker)))
+        .collect();
+    std::fs::write(dir.join("f"), left).unwrap();
+    assert!(run_in(&dir, "git", &["commit", "-qam", "almost"]).success());
+    let err = space.fails(3, &["rebase", "2.0", "--continue"]);
+    assert!(err.contains("conflict marker remains"), "{err}");
     // Solved: every line of the conflict gives way to one.
     let start = marked.find("<<<<<<<").unwrap();
     let end = marked[start..].find(">>>>>>>").unwrap() + start;

@@ -342,6 +342,8 @@ fn options_that_mean_nothing_together_are_refused() {
         &["run", "--server=0=0", "--server=1=1", "--effects=alone"][..],
         &["run", "--server=0=0", "--server=1=1", "--sandbox"],
         &["run", "--server=0=0", "--server=1=1", "--dry-run"],
+        &["run", "--server=0=0"],
+        &["build", "--on", "slrum"],
         &["history", "a", "b", "--meter", "cpu"],
         &["history", "a"],
         &["report", "--list", "--output", "x"],
@@ -350,4 +352,11 @@ fn options_that_mean_nothing_together_are_refused() {
         let finished = environment.run(wrong);
         assert_eq!(finished.code, Some(2), "{wrong:?}: {}", finished.stderr);
     }
+    // Before the other server is built.
+    let finished = environment.run(&["run", "--server=0=0", "--server=1=9"]);
+    assert!(
+        finished.code != Some(0) && !finished.stderr.contains("build"),
+        "{}",
+        finished.stderr
+    );
 }

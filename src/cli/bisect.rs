@@ -99,7 +99,7 @@ struct ComparisonOptions {
     recipe: Option<String>,
     /// Build and measure on the machines of a cluster, with the settings of [cluster]: slurm or command (default: the
     /// preset's, else on this machine)
-    #[arg(long, value_name = "SCHEDULER")]
+    #[arg(long, value_name = "SCHEDULER", value_parser = choices::scheduler)]
     on: Option<String>,
     /// Ignore stored measurements and finished bisections
     #[arg(long)]

@@ -6,6 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Context;
+use super::choices;
 use super::measuring::chosen_recipe;
 use super::output::cut;
 use super::series_as_written::SeriesChoice;
@@ -36,7 +37,7 @@ pub struct Arguments {
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
     /// Build on the machines of a cluster, with the settings of [cluster]: slurm or command (default: on this machine)
-    #[arg(long, value_name = "SCHEDULER")]
+    #[arg(long, value_name = "SCHEDULER", value_parser = choices::scheduler)]
     on: Option<String>,
     #[command(flatten)]
     series: SeriesChoice,

@@ -50,6 +50,10 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         writable(file)?;
         Page::calibration(file)?;
     }
+    if arguments.real {
+        let progress = context.output.progress();
+        progress.warn("`--real` is what `calibrate` does: leave it out");
+    }
     if arguments.repeats == 0 || arguments.copies == 0 {
         return Err(Error::usage("--repeats and --copies are at least 1"));
     }

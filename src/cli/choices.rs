@@ -27,6 +27,12 @@ pub(super) fn positive<T: FromStr + Default + PartialOrd>(text: &str) -> Result<
     number.ok_or_else(|| "a whole number from 1 is needed".to_owned())
 }
 
+/// Parses the name of a scheduler.
+pub(super) fn scheduler(text: &str) -> perfquilt_model::error::Result<String> {
+    perfquilt_cluster::scheduler::check_name(text)?;
+    Ok(text.to_owned())
+}
+
 const DIRECTIONS: &[Choice<Direction>] = &[
     ("slower", "Losses of speed", Direction::Slower),
     ("faster", "Gains of speed", Direction::Faster),

@@ -6,6 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Context;
+use super::choices;
 use super::output::size;
 use super::plain::{plain, plain_lines};
 use perfquilt_bench::doctor::{DoctorReport, Machine, RECOMMENDED_DISK, examine};
@@ -31,7 +32,7 @@ use perfquilt_report::wrap;
   perfquilt doctor --json | jq -r .repair")]
 pub struct Arguments {
     /// Check a cluster too, by running a job on it: slurm or command, with the settings of [cluster]
-    #[arg(long, value_name = "SCHEDULER")]
+    #[arg(long, value_name = "SCHEDULER", value_parser = choices::scheduler)]
     on: Option<String>,
     /// Say which limits on code of pull requests this machine enforces, and how to get the others
     #[arg(long)]

@@ -45,7 +45,7 @@ pub struct MeasuringOptions {
     blocks: Option<u32>,
     /// Measure on the machines of a cluster, with the settings of [cluster]: slurm or command (default: the
     /// preset's, else on this machine)
-    #[arg(long, value_name = "SCHEDULER")]
+    #[arg(long, value_name = "SCHEDULER", value_parser = choices::scheduler)]
     on: Option<String>,
     /// Stop once every patch's interval is within ±FRACTION of speed: 0.003 or 0.3%, at most 20%; 0 measures all
     /// blocks

@@ -152,7 +152,13 @@ fn columns(stream: impl rustix::fd::AsFd) -> usize {
     let terminal = rustix::termios::tcgetwinsize(stream)
         .ok()
         .map(|size| usize::from(size.ws_col));
-    let given = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let given = || {
+        std::env::var("COLUMNS")
+            .ok()?
+            .parse()
+            .ok()
+            .filter(|&columns| columns > 0)
+    };
     terminal
         .filter(|&columns| columns > 0)
         .or_else(given)

@@ -15,14 +15,26 @@ pub struct Page {
 const INTRODUCTION: &str = "\
 # Calibration
 
-Do intervals, verdicts ([statistics.md](statistics.md)) and bisections ([bisecting.md](bisecting.md)) keep their promises? `ci/calibrate --real` writes this page: simulations with known answers, and the bare release against copies of itself on a real server.
+Do intervals and verdicts keep their promises where the answer is known?
 ";
 
+/// The end of a line before each part.
+const MADE: &str = ": made by ci/calibrate -->\n";
+
 impl Page {
-    /// Reads the page in `file`, or begins one where there is no such file.
+    /// Reads the page in `file`, or begins one where there is no such file or an empty one.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for any other text, which is not replaced.
     pub fn calibration(file: &Path) -> Result<Self> {
         let text = match std::fs::read_to_string(file) {
-            Ok(text) => text,
+            Ok(text) if text.contains(MADE) => text,
+            Ok(text) if text.trim().is_empty() => INTRODUCTION.to_owned(),
+            Ok(_) => {
+                return Err(Error::usage("this file is no page of a calibration")
+                    .at(file, None)
+                    .hint("name a new file: `--output calibration.md`"));
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => INTRODUCTION.to_owned(),
             Err(error) => return Err(Error::io("read", file, &error)),
         };
@@ -36,7 +48,7 @@ impl Page {
     #[must_use]
     pub fn with(mut self, name: &str, body: &str) -> Self {
         let (begin, end) = (
-            format!("<!-- {name}: made by ci/calibrate -->\n"),
+            format!("<!-- {name}{MADE}"),
             format!("<!-- end of {name} -->\n"),
         );
         let part = format!("{begin}{body}{end}");
@@ -79,5 +91,9 @@ mod tests {
         assert!(text.find("third").unwrap() < text.find("second").unwrap());
         page().with("b", "second\n").save().unwrap();
         assert_eq!(saved(), text);
+        std::fs::write(&file, "# my notes\n").unwrap();
+        let refused = Page::calibration(&file).unwrap_err();
+        assert!(refused.to_string().contains("no page of a calibration"));
+        assert_eq!(saved(), "# my notes\n");
     }
 }

@@ -97,15 +97,26 @@ const SCHEDULERS: [(&str, MakeScheduler); 2] = [
     }),
 ];
 
+/// Refuses a name that no scheduler has.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with the names that there are.
+pub fn check_name(name: &str) -> Result<()> {
+    known(name).map(drop)
+}
+
+fn known(name: &str) -> Result<MakeScheduler> {
+    let known = SCHEDULERS.iter().find(|(known, _)| *known == name);
+    known.map(|(_, make)| *make).ok_or_else(|| {
+        let names = SCHEDULERS.map(|(name, _)| name).join(", ");
+        Error::usage(format!("there is no scheduler `{name}`")).hint(format!("there are: {names}"))
+    })
+}
+
 /// Returns the scheduler called `name` with the settings in `section`.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown name or wrong settings.
 pub fn scheduler(name: &str, section: &Section) -> Result<Box<dyn Scheduler>> {
-    let known = SCHEDULERS.iter().find(|(known, _)| *known == name);
-    let (_, make) = known.ok_or_else(|| {
-        let names = SCHEDULERS.map(|(name, _)| name).join(", ");
-        Error::usage(format!("there is no scheduler `{name}`")).hint(format!("there are: {names}"))
-    })?;
-    make(section)
+    known(name)?(section)
 }

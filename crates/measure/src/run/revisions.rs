@@ -3,7 +3,7 @@
 use super::request::BisectRequest;
 use super::{Prepared, build_item};
 use perfquilt_build::BuildItem;
-use perfquilt_judge::bisect::{NextCommand, State};
+use perfquilt_judge::bisect::{Direction, NextCommand, State};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 
@@ -152,23 +152,24 @@ impl Revisions for SeriesRevisions<'_> {
                 ),
             });
         }
-        next.extend([
-            NextCommand {
-                what: "in which functions the instructions differ".to_owned(),
-                command: format!(
-                    "perfquilt profile {} {} --workload {workload}{}",
-                    at(self.good + from),
-                    at(self.good + to),
-                    request.with_recipe()
-                ),
-            },
-            NextCommand {
+        next.push(NextCommand {
+            what: "in which functions the instructions differ".to_owned(),
+            command: format!(
+                "perfquilt profile {} {} --workload {workload}{}",
+                at(self.good + from),
+                at(self.good + to),
+                request.with_recipe()
+            ),
+        });
+        // Nobody mends a gain.
+        if request.direction != Direction::Faster {
+            next.push(NextCommand {
                 what: format!(
                     "to mend or drop {which}: edit it as a git commit, then `perfquilt refresh`"
                 ),
                 command: format!("perfquilt edit{release}"),
-            },
-        ]);
+            });
+        }
         next
     }
 }

@@ -48,6 +48,10 @@ fn named_servers(
 ) -> Result<NamedServers> {
     let given: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
     check_points(&given)?;
+    // Before anything is built.
+    for (_, name) in servers {
+        Target::check(ws, name, progress)?;
+    }
     let mut targets: BTreeMap<Point, Target> = BTreeMap::new();
     for (point, name) in servers {
         let target = Target::find(ws, name, &preset.recipe, progress)?;
@@ -99,6 +103,11 @@ fn check_points(given: &[Point]) -> Result<()> {
     if !points.contains(&Point::BASE) {
         return Err(Error::usage("there is nothing to compare with")
             .hint("`--server 0=…` names the server all others are compared with"));
+    }
+    if points.len() < 2 {
+        return Err(
+            Error::usage("there is nothing to compare").hint("`--server 1=…` names another server")
+        );
     }
     let numbers: BTreeSet<usize> = points.into_iter().filter_map(patch_number).collect();
     let last = numbers.last().copied().unwrap_or(0);

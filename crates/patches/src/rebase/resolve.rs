@@ -356,7 +356,9 @@ fn remove_state(ws: &Workspace) -> Result<()> {
 
 /// Refuses a resolution that adds conflict markers.
 fn refuse_markers(objects: &Objects, before: &str, after: &str, dir: &Path) -> Result<()> {
-    let marker = |line: &[u8]| line.starts_with(b"<<<<<<< ") || line.starts_with(b">>>>>>> ");
+    // `=======` alone underlines titles; it stands between two of these.
+    let markers: [&[u8]; 3] = [b"<<<<<<< ", b"||||||| ", b">>>>>>> "];
+    let marker = |line: &[u8]| markers.iter().any(|of| line.starts_with(of));
     let (mut old, mut new) = (
         TrialTree::new(objects, before)?,
         TrialTree::new(objects, after)?,
