@@ -776,3 +776,18 @@ fn options_of_patch() {
     assert!(with("-F0", fuzzy).contains("does not apply"));
     assert_eq!(space.shown(&["stack", "-q", "--fuzz", "0"]).0, 3);
 }
+
+#[test]
+fn a_folder_of_patches_that_is_not_there_is_named() {
+    let space = TestEnvironment::new();
+    space.write("series", "a.patch\n");
+    std::fs::remove_dir(space.path("patches")).unwrap();
+    let err = space.fails(3, &["status"]);
+    assert!(err.contains("there is no folder patches/"), "{err}");
+    space.link("patches", "elsewhere");
+    let err = space.fails(3, &["status"]);
+    assert!(
+        err.contains("patches is a link to elsewhere, which is not there"),
+        "{err}"
+    );
+}

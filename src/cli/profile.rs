@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::Context;
+use super::choices;
 use super::measuring::DEFAULT_PRESET;
 use super::output_file;
 use super::report_options::choose_format;
@@ -54,10 +55,10 @@ pub struct Arguments {
     #[arg(long, value_enum, value_name = "SOURCE")]
     source: Option<SourceName>,
     /// Number of runs of each server, from fresh starts; intervals need at least two
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = choices::positive::<u32>)]
     runs: u32,
     /// Number of transactions per run (default: some seconds' worth)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = choices::positive::<u64>)]
     transactions: Option<u64>,
     /// Maximum number of functions to show (default: 25, in JSON all)
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]

@@ -59,6 +59,15 @@ pub(crate) fn error(message: &str, key: Option<&str>, is_item: bool) -> Error {
             None => "a key is set twice".to_owned(),
         });
     }
+    // The parser takes a word without quotation marks for the number or the truth value that begins like it.
+    let unquoted = [
+        "invalid boolean",
+        "invalid float",
+        "string values must be quoted",
+    ];
+    if unquoted.iter().any(|words| message.starts_with(words)) {
+        return Error::usage("neither a number nor true or false; text needs quotation marks");
+    }
     match (wrong_value(message), key) {
         (Some((found, expected)), Some(key)) => {
             let each = if is_item { "each item of " } else { "" };
@@ -158,6 +167,18 @@ mod tests {
             let error = error(message, Some("layouts"), false);
             assert_eq!(error.message(), expected);
             assert!(error.hint_text().unwrap().contains(hint), "{error}");
+        }
+    }
+
+    #[test]
+    fn text_without_quotation_marks_is_told_what_it_lacks() {
+        for message in [
+            "invalid boolean, expected `true`",
+            "invalid float, expected `nan`",
+            "string values must be quoted, expected literal string",
+        ] {
+            let error = error(message, Some("name"), false);
+            assert!(error.message().ends_with("text needs quotation marks"));
         }
     }
 

@@ -107,6 +107,15 @@ fn survey_at(ws: &Workspace, paths: SeriesPaths, limits: &Limits) -> Result<Seri
             .map_err(|error| error.at(&*path, None))?;
         let bytes = read_patch(&folder, entry, &shown_patch)?.ok_or_else(|| {
             let error = missing(entry, &shown, &paths.patches, &there);
+            let error = match std::fs::read_link(&folder) {
+                _ if folder.is_dir() => error,
+                Ok(target) => error.hint(format!(
+                    "{} is a link to {}, which is not there",
+                    paths.patches.display(),
+                    target.display()
+                )),
+                Err(_) => error.hint(format!("there is no folder {}/", paths.patches.display())),
+            };
             error.details(paths.because.clone())
         })?;
         taken.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
