@@ -200,17 +200,12 @@ fn forecast_text(found: &RunForecast, preset: &Preset) -> String {
             percent(resolution)
         ),
         Some(resolution) => format!(
-            "{}, which give ±{} instead of ±{}",
+            "{}, which give {} instead of ±{}",
             of.most_blocks,
-            percent(of.half_width),
+            of.width(),
             percent(resolution)
         ),
-        None => format!(
-            "{}, which give ±{}{}",
-            of.blocks,
-            percent(of.half_width),
-            of.range()
-        ),
+        None => format!("{}, which give {}{}", of.blocks, of.width(), of.range()),
     };
     if of.windows > 1 {
         blocks += ", in each window";

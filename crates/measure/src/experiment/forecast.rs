@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::cluster::ROW_BLOCKS;
+use super::cluster::TASK_BLOCKS;
 use super::lengths::share;
 use super::plan::{FEWEST_FOR_REPEATS, direct_blocks};
 use super::progress::{BlockTimes, words};
@@ -118,6 +118,15 @@ impl Forecast {
         self.guessed_seconds || self.noise_source == NoiseSource::Assumed && self.blocks > 0
     }
 
+    /// Returns the expected width in words: `±0.42 %`, or that so few blocks have no interval.
+    pub fn width(&self) -> String {
+        if self.half_width.is_finite() {
+            format!("±{:.2} %", 100.0 * self.half_width)
+        } else {
+            "no interval".to_owned()
+        }
+    }
+
     /// Returns the range of widths in words that follow the width; empty where it is a guess.
     pub fn range(&self) -> String {
         let words = |(low, high): (f64, f64)| {
@@ -127,7 +136,8 @@ impl Forecast {
                 100.0 * high
             )
         };
-        self.half_width_range.map_or_else(String::new, words)
+        let range = self.half_width_range.filter(|(_, high)| high.is_finite());
+        range.map_or_else(String::new, words)
     }
 
     /// Returns the expected duration in words.
@@ -158,9 +168,9 @@ impl fmt::Display for Forecast {
         if self.blocks > 0 {
             write!(
                 f,
-                "{} blocks{windows}, ±{:.2} %{}, ",
+                "{} blocks{windows}, {}{}, ",
                 self.blocks,
-                100.0 * self.half_width,
+                self.width(),
                 self.range()
             )?;
         }
@@ -313,7 +323,7 @@ pub(super) struct ClusterSize {
 impl ClusterSize {
     /// Returns the number of blocks of a wave.
     fn wave(self) -> u32 {
-        self.machines.saturating_mul(ROW_BLOCKS)
+        self.machines.saturating_mul(TASK_BLOCKS)
     }
 }
 
@@ -424,7 +434,7 @@ impl ForecastBasis<'_> {
         if self.timed {
             let lanes = match self.cluster {
                 // A row is measured by one machine.
-                Some(_) => self.lanes.clamp(1, ROW_BLOCKS as usize),
+                Some(_) => self.lanes.clamp(1, TASK_BLOCKS as usize),
                 None => self.lanes.max(1),
             } as f64;
             let each = |sizes: &[usize], workloads: usize| -> f64 {
@@ -657,6 +667,18 @@ mod tests {
     }
 
     #[test]
+    fn blocks_that_have_no_interval_say_so() {
+        let (preset, six) = (preset(None), sizes(&[6]));
+        let mut forecast = basis(&preset, &six).forecast().unwrap();
+        assert!(forecast.to_string().contains('±'), "{forecast}");
+        forecast.half_width = f64::INFINITY;
+        forecast.half_width_range = Some((0.01, f64::INFINITY));
+        let text = forecast.to_string();
+        assert!(text.contains("no interval, "), "{text}");
+        assert!(!text.contains("inf"), "{text}");
+    }
+
+    #[test]
     fn a_cluster_measures_whole_waves_on_all_machines() {
         let preset = preset(Some(0.008));
         let six = sizes(&[6]);
@@ -672,7 +694,7 @@ mod tests {
         assert!(few.blocks.abs_diff(alone) <= alone / 2, "{few:?} {alone}");
         let waves = few.seconds / (4.0 * block);
         assert_eq!(waves, waves.round());
-        // A row of four blocks on each of sixty machines is one wave.
+        // A task of four blocks on each of sixty machines is one wave.
         assert!((on(60, 0.0).forecast().unwrap().seconds - 4.0 * block).abs() < 1e-9);
         // As many machines that differ are units that no number of blocks makes more of.
         let wide = on(8, 0.01).forecast().unwrap();

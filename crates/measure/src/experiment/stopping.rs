@@ -210,7 +210,8 @@ pub(super) fn message(name: &str, stopping: Option<&Stopping>, coming: u64) -> S
     };
     let wanted = 100.0 * stopping.resolution;
     let left = stopping.max_blocks.saturating_sub(stopping.blocks);
-    match (stopping.widest, stopping.expected) {
+    let widest = stopping.widest.filter(|width| width.is_finite());
+    match (widest, stopping.expected) {
         (Some(widest), Some(expected)) if expected <= left => {
             format!(
                 "{name}: ±{:.2} of ±{wanted:.2} %, {time} to go",

@@ -37,7 +37,7 @@ pub(super) use files::BlockTask;
 pub use worker::measure_blocks;
 
 /// Blocks of a task: two layouts, each run twice.
-pub(super) const ROW_BLOCKS: u32 = 4;
+pub(super) const TASK_BLOCKS: u32 = 4;
 /// How long nothing is asked for before what was asked for is submitted.
 const SETTLED: Duration = Duration::from_millis(300);
 /// Time between two looks.
@@ -54,7 +54,7 @@ const KEY_LENGTH: usize = 16;
 /// Returns the number of the group of the plan that a block is in, with its kind: the blocks of a group are measured by one
 /// machine, as far as they are asked for together.
 fn group_of(block: &Block) -> BlockKey {
-    (block.kind, block.number / ROW_BLOCKS)
+    (block.kind, block.number / TASK_BLOCKS)
 }
 
 /// Returns how many blocks of a group must be asked for before it is submitted while others are being measured: blocks
@@ -63,7 +63,7 @@ fn whole_group(block: &Block) -> usize {
     match block.kind {
         BlockKind::Counted => 1,
         BlockKind::EndToEnd => 2,
-        BlockKind::Timed => ROW_BLOCKS as usize,
+        BlockKind::Timed => TASK_BLOCKS as usize,
     }
 }
 
@@ -81,7 +81,7 @@ fn tasks(mut blocks: Vec<TaskBlock>, used: &mut BTreeSet<u32>) -> BTreeMap<u32, 
     for ((kind, group), blocks) in groups {
         let first = blocks.first().map_or(0, |of| of.block.number);
         let task = match kind {
-            BlockKind::Timed if used.insert(group) => 3 * group * ROW_BLOCKS,
+            BlockKind::Timed if used.insert(group) => 3 * group * TASK_BLOCKS,
             BlockKind::Timed => 3 * first,
             BlockKind::EndToEnd => 3 * first + 1,
             BlockKind::Counted => 3 * first + 2,
@@ -187,7 +187,7 @@ pub(super) fn describe(ws: &Workspace, scheduler: &str) -> String {
 /// Returns the number of blocks of a wave: a task for each machine.
 pub(super) fn wave(ws: &Workspace) -> NonZeroU32 {
     let machines = ws.config.cluster.machines;
-    machines.saturating_mul(NonZeroU32::new(ROW_BLOCKS).unwrap_or(NonZeroU32::MIN))
+    machines.saturating_mul(NonZeroU32::new(TASK_BLOCKS).unwrap_or(NonZeroU32::MIN))
 }
 
 /// A cluster as an executor.
