@@ -13,7 +13,7 @@ use perfquilt_judge::attribution::attribute_with;
 use perfquilt_measure::experiment::collected::{Collected, NoteOn};
 use perfquilt_measure::experiment::recorder::Readings;
 use perfquilt_model::observation::{
-    ExperimentHeader, Meter, Observation, PlannedBlocks, SCHEMA, Supplement,
+    ExperimentHeader, Meter, Observation, PlannedBlocks, Supplement,
 };
 use perfquilt_model::point::Point;
 use perfquilt_store::Store;
@@ -110,27 +110,16 @@ impl Case {
         for workload in &self.workloads {
             for (order, &point) in self.points.iter().enumerate() {
                 let noise: f64 = random.random_range(-0.01..0.01);
+                let value = 1e6 * (1.0 + noise);
                 observations.push(Observation {
-                    schema: SCHEMA,
                     experiment: self.header.experiment.clone(),
-                    block,
                     order: u32::try_from(order).unwrap(),
-                    point,
                     layout: 1 + random.random_range(0..1 << 30),
-                    workload: workload.name.clone(),
-                    meter: Meter::Time,
-                    unit: Meter::Time.unit().to_owned(),
-                    value: 1e6 * (1.0 + noise),
                     n: 1000,
-                    direct: false,
                     mean: Some(1.01e6 * (1.0 + noise)),
                     slow: Some(0.01 + noise / 10.0),
                     p99: Some(1.5e6 * (1.0 + noise)),
-                    stalled: None,
-                    lane: None,
-                    began: None,
-                    ended: None,
-                    machine: None,
+                    ..Observation::new(block, point, &workload.name, Meter::Time, value)
                 });
             }
         }

@@ -40,27 +40,13 @@ fn main() {
             for block in 0..blocks {
                 for (order, step) in (0u32..).zip(0..=wanted.patches) {
                     let wobble = f64::from((block * 7 + order * 5) % 11) / 11.0 - 0.5;
+                    let value = 90_000.0 * (noise * wobble - 0.002 * f64::from(order / 2)).exp();
+                    let name = format!("workload_{workload}");
                     observations.push(Observation {
-                        schema: 1,
                         experiment: "made-up".into(),
-                        block,
                         order,
-                        point: Point::Step(step),
-                        layout: 0,
-                        workload: format!("workload_{workload}"),
-                        meter,
-                        unit: meter.unit().into(),
-                        value: 90_000.0 * (noise * wobble - 0.002 * f64::from(order / 2)).exp(),
                         n: 400,
-                        direct: false,
-                        mean: None,
-                        slow: None,
-                        p99: None,
-                        stalled: None,
-                        lane: None,
-                        began: None,
-                        ended: None,
-                        machine: None,
+                        ..Observation::new(block, Point::Step(step), &name, meter, value)
                     });
                 }
             }

@@ -114,36 +114,22 @@ fn fill(store: &Store, wanted: &Arguments, name: &str, blocks: usize, slices: us
         let mut observations = Vec::new();
         let mut blobs = Vec::new();
         for workload in 0..wanted.workloads {
-            for point in 0..=wanted.patches {
+            for (order, point) in (0..).zip(0..=wanted.patches) {
                 let gain = 0.002 * point as f64;
                 let value = 90_000.0 * (random.random_range(-0.01..0.01) - gain).exp();
+                let workload = format!("workload_{workload:02}");
+                let point = Point::Step(point);
                 observations.push(Observation {
-                    schema: 1,
                     experiment: name.into(),
-                    block,
-                    order: u32::try_from(point).unwrap(),
-                    point: Point::Step(point),
-                    layout: 0,
-                    workload: format!("workload_{workload:02}"),
-                    meter: Meter::Time,
-                    unit: Meter::Time.unit().into(),
-                    value,
+                    order,
                     n: 400,
-                    direct: false,
-                    mean: None,
-                    slow: None,
-                    p99: None,
-                    stalled: None,
-                    lane: None,
-                    began: None,
-                    ended: None,
-                    machine: None,
+                    ..Observation::new(block, point, &workload, Meter::Time, value)
                 });
                 let noise = |_| (value * random.random_range(0.9..1.3)) as f32;
                 blobs.push(SliceBlob {
                     block,
-                    workload: format!("workload_{workload:02}"),
-                    point: Point::Step(point),
+                    workload,
+                    point,
                     direct: false,
                     transactions_per_slice: 1,
                     values: (0..slices).map(noise).collect(),

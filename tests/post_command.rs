@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::common::TestEnvironment;
 use crate::github::{GitHub, TOKEN};
 use perfquilt_model::observation::{ObservationFile, Supplement};
 
@@ -9,12 +10,12 @@ const FIRST: &str = "1111111111111111111111111111111111111111";
 
 /// A folder, and the tool in it with nothing in its environment.
 struct Place {
-    folder: tempfile::TempDir,
+    environment: TestEnvironment,
 }
 
 impl Place {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let environment = TestEnvironment::empty();
         let (header, observations) = crate::experiment::of(&[0.01, -0.02]);
         let mut bytes = Vec::new();
         let written = ObservationFile {
@@ -23,23 +24,16 @@ impl Place {
             observations,
         };
         written.write(&mut bytes).unwrap();
-        std::fs::write(folder.path().join("observations.jsonl"), bytes).unwrap();
-        Place { folder }
+        environment.write("observations.jsonl", bytes);
+        Place { environment }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.environment.path(name)
     }
 
     fn perfquilt(&self, args: &[&str]) -> assert_cmd::Command {
-        let mut command = assert_cmd::Command::cargo_bin("perfquilt").unwrap();
-        command
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("HOME", self.folder.path())
-            .current_dir(self.folder.path())
-            .args(args);
-        command
+        assert_cmd::Command::from_std(self.environment.command(args))
     }
 }
 

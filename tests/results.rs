@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::common::TestEnvironment;
 use assert_cmd::Command;
 use perfquilt_model::observation::{
     ExperimentHeader, Meter, Observation, ObservationFile, PlannedBlocks, Supplement,
@@ -49,13 +50,13 @@ transactions = 1
 "#;
 
 struct Place {
-    folder: tempfile::TempDir,
+    environment: TestEnvironment,
 }
 
 impl Place {
     fn new() -> Self {
         Place {
-            folder: tempfile::tempdir().unwrap(),
+            environment: TestEnvironment::empty(),
         }
     }
 
@@ -70,18 +71,11 @@ impl Place {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.environment.path(name)
     }
 
     fn perfquilt(&self, args: &[&str]) -> Command {
-        let mut command = Command::cargo_bin("perfquilt").unwrap();
-        command
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("XDG_CACHE_HOME", self.path("cache"))
-            .current_dir(self.folder.path())
-            .args(args);
-        command
+        Command::from_std(self.environment.command(args))
     }
 
     /// Standard output of a command that ends with 0 and complains of nothing.
@@ -563,7 +557,7 @@ fn stored_experiments_are_reported() {
     assert_eq!(code, 2);
     assert!(errors.contains("there are no results yet"), "{errors}");
 
-    let store = store_at(place.folder.path());
+    let store = store_at(&place.environment.workspace());
     let first = store.begin(&header(1), "a").unwrap();
     store
         .append(first, &observations(&[0.03], 0.001), &[])

@@ -113,7 +113,8 @@ impl TestEnvironment {
         environment
     }
 
-    fn empty() -> Self {
+    /// An environment whose workspace is an empty folder.
+    pub fn empty() -> Self {
         let folder = TempDir::new().unwrap();
         for name in ["workspace", "home", "cache", "tmp"] {
             fs::create_dir(folder.path().join(name)).unwrap();

@@ -6,7 +6,7 @@ use super::random::Noise;
 use super::scenario::{EXPERIMENT, RESTART, header, points};
 use perfquilt_judge::attribution::{self, Attribution, EffectKind};
 use perfquilt_model::error::Result;
-use perfquilt_model::observation::{Meter, Observation, SCHEMA};
+use perfquilt_model::observation::{Meter, Observation};
 use perfquilt_model::point::Point;
 
 /// Patches of the simulated series, none of which has an effect in the mean over all machines.
@@ -87,27 +87,13 @@ impl Fleet {
                         _ => 0.0,
                     };
                     let sd = if is_noisy { 5.0 * RESTART } else { RESTART };
+                    let value = 1e5 * (offsets[place] - patches + sd * self.restart(noise)).exp();
                     observations.push(Observation {
-                        schema: SCHEMA,
                         experiment: EXPERIMENT.to_owned(),
-                        block: block + within,
                         order: u32::try_from(place).unwrap_or(0),
-                        point,
                         layout,
-                        workload: "work".to_owned(),
-                        meter: Meter::Time,
-                        unit: Meter::Time.unit().to_owned(),
-                        value: 1e5 * (offsets[place] - patches + sd * self.restart(noise)).exp(),
-                        n: 1,
-                        direct: false,
-                        mean: None,
-                        slow: None,
-                        p99: None,
-                        stalled: None,
-                        lane: None,
-                        began: None,
-                        ended: None,
                         machine: Some(name.clone()),
+                        ..Observation::new(block + within, point, "work", Meter::Time, value)
                     });
                 }
             }

@@ -64,7 +64,7 @@ impl SamplingEvent {
     }
 }
 
-/// The kernel's setting of who may use which of perf's events.
+/// The kernel's setting of the perf events that unprivileged users may use.
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 
 /// Returns what permits perf to sample a user's own processes, where it may not at this value of [`PARANOID`].

@@ -664,8 +664,11 @@ impl Effects<'_> {
                     }
                     Comparison::AcrossBlocks => interval,
                 };
-                let if_ended = judged(interval.under_rule(self.rule_at_end(meter)));
+                let at_end = self.rule_at_end(meter);
+                let if_ended =
+                    (interval.stopping_rule != at_end).then(|| judged(interval.under_rule(at_end)));
                 let interval = judged(interval);
+                let if_ended = if_ended.unwrap_or(interval);
                 let units = match of.compared {
                     Comparison::WithinBlocks => units.min(interval.blocks),
                     Comparison::AcrossBlocks => units,

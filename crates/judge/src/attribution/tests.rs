@@ -590,7 +590,7 @@ fn widths_decide_and_estimates_do_not() {
     assert_eq!(calm.expected, shifted.expected);
 }
 
-/// Observations of a end-to-end block: the release and the whole series.
+/// Observations of an end-to-end block: the release and the whole series.
 fn direct(block: u32, base: f64, full: f64, last: usize) -> [Observation; 2] {
     [(Point::BASE, base), (Point::Step(last), full)].map(|(point, value)| Observation {
         direct: true,

@@ -407,12 +407,12 @@ fn shared(
     Ok(shared)
 }
 
-/// The number of the first end-to-end block of an end-to-end check: the numbers of blocks passed to the engine must not
+/// The number of the first end-to-end block: the numbers of blocks passed to the engine must not
 /// change when their experiment gets more of the others.
 const DIRECT: u32 = 1 << 31;
 
-/// Returns the blocks of an experiment with at least two of the states in `state_of`. The end-to-end blocks of a
-/// end-to-end check come after the others.
+/// Returns the blocks of an experiment with at least two of the states in `state_of`. End-to-end blocks
+/// come after the others.
 fn blocks_of(
     store: &Store,
     experiment: &str,

@@ -433,7 +433,7 @@ impl ForecastBasis<'_> {
             .map_or(1.0, |cluster| f64::from(cluster.machines));
         if self.timed {
             let lanes = match self.cluster {
-                // A row is measured by one machine.
+                // A task is measured by one machine.
                 Some(_) => self.lanes.clamp(1, TASK_BLOCKS as usize),
                 None => self.lanes.max(1),
             } as f64;

@@ -188,7 +188,7 @@ pub(super) fn direct_blocks(blocks: u32) -> u32 {
     }
 }
 
-/// The largest number of servers per point in a end-to-end block.
+/// The largest number of servers per point in an end-to-end block.
 const MOST_COPIES: u32 = 3;
 
 /// Returns a timed block of the end-to-end check.

@@ -134,7 +134,7 @@ impl ExperimentHeader {
         }
         if observation.direct && matches!(observation.point, Point::Alone(_) | Point::Without(_)) {
             return Err(format!(
-                "`point` is `{}`: a end-to-end block compares the release with the series",
+                "`point` is `{}`: an end-to-end block compares the release with the series",
                 observation.point
             ));
         }

@@ -106,16 +106,7 @@ fn survey_at(ws: &Workspace, paths: SeriesPaths, limits: &Limits) -> Result<Seri
             .check(limits)
             .map_err(|error| error.at(&*path, None))?;
         let bytes = read_patch(&folder, entry, &shown_patch)?.ok_or_else(|| {
-            let error = missing(entry, &shown, &paths.patches, &there);
-            let error = match std::fs::read_link(&folder) {
-                _ if folder.is_dir() => error,
-                Ok(target) => error.hint(format!(
-                    "{} is a link to {}, which is not there",
-                    paths.patches.display(),
-                    target.display()
-                )),
-                Err(_) => error.hint(format!("there is no folder {}/", paths.patches.display())),
-            };
+            let error = missing(entry, &shown, (&folder, &paths.patches), &there);
             error.details(paths.because.clone())
         })?;
         taken.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
@@ -440,13 +431,25 @@ fn bytes_of(folder: &Path, entry: &SeriesEntry, shown: String) -> Result<Vec<u8>
         .ok_or_else(|| Error::series("the patch is gone").at(shown, None))
 }
 
-fn missing(entry: &SeriesEntry, series: &str, folder: &Path, there: &BTreeSet<String>) -> Error {
-    let error = Error::series(format!(
-        "patch \"{}\" not found in {}/",
-        entry.name,
-        folder.display()
-    ))
-    .at(series, entry.line);
+/// Returns the error for an entry without a file; `folder` is the folder of patches, and `shown` its name in messages.
+fn missing(
+    entry: &SeriesEntry,
+    series: &str,
+    (folder, shown): (&Path, &Path),
+    there: &BTreeSet<String>,
+) -> Error {
+    let shown = shown.display();
+    let error = Error::series(format!("patch \"{}\" not found in {shown}/", entry.name))
+        .at(series, entry.line);
+    if !folder.is_dir() {
+        return error.hint(match std::fs::read_link(folder) {
+            Ok(target) => format!(
+                "{shown} is a link to {}, which is not there",
+                target.display()
+            ),
+            Err(_) => format!("there is no folder {shown}/"),
+        });
+    }
     // The extensions are alike and would make any two names similar.
     let stem = |name: &str| {
         name.rsplit_once('.')

@@ -101,7 +101,7 @@ fn key_of(block: &Block) -> BlockKey {
 /// The events that lanes wait for.
 #[derive(Default)]
 struct Waiting {
-    /// Blocks that were asked for and are in no task yet.
+    /// Requested blocks that are in no task yet.
     pending: Vec<TaskBlock>,
     /// When the last one was asked for.
     asked: Option<Instant>,
@@ -302,7 +302,7 @@ impl<'a> Cluster<'a> {
         Ok(submitted)
     }
 
-    /// Takes the blocks that were asked for, once no further ones are. While tasks are being measured, whose ends have
+    /// Takes the requested blocks, once no further ones are requested. While tasks are being measured, whose ends have
     /// further blocks asked for, groups wait until they are whole.
     fn settled(&self) -> Vec<TaskBlock> {
         let mut waiting = self.waiting();
@@ -325,7 +325,7 @@ impl<'a> Cluster<'a> {
         whole
     }
 
-    /// Submits what was asked for, reads what is there, and asks the scheduler for the rest.
+    /// Submits the requested blocks, reads the results that are there, and asks the scheduler about the others.
     fn look(&self) -> Result<()> {
         let mut pending = self.settled();
         // An earlier coordinator's jobs may have measured them. Where one failed, that coordinator has stopped: what was wrong may

@@ -273,7 +273,7 @@ fn shown(input: &[u8]) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{self, parts, plan};
+    use super::super::testing::{self, assert_whole, parts, plan};
     use super::*;
 
     fn reply(request: &str, input: &[u8]) -> Result<Option<(usize, Outcome<'static>)>, Malformed> {
@@ -355,20 +355,7 @@ mod tests {
                 Outcome::Result,
             ),
         ] {
-            let followed = format!("{input}{ok}");
-            let length = input.len();
-            assert_eq!(
-                reply(request, followed.as_bytes()),
-                Ok(Some((length, outcome))),
-                "{input}"
-            );
-            for end in 0..length {
-                assert_eq!(
-                    reply(request, &input.as_bytes()[..end]),
-                    Ok(None),
-                    "{input} {end}"
-                );
-            }
+            assert_whole(|bytes| reply(request, bytes), (&input, ok), outcome);
         }
     }
 

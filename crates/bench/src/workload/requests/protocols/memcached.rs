@@ -192,7 +192,7 @@ fn behind_data(
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{self, parts, plan};
+    use super::super::testing::{self, assert_whole, parts, plan};
     use super::*;
 
     fn reply(request: &str, input: &[u8]) -> Result<Option<(usize, Outcome<'static>)>, Malformed> {
@@ -253,20 +253,11 @@ mod tests {
                 Outcome::Error(b"SERVER_ERROR no"[..].into()),
             ),
         ] {
-            let followed = format!("{input}STORED\r\n");
-            let length = input.len();
-            assert_eq!(
-                reply(request, followed.as_bytes()),
-                Ok(Some((length, outcome))),
-                "{input}"
+            assert_whole(
+                |bytes| reply(request, bytes),
+                (input, "STORED\r\n"),
+                outcome,
             );
-            for end in 0..length {
-                assert_eq!(
-                    reply(request, &input.as_bytes()[..end]),
-                    Ok(None),
-                    "{input} {end}"
-                );
-            }
         }
     }
 

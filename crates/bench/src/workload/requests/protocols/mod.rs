@@ -266,6 +266,20 @@ pub(super) mod testing {
         at_once
     }
 
+    /// Asserts that `input` is read as one reply with this outcome whatever follows, and that no part of it is one.
+    pub(super) fn assert_whole(
+        reply: impl Fn(&[u8]) -> Result<Option<(usize, Outcome<'static>)>, Malformed>,
+        (input, next): (&str, &str),
+        outcome: Outcome<'static>,
+    ) {
+        let followed = format!("{input}{next}");
+        let expected = Ok(Some((input.len(), outcome)));
+        assert_eq!(reply(followed.as_bytes()), expected, "{input}");
+        for end in 0..input.len() {
+            assert_eq!(reply(&input.as_bytes()[..end]), Ok(None), "{input} {end}");
+        }
+    }
+
     /// Returns a plan with one request, in TOML's form, which may use `n`, a digit, and `s`, a sequence from 1.
     pub(in crate::workload::requests) fn plan(name: &str, request: &str) -> Plan {
         let requests = [settings(request)];

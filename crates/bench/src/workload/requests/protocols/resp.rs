@@ -196,7 +196,7 @@ fn count(text: &[u8]) -> Result<u64, Malformed> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{self, plan};
+    use super::super::testing::{self, assert_whole, plan};
     use super::*;
 
     fn reply(input: &[u8]) -> Result<Option<(usize, Outcome<'static>)>, Malformed> {
@@ -233,13 +233,7 @@ mod tests {
                 Outcome::Error(b"ERR one"[..].into()),
             ),
         ] {
-            let followed = format!("{input}+NEXT\r\n");
-            let length = input.len();
-            let expected = Ok(Some((length, outcome)));
-            assert_eq!(reply(followed.as_bytes()), expected, "{input}");
-            for end in 0..length {
-                assert_eq!(reply(&input.as_bytes()[..end]), Ok(None), "{input} {end}");
-            }
+            assert_whole(reply, (input, "+NEXT\r\n"), outcome);
         }
     }
 
