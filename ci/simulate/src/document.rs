@@ -2,27 +2,25 @@
 
 use std::fmt::Write;
 
-use super::{COVERAGE, Check, FALSE_POSITIVES, Simulated, family, plot, scenario};
+use super::{COVERAGE, Check, FALSE_POSITIVES, Family, Simulated, family, plot, scenario};
 use perfquilt_calibrate::percent;
 use perfquilt_model::error::Result;
 use perfquilt_report::wrap;
 
 impl Simulated {
-    /// Returns the part of the page on simulated experiments. `plot` and `table` are the file names of its drawing and of
-    /// [`Simulated::table`].
-    pub fn markdown(&self, plot: &str, table: &str) -> String {
-        let mut page = String::new();
-        let _ = writeln!(
-            page,
+    /// Returns the part of the page on simulated experiments. `plot`, `scenarios` and `checks` are the file names of its
+    /// drawing, of [`Simulated::scenarios`] and of [`Simulated::table`].
+    pub fn markdown(&self, plot: &str, scenarios: &str, checks: &str) -> String {
+        let mut page = format!(
             "## Simulated experiments\n\n\
-             {} experiments a scenario, each of {} patches without effect and a control, judged as in \
-             every report, with at most {} blocks, at least {}, until every interval is ±{} % or narrower. Restarts \
-             have a standard deviation of {} %. A true effect moves the estimates and changes nothing else. {}, seed {}, {:.0} s on {} threads, version \
-             {}.\n",
+             {} experiments in each of [{} scenarios]({scenarios}), with {} patches without effect and a control, judged as in \
+             every report after {} to {} blocks, as soon as every interval is ±{} % or narrower. Restarts have a standard deviation \
+             of {} %. {}, seed {}, {:.0} s on {} threads, version {}.\n\n",
             self.experiments,
+            self.families.len(),
             scenario::PATCHES,
-            family::BLOCKS,
             perfquilt_config::DEFAULT_MIN_BLOCKS,
+            family::BLOCKS,
             100.0 * family::RESOLUTION,
             100.0 * scenario::RESTART,
             self.date,
@@ -31,41 +29,21 @@ impl Simulated {
             self.threads,
             self.version,
         );
+        let limit = percent(FALSE_POSITIVES);
         let _ = writeln!(
             page,
-            "- *false claims*: experiments in which a patch is called faster or slower at the end. At most \
-             {} may, at 5 % nominal.\n\
-             - *by hand*: the same when somebody looks after every block and stops at such a call; \
-             *naive*: then with Student's test, without adjustment.\n\
-             - *coverage*: 95 % intervals that contain the true effect; {:.0} to {:.0} % should.\n\
-             - *all used*: experiments that used all {} blocks.\n",
-            percent(FALSE_POSITIVES),
-            100.0 * COVERAGE.0,
-            100.0 * COVERAGE.1,
-            family::BLOCKS,
+            "| over the scenarios | found | limits |\n|:--|--:|--:|\n\
+             | *false claims*: experiments that call a patch faster or slower | {} | {limit} |\n\
+             | *by hand*: the same if somebody looks after every block and stops at such a call | {} | {limit} |\n\
+             | *naive*: by hand, with Student's test and without adjustment | {} | |\n\
+             | *coverage*: 95 % intervals that contain the true effect | {} | {} |",
+            self.range(|family| family.false_positives),
+            self.range(|family| family.false_positives_peeking),
+            self.range(|family| family.false_positives_naive),
+            self.range(|family| family.coverage),
+            span(COVERAGE.0, COVERAGE.1),
         );
-        page.push_str(
-            "| scenario | false claims | by hand | naive | coverage | of the total | blocks | all used |\n\
-             |:--|--:|--:|--:|--:|--:|--:|--:|\n",
-        );
-        for family in &self.families {
-            let _ = writeln!(
-                page,
-                "| {} | {} | {} | {} | {} | {} | {:.1} | {} |",
-                family.scenario,
-                percent(family.false_positives),
-                percent(family.false_positives_peeking),
-                percent(family.false_positives_naive),
-                percent(family.coverage),
-                percent(family.coverage_total),
-                family.blocks,
-                percent(family.budget_used),
-            );
-        }
-        let _ = writeln!(page, "\n![False claims and coverage by scenario]({plot})\n");
-        for family in &self.families {
-            let _ = writeln!(page, "- *{}*: {}.", family.scenario, family.description);
-        }
+        let _ = writeln!(page, "\n![False claims and coverage by scenario]({plot})");
         let (faults, by_chance) = (self.faults(), self.outside_by_chance());
         let within = match by_chance.len() {
             0 => String::new(),
@@ -75,7 +53,7 @@ impl Simulated {
         };
         let _ = writeln!(
             page,
-            "\n[{} further promises]({table}) have experiments and limits of their own.{within}",
+            "\n[{} further promises]({checks}) have experiments and limits of their own.{within}",
             self.checks.len()
         );
         if !faults.is_empty() {
@@ -84,6 +62,38 @@ impl Simulated {
             page.push_str("\nEvery figure is within its limits.\n");
         }
         page
+    }
+
+    /// Returns the smallest and the largest share over the scenarios.
+    fn range(&self, of: fn(&Family) -> f64) -> String {
+        let shares = || self.families.iter().map(of);
+        span(
+            shares().fold(f64::INFINITY, f64::min),
+            shares().fold(0.0, f64::max),
+        )
+    }
+
+    /// Returns all scenarios as tab-separated values, one per line after a line of names.
+    pub fn scenarios(&self) -> String {
+        let mut table = "scenario\tdescription\tfalse claims\tby hand\tnaive\tcoverage\tcoverage of the total\t\
+                         blocks\tall blocks used\n"
+            .to_owned();
+        for family in &self.families {
+            let _ = writeln!(
+                table,
+                "{}\t{}\t{}\t{}\t{}\t{}\t{}\t{:.1}\t{}",
+                family.scenario,
+                family.description,
+                percent(family.false_positives),
+                percent(family.false_positives_peeking),
+                percent(family.false_positives_naive),
+                percent(family.coverage),
+                percent(family.coverage_total),
+                family.blocks,
+                percent(family.budget_used),
+            );
+        }
+        table
     }
 
     /// Returns all checks as tab-separated values, one per line after a line of names.
@@ -104,10 +114,15 @@ impl Simulated {
 }
 
 impl Check {
-    /// Returns the limits of the share, as in `0.0 % to 5.5 %`.
+    /// Returns the limits of the share.
     fn limits(&self) -> String {
-        format!("{} to {}", percent(self.least), percent(self.most))
+        span(self.least, self.most)
     }
+}
+
+/// Writes two shares, as in `0.0 % to 5.5 %`.
+fn span(least: f64, most: f64) -> String {
+    format!("{} to {}", percent(least), percent(most))
 }
 
 /// Width of a promise in columns: with its figure and the longest limits, a line has 80.
@@ -164,10 +179,18 @@ mod tests {
     #[test]
     fn a_small_calibration_can_be_shown() {
         let simulated = super::super::simulated(10, 1, &perfquilt_model::progress::Silent).unwrap();
-        let page = simulated.markdown("page-errors.svg", "page-checks.tsv");
-        for part in ["| restarts |", "(page-errors.svg)", "(page-checks.tsv)"] {
+        let page = simulated.markdown("page-errors.svg", "page-scenarios.tsv", "page-checks.tsv");
+        for part in [
+            "| *coverage*: ",
+            "(page-errors.svg)",
+            "(page-scenarios.tsv)",
+            "(page-checks.tsv)",
+        ] {
             assert!(page.contains(part), "{part}");
         }
+        let table = simulated.scenarios();
+        assert!(table.contains("\nrestarts\t"), "{table}");
+        assert_eq!(table.lines().count(), 1 + simulated.families.len());
         let table = simulated.table();
         assert!(table.contains("\n20 patches at the margin\t"), "{table}");
         assert_eq!(table.lines().count(), 1 + simulated.checks.len());

@@ -105,10 +105,15 @@ fn refuse(faults: Vec<String>) -> Result<()> {
 }
 
 fn write_simulated(file: &Path, found: &Simulated) -> Result<()> {
-    let (plot, table) = (beside(file, "errors.svg"), beside(file, "checks.tsv"));
-    let body = found.markdown(&plot, &table);
+    let [plot, scenarios, checks] =
+        ["errors.svg", "scenarios.tsv", "checks.tsv"].map(|name| beside(file, name));
+    let body = found.markdown(&plot, &scenarios, &checks);
     Page::calibration(file)?.with("simulated", &body).save()?;
-    write_file(&file.with_file_name(table), found.table().as_bytes())?;
+    write_file(
+        &file.with_file_name(scenarios),
+        found.scenarios().as_bytes(),
+    )?;
+    write_file(&file.with_file_name(checks), found.table().as_bytes())?;
     write_file(&file.with_file_name(plot), found.plot()?.as_bytes())
 }
 

@@ -338,9 +338,8 @@ impl Calibration {
     pub fn markdown(&self) -> String {
         let mut page = format!(
             "## The bare release against itself\n\n\
-             {} of {} experiments of preset `{}` on {}, release {}: {} copies of the release's server, in \
-             place of patches, beside the release and its control; {:.1} blocks an experiment on average. \
-             Measured by {}.\n\n",
+             {} of {} experiments of preset `{}` on {}, release {}, with {} copies of its server in place of \
+             patches and {:.1} blocks on average, measured by {}:\n\n",
             self.repeats.len(),
             self.wanted,
             self.preset,
@@ -354,7 +353,7 @@ impl Calibration {
             page,
             "- verdicts other than `no effect` and `unclear`: **{}** of {} on time{}\n\
              - 95 % intervals of time that include 0: {} of {} ({})\n\
-             - half-width of the intervals of time: ±{} in the median\n",
+             - median half-width of these intervals: ±{}",
             self.claims(),
             self.judged(),
             match self.counted_judged() {
@@ -368,9 +367,9 @@ impl Calibration {
         );
         let _ = writeln!(
             page,
-            "- permutation test of exchangeability (whether anything stays with a copy from block to block; copies \
-             exchanged within units, 9,999 times): p = {:.3} over all experiments; below 0.05 in {} of {}\n\
-             - cost by place in a block's order, against the block's mean: {}\n",
+            "- permutation test of whether anything stays with a copy from block to block: p = {:.3} over all \
+             experiments; below 0.05 in {} of {}\n\
+             - cost by place in a block's order, against the block's mean: {}",
             self.exchangeable,
             self.repeats
                 .iter()

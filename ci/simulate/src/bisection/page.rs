@@ -12,8 +12,16 @@ impl Bisections {
     /// Returns the part of the page on bisections. `table` is the file name of [`Bisections::table`].
     pub fn markdown(&self, table: &str) -> String {
         let mut page = format!(
-            "## Bisections\n\n{} Seed {}, {:.0} s on {} threads, version {}.\n\n",
-            introduction(self.sessions),
+            "## Bisections\n\n\
+             {} sessions in each of [{} cases]({table}), with culprits at random places and the noise of a real server \
+             ({:.2} % a value, restarts and layouts included). perfquilt looks for {:.1} % or more (for the culprit's size \
+             where that is less) at an error rate of {:.0} %. A value takes {VALUE_SECONDS:.0} s; nothing is built before. \
+             Seed {}, {:.0} s on {} threads, version {}.\n\n",
+            self.sessions,
+            self.cases.len(),
+            100.0 * VALUE_SD,
+            100.0 * DEFAULT_SIZE,
+            100.0 * DEFAULT_ERROR,
             self.seed,
             self.seconds,
             self.threads,
@@ -28,13 +36,16 @@ impl Bisections {
         );
         let _ = writeln!(
             page,
-            "[All {} cases]({table}); those of {SHOWN} changes on {}:\n\n\
+            "At most one culprit among {SHOWN} changes, on {}, whose speed varies by {:.0} % from run to run (which drops out \
+             within blocks):\n\n\
              | culprits | right | of | exact | benchmark | builds |\n\
              |:--|--:|--:|--:|--:|--:|",
-            self.cases.len(),
             Machine::Shared.name(),
+            100.0 * DRIFT,
         );
-        let shown = |case: &&Case| case.machine == Machine::Shared.name() && case.changes == SHOWN;
+        let shown = |case: &&Case| {
+            case.machine == Machine::Shared.name() && case.changes == SHOWN && case.culprits <= 1
+        };
         for case in self.cases.iter().filter(shown) {
             let _ = writeln!(
                 page,
@@ -44,11 +55,6 @@ impl Bisections {
             );
         }
         page.push('\n');
-        let _ = writeln!(
-            page,
-            "A shared machine's speed varies by {:.0} % from run to run, which drops out within blocks.\n",
-            100.0 * DRIFT
-        );
         match self.faults() {
             faults if faults.is_empty() => page.push_str("Every promise is kept.\n"),
             faults => {
@@ -121,19 +127,6 @@ impl Performance {
     fn right_share(&self) -> String {
         self.right.map_or("–".to_owned(), percent)
     }
-}
-
-/// Returns the sentences on the simulated sessions that a page begins with.
-fn introduction(sessions: usize) -> String {
-    format!(
-        "{sessions} sessions a case, with culprits at random places and the noise of a real server \
-         ({:.2} % a value, restarts and layouts included). perfquilt looks for {:.1} % or more (for the \
-         culprit's size where that is less) at an error rate of {:.0} %, and measures until everything is \
-         decided. A value takes {VALUE_SECONDS:.0} s, start and warm-up included; nothing is built before.",
-        100.0 * VALUE_SD,
-        100.0 * DEFAULT_SIZE,
-        100.0 * DEFAULT_ERROR,
-    )
 }
 
 /// Returns the number and size of culprits, as in `3 of 0.5 %`.
