@@ -71,7 +71,7 @@ fn a_comment_is_carried_out() {
     bot.comment(&world, "alice", "MEMBER", "@perfquilt run 4");
     let status = bot.until_done(2);
     assert_eq!(status["past"][0]["state"], "cancelled", "{status:#}");
-    let words = "Cancelled: there is no patch 4; the series has 1.";
+    let words = "Cancelled: there is no patch 4: the series has 1 patch.";
     eventually("nothing is said of it", || world.github.said(7, words));
     assert!(world.github.ours(7)[0].contains("## ✅ The series is "));
     // The bot's result never replaces one that began later.

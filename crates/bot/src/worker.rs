@@ -11,6 +11,7 @@ use super::prepare::{Preparation, PreparedJob};
 use super::serve::now;
 use super::{fetch, job_workspace, prebuild};
 use perfquilt_config::RepositoryKind;
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Progress;
@@ -206,7 +207,8 @@ impl BotThread<'_> {
             && patch > count
         {
             return not(&format!(
-                "there is no patch {patch}; the series has {count}"
+                "there is no patch {patch}: the series has {}",
+                counted(count, "patch")
             ));
         }
         let arguments =

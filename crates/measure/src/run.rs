@@ -497,9 +497,7 @@ impl RunRequest {
                 continue;
             };
             if k > count {
-                return Err(Error::usage(format!(
-                    "there is no point {point}: the series has {count} patches"
-                )));
+                return Err(Point::beyond(&format!("point {point}"), count));
             }
             if let Point::Step(k @ 1..) = point {
                 if self.effects.contains(&Effects::Alone) {

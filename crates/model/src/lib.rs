@@ -24,6 +24,7 @@
 //! ```
 
 pub mod comment;
+pub mod counted;
 pub mod cut;
 pub mod error;
 pub mod failure;

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::counted::counted;
 use crate::error::Error;
 
 /// One state of the stack. Patches are counted from 1, as in `series`.
@@ -24,6 +25,19 @@ pub enum Point {
 }
 
 impl Point {
+    /// Returns the error for `asked` (`patch 7`, `point alone:7`) of a series with fewer patches.
+    pub fn beyond(asked: &str, patches: usize) -> Error {
+        let error = Error::usage(format!(
+            "there is no {asked}: the series has {}",
+            counted(patches, "patch")
+        ));
+        if patches == 0 {
+            error.hint("`perfquilt import SOURCE` imports patches")
+        } else {
+            error.hint("`perfquilt status` lists them")
+        }
+    }
+
     /// The bare release.
     pub const BASE: Point = Point::Step(0);
 

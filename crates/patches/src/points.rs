@@ -134,10 +134,7 @@ impl Stack {
     }
 
     fn beyond(&self, k: usize) -> Error {
-        Error::usage(format!(
-            "there is no patch {k}: the series has {}",
-            self.steps.len()
-        ))
+        Point::beyond(&format!("patch {k}"), self.steps.len())
     }
 }
 

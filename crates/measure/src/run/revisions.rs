@@ -60,9 +60,7 @@ impl<'a> SeriesRevisions<'a> {
         let step = |point: Option<Point>, default: usize, what: &str| match point {
             None => Ok(default),
             Some(Point::Step(k)) if k <= count => Ok(k),
-            Some(Point::Step(k)) => Err(Error::usage(format!(
-                "there is no point {k} for --{what}: the series has {count} patches"
-            ))),
+            Some(Point::Step(k)) => Err(Point::beyond(&format!("point {k} for --{what}"), count)),
             Some(other) => Err(Error::usage(format!(
                 "--{what} is a point of the series in order, not {other}"
             ))

@@ -15,6 +15,7 @@ use crate::upstream::objects::DAMAGED;
 use crate::upstream::{self, Objects, Release};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_system::git::Git;
 use perfquilt_system::git::worktree::{EXPIRE, WorktreeState};
@@ -471,7 +472,7 @@ fn find_patch(series: &Series, text: &str) -> Result<String> {
     let error = || Error::usage(format!("no patch \"{text}\" in the series"));
     match holding.as_slice() {
         [only] => Ok((*only).to_owned()),
-        [] if number.is_some() => Err(no_such_number(text, patches.len())),
+        [] if number.is_some() => Err(Point::beyond(&format!("patch {text}"), patches.len())),
         [] if patches.is_empty() => Err(error().hint("the series is empty")),
         [] => {
             let names = patches.iter().map(|patch| patch.name.as_str());
@@ -480,23 +481,6 @@ fn find_patch(series: &Series, text: &str) -> Result<String> {
         several => Err(Error::usage(format!("\"{text}\" matches several patches"))
             .details(several.iter().take(10).map(|name| (*name).to_owned()))
             .hint("give more of the name, or its number")),
-    }
-}
-
-/// Returns the error for a number that no patch has.
-fn no_such_number(number: &str, patches: usize) -> Error {
-    match patches {
-        0 => Error::usage(format!(
-            "there is no patch {number}: the series has no patches"
-        ))
-        .hint("`perfquilt import SOURCE` imports patches"),
-        1 => Error::usage(format!(
-            "there is no patch {number}: the series has 1 patch"
-        )),
-        _ => Error::usage(format!(
-            "there is no patch {number}: the series has {patches} patches"
-        ))
-        .hint("`perfquilt status` lists them"),
     }
 }
 
