@@ -13,9 +13,9 @@ use perfquilt_model::repository::Repository;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Bot {
-    /// The repository whose pull requests the bot serves, as `owner/name`. Required for the bot.
+    /// The repository, as `owner/name`. Required for the bot.
     pub repository: String,
-    /// The git remote to fetch commits from; by default the repository on github.com.
+    /// The git remote to fetch from; by default the repository on github.com.
     pub remote: Option<String>,
     /// A file of git's settings for fetching, relative to the workspace (`credential.helper`, `http.proxy`,
     /// `core.sshCommand`): the bot's git reads no others.
@@ -33,19 +33,18 @@ pub struct Bot {
     pub run_untrusted: UntrustedPolicy,
     /// Whose changes to build-steering files need approval.
     pub approval: ApprovalPolicy,
-    /// Names of build-steering files, with `*` for any characters and a trailing slash for folders; no paths. The
-    /// default is listed below.
+    /// Names of build-steering files, with `*` for any characters and a trailing slash for folders; no paths.
     pub steering: Vec<String>,
-    /// Processors on which servers of the next job are built while the current job measures on the others; if empty,
-    /// nothing is built meanwhile.
+    /// Processors on which the bot builds the next job's servers while it measures on the others; if empty, it does
+    /// not.
     #[serde(rename = "ahead_cpus")]
     pub prebuild_cpus: Vec<usize>,
-    /// Seconds between two looks at the pull requests that have jobs, because deliveries may be lost. At least 1.
+    /// Seconds between two looks at the pull requests that have jobs, at least 1.
     pub poll_seconds: u32,
     /// MiB of a file system for state and caches of pull requests, which a bot that runs as root makes and mounts; 0
     /// leaves them on the workspace's disk.
     pub area_mib: u64,
-    /// Prefix of the result label `PREFIX: STATUS`, for example `perf: faster`; without it, no label is set.
+    /// Prefix of the result label, as in `perf: faster`; without it, no label is set.
     pub label: Option<String>,
 }
 

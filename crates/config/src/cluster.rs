@@ -20,12 +20,11 @@ pub struct Cluster {
     /// The class of like machines; empty for any machine. For Slurm a feature of nodes, or an expression of features
     /// (`--constraint`).
     pub class: String,
-    /// How many machines measure at once, at most 1000. A wave has a task of four blocks for each.
+    /// How many machines measure at once, at most 1000.
     pub machines: NonZeroU32,
     /// Time limit of a job in minutes.
     pub minutes: NonZeroU32,
-    /// The folder of jobs and their results, relative to the workspace. All machines see it, the workspace and the
-    /// cache under the same paths.
+    /// The folder of jobs and their results, relative to the workspace.
     pub folder: PathBuf,
     /// Each machine's own folder for source and build trees, with its name for `{machine}`; by default one of the
     /// user's in `/var/tmp`. With the same path everywhere, ccache shares objects with debug information.

@@ -82,16 +82,16 @@ pub struct Preset {
     /// One-line description.
     #[serde(default)]
     pub description: String,
-    /// The recipe that points are built with.
+    /// The recipe of the points.
     pub recipe: String,
     /// The workloads.
     pub workloads: Vec<String>,
     /// The [meters](#meters).
     pub meters: Vec<Meter>,
-    /// Blocks of the timed meters per workload; every block restarts every server. With `resolution`, the maximum.
+    /// Blocks of the timed meters per workload; with `resolution`, the maximum.
     pub blocks: u32,
-    /// Measuring ends when the 95 % interval of every patch's effect, on the first timed meter, is at most ± this
-    /// fraction of speed (`0.004` or `"0.4 %"`; at most 0.2). `--resolution` overrides it, with 0 for all blocks.
+    /// Measuring ends when the 95 % interval of every patch's effect is at most ± this fraction of speed (`0.004` or
+    /// `"0.4 %"`; at most 0.2). `--resolution` overrides it, with 0 for all blocks.
     #[serde(default, deserialize_with = "fraction::deserialize")]
     pub resolution: Option<f64>,
     /// The minimum number of blocks with `resolution`; by default [`DEFAULT_MIN_BLOCKS`], or `blocks` if that is
@@ -105,14 +105,12 @@ pub struct Preset {
     pub count_blocks: u32,
     /// How the timed blocks vary the servers' code layouts; by default `padded` if the servers can be relinked.
     pub layouts: Option<Layouts>,
-    /// How many blocks are measured side by side, each on physical cores of its own: a number, or `"auto"` for as many
-    /// as cores and memory allow.
+    /// Blocks measured side by side: a number, or `"auto"` for as many as cores and memory allow.
     #[serde(default)]
     pub lanes: Lanes,
-    /// The cluster that builds and measures: `"slurm"` or `"command"`; by default this machine. `--on` overrides it.
+    /// The cluster that builds and measures: `"slurm"` or `"command"`; by default this machine.
     pub on: Option<String>,
-    /// The time of a run, builds included, in place of `blocks`: `"30m"`, `"1h 30m"`. `--budget` and `--blocks`
-    /// override it.
+    /// The time of a run, builds included, in place of `blocks`: `"1h 30m"`. `--budget` and `--blocks` override it.
     #[serde(default, deserialize_with = "seconds::deserialize")]
     pub budget: Option<Duration>,
     /// Whether a run first runs the server's own [tests](testing.md) at every point of the series (not at `alone:K` and

@@ -49,13 +49,13 @@ pub enum Linker {
 pub struct Recipe {
     /// One-line description.
     pub description: String,
-    /// A parent recipe: supplies missing settings, and its lists come before this recipe's.
+    /// A parent recipe: supplies missing settings, and its lists come first.
     pub inherits: Option<String>,
     /// The build system.
     pub system: Option<BuildSystem>,
     /// Arguments of `cmake` (only `cmake`).
     pub cmake_args: Vec<String>,
-    /// A CMake file that every `project()` of the tree includes (`CMAKE_PROJECT_INCLUDE`), relative to `bench-config/`.
+    /// A CMake file that every `project()` of the tree includes (`CMAKE_PROJECT_INCLUDE`).
     pub cmake_include: Option<PathBuf>,
     /// The linker (only `cmake`), unless the linker flags choose one; by default that of `cmake_args`, else the
     /// compiler's own.
@@ -66,17 +66,15 @@ pub struct Recipe {
     pub configure: Vec<Vec<String>>,
     /// Commands run for every point (only `command`).
     pub build: Vec<Vec<String>>,
-    /// The runnable server: maps a path in the result (without `..`; `build.json` and `relink` are reserved) to the
-    /// file or folder to copy there. With `*` in the last part of the source path, all matching files go into the
-    /// folder that the key names. Links are followed; one that leads nowhere or in a circle, or a pipe, fails the
-    /// point.
+    /// The runnable server: maps a path in the result (`build.json` and `relink` are reserved) to the file or folder
+    /// to copy there, links followed. With `*` in the last part of the source path, all matching files go into the
+    /// folder that the key names.
     pub install: BTreeMap<String, String>,
     /// The measured executable inside the result.
     pub binary: Option<String>,
-    /// Additional environment variables of its commands.
+    /// Further environment variables of its commands.
     pub env: BTreeMap<String, String>,
-    /// `[recipe.NAME.relink]`: how to relink the measured executable (only `command`; for CMake builds, ninja
-    /// provides the command).
+    /// `[recipe.NAME.relink]`: how to relink the measured executable (only `command`).
     pub relink: Option<Relink>,
     /// `[recipe.NAME.profile]`: profile-guided optimisation.
     pub profile: Option<Profile>,
@@ -89,9 +87,9 @@ pub struct Recipe {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Training workloads of the instrumented server, run one after the other.
+    /// Training workloads, run one after the other.
     pub workloads: Vec<String>,
-    /// Transactions of each training workload.
+    /// Transactions of each.
     pub transactions: u64,
     /// The profile that a point is compiled with.
     #[serde(default)]
@@ -127,10 +125,9 @@ pub const KEEP_RESERVED: &[&str] = &[RELINK_RECORD];
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Relink {
-    /// Inputs of the link, kept beside the built server: maps a name to the file to copy; with `*` in the last part of
-    /// the path, all matching files go into a folder of that name.
+    /// Inputs of the link, kept beside the built server: maps names to files as `install` does.
     pub keep: BTreeMap<String, String>,
-    /// The link command, run in the folder with these inputs. `{output}` is the executable to write.
+    /// The link command, run in the folder with these inputs; `{output}` is the executable to write.
     pub command: Vec<String>,
 }
 

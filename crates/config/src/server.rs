@@ -14,7 +14,7 @@ use perfquilt_model::error::Result;
 pub struct Server {
     /// The adapter that runs the server: `mariadb`, `mysql`, `postgresql` or `command`.
     pub adapter: String,
-    /// The server's own configuration file, relative to `bench-config/`.
+    /// The server's own configuration file.
     pub config: Option<PathBuf>,
     /// Where data is, and what commits wait for (for the adapter `command`, only the former).
     #[serde(default)]

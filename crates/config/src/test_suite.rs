@@ -53,12 +53,12 @@ pub struct TestSuite {
     pub select: Vec<String>,
     /// The format of the command's output.
     pub format: TestFormat,
-    /// The folder in which the commands run, by default the build tree.
+    /// The folder of the commands, by default the build tree.
     pub directory: Option<String>,
-    /// Additional environment variables of the commands, besides those of the recipe.
+    /// Further environment variables of the commands.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// How often a test is repeated that fails with a patch or on the bare release.
+    /// How often perfquilt repeats a failing test.
     #[serde(default = "default_repeat")]
     pub repeat: u32,
     /// The time after which perfquilt ends a command, by default `"2h"`.

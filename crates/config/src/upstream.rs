@@ -24,7 +24,7 @@ pub struct Upstream {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseSource {
-    /// The upstream version, for example `10.11.18`.
+    /// The upstream version.
     pub version: String,
     /// A Debian source package: the upstream tarball in it, without Debian's patches.
     pub debian: Option<DebianSource>,
@@ -32,14 +32,12 @@ pub struct ReleaseSource {
     pub tarball: Option<TarballSource>,
     /// A tag in a git repository.
     pub git: Option<GitSource>,
-    /// An unpacked tree; a relative path starts at the workspace.
+    /// An unpacked tree.
     pub directory: Option<PathBuf>,
-    /// Addresses of further copies (`debian` and `tarball`), tried in order and accepted with the recorded SHA-256
-    /// only.
+    /// Addresses of further copies (`debian` and `tarball`), accepted with the recorded SHA-256 only.
     #[serde(default)]
     pub copies: Vec<String>,
-    /// The folder of this release's own series (`series` and patches); a relative path starts at the workspace. By
-    /// default, the release uses that of `[series]`.
+    /// The folder of this release's own series, by default that of `[series]`.
     pub patches: Option<PathBuf>,
 }
 
@@ -47,11 +45,11 @@ pub struct ReleaseSource {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DebianSource {
-    /// The source package's name.
+    /// The source package.
     pub package: String,
     /// The suite, for example `bookworm`.
     pub suite: String,
-    /// The source archive, for example `debian-security`, if it is not that of the machine's own suite.
+    /// The archive (`debian-security`), if it is not that of the machine's own suite.
     pub archive: Option<String>,
 }
 
@@ -59,9 +57,9 @@ pub struct DebianSource {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TarballSource {
-    /// A path, relative to the workspace, or a URL.
+    /// A path or a URL.
     pub url: String,
-    /// SHA-256 of the file, in hexadecimal.
+    /// Its SHA-256, in hexadecimal.
     pub sha256: String,
 }
 
@@ -83,7 +81,7 @@ pub struct SeriesFiles {
     pub file: PathBuf,
     /// The folder of the patches.
     pub patches: PathBuf,
-    /// The number of context lines that may be ignored if a hunk does not apply otherwise.
+    /// Context lines that may be ignored where a hunk does not apply otherwise.
     pub fuzz: usize,
 }
 

@@ -40,12 +40,11 @@ pub(super) struct RequestsSettings {
     /// `[requests.parameters]`: random values in requests, by name.
     #[serde(default)]
     pub(super) parameters: BTreeMap<String, ParameterSettings>,
-    /// `[[requests.prepare]]`: requests that create the data, in this order. Workloads with the same `prepare` share
-    /// their data.
+    /// `[[requests.prepare]]`: requests that create the data. Workloads with the same `prepare` share their data.
     #[serde(default)]
     pub(super) prepare: Vec<StepSettings>,
-    /// Whether the server stores its data on disk: `prepare` then runs once, in a database of the workload's own, and
-    /// every start gets a copy. Otherwise it runs after every start. By default `true` for `mysql` and `postgresql`.
+    /// Whether the server stores its data on disk: `prepare` then runs once, and every start gets a copy of the data.
+    /// Otherwise it runs after every start. By default `true` for `mysql` and `postgresql`.
     #[serde(default)]
     pub(super) stored: Option<bool>,
     /// Requests without parameters that every timed connection sends first, before statements are prepared:
@@ -55,7 +54,7 @@ pub(super) struct RequestsSettings {
     /// Whether the clients' own processor time is an operation `client` in the results.
     #[serde(default)]
     pub(super) client_time: bool,
-    /// `[[requests.after_start]]`: requests to every started server, in this order.
+    /// `[[requests.after_start]]`: requests to every started server.
     #[serde(default)]
     pub(super) after_start: Vec<StepSettings>,
     /// `[[requests.transaction]]`: the transactions that are timed, a mix by weight.
