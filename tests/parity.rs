@@ -206,10 +206,10 @@ proptest! {
             }
         }
         if let Err(error) = perfquilt_patches::series::diff::parse(&bytes, strip, "p.patch") {
-            prop_assert!(error.place().is_some_and(|place| place.line.is_some()), "{}", error);
+            prop_assert!(error.location().is_some_and(|place| place.line.is_some()), "{}", error);
         }
         let (_, faults) = perfquilt_patches::series::SeriesFile::parse(&bytes, "series");
-        prop_assert!(faults.iter().all(|fault| fault.place().is_some()));
+        prop_assert!(faults.iter().all(|fault| fault.location().is_some()));
     }
 }
 

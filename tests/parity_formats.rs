@@ -192,7 +192,7 @@ fn ours(tree: &Tree, bytes: &[u8], options: &str) -> (Meaning, String) {
     match result {
         Ok(()) => (Some(trees::memory_listing(&memory)), String::new()),
         Err(error) => {
-            assert!(error.place().is_some(), "{error}");
+            assert!(error.location().is_some(), "{error}");
             (None, error.to_string())
         }
     }

@@ -29,7 +29,7 @@ fuzz_target!(|bytes: &[u8]| {
     let before = tree.clone();
     match tree.apply(&patch, 0) {
         Err(error) => {
-            assert!(error.place().is_some(), "{error}");
+            assert!(error.location().is_some(), "{error}");
             assert_eq!(tree, before);
         }
         Ok(_) => {

@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
         ..ParseOptions::default()
     };
     match diff::parse_with(bytes, &options, "p.patch") {
-        Err(error) => assert!(error.place().is_some_and(|place| place.line.is_some())),
+        Err(error) => assert!(error.location().is_some_and(|place| place.line.is_some())),
         Ok(parsed) => {
             for file in &parsed.files {
                 assert!(file.line >= 1);

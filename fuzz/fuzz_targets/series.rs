@@ -8,7 +8,7 @@ use perfquilt_patches::series::SeriesFile;
 fuzz_target!(|bytes: &[u8]| {
     let (file, faults) = SeriesFile::parse(bytes, "series");
     for fault in &faults {
-        assert!(fault.place().is_some_and(|place| place.line.is_some()));
+        assert!(fault.location().is_some_and(|place| place.line.is_some()));
     }
     if let Ok(text) = std::str::from_utf8(bytes) {
         assert_eq!(file.to_text(), text);

@@ -18,7 +18,7 @@ use perfquilt_config::parse_fraction;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::LossSource;
 use perfquilt_judge::bisect::{
-    BisectOutcome, Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Session,
+    BisectOutcome, BisectSession, Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction,
 };
 use perfquilt_measure::run::bisect::bisect;
 use perfquilt_measure::run::commits::CommitRevisions;
@@ -415,7 +415,7 @@ fn search_series(
     context: &Context,
     options: &SeriesSearch,
     ws: &Workspace,
-    session: &mut Option<Session>,
+    session: &mut Option<BisectSession>,
 ) -> Result<()> {
     let progress = context.output.progress();
     let request = options.culprit.request(ws)?;
@@ -552,7 +552,7 @@ fn replay_log(context: &Context, replay: &Replay) -> Result<()> {
         })?
     };
     let session = require_object(text.as_bytes(), "the log of a bisection")
-        .and_then(|()| Session::parse(&text))
+        .and_then(|()| BisectSession::parse(&text))
         .map_err(|error| {
             if error.hint_text().is_some() {
                 error

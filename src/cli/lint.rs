@@ -58,8 +58,8 @@ pub fn run(context: &Context, args: &Lint) -> Result<()> {
             .map(|finding| {
                 json!({
                     "severity": finding.severity.name(),
-                    "file": finding.error.place().map(|place| shown(&place.file)),
-                    "line": finding.error.place().and_then(|place| place.line),
+                    "file": finding.error.location().map(|place| shown(&place.file)),
+                    "line": finding.error.location().and_then(|place| place.line),
                     "message": finding.error.message(),
                     "details": finding.error.detail_lines(),
                     "hint": finding.error.hint_text(),

@@ -101,7 +101,7 @@ impl Output {
         self.print(&text)
     }
 
-    /// Prints an error as `error: PLACE: MESSAGE`, its details and `hint: …`.
+    /// Prints an error as `error: LOCATION: MESSAGE`, its details and `hint: …`.
     pub fn error(&self, error: &Error) {
         let word = if error.kind() == Kind::Interrupted {
             String::new()

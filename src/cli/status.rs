@@ -60,7 +60,7 @@ impl AppliedPart {
             }
             Err(error) => error,
         };
-        let is_at = |shown: &str| fault.place().is_some_and(|at| at.file == *shown);
+        let is_at = |shown: &str| fault.location().is_some_and(|at| at.file == *shown);
         let mut patches = series.patches().iter();
         let failed = patches.position(|patch| is_at(&patch.shown));
         let Some(failed) = failed.filter(|_| fault.kind() == Kind::Series) else {

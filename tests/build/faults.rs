@@ -15,7 +15,7 @@ fn a_patch_that_does_not_compile_is_named_with_file_and_line() {
 
     let error = fixture.build("bad").unwrap_err();
     assert_eq!(error.kind(), Kind::Build);
-    assert_eq!(error.place().unwrap().to_string(), "lib/two.c:2");
+    assert_eq!(error.location().unwrap().to_string(), "lib/two.c:2");
     assert!(error.message().contains("\"bad.patch\""), "{error}");
     assert!(error.message().contains("undeclared"), "{error}");
     let details = error.detail_lines().join("\n");
@@ -36,7 +36,7 @@ fn a_file_the_patch_does_not_touch_is_told_apart() {
         &[("lib/numbers.h", "int two(void);\n#error numbers\n")],
     );
     let error = fixture.build("bad").unwrap_err();
-    assert_eq!(error.place().unwrap().to_string(), "lib/numbers.h:2");
+    assert_eq!(error.location().unwrap().to_string(), "lib/numbers.h:2");
     let details = error.detail_lines().join("\n");
     assert!(
         details.contains("does not touch lib/numbers.h"),
@@ -102,7 +102,7 @@ fn build_files_that_are_wrong_are_named() {
             .contains("cannot be configured: no such luck"),
         "{error}"
     );
-    assert_eq!(error.place().unwrap().to_string(), "CMakeLists.txt:3");
+    assert_eq!(error.location().unwrap().to_string(), "CMakeLists.txt:3");
     // And the way back is open, with a fresh configuration too.
     fixture.point("good", &[("words", "x\n")]);
     fixture.build("good").unwrap();

@@ -347,7 +347,7 @@ binary = "bin/app"
     let src = fixture.builder().work_dir().join("src");
     let time = std::fs::metadata(src.join("main.o")).unwrap().mtime_nsec();
     let error = fixture.build("bad").unwrap_err();
-    assert_eq!(error.place().unwrap().to_string(), "lib/two.c:1");
+    assert_eq!(error.location().unwrap().to_string(), "lib/two.c:1");
     assert_eq!(fixture.build("one").unwrap().compiled_units, 1);
     assert_eq!(
         std::fs::metadata(src.join("main.o")).unwrap().mtime_nsec(),

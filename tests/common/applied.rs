@@ -25,7 +25,7 @@ pub fn ours(space: &TestEnvironment) -> Meaning {
             Ok(listing(&out))
         }
         Err(error) => {
-            let file = error.place().expect("a place").file.clone();
+            let file = error.location().expect("a place").file.clone();
             let failed = series.patches().iter().position(|p| *p.shown == file);
             Err(failed.expect("a patch of the series"))
         }

@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::random::Noise;
 use super::simulation::{counted, parallel};
 use perfquilt_judge::bisect::{
-    Action, Block, Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Engine, Event, Question,
-    State,
+    Action, Bisector, Conclusion, DEFAULT_ERROR, DEFAULT_SIZE, Direction, Event, MeasuredBlock,
+    Question, Revision,
 };
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
@@ -381,9 +381,9 @@ impl Setting {
 
     /// Simulates a session of `perfquilt bisect`; `levels` are the logs of the states' costs.
     fn answer(&self, levels: &[f64], noise: &mut Noise) -> Result<Answer> {
-        let mut engine = Engine::new(Question {
+        let mut bisector = Bisector::new(Question {
             states: vec![
-                State {
+                Revision {
                     label: String::new(),
                     name: String::new(),
                     title: String::new(),
@@ -404,7 +404,7 @@ impl Setting {
         });
         let mut number = 0;
         loop {
-            let event = match engine.action() {
+            let event = match bisector.action() {
                 Action::Build { state } => Event::Built {
                     state: *state,
                     identity: state.to_string(),
@@ -414,7 +414,7 @@ impl Setting {
                 Action::Measure { states, .. } => {
                     let shared = self.machine.shared_deviation(noise);
                     number += 1;
-                    Event::Block(Block {
+                    Event::Block(MeasuredBlock {
                         number,
                         values: states
                             .iter()
@@ -423,7 +423,7 @@ impl Setting {
                                 (state, (levels[state] + shared + own).exp())
                             })
                             .collect(),
-                        ..Block::default()
+                        ..MeasuredBlock::default()
                     })
                 }
                 Action::Done => break,
@@ -431,9 +431,9 @@ impl Setting {
                     return Err(Error::internal("a simulated state cannot break"));
                 }
             };
-            engine.apply(&event);
+            bisector.apply(&event);
         }
-        let outcome = engine.outcome();
+        let outcome = bisector.outcome();
         let confirmed = outcome.culprits.iter().filter(|culprit| culprit.confirmed);
         Ok(Answer {
             // A range of several changes names no single one.

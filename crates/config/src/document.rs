@@ -300,7 +300,7 @@ mod tests {
         let kind = "k".to_owned();
         let (outer, names) = document.parse_without_tables::<Outer>(&[&[]]).unwrap();
         assert_eq!((outer, names), (Outer { kind }, vec![vec!["k".to_owned()]]));
-        let line = |error: Error| error.place().and_then(|place| place.line);
+        let line = |error: Error| error.location().and_then(|place| place.line);
         let error = document.parse_without_tables::<Inner>(&[&[]]).unwrap_err();
         assert_eq!(line(error), Some(1));
         let section = document.section(&["k"], Vec::new());

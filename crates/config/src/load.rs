@@ -218,7 +218,7 @@ transactions = 10
     fn refused(config: &str) -> (Option<usize>, String) {
         let error = load(config, WORKLOAD).unwrap_err();
         assert_eq!(error.kind(), Kind::Usage);
-        let line = error.place().and_then(|place| place.line);
+        let line = error.location().and_then(|place| place.line);
         let hint = error.hint_text().unwrap_or_default();
         (line, format!("{} {hint}", error.message()))
     }

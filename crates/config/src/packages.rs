@@ -280,7 +280,7 @@ mod tests {
         ] {
             let error = parse("list", text, None).unwrap_err();
             let line = text.lines().position(|line| line.starts_with("gcc"));
-            assert_eq!(error.place().unwrap().line, line.map(|index| index + 1));
+            assert_eq!(error.location().unwrap().line, line.map(|index| index + 1));
         }
     }
 

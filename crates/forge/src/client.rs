@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use super::Repository;
 use super::auth::Credentials;
 use super::retry::{ResponseInfo, RetryPolicy};
-use super::session::Session;
+use super::session::GitHubSession;
 use super::transport::{Method, Request, RequestError, Transport, parse};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process;
@@ -31,7 +31,7 @@ pub struct Client {
 pub(super) struct GitHub {
     transport: Transport,
     credentials: Credentials,
-    session: Mutex<Option<Session>>,
+    session: Mutex<Option<GitHubSession>>,
 }
 
 impl Client {
@@ -105,21 +105,21 @@ impl GitHub {
     }
 
     /// Returns the session; creates or renews it when necessary.
-    pub(super) async fn session(&self) -> Result<Session> {
+    pub(super) async fn session(&self) -> Result<GitHubSession> {
         let mut current = self.session.lock().await;
         if let Some(session) = current.as_ref()
             && session.is_valid()
         {
             return Ok(session.clone());
         }
-        let session = Session::new(&self.transport, &self.credentials).await?;
+        let session = GitHubSession::new(&self.transport, &self.credentials).await?;
         *current = Some(session.clone());
         Ok(session)
     }
 
     /// Discards `session`, whose token was refused, so that the next request creates a new one. Returns whether
     /// that may help: a user's token cannot be renewed.
-    pub(super) async fn forget(&self, session: &Session) -> bool {
+    pub(super) async fn forget(&self, session: &GitHubSession) -> bool {
         let mut current = self.session.lock().await;
         if current
             .as_ref()

@@ -17,21 +17,21 @@ const MAX_CLOCK_SKEW: i64 = 20;
 
 /// An authenticated connection and its expiry.
 #[derive(Clone)]
-pub(super) struct Session {
+pub(super) struct GitHubSession {
     pub(super) octocrab: Octocrab,
     pub(super) secret: Secret,
     pub(super) login: String,
     expires: Option<Instant>,
 }
 
-impl Session {
+impl GitHubSession {
     /// Authenticates with `credentials`.
     pub(super) async fn new(transport: &Transport, credentials: &Credentials) -> Result<Self> {
         match credentials {
             Credentials::Token { token, login } => {
-                Session::from_token(transport, token, login.as_deref()).await
+                GitHubSession::from_token(transport, token, login.as_deref()).await
             }
-            Credentials::App { id, key } => Session::from_app(transport, id, key).await,
+            Credentials::App { id, key } => GitHubSession::from_app(transport, id, key).await,
         }
     }
 
@@ -62,7 +62,7 @@ impl Session {
                 }
             }
         };
-        Ok(Session {
+        Ok(GitHubSession {
             octocrab,
             secret: token.clone(),
             login,
@@ -122,7 +122,7 @@ impl Session {
         let text = transport.send(&octocrab, &token, &request).await?;
         let given: model::InstallationToken = parse(&request, &text)?;
         let secret = Secret::new(&given.token);
-        Ok(Session {
+        Ok(GitHubSession {
             octocrab: transport.connect(&secret)?,
             secret,
             login: format!("{}[bot]", app.slug),

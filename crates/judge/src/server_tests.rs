@@ -12,7 +12,7 @@ use perfquilt_model::server_tests::{PointTests, TestCounts, TestFailure, TestRec
 
 /// The results of a test in all runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum TestState {
     /// It was skipped, or is unknown.
     NotRun,
     /// It passed in every run.
@@ -23,12 +23,12 @@ enum State {
     Varies,
 }
 
-fn state(counts: TestCounts) -> State {
+fn state(counts: TestCounts) -> TestState {
     match (counts.passed, counts.failed) {
-        (0, 0) => State::NotRun,
-        (_, 0) => State::Passes,
-        (0, _) => State::Fails,
-        _ => State::Varies,
+        (0, 0) => TestState::NotRun,
+        (_, 0) => TestState::Passes,
+        (0, _) => TestState::Fails,
+        _ => TestState::Varies,
     }
 }
 
@@ -84,24 +84,24 @@ fn compare_point(
             base_runs: of_base.runs(),
         };
         match (state(*counts), state(of_base)) {
-            (State::NotRun, _) => result.skipped += 1,
-            (State::Passes, of_base) => {
+            (TestState::NotRun, _) => result.skipped += 1,
+            (TestState::Passes, of_base) => {
                 result.passed += 1;
-                if of_base == State::Fails {
+                if of_base == TestState::Fails {
                     result.fixed.push(name.clone());
                 }
             }
-            (State::Fails, State::Fails) => result.known.push(failure()),
-            (_, State::Varies) => result.flaky.push(failure()),
+            (TestState::Fails, TestState::Fails) => result.known.push(failure()),
+            (_, TestState::Varies) => result.flaky.push(failure()),
             // It fails always on the release, and passes here at times.
-            (State::Varies, State::Fails) => result.flaky.push(failure()),
-            (State::Varies, _) if point == Point::BASE => result.flaky.push(failure()),
-            (State::Varies, _) => result.unclear.push(failure()),
-            (State::Fails, _) if before.contains(name) => result.earlier.push(failure()),
-            (State::Fails, _) => result.new.push(failure()),
+            (TestState::Varies, TestState::Fails) => result.flaky.push(failure()),
+            (TestState::Varies, _) if point == Point::BASE => result.flaky.push(failure()),
+            (TestState::Varies, _) => result.unclear.push(failure()),
+            (TestState::Fails, _) if before.contains(name) => result.earlier.push(failure()),
+            (TestState::Fails, _) => result.new.push(failure()),
         }
     }
-    let ran = |counts: TestCounts| state(counts) != State::NotRun;
+    let ran = |counts: TestCounts| state(counts) != TestState::NotRun;
     // Some suites put random values into names, such as seeds: a test whose name differs in its numbers alone from one
     // that the release does not know is not lost.
     let names = record.tests.keys();

@@ -55,16 +55,16 @@ impl Kind {
     }
 }
 
-/// A place in a file the user can open.
+/// A location in a file the user can open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLocation {
     /// The file, as the user would name it.
     pub file: PathBuf,
     /// The line, counted from 1, where there is one.
     pub line: Option<usize>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "{}:{line}", self.file.display()),
@@ -73,7 +73,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// An error as the user reads it: `error: PLACE: MESSAGE`, details, `hint: HINT`.
+/// An error as the user reads it: `error: LOCATION: MESSAGE`, details, `hint: HINT`.
 ///
 /// Messages are lower-case fragments without a full stop. Details hold output of another program
 /// (a compiler's message, the tail of a server's log), one line each.
@@ -85,7 +85,7 @@ pub struct Error {
 #[derive(Debug, Clone)]
 struct Inner {
     kind: Kind,
-    place: Option<Place>,
+    location: Option<SourceLocation>,
     message: String,
     details: Vec<String>,
     hint: Option<String>,
@@ -99,7 +99,7 @@ impl Error {
         Error {
             inner: Box::new(Inner {
                 kind,
-                place: None,
+                location: None,
                 message: message.into(),
                 details: Vec::new(),
                 hint: None,
@@ -192,7 +192,7 @@ impl Error {
     /// Adds the file and line the message is about.
     #[must_use]
     pub fn at(mut self, file: impl Into<PathBuf>, line: impl Into<Option<usize>>) -> Self {
-        self.inner.place = Some(Place {
+        self.inner.location = Some(SourceLocation {
             file: file.into(),
             line: line.into(),
         });
@@ -243,8 +243,8 @@ impl Error {
     }
 
     /// The file and line the message is about, if any.
-    pub fn place(&self) -> Option<&Place> {
-        self.inner.place.as_ref()
+    pub fn location(&self) -> Option<&SourceLocation> {
+        self.inner.location.as_ref()
     }
 
     /// The cause, as a lower-case fragment.
@@ -265,8 +265,8 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(place) = &self.inner.place {
-            write!(f, "{place}: ")?;
+        if let Some(location) = &self.inner.location {
+            write!(f, "{location}: ")?;
         }
         f.write_str(&self.inner.message)
     }

@@ -49,7 +49,7 @@ impl Failure {
         Failure {
             kind: error.kind(),
             point,
-            place: error.place().map(ToString::to_string),
+            place: error.location().map(ToString::to_string),
             message: error.message().to_owned(),
             details: error.detail_lines().to_vec(),
             hint: error.hint_text().map(str::to_owned),

@@ -17,7 +17,7 @@ const SHORTEST_DELTA: usize = 4;
 
 /// An encoded object, ready to be written to a pack.
 #[derive(Debug)]
-pub struct Entry {
+pub struct PackEntry {
     /// The object's id.
     pub(crate) id: ObjectId,
     /// The object that it is a delta of, unless it is stored whole.
@@ -30,29 +30,29 @@ pub struct Entry {
 
 /// Encodes objects and reuses its compression state between them.
 #[derive(Debug)]
-pub struct Encoder {
+pub struct EntryEncoder {
     state: Compress,
 }
 
-impl Default for Encoder {
+impl Default for EntryEncoder {
     fn default() -> Self {
-        Encoder {
+        EntryEncoder {
             state: Compress::new(Compression::fast(), true),
         }
     }
 }
 
-impl Encoder {
+impl EntryEncoder {
     /// Encodes the whole object `id`.
-    pub fn whole(&mut self, kind: ObjectKind, id: ObjectId, data: &[u8]) -> Result<Entry> {
+    pub fn whole(&mut self, kind: ObjectKind, id: ObjectId, data: &[u8]) -> Result<PackEntry> {
         let mut bytes = Vec::with_capacity(data.len() / 2 + 64);
         write_header(&mut bytes, kind.number(), data.len());
         self.compress(&mut bytes, data)?;
-        Ok(Entry::new(id, None, bytes))
+        Ok(PackEntry::new(id, None, bytes))
     }
 
     /// Encodes the object `id`, which is not empty, as a [`delta`](crate::delta) of the object `base`.
-    pub fn delta(&mut self, id: ObjectId, base: ObjectId, delta: &[u8]) -> Result<Entry> {
+    pub fn delta(&mut self, id: ObjectId, base: ObjectId, delta: &[u8]) -> Result<PackEntry> {
         if delta.len() < SHORTEST_DELTA {
             return Err(Error::internal("a delta to an empty object"));
         }
@@ -60,7 +60,7 @@ impl Encoder {
         write_header(&mut bytes, REF_DELTA, delta.len());
         bytes.extend_from_slice(&base);
         self.compress(&mut bytes, delta)?;
-        Ok(Entry::new(id, Some(base), bytes))
+        Ok(PackEntry::new(id, Some(base), bytes))
     }
 
     fn compress(&mut self, bytes: &mut Vec<u8>, data: &[u8]) -> Result<()> {
@@ -86,12 +86,12 @@ impl Encoder {
     }
 }
 
-impl Entry {
+impl PackEntry {
     fn new(id: ObjectId, base: Option<ObjectId>, bytes: Vec<u8>) -> Self {
         let mut crc = Crc::new();
         crc.update(&bytes);
         let crc = crc.sum();
-        Entry {
+        PackEntry {
             id,
             base,
             bytes,

@@ -8,7 +8,7 @@
 //! # Example
 //!
 //! ```
-//! use perfquilt_pack::{Encoder, ObjectKind, PackWriter, hash};
+//! use perfquilt_pack::{EntryEncoder, ObjectKind, PackWriter, hash};
 //!
 //! let content = b"hello\n";
 //! let id = hash(ObjectKind::Blob, content);
@@ -16,7 +16,7 @@
 //!
 //! let folder = tempfile::tempdir().unwrap();
 //! let mut pack = PackWriter::new(folder.path())?;
-//! pack.add(&Encoder::default().whole(ObjectKind::Blob, id, content)?)?;
+//! pack.add(&EntryEncoder::default().whole(ObjectKind::Blob, id, content)?)?;
 //! pack.finish()?;
 //! assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2); // the pack and its index
 //! # Ok::<(), perfquilt_model::Error>(())
@@ -28,7 +28,7 @@ mod object;
 mod reader;
 mod writer;
 
-pub use entry::{Encoder, Entry};
+pub use entry::{EntryEncoder, PackEntry};
 pub use object::{ObjectId, ObjectKind, hash};
 pub use reader::PackReader;
 pub use writer::{PackWriter, remove_unfinished};

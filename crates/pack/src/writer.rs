@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use sha1::{Digest, Sha1};
 
-use super::entry::Entry;
+use super::entry::PackEntry;
 use super::object::ObjectId;
 use perfquilt_model::error::{Error, Result};
 
@@ -66,7 +66,7 @@ impl PackWriter {
 
     /// Writes an object, unless this pack has it already. A delta's base must have been written before: git refuses
     /// packs that refer to objects of others.
-    pub fn add(&mut self, entry: &Entry) -> Result<()> {
+    pub fn add(&mut self, entry: &PackEntry) -> Result<()> {
         if self.depths.contains_key(&entry.id) {
             return Ok(());
         }

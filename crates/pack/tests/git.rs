@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use perfquilt_model::error::Kind;
 use perfquilt_pack::{
-    Encoder, ObjectId, ObjectKind, PackReader, PackWriter, delta, hash, remove_unfinished,
+    EntryEncoder, ObjectId, ObjectKind, PackReader, PackWriter, delta, hash, remove_unfinished,
 };
 use perfquilt_system::process::Command;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 /// A repository and the objects that were written to its only pack.
 struct Repository {
     folder: tempfile::TempDir,
-    encoder: Encoder,
+    encoder: EntryEncoder,
     pack: PackWriter,
     objects: BTreeMap<ObjectId, (ObjectKind, Vec<u8>)>,
 }
@@ -27,7 +27,7 @@ impl Repository {
         let pack = PackWriter::new(&folder.path().join("objects/pack")).unwrap();
         Repository {
             folder,
-            encoder: Encoder::default(),
+            encoder: EntryEncoder::default(),
             pack,
             objects: BTreeMap::new(),
         }
@@ -305,7 +305,7 @@ fn an_object_is_written_once_and_a_delta_needs_its_base() {
 fn an_unfinished_or_empty_pack_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let packs = folder.path().join("objects/pack");
-    let entry = Encoder::default().whole(ObjectKind::Blob, hash(ObjectKind::Blob, b"x"), b"x");
+    let entry = EntryEncoder::default().whole(ObjectKind::Blob, hash(ObjectKind::Blob, b"x"), b"x");
     let mut dropped = PackWriter::new(&packs).unwrap();
     dropped.add(&entry.unwrap()).unwrap();
     assert!(!dropped.is_empty());
@@ -336,7 +336,7 @@ fn whole_objects_are_read_and_damaged_or_other_ones_are_not() {
     let mut contents: Vec<Vec<u8>> = [0, 1, 511, 512, 40_000, 300_000].map(&mut noise).into();
     contents.push(b"the same line\n".repeat(100_000));
     let mut pack = PackWriter::new(folder.path()).unwrap();
-    let mut encoder = Encoder::default();
+    let mut encoder = EntryEncoder::default();
     for content in &contents {
         let id = hash(ObjectKind::Blob, content);
         let entry = encoder.whole(ObjectKind::Blob, id, content).unwrap();

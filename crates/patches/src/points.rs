@@ -46,7 +46,7 @@ impl Stack {
                 self.tree_of(k - 1, k..patches.len()).map_err(|error| {
                     let failed = patches
                         .iter()
-                        .position(|p| error.place().is_some_and(|place| place.file == *p.shown));
+                        .position(|p| error.location().is_some_and(|place| place.file == *p.shown));
                     not_separable(
                         patch,
                         k,
@@ -144,7 +144,7 @@ fn not_separable(patch: &Patch, k: usize, cause: &Error, why: &str) -> Error {
         patch.name
     ))
     .details([cause.to_string()]);
-    match cause.place() {
+    match cause.location() {
         Some(place) => error.at(place.file.clone(), place.line),
         None => error,
     }

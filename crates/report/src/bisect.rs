@@ -8,7 +8,7 @@ use super::number::{change, margin, seconds};
 use super::text::{capital, clean};
 use perfquilt_judge::attribution::ShownChange;
 use perfquilt_judge::bisect::{
-    BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, Direction, Effect, FileStat,
+    BisectEffect, BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, Direction, FileStat,
     NarrowingReason, Question, RemainingSpan, SessionCost, SpanEffect, SpanStatus,
 };
 use perfquilt_model::observation::FunctionChange;
@@ -137,7 +137,7 @@ fn headline(outcome: &BisectOutcome) -> String {
     let (first, last) = (label(question, 0), label(question, question.last()));
     let on = format!("{} ({})", name(&question.workload), question.meter);
     let least = margin(question.size);
-    let shown = |of: &Effect| effect(question, of);
+    let shown = |of: &BisectEffect| effect(question, of);
     let [loss, gain] = loss_and_gain(question);
     let verb = match question.direction {
         Direction::Slower => loss.to_owned(),
@@ -371,7 +371,7 @@ fn changes(question: &Question, from: usize, to: usize) -> String {
     }
 }
 
-pub(super) fn effect(question: &Question, effect: &Effect) -> String {
+pub(super) fn effect(question: &Question, effect: &BisectEffect) -> String {
     let places = match effect.low.zip(effect.high) {
         Some((low, high)) if high - low < 0.002 => 3,
         _ => 2,
@@ -387,7 +387,7 @@ pub(super) fn effect(question: &Question, effect: &Effect) -> String {
 }
 
 fn figure(question: &Question, measured: &SpanEffect) -> String {
-    let effect = |effect: &Effect| self::effect(question, effect);
+    let effect = |effect: &BisectEffect| self::effect(question, effect);
     let measured = measured.effect.as_ref();
     measured.map_or("no figure".to_owned(), effect)
 }
@@ -412,7 +412,7 @@ fn loss_and_gain(question: &Question) -> [&'static str; 2] {
     }
 }
 
-fn word(question: &Question, effect: &Effect) -> &'static str {
+fn word(question: &Question, effect: &BisectEffect) -> &'static str {
     let [loss, gain] = loss_and_gain(question);
     if effect.estimate < 0.0 { loss } else { gain }
 }
@@ -435,14 +435,14 @@ fn nothing(question: &Question) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfquilt_judge::bisect::{Action, Block, Engine, Event, State};
+    use perfquilt_judge::bisect::{Action, Bisector, Event, MeasuredBlock, Revision};
     use perfquilt_model::observation::Meter;
 
     /// Returns a finished bisection of instructions, in which each state in `slow` costs 1 % more than the one before.
     fn outcome(names: &[&str], slow: &[usize], direction: Direction) -> BisectOutcome {
-        let mut engine = Engine::new(Question {
+        let mut bisector = Bisector::new(Question {
             states: (0..=names.len())
-                .map(|k| State {
+                .map(|k| Revision {
                     label: k.to_string(),
                     name: k.checked_sub(1).map_or("toy-1", |k| names[k]).to_owned(),
                     title: format!("title {k}"),
@@ -462,7 +462,7 @@ mod tests {
         });
         let mut number = 0;
         loop {
-            let event = match engine.action() {
+            let event = match bisector.action() {
                 Action::Build { state } => Event::Built {
                     state: *state,
                     identity: state.to_string(),
@@ -475,16 +475,16 @@ mod tests {
                         let slower = slow.iter().filter(|place| **place <= state).count();
                         1e6 * 1.01f64.powi(i32::try_from(slower).unwrap())
                     };
-                    Event::Block(Block {
+                    Event::Block(MeasuredBlock {
                         number,
                         values: states.iter().map(|&state| (state, cost(state))).collect(),
                         seconds: 3.0,
-                        ..Block::default()
+                        ..MeasuredBlock::default()
                     })
                 }
-                Action::Done | Action::Broken { .. } => return engine.outcome(),
+                Action::Done | Action::Broken { .. } => return bisector.outcome(),
             };
-            engine.apply(&event);
+            bisector.apply(&event);
         }
     }
 

@@ -3,13 +3,13 @@
 use super::bisect::{cost, effect};
 use super::document::{Cell, Column, Document, Node, Table, name, paragraph, title};
 use super::number::margin;
-use perfquilt_judge::bisect::Effect;
+use perfquilt_judge::bisect::BisectEffect;
 use perfquilt_judge::bisect::two_way::{LossSource, LossTable};
 
 /// Returns the document: the verdict in words, and the releases against each other, the effect of the patch on each,
 /// and their difference.
 pub fn document(of: &LossTable) -> Document {
-    let figure = |of_patch: &Option<Effect>| Cell::from(figure(of, of_patch));
+    let figure = |of_patch: &Option<BisectEffect>| Cell::from(figure(of, of_patch));
     let [old, new] = names(of);
     let what = what(of);
     let mut table = Table::new(
@@ -50,7 +50,7 @@ fn names(of: &LossTable) -> [String; 2] {
     of.releases.each_ref().map(|release| name(release))
 }
 
-fn figure(of: &LossTable, shown: &Option<Effect>) -> String {
+fn figure(of: &LossTable, shown: &Option<BisectEffect>) -> String {
     let shown = shown.as_ref();
     shown.map_or("no figure".to_owned(), |shown| effect(&of.question, shown))
 }
@@ -86,7 +86,7 @@ fn scope(table: &LossTable) -> String {
 fn verdict(table: &LossTable) -> String {
     let [old, new] = names(table);
     let what = what(table);
-    let figure = |shown: &Option<Effect>| figure(table, shown);
+    let figure = |shown: &Option<BisectEffect>| figure(table, shown);
     let least = margin(table.question.size);
     // An interval that contains both 0 and the requested size does not show that the patch no longer helps.
     let nothing = table.patch[1]
@@ -130,12 +130,12 @@ mod tests {
     use super::*;
     use crate::text::width;
     use perfquilt_judge::bisect::two_way::DifferenceInDifferences;
-    use perfquilt_judge::bisect::{Direction, Question, State};
+    use perfquilt_judge::bisect::{Direction, Question, Revision};
     use perfquilt_model::observation::Meter;
 
     fn table(costs: [f64; 4], points: [usize; 2]) -> LossTable {
         let states = [0, 1].iter().flat_map(|release| {
-            points.map(|point| State {
+            points.map(|point| Revision {
                 label: format!("toy-{}.0 at point {point}", release + 1),
                 name: format!("{point:04}-change.patch"),
                 title: String::new(),
@@ -181,7 +181,7 @@ mod tests {
             assert!(text.contains(words), "{text}");
         }
         let mut open = table([100.0, 90.0, 100.0, 100.0], [0, 4]);
-        open.patch[1] = Some(Effect {
+        open.patch[1] = Some(BisectEffect {
             estimate: 0.01,
             low: Some(-0.001),
             high: Some(0.021),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::analyse;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::Attribution;
-use perfquilt_judge::bisect;
+use perfquilt_judge::bisect::BisectSession;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Meter;
@@ -190,7 +190,7 @@ fn packed(dir: &Path) -> Result<Option<Vec<u8>>> {
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the session is invalid.
-pub fn bisection(dir: &Path) -> Result<Option<bisect::Session>> {
+pub fn bisection(dir: &Path) -> Result<Option<BisectSession>> {
     folder(dir)?;
     let path = dir.join(BISECTION_FILE);
     let Some(bytes) = read_untrusted(&path, LARGEST_SESSION)? else {
@@ -198,7 +198,7 @@ pub fn bisection(dir: &Path) -> Result<Option<bisect::Session>> {
     };
     let text =
         std::str::from_utf8(&bytes).map_err(|_| Error::usage("it is not UTF-8").at(&path, None))?;
-    bisect::Session::parse(text)
+    BisectSession::parse(text)
         .map(Some)
         .map_err(|error| error.at(&path, None))
 }
@@ -209,7 +209,7 @@ pub enum OutcomePart<'a> {
     /// A run with its packed observations, if there are any.
     Run(Option<&'a [u8]>),
     /// A bisection with its session, if there is one.
-    Bisection(Option<&'a bisect::Session>),
+    Bisection(Option<&'a BisectSession>),
 }
 
 /// Writes the part `made` of the run `start` and its failures to the folder `dir`. A bisection keeps an
@@ -281,7 +281,7 @@ pub fn take(
 }
 
 /// Writes a bisection to the folder `dir`, or removes the existing one.
-fn keep_bisection(dir: &Path, session: Option<&bisect::Session>) -> Result<()> {
+fn keep_bisection(dir: &Path, session: Option<&BisectSession>) -> Result<()> {
     let Some(session) = session else {
         return perfquilt_system::caches::remove_file(&dir.join(BISECTION_FILE));
     };

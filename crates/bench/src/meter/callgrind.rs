@@ -38,7 +38,7 @@ impl Profile {
     /// is truncated.
     pub fn read(file: &Path) -> Result<Self> {
         let reader = std::fs::File::open(file).map_err(|e| Error::io("read", file, &e))?;
-        Self::parse(std::io::BufReader::new(reader)).map_err(|error| match error.place() {
+        Self::parse(std::io::BufReader::new(reader)).map_err(|error| match error.location() {
             Some(place) => {
                 let line = place.line;
                 error.at(file, line)
@@ -354,7 +354,7 @@ totals: 35 1 1 3
         assert!(parse(cut).unwrap_err().message().contains("incomplete"));
         assert!(parse("").is_err());
         let error = parse("hello\n").unwrap_err();
-        assert_eq!(error.place().unwrap().line, Some(1));
+        assert_eq!(error.location().unwrap().line, Some(1));
         assert!(
             parse("events: Ir\n3 4\ntotals: 4\n").is_err(),
             "no function"

@@ -227,7 +227,7 @@ fn count_with_perf(
     transactions: u64,
     run: &RunTransactions<'_>,
 ) -> Result<CountResult> {
-    let mut session = perf::Session::count(running, sources)?;
+    let mut session = perf::PerfSession::count(running, sources)?;
     session.enable()?;
     let n = run_checked(running, transactions, run)?;
     let file = session.finish()?;

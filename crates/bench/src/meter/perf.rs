@@ -149,15 +149,15 @@ fn fields_of<'a>(text: &'a str, event: &str) -> Option<Vec<&'a str>> {
     })
 }
 
-/// A perf process attached to a server that counts or samples between [`Session::enable`] and [`Session::finish`].
-pub(super) struct Session {
+/// A perf process attached to a server that counts or samples between [`PerfSession::enable`] and [`PerfSession::finish`].
+pub(super) struct PerfSession {
     child: Child,
     control: File,
     answer: File,
     out: PathBuf,
 }
 
-impl Session {
+impl PerfSession {
     /// Attaches `perf stat` to all current and future threads and children of `running`.
     pub(super) fn count(running: &Running, sources: &[&EventSource]) -> Result<Self> {
         let words = ["stat", "-x,", "-e", &events(sources)];
@@ -189,7 +189,7 @@ impl Session {
             .arg("-o")
             .arg(&out)
             .spawn()?;
-        Ok(Session {
+        Ok(PerfSession {
             child,
             control,
             answer,

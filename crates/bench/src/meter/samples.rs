@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use object::{Object, ObjectSegment};
 use regex::Regex;
 
-use super::perf::{self, Session};
+use super::perf::{self, PerfSession};
 use super::plain_name;
 use crate::server::Running;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -99,7 +99,7 @@ pub struct Samples {
 }
 
 /// Samples of a server's time that perf is taking.
-pub struct Sampling(Session);
+pub struct Sampling(PerfSession);
 
 impl Sampling {
     /// Starts to sample all threads of `running`.
@@ -108,7 +108,7 @@ impl Sampling {
     /// [`Kind::Bench`] when perf fails.
     pub fn start(running: &Running, by: SamplingEvent) -> Result<Self> {
         let words = ["record", "-q", "-F", FREQUENCY, "-e", by.event()];
-        let mut session = Session::attach(running.dir(), &running.pids(), &words)?;
+        let mut session = PerfSession::attach(running.dir(), &running.pids(), &words)?;
         session.enable()?;
         Ok(Sampling(session))
     }

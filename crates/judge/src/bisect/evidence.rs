@@ -34,7 +34,7 @@ pub enum Event {
         crashed: bool,
     },
     /// Values of one block.
-    Block(Block),
+    Block(MeasuredBlock),
     /// All blocks of earlier experiments were imported; decisions wait for the last of them.
     Imported,
     /// Facts about a change beside its effect; decides nothing.
@@ -59,7 +59,7 @@ pub struct Explanation {
 
 /// One randomised block, whose servers were all started afresh.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Block {
+pub struct MeasuredBlock {
     /// The earlier experiment that it is imported from; `None` for blocks of the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
@@ -101,7 +101,7 @@ pub(super) struct Evidence {
 impl Evidence {
     /// Adds a block. An imported block that is added again, with more states known, replaces its earlier
     /// version.
-    pub(super) fn add(&mut self, block: &Block, since: usize) {
+    pub(super) fn add(&mut self, block: &MeasuredBlock, since: usize) {
         let values = block.values.iter();
         let entry = EvidenceBlock {
             since,
@@ -236,8 +236,8 @@ impl Evidence {
 mod tests {
     use super::*;
 
-    fn block(source: &str, number: u32, values: &[(usize, f64)], layout: u64) -> Block {
-        Block {
+    fn block(source: &str, number: u32, values: &[(usize, f64)], layout: u64) -> MeasuredBlock {
+        MeasuredBlock {
             source: (!source.is_empty()).then(|| source.to_owned()),
             number,
             values: values.iter().copied().collect(),

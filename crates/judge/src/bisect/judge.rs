@@ -1,6 +1,6 @@
 //! Sequential tests and interval estimates for spans.
 
-use super::outcome::Effect;
+use super::outcome::BisectEffect;
 use super::question::{Direction, Question};
 use crate::stats::{self, UnitCorrelation, bayes_factor_above, bayes_factor_above_known};
 
@@ -125,7 +125,7 @@ impl Sample {
     }
 
     /// Returns the effect with its interval at the level 1 − `error`, valid at all looks together.
-    pub(super) fn effect(&self, error: f64) -> Effect {
+    pub(super) fn effect(&self, error: f64) -> BisectEffect {
         let critical_value = if self.known {
             known_critical_value(self.independent, error)
         } else {
@@ -133,7 +133,7 @@ impl Sample {
         };
         let half = critical_value * self.error;
         let end = |log: f64| log.is_finite().then(|| stats::speed(log));
-        Effect {
+        BisectEffect {
             estimate: stats::speed(self.mean),
             low: end(self.mean - half),
             high: end(self.mean + half),

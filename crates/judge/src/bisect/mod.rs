@@ -2,7 +2,7 @@
 //! functions.
 //!
 //! *States* are ordered from a good one to a bad one; each but the first adds one change (a patch, an
-//! upstream commit). The engine requests builds and blocks, receives the results as [`Event`]s, and decides
+//! upstream commit). The bisector requests builds and blocks, receives the results as [`Event`]s, and decides
 //! after each one what to request next. Its decisions depend on the question and the events alone, so a
 //! session consists of those two and can be stopped, resumed, shown and replayed.
 //!
@@ -13,12 +13,12 @@
 //! - *In which part of a slower span is the change?* A likelihood ratio of "the change is in this part"
 //!   against the other parts (Wald, *Sequential Analysis*, 1947). It is fast and may be wrong occasionally.
 //! - *Is it really this one?* The candidate change is tested like a span, from blocks measured after the
-//!   engine named it. The selection of the candidate therefore does not bias the test.
+//!   bisector named it. The selection of the candidate therefore does not bias the test.
 //!
-//! The rest of the range is tested together with the named change. The engine searches any other slower span
+//! The rest of the range is tested together with the named change. The bisector searches any other slower span
 //! in turn; if there is none, this conclusion has the same error rate.
 
-mod engine;
+mod bisector;
 mod evidence;
 mod judge;
 mod outcome;
@@ -30,14 +30,14 @@ pub mod two_way;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use engine::{Action, Engine};
-pub use evidence::{Block, Event, Explanation};
+pub use bisector::{Action, Bisector};
+pub use evidence::{Event, Explanation, MeasuredBlock};
 pub use outcome::{
-    BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, Effect, FileStat, NarrowingReason,
-    NextCommand, RemainingSpan, SessionCost, SpanEffect, SpanStatus,
+    BisectEffect, BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, FileStat,
+    NarrowingReason, NextCommand, RemainingSpan, SessionCost, SpanEffect, SpanStatus,
 };
-pub use question::{DEFAULT_ERROR, DEFAULT_SIZE, Direction, Question, State};
-pub use session::Session;
+pub use question::{DEFAULT_ERROR, DEFAULT_SIZE, Direction, Question, Revision};
+pub use session::BisectSession;
 
 /// Version of the JSON documents of a bisection: sessions, outcomes and comparisons of two releases.
 pub const SCHEMA: u32 = 1;

@@ -8,7 +8,7 @@ use perfquilt_model::observation::FunctionChange;
 /// An effect as a fraction of speed, with an interval valid at all looks; its level is 1 − the question's
 /// error rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Effect {
+pub struct BisectEffect {
     /// The mean; −0.01 is 1 % slower.
     pub estimate: f64,
     /// The lower confidence limit; `None` if there is no finite interval yet.
@@ -19,10 +19,10 @@ pub struct Effect {
     pub blocks: usize,
 }
 
-impl Effect {
+impl BisectEffect {
     /// Returns the effect between two states with the same server.
     pub(super) fn none() -> Self {
-        Effect {
+        BisectEffect {
             estimate: 0.0,
             low: Some(0.0),
             high: Some(0.0),
@@ -39,10 +39,10 @@ pub struct SpanEffect {
     /// The index of the later state.
     pub to: usize,
     /// The effect; `None` if no block has both states.
-    pub effect: Option<Effect>,
+    pub effect: Option<BisectEffect>,
 }
 
-/// A decision of the engine.
+/// A decision of the bisector.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// Number of blocks measured before it.
@@ -56,29 +56,29 @@ pub struct Decision {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "decision", rename_all = "snake_case")]
 pub enum DecisionKind {
-    /// A span changed in the requested direction; the engine searches it.
+    /// A span changed in the requested direction; the bisector searches it.
     Changed(SpanEffect),
     /// A span has no change of the requested size.
     Unchanged(SpanEffect),
     /// A span is undecided after the largest number of blocks.
     Undecided(SpanEffect),
-    /// The engine chose the part of a changed span that contains the change, or the larger one of several.
+    /// The bisector chose the part of a changed span that contains the change, or the larger one of several.
     Narrowed {
         /// The parts that were compared, in order.
         parts: Vec<SpanEffect>,
-        /// The index of the part that the engine searches next.
+        /// The index of the part that the bisector searches next.
         chosen: usize,
         /// The reason for the choice.
         why: NarrowingReason,
     },
-    /// A state could not be used; the engine takes another one.
+    /// A state could not be used; the bisector takes another one.
     Skipped {
         /// Its index.
         state: usize,
         /// The reason, in one line.
         reason: String,
     },
-    /// The engine named a change, which fresh blocks must confirm.
+    /// The bisector named a change, which fresh blocks must confirm.
     Named {
         /// The last state without it.
         from: usize,
@@ -115,7 +115,7 @@ pub struct Culprit {
     /// The changes' titles, in order; empty if there are none.
     pub titles: Vec<String>,
     /// Its effect in fresh blocks.
-    pub effect: Option<Effect>,
+    pub effect: Option<BisectEffect>,
     /// Whether fresh blocks confirmed it; otherwise they did not decide within the budget.
     pub confirmed: bool,
     /// The reason why it is a range instead of a single change, as a sentence fragment.

@@ -38,7 +38,7 @@ impl Direction {
 
 /// One state that can be built and measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct Revision {
     /// Its name for users: a point (`4`), a commit (`1a2b3c4`).
     pub label: String,
     /// The change that leads to it from the preceding state: a patch's file name, a commit's id. For the
@@ -52,11 +52,11 @@ pub struct State {
     pub tree: String,
 }
 
-/// The input of the engine.
+/// The input of the bisector.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     /// The states from the good one to the bad one.
-    pub states: Vec<State>,
+    pub states: Vec<Revision>,
     /// The noun for a change between two states: `patch` or `commit`.
     #[serde(default = "patch")]
     pub change: String,

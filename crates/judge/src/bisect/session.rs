@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::SCHEMA;
-use super::engine::Engine;
+use super::bisector::Bisector;
 use super::evidence::Event;
 use super::question::Question;
 use perfquilt_model::error::{Error, Result};
 
 /// The complete state of a bisection; replaying it always leads to the same decisions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Session {
+pub struct BisectSession {
     /// Version of this document: [`SCHEMA`].
     pub schema: u32,
     /// The question.
@@ -23,10 +23,10 @@ pub struct Session {
     pub events: Vec<Event>,
 }
 
-impl Session {
+impl BisectSession {
     /// Creates a session without events.
     pub fn new(question: Question) -> Self {
-        Session {
+        BisectSession {
             schema: SCHEMA,
             question,
             fresh: false,
@@ -40,7 +40,7 @@ impl Session {
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `text` is not a session, has another
     /// version, or names states that do not exist.
     pub fn parse(text: &str) -> Result<Self> {
-        let session: Session = serde_json::from_str(text)
+        let session: BisectSession = serde_json::from_str(text)
             .map_err(|error| Error::usage(format!("not the log of a bisection: {error}")))?;
         if session.schema != SCHEMA {
             return Err(Error::usage(format!(
@@ -65,12 +65,12 @@ impl Session {
         }
     }
 
-    /// Returns the engine after all events.
-    pub fn replay(&self) -> Engine {
-        let mut engine = Engine::new(self.question.clone());
+    /// Returns the bisector after all events.
+    pub fn replay(&self) -> Bisector {
+        let mut bisector = Bisector::new(self.question.clone());
         for event in &self.events {
-            engine.apply(event);
+            bisector.apply(event);
         }
-        engine
+        bisector
     }
 }

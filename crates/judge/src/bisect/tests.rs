@@ -1,4 +1,4 @@
-//! Tests of the engine on simulated states with known changes.
+//! Tests of the bisector on simulated states with known changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use perfquilt_model::observation::Meter;
 pub(crate) fn question(states: usize) -> Question {
     Question {
         states: (0..states)
-            .map(|k| State {
+            .map(|k| Revision {
                 label: k.to_string(),
                 name: format!("{k:04}.patch"),
                 title: String::new(),
@@ -90,7 +90,7 @@ impl World {
                     .filter(|state| !self.crashing.contains(state))
                     .copied()
                     .collect::<Vec<_>>();
-                let mut events = vec![Event::Block(Block {
+                let mut events = vec![Event::Block(MeasuredBlock {
                     number: 0,
                     values: values
                         .into_iter()
@@ -100,7 +100,7 @@ impl World {
                         })
                         .collect(),
                     seconds: 6.0,
-                    ..Block::default()
+                    ..MeasuredBlock::default()
                 })];
                 let crashed = states.iter().filter(|state| self.crashing.contains(state));
                 events.extend(crashed.map(|&state| Event::Unusable {
@@ -115,20 +115,20 @@ impl World {
     }
 
     /// Runs a session to its end.
-    fn run(&mut self, question: Question) -> (Session, Engine) {
-        let mut session = Session::new(question);
-        let mut engine = session.replay();
+    fn run(&mut self, question: Question) -> (BisectSession, Bisector) {
+        let mut session = BisectSession::new(question);
+        let mut bisector = session.replay();
         for _ in 0..100_000 {
-            let events = self.answer(engine.action());
+            let events = self.answer(bisector.action());
             if events.is_empty() {
-                return (session, engine);
+                return (session, bisector);
             }
             for event in events {
-                engine.apply(&event);
+                bisector.apply(&event);
                 session.events.push(event);
             }
         }
-        panic!("it does not end: {:?}", engine.path());
+        panic!("it does not end: {:?}", bisector.path());
     }
 
     fn outcome(&mut self, question: Question) -> BisectOutcome {
@@ -217,10 +217,10 @@ fn states_that_cannot_be_built_give_a_range() {
     // Too many to try all.
     let mut world = World::new(513, &[(4, 0.02)]);
     world.unbuildable = (1..512).collect();
-    let (_, engine) = world.run(question(513));
-    let outcome = engine.outcome();
+    let (_, bisector) = world.run(question(513));
+    let outcome = bisector.outcome();
     assert_eq!(found(&outcome), [(0, 512)]);
-    let tried = engine
+    let tried = bisector
         .path()
         .iter()
         .filter(|d| matches!(d.how, DecisionKind::Skipped { .. }));
@@ -228,20 +228,20 @@ fn states_that_cannot_be_built_give_a_range() {
     // Nor if one of them is built.
     let mut world = World::new(513, &[(4, 0.02)]);
     world.unbuildable = (2..512).collect();
-    let mut engine = Engine::new(question(513));
-    engine.apply(&Event::Built {
+    let mut bisector = Bisector::new(question(513));
+    bisector.apply(&Event::Built {
         state: 1,
         identity: "binary 1".to_owned(),
         seconds: 0.0,
         cached: true,
     });
-    while *engine.action() != Action::Done {
-        let events = world.answer(engine.action());
-        events.iter().for_each(|event| engine.apply(event));
+    while *bisector.action() != Action::Done {
+        let events = world.answer(bisector.action());
+        events.iter().for_each(|event| bisector.apply(event));
     }
-    assert_eq!(found(&engine.outcome()), [(1, 512)]);
+    assert_eq!(found(&bisector.outcome()), [(1, 512)]);
     let skipped = |d: &&Decision| matches!(d.how, DecisionKind::Skipped { .. });
-    assert_eq!(engine.path().iter().filter(skipped).count(), 16);
+    assert_eq!(bisector.path().iter().filter(skipped).count(), 16);
 }
 
 #[test]
@@ -249,9 +249,9 @@ fn an_end_that_cannot_be_built_is_told() {
     for end in [0, 16] {
         let mut world = World::new(17, &[(8, 0.02)]);
         world.unbuildable.insert(end);
-        let (_, engine) = world.run(question(17));
-        assert_eq!(*engine.action(), Action::Broken { state: end });
-        assert_eq!(engine.outcome().conclusion, Conclusion::Unfinished);
+        let (_, bisector) = world.run(question(17));
+        assert_eq!(*bisector.action(), Action::Broken { state: end });
+        assert_eq!(bisector.outcome().conclusion, Conclusion::Unfinished);
     }
 }
 
@@ -283,9 +283,9 @@ fn a_server_that_crashed_is_not_measured_again_as_another_state() {
         let mut world = World::new(9, &[(4, 0.02)]);
         world.crashing = (1..8).collect();
         world.identities = (1..8).map(|state| (state, of(state))).collect();
-        let mut engine = Engine::new(question(9));
+        let mut bisector = Bisector::new(question(9));
         for state in (0..9).filter(|_| cached) {
-            engine.apply(&Event::Built {
+            bisector.apply(&Event::Built {
                 state,
                 identity: of(state),
                 seconds: 0.0,
@@ -293,30 +293,30 @@ fn a_server_that_crashed_is_not_measured_again_as_another_state() {
             });
         }
         let (mut crashes, mut steps) = (0, 0);
-        while *engine.action() != Action::Done {
+        while *bisector.action() != Action::Done {
             steps += 1;
-            assert!(steps < 10_000, "it does not end: {:?}", engine.path());
-            for event in world.answer(engine.action()) {
+            assert!(steps < 10_000, "it does not end: {:?}", bisector.path());
+            for event in world.answer(bisector.action()) {
                 crashes += usize::from(matches!(event, Event::Unusable { .. }));
-                engine.apply(&event);
+                bisector.apply(&event);
             }
         }
-        assert_eq!((found(&engine.outcome()), crashes), (vec![(0, 8)], 1));
+        assert_eq!((found(&bisector.outcome()), crashes), (vec![(0, 8)], 1));
         let like = |d: &&Decision| matches!(&d.how, DecisionKind::Skipped { reason, .. } if reason.contains("the same server"));
-        assert_eq!(engine.path().iter().filter(like).count(), 6, "{cached}");
+        assert_eq!(bisector.path().iter().filter(like).count(), 6, "{cached}");
     }
     // An end with the crashing server.
     let mut world = World::new(9, &[(4, 0.02)]);
     world.crashing.insert(4);
     world.identities = [4, 8].map(|state| (state, "one".to_owned())).into();
-    let mut engine = Engine::new(question(9));
+    let mut bisector = Bisector::new(question(9));
     let mut events = world.answer(&Action::Build { state: 4 });
     for _ in 0..100 {
-        events.iter().for_each(|event| engine.apply(event));
-        events = world.answer(engine.action());
+        events.iter().for_each(|event| bisector.apply(event));
+        events = world.answer(bisector.action());
     }
-    assert_eq!(*engine.action(), Action::Broken { state: 8 });
-    assert!(engine.are_same(4, 8));
+    assert_eq!(*bisector.action(), Action::Broken { state: 8 });
+    assert!(bisector.are_same(4, 8));
 }
 
 #[test]
@@ -324,8 +324,8 @@ fn the_same_server_is_never_measured_twice() {
     // Changes 5 to 16 do not change the server.
     let mut world = World::new(17, &[(3, 0.01)]);
     world.identities = (4..=16).map(|state| (state, "one".to_owned())).collect();
-    let (session, engine) = world.run(question(17));
-    let outcome = engine.outcome();
+    let (session, bisector) = world.run(question(17));
+    let outcome = bisector.outcome();
     assert_eq!(found(&outcome), [(2, 3)]);
     let only = |d: &&Decision| {
         matches!(
@@ -337,9 +337,9 @@ fn the_same_server_is_never_measured_twice() {
         )
     };
     assert!(
-        engine.path().iter().filter(only).count() >= 2,
+        bisector.path().iter().filter(only).count() >= 2,
         "{:?}",
-        engine.path()
+        bisector.path()
     );
     for event in &session.events {
         if let Event::Block(block) = event {
@@ -428,7 +428,7 @@ fn many_small_changes_are_a_range() {
 #[test]
 fn states_that_are_there_already_are_compared_several_at_a_time() {
     let build_all = |world: &mut World| {
-        let mut session = Session::new(question(65));
+        let mut session = BisectSession::new(question(65));
         for state in 0..65 {
             session.events.push(Event::Built {
                 state,
@@ -437,13 +437,13 @@ fn states_that_are_there_already_are_compared_several_at_a_time() {
                 cached: true,
             });
         }
-        let mut engine = session.replay();
+        let mut bisector = session.replay();
         loop {
-            let events = world.answer(engine.action());
+            let events = world.answer(bisector.action());
             if events.is_empty() {
-                return engine.outcome();
+                return bisector.outcome();
             }
-            events.iter().for_each(|event| engine.apply(event));
+            events.iter().for_each(|event| bisector.apply(event));
         }
     };
     let mut world = World::new(65, &[(40, 0.01)]);
@@ -483,20 +483,20 @@ fn stored(world: &mut World, states: &[usize], count: u32) -> Vec<Event> {
 fn stored_blocks_lead_to_the_culprit_and_fresh_ones_confirm_it() {
     let mut world = World::new(17, &[(11, 0.01)]);
     let all: Vec<usize> = (0..17).collect();
-    let mut session = Session::new(question(17));
+    let mut session = BisectSession::new(question(17));
     session.events = stored(&mut world, &all, 40);
-    let mut engine = session.replay();
+    let mut bisector = session.replay();
     // The stored blocks suffice to name the change: only the states beside it are built.
     assert!(matches!(
-        engine.path().last().unwrap().how,
+        bisector.path().last().unwrap().how,
         DecisionKind::Named { from: 10, to: 11 }
     ));
-    assert_eq!(engine.outcome().cost.blocks, 0);
-    while *engine.action() != Action::Done {
-        let events = world.answer(engine.action());
-        events.iter().for_each(|event| engine.apply(event));
+    assert_eq!(bisector.outcome().cost.blocks, 0);
+    while *bisector.action() != Action::Done {
+        let events = world.answer(bisector.action());
+        events.iter().for_each(|event| bisector.apply(event));
     }
-    let outcome = engine.outcome();
+    let outcome = bisector.outcome();
     assert_eq!(found(&outcome), [(10, 11)]);
     assert_eq!((outcome.cost.builds, outcome.cost.stored), (4, 40));
     assert!(outcome.cost.blocks > 0);
@@ -507,15 +507,15 @@ fn what_stored_blocks_suggest_falsely_is_refuted_by_fresh_ones() {
     // The stored blocks are from a machine on which change 11 was slower; here it is not.
     let mut old = World::new(17, &[(11, 0.01)]);
     let all: Vec<usize> = (0..17).collect();
-    let mut session = Session::new(question(17));
+    let mut session = BisectSession::new(question(17));
     session.events = stored(&mut old, &all, 40);
-    let mut engine = session.replay();
+    let mut bisector = session.replay();
     let mut world = World::new(17, &[]);
-    while *engine.action() != Action::Done {
-        let events = world.answer(engine.action());
-        events.iter().for_each(|event| engine.apply(event));
+    while *bisector.action() != Action::Done {
+        let events = world.answer(bisector.action());
+        events.iter().for_each(|event| bisector.apply(event));
     }
-    let outcome = engine.outcome();
+    let outcome = bisector.outcome();
     assert_eq!(
         outcome.conclusion,
         Conclusion::Nothing,
@@ -535,28 +535,28 @@ fn a_session_is_its_log() {
     let mut world = World::new(33, &[(9, 0.008), (20, 0.01)]);
     world.crashing.insert(8);
     world.unbuildable.insert(16);
-    let (session, engine) = world.run(question(33));
+    let (session, bisector) = world.run(question(33));
     let text = serde_json::to_string(&session).unwrap();
-    let again = Session::parse(&text).unwrap();
+    let again = BisectSession::parse(&text).unwrap();
     assert_eq!(again, session);
-    assert_eq!(again.replay().outcome(), engine.outcome());
+    assert_eq!(again.replay().outcome(), bisector.outcome());
     // After a stop at any event, the resumed session takes the same path.
     for stop in [1, 7, session.events.len() / 2] {
-        let mut engine = Session {
+        let mut bisector = BisectSession {
             events: session.events[..stop].to_vec(),
             ..session.clone()
         }
         .replay();
         session.events[stop..]
             .iter()
-            .for_each(|event| engine.apply(event));
-        assert_eq!(engine.outcome().path, again.replay().outcome().path);
+            .for_each(|event| bisector.apply(event));
+        assert_eq!(bisector.outcome().path, again.replay().outcome().path);
     }
 }
 
 #[test]
 fn logs_that_cannot_be_right_are_refused() {
-    let good = serde_json::to_string(&Session::new(question(3))).unwrap();
+    let good = serde_json::to_string(&BisectSession::new(question(3))).unwrap();
     for (from, to) in [
         ("\"schema\":1", "\"schema\":2"),
         ("\"size\":0.005", "\"size\":-1.0"),
@@ -567,7 +567,10 @@ fn logs_that_cannot_be_right_are_refused() {
         ("{", "["),
     ] {
         assert!(good.contains(from), "{good}");
-        assert!(Session::parse(&good.replacen(from, to, 1)).is_err(), "{to}");
+        assert!(
+            BisectSession::parse(&good.replacen(from, to, 1)).is_err(),
+            "{to}"
+        );
     }
     let mut one = question(3);
     one.states.truncate(1);

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::judge::{Judgement, Sample};
-use super::outcome::{Effect, SessionCost};
+use super::outcome::{BisectEffect, SessionCost};
 use super::question::{Direction, Question};
 
 /// The number of servers in a block.
@@ -49,11 +49,11 @@ pub struct LossTable {
     /// The old release and the new one.
     pub releases: [String; 2],
     /// The effect of the patch on each release.
-    pub patch: [Option<Effect>; 2],
+    pub patch: [Option<BisectEffect>; 2],
     /// The effect of the new release against the old one, without and with the patch.
-    pub release: [Option<Effect>; 2],
+    pub release: [Option<BisectEffect>; 2],
     /// The effect of the patch on the new release minus its effect on the old one.
-    pub difference: Option<Effect>,
+    pub difference: Option<BisectEffect>,
     /// The source of the loss.
     pub whose: LossSource,
     /// The cost of the comparison.
@@ -171,7 +171,7 @@ impl DifferenceInDifferences {
 /// Returns the standard deviation; `None` with fewer than three values.
 fn spread(values: &[f64]) -> Option<f64> {
     let enough = values.len() > 2;
-    super::engine::standard_deviation(values).filter(|_| enough)
+    super::bisector::standard_deviation(values).filter(|_| enough)
 }
 
 #[cfg(test)]

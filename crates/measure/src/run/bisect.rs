@@ -1,4 +1,4 @@
-//! Runs a bisection: builds and measures the servers that the engine requests, and stores the session.
+//! Runs a bisection: builds and measures the servers that the bisector requests, and stores the session.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +14,8 @@ use crate::experiment::adaptive::{self, AdaptiveRunner, BlockCosts, ServerIds};
 use perfquilt_build::{Builder, Built};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{
-    Action, BisectOutcome, Block, Decision, Engine, Event, Explanation, FileStat, Question, State,
+    Action, BisectOutcome, Bisector, Decision, Event, Explanation, FileStat, MeasuredBlock,
+    Question, Revision,
 };
 use perfquilt_judge::stats::{FEWEST_FOR_P99, FEWEST_SLICES};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -55,7 +56,7 @@ pub fn bisect(
     run.run(&|_| false)?;
     run.explain(request)?;
     Ok(Finished {
-        outcome: run.engine.outcome(),
+        outcome: run.bisector.outcome(),
         name: run.kept.name,
     })
 }
@@ -77,8 +78,8 @@ fn note_edited(sessions: &Sessions, question: &Question, progress: &dyn Progress
         return;
     };
     let old = &last.session.question;
-    let ends = |states: &[State]| {
-        let label = |state: Option<&State>| state.map(|state| state.label.clone());
+    let ends = |states: &[Revision]| {
+        let label = |state: Option<&Revision>| state.map(|state| state.label.clone());
         (label(states.first()), label(states.last()))
     };
     let same_ask = (&old.release, &old.workload, old.meter)
@@ -98,7 +99,7 @@ pub(super) struct BisectRun<'a> {
     ws: &'a Workspace,
     states: &'a dyn Revisions,
     kept: StoredSession,
-    pub(super) engine: Engine,
+    pub(super) bisector: Bisector,
     builder: Builder,
     recipe: String,
     /// The scheduler of the cluster that builds and measures; `None` for this machine.
@@ -107,7 +108,7 @@ pub(super) struct BisectRun<'a> {
     store: &'a Store,
     servers: BTreeMap<usize, Built>,
     names: BTreeMap<usize, ServerIds>,
-    /// The number of states of every stored block that the engine has, by experiment and block number.
+    /// The number of states of every stored block that the bisector has, by experiment and block number.
     imported: BTreeMap<(String, u32), usize>,
     /// The whole errors of the unusable states.
     errors: BTreeMap<usize, Error>,
@@ -161,11 +162,11 @@ impl<'a> BisectRun<'a> {
             &sessions::key(&kept.name),
             store,
         )?;
-        let engine = kept.session.replay();
+        let bisector = kept.session.replay();
         let mut run = BisectRun {
             ws,
             states,
-            engine,
+            bisector,
             kept,
             builder,
             recipe: request.preset.recipe.clone(),
@@ -183,7 +184,7 @@ impl<'a> BisectRun<'a> {
         Ok(run)
     }
 
-    /// Gives the engine the stored blocks, the servers in the cache, and blocks that were measured just before
+    /// Gives the bisector the stored blocks, the servers in the cache, and blocks that were measured just before
     /// the session was killed.
     fn begin(&mut self, cached: BTreeMap<usize, Built>) -> Result<()> {
         let is_new = self.kept.session.events.is_empty();
@@ -191,7 +192,7 @@ impl<'a> BisectRun<'a> {
             self.progress.note(&format!(
                 "continuing bisection {}: {} blocks were measured",
                 self.kept.name,
-                self.engine.cost().blocks
+                self.bisector.cost().blocks
             ));
         }
         for event in &self.kept.session.events {
@@ -231,13 +232,13 @@ impl<'a> BisectRun<'a> {
         Ok(())
     }
 
-    /// Applies an event to the engine, records it in the session, and reports new decisions.
+    /// Applies an event to the bisector, records it in the session, and reports new decisions.
     fn record(&mut self, event: Event) -> Result<()> {
-        let before = self.engine.path().len();
-        self.engine.apply(&event);
+        let before = self.bisector.path().len();
+        self.bisector.apply(&event);
         self.kept.session.events.push(event);
-        for decision in &self.engine.path()[before..] {
-            let line = (self.describe)(self.engine.question(), decision);
+        for decision in &self.bisector.path()[before..] {
+            let line = (self.describe)(self.bisector.question(), decision);
             self.progress.note(&line);
         }
         Ok(())
@@ -259,7 +260,7 @@ impl<'a> BisectRun<'a> {
         own.max().unwrap_or(0)
     }
 
-    /// Gives the engine the blocks of this session with these numbers.
+    /// Gives the bisector the blocks of this session with these numbers.
     fn tell_blocks(&mut self, numbers: Range<u32>, seconds: f64) -> Result<()> {
         let mut blocks = self.runner.blocks(numbers.start)?;
         blocks.retain(|values| numbers.contains(&values.number));
@@ -269,7 +270,7 @@ impl<'a> BisectRun<'a> {
         Ok(())
     }
 
-    /// Gives the engine the blocks of earlier experiments that it does not have.
+    /// Gives the bisector the blocks of earlier experiments that it does not have.
     fn import(&mut self) -> Result<()> {
         if self.kept.session.fresh {
             return Ok(());
@@ -306,10 +307,10 @@ impl<'a> BisectRun<'a> {
         }
     }
 
-    /// Runs the engine's actions until everything is decided, or `enough` returns true.
-    pub(super) fn run(&mut self, enough: &dyn Fn(&Engine) -> bool) -> Result<()> {
-        while !enough(&self.engine) {
-            match self.engine.action().clone() {
+    /// Runs the bisector's actions until everything is decided, or `enough` returns true.
+    pub(super) fn run(&mut self, enough: &dyn Fn(&Bisector) -> bool) -> Result<()> {
+        while !enough(&self.bisector) {
+            match self.bisector.action().clone() {
                 Action::Build { state } => self.build(state)?,
                 Action::Measure { states, blocks } => self.measure(&states, blocks)?,
                 Action::Broken { state } => return Err(self.broken(state)),
@@ -398,7 +399,7 @@ impl<'a> BisectRun<'a> {
             .iter()
             .map(|&state| self.states.states()[state].label.as_str())
             .collect();
-        let before = self.engine.cost().blocks;
+        let before = self.bisector.cost().blocks;
         let first = self.next_number();
         let count = u32::try_from(blocks).unwrap_or(u32::MAX);
         let step = self.progress.begin("measure", Some(u64::from(count)));
@@ -428,8 +429,8 @@ impl<'a> BisectRun<'a> {
         })?;
         step.finish("");
         self.tell_blocks(numbers, seconds)?;
-        if self.engine.cost().blocks == before && failed.is_empty() {
-            let question = self.engine.question();
+        if self.bisector.cost().blocks == before && failed.is_empty() {
+            let question = self.bisector.question();
             return Err(no_values(&question.workload, question.meter, &labels));
         }
         for (state, error) in failed {
@@ -440,7 +441,7 @@ impl<'a> BisectRun<'a> {
 
     /// Explains the changes that were found, unless an earlier run explained them.
     fn explain(&mut self, request: &BisectRequest) -> Result<()> {
-        for culprit in self.engine.outcome().culprits {
+        for culprit in self.bisector.outcome().culprits {
             let (from, to) = (culprit.from, culprit.to);
             let wanted = request.profile && culprit.confirmed && culprit.functions.is_none();
             if !wanted && !culprit.files.is_empty() {
@@ -501,7 +502,7 @@ impl<'a> BisectRun<'a> {
     fn broken(&self, state: usize) -> Error {
         // The failed server may belong to another state with the same binary.
         let mut errors = self.errors.iter();
-        match errors.find(|(other, _)| self.engine.are_same(state, **other)) {
+        match errors.find(|(other, _)| self.bisector.are_same(state, **other)) {
             Some((_, error)) => self.unmeasured(state, error),
             None => Error::internal(format!("state {state} cannot be used")),
         }
@@ -535,8 +536,8 @@ pub(super) fn no_values(workload: &str, meter: Metric, labels: &[&str]) -> Error
     }
 }
 
-fn block(source: Option<String>, values: BlockCosts, seconds: f64) -> Block {
-    Block {
+fn block(source: Option<String>, values: BlockCosts, seconds: f64) -> MeasuredBlock {
+    MeasuredBlock {
         source,
         number: values.number,
         values: values.costs,

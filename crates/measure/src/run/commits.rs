@@ -7,7 +7,7 @@ use super::request::BisectRequest;
 use super::revisions::Revisions;
 use perfquilt_build::BuildItem;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_judge::bisect::{NextCommand, State};
+use perfquilt_judge::bisect::{NextCommand, Revision};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
@@ -24,7 +24,7 @@ pub struct CommitRevisions<'a> {
     to: Release,
     /// The patches on top of each commit; empty for upstream alone.
     series: Series,
-    states: Vec<State>,
+    states: Vec<Revision>,
     commits: Vec<Commit>,
     /// Trees with the series on top, made on demand.
     trees: RefCell<BTreeMap<usize, Result<String>>>,
@@ -86,13 +86,13 @@ impl<'a> CommitRevisions<'a> {
                 String::new()
             }
         };
-        let mut states = vec![State {
+        let mut states = vec![Revision {
             label: from.version.clone(),
             name: series_name(&from, &series),
             title: String::new(),
             tree: tree(&from.tree),
         }];
-        states.extend(commits.iter().map(|commit| State {
+        states.extend(commits.iter().map(|commit| Revision {
             label: commit.id[..12].to_owned(),
             name: commit.id.clone(),
             title: commit.title.clone(),
@@ -143,7 +143,7 @@ impl Revisions for CommitRevisions<'_> {
         &self.from.name
     }
 
-    fn states(&self) -> &[State] {
+    fn states(&self) -> &[Revision] {
         &self.states
     }
 

@@ -13,7 +13,7 @@ use crate::experiment::{ComparisonKey, ExperimentLock, FreshQuestion};
 use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::{CELLS, DifferenceInDifferences, LossTable};
-use perfquilt_judge::bisect::{Question, State};
+use perfquilt_judge::bisect::{Question, Revision};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
@@ -39,7 +39,7 @@ pub fn compare(
     let sides = [old, new].map(|version| Side::new(ws, version, which, progress));
     let [old_side, new_side] = sides;
     let sides = [old_side?, new_side?];
-    let states: Vec<State> = sides.iter().flat_map(Side::states).collect();
+    let states: Vec<Revision> = sides.iter().flat_map(Side::states).collect();
     let releases = [0, 1].map(|side: usize| sides[side].prepared.release.name.clone());
     let question = Question {
         states: states.clone(),
@@ -248,7 +248,7 @@ impl Side {
         })
     }
 
-    fn states(&self) -> Vec<State> {
+    fn states(&self) -> Vec<Revision> {
         let patches = self.prepared.series.patches();
         self.points
             .iter()
@@ -257,7 +257,7 @@ impl Side {
                     Point::Step(k) => k.checked_sub(1).and_then(|index| patches.get(index)),
                     _ => None,
                 };
-                State {
+                Revision {
                     label: format!("{} at point {point}", self.prepared.release.name),
                     name: patch.map_or(String::new(), |patch| patch.name.clone()),
                     title: patch.map_or(String::new(), |patch| patch.title.clone()),

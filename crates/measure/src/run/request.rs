@@ -1,7 +1,7 @@
 //! The settings of a bisection.
 
 use perfquilt_config::Preset;
-use perfquilt_judge::bisect::{Decision, Direction, Question, State};
+use perfquilt_judge::bisect::{Decision, Direction, Question, Revision};
 use perfquilt_model::observation::{Meter, Metric};
 
 /// The standard deviation of the log ratio of two counts. Counts of real servers vary less from start to start
@@ -66,7 +66,7 @@ impl BisectRequest {
     }
 
     /// Returns the question about states of no particular release.
-    pub(super) fn question_of(&self, states: &[State]) -> Question {
+    pub(super) fn question_of(&self, states: &[Revision]) -> Question {
         Question {
             states: states.to_vec(),
             change: String::new(),

@@ -3,7 +3,7 @@
 use super::request::BisectRequest;
 use super::{Prepared, build_item};
 use perfquilt_build::BuildItem;
-use perfquilt_judge::bisect::{Direction, NextCommand, State};
+use perfquilt_judge::bisect::{Direction, NextCommand, Revision};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 
@@ -13,7 +13,7 @@ pub trait Revisions {
     fn release(&self) -> &str;
 
     /// Returns the states in order, with their trees where these are available without work.
-    fn states(&self) -> &[State];
+    fn states(&self) -> &[Revision];
 
     /// Returns the build input of a state; makes its tree if necessary.
     ///
@@ -41,7 +41,7 @@ pub struct SeriesRevisions<'a> {
     prepared: &'a Prepared,
     version: Option<String>,
     good: usize,
-    states: Vec<State>,
+    states: Vec<Revision>,
 }
 
 impl<'a> SeriesRevisions<'a> {
@@ -80,7 +80,7 @@ impl<'a> SeriesRevisions<'a> {
         let states = (good..=bad)
             .map(|k| {
                 let patch = k.checked_sub(1).and_then(|index| patches.get(index));
-                Ok(State {
+                Ok(Revision {
                     label: k.to_string(),
                     name: patch
                         .map_or(&prepared.release.name, |patch| &patch.name)
@@ -104,7 +104,7 @@ impl Revisions for SeriesRevisions<'_> {
         &self.prepared.release.name
     }
 
-    fn states(&self) -> &[State] {
+    fn states(&self) -> &[Revision] {
         &self.states
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use perfquilt_config::workspace::Workspace;
-use perfquilt_judge::bisect::{Action, Question, Session};
+use perfquilt_judge::bisect::{Action, BisectSession, Question};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_store::Store;
 use perfquilt_system::files::write_file;
@@ -20,7 +20,7 @@ pub struct StoredSession {
     /// Its name: the file's.
     pub name: String,
     /// The session.
-    pub session: Session,
+    pub session: BisectSession,
 }
 
 /// The sessions of a workspace.
@@ -71,9 +71,9 @@ impl Sessions {
                     _lock: lock,
                     path,
                     name,
-                    session: Session {
+                    session: BisectSession {
                         fresh,
-                        ..Session::new(question.clone())
+                        ..BisectSession::new(question.clone())
                     },
                 };
                 kept.write()?;
@@ -178,7 +178,7 @@ fn is_name(name: &str) -> bool {
 
 fn read(path: &Path, name: String) -> Result<StoredSession> {
     let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, &e))?;
-    let session = Session::parse(&text).map_err(|error| {
+    let session = BisectSession::parse(&text).map_err(|error| {
         let file = path.file_name().unwrap_or_default().to_string_lossy();
         error
             .at(format!(".perfquilt/bisect/{file}"), None)

@@ -7,7 +7,7 @@ use super::request::BisectRequest;
 use super::revisions::Revisions;
 use perfquilt_build::BuildItem;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_judge::bisect::{Decision, DecisionKind, NextCommand, State};
+use perfquilt_judge::bisect::{Decision, DecisionKind, NextCommand, Revision};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
@@ -40,8 +40,8 @@ pub fn side(
     let question = question(request, states)?;
     let store = Store::open(&results(ws))?;
     let mut run = BisectRun::open(ws, states, request, &question, &store, progress)?;
-    run.run(&|engine| answer(engine.path()).is_some())?;
-    answer(run.engine.path()).ok_or_else(|| {
+    run.run(&|bisector| answer(bisector.path()).is_some())?;
+    answer(run.bisector.path()).ok_or_else(|| {
         Error::new(
             Kind::Inconclusive,
             format!(
@@ -76,7 +76,7 @@ fn answer(path: &[Decision]) -> Option<Side> {
 #[derive(Debug)]
 pub struct CommitsHere {
     release: String,
-    states: Vec<State>,
+    states: Vec<Revision>,
 }
 
 impl CommitsHere {
@@ -92,7 +92,7 @@ impl CommitsHere {
         let states = [good, "HEAD", bad]
             .map(|revision| state(ws, &git, &store, revision))
             .into_iter()
-            .collect::<Result<Vec<State>>>()?;
+            .collect::<Result<Vec<Revision>>>()?;
         if states[0].name == states[2].name {
             return Err(Error::usage("good and bad are the same commit"));
         }
@@ -103,7 +103,7 @@ impl CommitsHere {
     }
 }
 
-fn state(ws: &Workspace, git: &Git, store: &Objects, revision: &str) -> Result<State> {
+fn state(ws: &Workspace, git: &Git, store: &Objects, revision: &str) -> Result<Revision> {
     if revision.starts_with('-') {
         return Err(Error::usage(format!("`{revision}` is no commit")));
     }
@@ -159,7 +159,7 @@ fn state(ws: &Workspace, git: &Git, store: &Objects, revision: &str) -> Result<S
         store.refresh()?;
     }
     let title = git.ok(&["log", "--no-show-signature", "-1", "--format=%s", &commit])?;
-    Ok(State {
+    Ok(Revision {
         label: commit.chars().take(12).collect(),
         name: commit,
         title,
@@ -177,7 +177,7 @@ impl Revisions for CommitsHere {
         &self.release
     }
 
-    fn states(&self) -> &[State] {
+    fn states(&self) -> &[Revision] {
         &self.states
     }
 

@@ -1,7 +1,7 @@
 //! A request and a question for the tests of this folder.
 
 use super::request::BisectRequest;
-use perfquilt_judge::bisect::{Direction, Question, State};
+use perfquilt_judge::bisect::{Direction, Question, Revision};
 use perfquilt_model::observation::Meter;
 
 /// A request for a preset called `preset`, with another recipe or its own.
@@ -27,8 +27,8 @@ pub fn request(preset: &str, recipe: Option<&str>) -> BisectRequest {
 
 /// A question about so many states: slower by 0.5 % or more.
 pub fn question(states: usize) -> Question {
-    let states: Vec<State> = (0..states)
-        .map(|k| State {
+    let states: Vec<Revision> = (0..states)
+        .map(|k| Revision {
             label: k.to_string(),
             name: format!("{k:04}.patch"),
             title: String::new(),

@@ -382,7 +382,7 @@ impl Planner<'_> {
                 Err(error) if error.kind() == Kind::Series => series
                     .patches()
                     .iter()
-                    .position(|patch| error.place().is_some_and(|at| at.file == *patch.shown)),
+                    .position(|patch| error.location().is_some_and(|at| at.file == *patch.shown)),
                 Err(error) => return Err(error.clone()),
             };
             match (wrong, applied) {

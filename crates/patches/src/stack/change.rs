@@ -107,7 +107,7 @@ pub fn patch_effect(
 }
 
 fn position(error: Error, patch: &Patch, diff: &FileDiff) -> Error {
-    match error.place() {
+    match error.location() {
         Some(_) => error,
         None => error.at(&patch.shown, diff.line),
     }

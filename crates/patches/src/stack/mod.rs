@@ -209,7 +209,7 @@ fn with_other_order(
     fuzz: usize,
     error: Error,
 ) -> Error {
-    let is_at = |patch: &&Patch| error.place().is_some_and(|at| at.file == *patch.shown);
+    let is_at = |patch: &&Patch| error.location().is_some_and(|at| at.file == *patch.shown);
     let Some(failed) = patches.iter().position(is_at) else {
         return error;
     };

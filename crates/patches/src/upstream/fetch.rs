@@ -202,7 +202,7 @@ fn packages(ws: &Workspace) -> Vec<DebianSource> {
 
 /// Adds the line of a release's `directory` in the configuration to an error without a place of its own.
 fn at_directory(ws: &Workspace, source: &ReleaseSource, error: Error) -> Error {
-    if error.kind() != Kind::Usage || error.place().is_some() {
+    if error.kind() != Kind::Usage || error.location().is_some() {
         return error;
     }
     let mut releases = ws.config.upstream.release.iter();

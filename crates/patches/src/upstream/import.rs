@@ -14,7 +14,7 @@ use super::objects::{self, MODE_EXEC, MODE_FILE, MODE_LINK, Objects, object_id};
 use crate::series::path;
 use crate::upstream::store_error;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_pack::{Encoder, Entry, ObjectKind, PackWriter};
+use perfquilt_pack::{EntryEncoder, ObjectKind, PackEntry, PackWriter};
 use perfquilt_system::process::check_interrupted;
 
 /// Size of a batch for a worker, in bytes.
@@ -69,7 +69,7 @@ struct HashedFile {
     path: Vec<u8>,
     kind: FileKind,
     oid: Oid,
-    packed: Option<Entry>,
+    packed: Option<PackEntry>,
 }
 
 /// The result of an import.
@@ -143,7 +143,7 @@ pub fn import(
         if strip_top {
             tree = tree.without_top();
         }
-        let mut encoder = Encoder::default();
+        let mut encoder = EntryEncoder::default();
         let oid = tree.store(&mut |data| {
             let oid = objects::hash(ObjectType::Tree, data);
             if !database.exists_ext(oid, OdbLookupFlags::NO_REFRESH) {
@@ -167,7 +167,7 @@ fn work(
     known: &Mutex<HashSet<Oid>>,
     database: &git2::Odb<'_>,
 ) {
-    let mut encoder = Encoder::default();
+    let mut encoder = EntryEncoder::default();
     loop {
         let received = match input.lock() {
             Ok(receiver) => receiver.recv(),

@@ -12,7 +12,7 @@ use super::object_memory::UnwrittenObject;
 use super::objects::{self, Objects, object_id, object_kind};
 use super::store_error;
 use perfquilt_model::error::Result;
-use perfquilt_pack::{Encoder, PackWriter, delta};
+use perfquilt_pack::{EntryEncoder, PackWriter, delta};
 use perfquilt_system::locks::Lock;
 
 /// Up to this many objects are written as loose objects, because another pack would slow down every reader.
@@ -34,7 +34,7 @@ pub struct ObjectWriter<'a> {
 /// Where a writer puts objects.
 enum WriteTarget {
     Loose,
-    Pack(Box<(Encoder, PackWriter, Lock)>),
+    Pack(Box<(EntryEncoder, PackWriter, Lock)>),
     /// In memory until the end; `order` has the objects, those that others are made from first.
     Memory {
         order: Vec<Oid>,
@@ -49,7 +49,7 @@ impl<'a> ObjectWriter<'a> {
         let target = if expected > LOOSE_LIMIT {
             let lock = store.lock_import()?;
             let pack = PackWriter::new(&store.pack_folder())?;
-            WriteTarget::Pack(Box::new((Encoder::default(), pack, lock)))
+            WriteTarget::Pack(Box::new((EntryEncoder::default(), pack, lock)))
         } else {
             WriteTarget::Loose
         };

@@ -103,7 +103,7 @@ pub fn import_tarball(
                 step.update(files, None, &format!("{files} files"));
             }
             add(sink, &mut entry, &damaged).map_err(|error| match error.kind() {
-                Kind::Usage if error.place().is_none() => error.at(path, None),
+                Kind::Usage if error.location().is_none() => error.at(path, None),
                 _ => error,
             })?;
         }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::tests::Experiment;
-use perfquilt_judge::bisect::{Direction, Event, Question, Session, State};
+use perfquilt_judge::bisect::{BisectSession, Direction, Event, Question, Revision};
 use perfquilt_model::error::Error;
 use perfquilt_model::observation::{Meter, PlannedBlocks};
 use perfquilt_model::point::Point;
@@ -435,13 +435,13 @@ const HOSTILE: [&str; 34] = [
 
 /// Returns a bisection with untrusted text in every field.
 fn bisection(word: &dyn Fn(usize) -> String) -> bisect::BisectOutcome {
-    let state = |k: usize| State {
+    let state = |k: usize| Revision {
         label: word(k),
         name: word(k + 1),
         title: word(k + 2),
         tree: word(k + 3),
     };
-    let mut session = Session::new(Question {
+    let mut session = BisectSession::new(Question {
         states: (0..4).map(state).collect(),
         change: word(31),
         release: word(32),

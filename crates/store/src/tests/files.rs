@@ -90,7 +90,7 @@ fn faults_name_the_line_and_the_field() {
         let text = text.replacen("\"block\":3", "\"block\":4", 1);
         let error = read(&text).unwrap_err();
         assert!(error.message().contains(expected), "{field}: {error}");
-        assert_eq!(error.place().unwrap().line, Some(3), "{field}");
+        assert_eq!(error.location().unwrap().line, Some(3), "{field}");
         assert_eq!(error.kind(), Kind::Usage);
     }
 }
@@ -130,7 +130,7 @@ fn the_header_is_required() {
 fn duplicates_name_both_lines() {
     let text = format!("{HEADER}\n{}\n{}\n", line("order", "0"), line("order", "1"));
     let error = read(&text).unwrap_err();
-    assert_eq!(error.place().unwrap().line, Some(3));
+    assert_eq!(error.location().unwrap().line, Some(3));
     assert!(error.message().contains("on line 2 already"), "{error}");
 }
 
@@ -149,7 +149,7 @@ fn bytes_that_are_no_text_are_refused() {
     let mut bytes = format!("{HEADER}\n").into_bytes();
     bytes.extend(b"\xff\xfe\x00\n");
     let error = jsonl::read(&bytes[..], "f".as_ref()).unwrap_err();
-    assert_eq!(error.place().unwrap().line, Some(2));
+    assert_eq!(error.location().unwrap().line, Some(2));
 }
 
 proptest::proptest! {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::plan::{Generator, Plan, Script};
-use super::protocols::{Outcome, ReplyReader};
+use super::protocols::{ReplyOutcome, ReplyReader};
 use super::request::Request;
 use super::settings::Expect;
 use super::stream::Stream;
@@ -151,27 +151,27 @@ pub(super) fn run(
     }
 }
 
-fn check(request: &Request, expected: &[u8], outcome: &Outcome<'_>) -> Result<()> {
+fn check(request: &Request, expected: &[u8], outcome: &ReplyOutcome<'_>) -> Result<()> {
     match outcome {
-        Outcome::Value(found) if found != expected => Err(Error::bench(format!(
+        ReplyOutcome::Value(found) if found != expected => Err(Error::bench(format!(
             "the reply to `{}` has the value `{}` in place of `{}`",
             request.label,
             shown(found),
             shown(expected)
         ))),
-        Outcome::Result if request.value.is_some() => Err(Error::bench(format!(
+        ReplyOutcome::Result if request.value.is_some() => Err(Error::bench(format!(
             "the reply to `{}` has no value in place of `{}`",
             request.label,
             shown(expected)
         ))),
-        Outcome::Result | Outcome::Value(_) => Ok(()),
-        Outcome::Nothing(_) if request.expect == Expect::Any => Ok(()),
-        Outcome::Nothing(what) => Err(Error::bench(format!(
+        ReplyOutcome::Result | ReplyOutcome::Value(_) => Ok(()),
+        ReplyOutcome::Nothing(_) if request.expect == Expect::Any => Ok(()),
+        ReplyOutcome::Nothing(what) => Err(Error::bench(format!(
             "the reply to `{}` is {what}",
             request.label
         ))
         .hint("`prepare` must create what requests read; with `expect = \"any\"` every reply but an error is accepted")),
-        Outcome::Error(message) => Err(Error::bench(format!(
+        ReplyOutcome::Error(message) => Err(Error::bench(format!(
             "the server answered `{}` with an error: {}",
             request.label,
             shown(message)

@@ -152,7 +152,8 @@ impl Client for Sysbench {
         running: &Running,
         seed: u64,
     ) -> Result<Box<dyn Requests + 'a>> {
-        let session = serve::Session::new(environment, running, &self.settings, seed, &self.name)?;
+        let session =
+            serve::SysbenchSession::new(environment, running, &self.settings, seed, &self.name)?;
         Ok(Box::new(session))
     }
 }

@@ -14,7 +14,7 @@ use perfquilt_system::process::{Child, check_interrupted};
 const TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// A sysbench connected to one server.
-pub(super) struct Session<'a> {
+pub(super) struct SysbenchSession<'a> {
     workload: &'a str,
     child: Child,
     folder: tempfile::TempDir,
@@ -23,7 +23,7 @@ pub(super) struct Session<'a> {
     restarted: bool,
 }
 
-impl<'a> Session<'a> {
+impl<'a> SysbenchSession<'a> {
     /// Starts sysbench with the driver; `workload` is its name in messages.
     pub(super) fn new(
         environment: &Environment,
@@ -36,7 +36,7 @@ impl<'a> Session<'a> {
         let servers = [(Point::BASE, running)];
         let command = interleave::driver(environment, &servers, settings, folder.path(), seed)?
             .env("PERFQUILT_MODE", "serve");
-        Ok(Session {
+        Ok(SysbenchSession {
             workload,
             child: command.spawn()?,
             folder,
@@ -47,7 +47,7 @@ impl<'a> Session<'a> {
     }
 }
 
-impl Requests for Session<'_> {
+impl Requests for SysbenchSession<'_> {
     /// Runs a multiple of the threads.
     fn run(&mut self, _running: &Running, transactions: u64) -> Result<u64> {
         self.requests += 1;

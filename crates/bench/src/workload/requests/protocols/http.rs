@@ -1,6 +1,6 @@
 //! HTTP/1.1 over connections that stay open.
 
-use super::{Malformed, Outcome, Progress, Protocol, ProtocolKind, ReplyReader};
+use super::{Malformed, Progress, Protocol, ProtocolKind, ReplyOutcome, ReplyReader};
 use crate::workload::requests::request::Request;
 use crate::workload::requests::settings::RequestSettings;
 use crate::workload::requests::template::{Piece, Values};
@@ -98,7 +98,7 @@ struct Reader {
 #[derive(Debug)]
 struct Response {
     body: Body,
-    outcome: Outcome<'static>,
+    outcome: ReplyOutcome<'static>,
 }
 
 /// The rest of a body.
@@ -144,7 +144,7 @@ enum Head {
     /// An error. Its body may end with the connection, and no request follows it.
     Failure {
         length: usize,
-        outcome: Outcome<'static>,
+        outcome: ReplyOutcome<'static>,
     },
     /// Any other response.
     Response { length: usize, response: Response },
@@ -167,12 +167,12 @@ fn head(request: &Request, input: &[u8]) -> Result<Option<Head>, Malformed> {
         return Err(Malformed(format!("status {status} instead of a final one")));
     }
     let outcome = match status {
-        200..=299 => Outcome::Result,
-        300..=399 => Outcome::Nothing("a redirection"),
-        404 => Outcome::Nothing("status 404"),
+        200..=299 => ReplyOutcome::Result,
+        300..=399 => ReplyOutcome::Nothing("a redirection"),
+        404 => ReplyOutcome::Nothing("status 404"),
         _ => {
             let reason = response.reason.unwrap_or_default();
-            let outcome = Outcome::Error(format!("{status} {reason}").into_bytes().into());
+            let outcome = ReplyOutcome::Error(format!("{status} {reason}").into_bytes().into());
             return Ok(Some(Head::Failure { length, outcome }));
         }
     };
@@ -276,7 +276,10 @@ mod tests {
     use super::super::testing::{self, assert_whole, parts, plan};
     use super::*;
 
-    fn reply(request: &str, input: &[u8]) -> Result<Option<(usize, Outcome<'static>)>, Malformed> {
+    fn reply(
+        request: &str,
+        input: &[u8],
+    ) -> Result<Option<(usize, ReplyOutcome<'static>)>, Malformed> {
         testing::reply(&Http, &plan("http", request).requests[0], input)
     }
 
@@ -320,39 +323,39 @@ mod tests {
             (
                 "'GET /'",
                 format!("{ok}Content-Length: 3\r\n\r\nabc"),
-                Outcome::Result,
+                ReplyOutcome::Result,
             ),
             (
                 "'HEAD /'",
                 format!("{ok}Content-Length: 3\r\n\r\n"),
-                Outcome::Result,
+                ReplyOutcome::Result,
             ),
             (
                 "'GET /'",
                 "HTTP/1.1 204 No\r\n\r\n".to_owned(),
-                Outcome::Result,
+                ReplyOutcome::Result,
             ),
             (
                 "'GET /'",
                 "HTTP/1.1 304 Not Modified\r\n\r\n".to_owned(),
-                Outcome::Nothing("a redirection"),
+                ReplyOutcome::Nothing("a redirection"),
             ),
             (
                 "'GET /'",
                 "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned(),
-                Outcome::Nothing("status 404"),
+                ReplyOutcome::Nothing("status 404"),
             ),
             (
                 "'GET /'",
                 "HTTP/1.1 500 Oops\r\nconnection: close\r\n\r\n".to_owned(),
-                Outcome::Error(b"500 Oops"[..].into()),
+                ReplyOutcome::Error(b"500 Oops"[..].into()),
             ),
             (
                 "'GET /'",
                 format!(
                     "{ok}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n10;x=y\r\n0123456789abcdef\r\n0\r\n\r\n"
                 ),
-                Outcome::Result,
+                ReplyOutcome::Result,
             ),
         ] {
             assert_whole(|bytes| reply(request, bytes), (&input, ok), outcome);

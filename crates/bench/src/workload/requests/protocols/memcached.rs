@@ -1,6 +1,6 @@
 //! memcached's text protocol, classic and meta commands.
 
-use super::{Malformed, Outcome, Progress, Protocol, ProtocolKind, ReplyReader, line};
+use super::{Malformed, Progress, Protocol, ProtocolKind, ReplyOutcome, ReplyReader, line};
 use crate::workload::requests::request::Request;
 use crate::workload::requests::settings::RequestSettings;
 use crate::workload::requests::template::{Piece, Values};
@@ -134,25 +134,25 @@ impl ReplyReader for Reader {
                     }
                     None => return Ok(Progress::incomplete(at)),
                 },
-                b"END" if std::mem::take(&mut self.has_value) => Outcome::Result,
+                b"END" if std::mem::take(&mut self.has_value) => ReplyOutcome::Result,
                 _ if self.has_value => return Err(Malformed::instead_of("VALUE or END", first)),
                 b"VA" => {
                     return Ok(match behind_data(input, behind, first, 1)? {
-                        Some(end) => Progress::complete(end, Outcome::Result),
+                        Some(end) => Progress::complete(end, ReplyOutcome::Result),
                         None => Progress::incomplete(at),
                     });
                 }
                 b"STORED" | b"DELETED" | b"TOUCHED" | b"OK" | b"VERSION" | b"HD" | b"MN" => {
-                    Outcome::Result
+                    ReplyOutcome::Result
                 }
-                b"END" | b"EN" => Outcome::Nothing("a miss"),
-                b"NOT_FOUND" | b"NF" => Outcome::Nothing("not found"),
-                b"NOT_STORED" | b"NS" => Outcome::Nothing("not stored"),
-                b"EXISTS" | b"EX" => Outcome::Nothing("changed by another client"),
-                b"ERROR" | b"CLIENT_ERROR" | b"SERVER_ERROR" => Outcome::Error(first.into()),
+                b"END" | b"EN" => ReplyOutcome::Nothing("a miss"),
+                b"NOT_FOUND" | b"NF" => ReplyOutcome::Nothing("not found"),
+                b"NOT_STORED" | b"NS" => ReplyOutcome::Nothing("not stored"),
+                b"EXISTS" | b"EX" => ReplyOutcome::Nothing("changed by another client"),
+                b"ERROR" | b"CLIENT_ERROR" | b"SERVER_ERROR" => ReplyOutcome::Error(first.into()),
                 // The new value.
                 number if counts(request) && number.iter().all(u8::is_ascii_digit) => {
-                    Outcome::Result
+                    ReplyOutcome::Result
                 }
                 _ => return Err(Malformed::instead_of("a reply", input)),
             };
@@ -195,7 +195,10 @@ mod tests {
     use super::super::testing::{self, assert_whole, parts, plan};
     use super::*;
 
-    fn reply(request: &str, input: &[u8]) -> Result<Option<(usize, Outcome<'static>)>, Malformed> {
+    fn reply(
+        request: &str,
+        input: &[u8],
+    ) -> Result<Option<(usize, ReplyOutcome<'static>)>, Malformed> {
         testing::reply(&Memcached, &plan("memcached", request).requests[0], input)
     }
 
@@ -239,18 +242,22 @@ mod tests {
             (
                 "'get a b'",
                 "VALUE a 0 3\r\nx\r\n\r\nVALUE b 0 0\r\n\r\nEND\r\n",
-                Outcome::Result,
+                ReplyOutcome::Result,
             ),
-            ("'get a'", "END\r\n", Outcome::Nothing("a miss")),
-            ("'mg a v'", "VA 5 f0\r\nEND\r\n\r\n", Outcome::Result),
-            ("'mg a'", "HD\r\n", Outcome::Result),
-            ("'mg a v'", "EN\r\n", Outcome::Nothing("a miss")),
-            ("'incr a 1'", "15\r\n", Outcome::Result),
-            ("'delete a'", "NOT_FOUND\r\n", Outcome::Nothing("not found")),
+            ("'get a'", "END\r\n", ReplyOutcome::Nothing("a miss")),
+            ("'mg a v'", "VA 5 f0\r\nEND\r\n\r\n", ReplyOutcome::Result),
+            ("'mg a'", "HD\r\n", ReplyOutcome::Result),
+            ("'mg a v'", "EN\r\n", ReplyOutcome::Nothing("a miss")),
+            ("'incr a 1'", "15\r\n", ReplyOutcome::Result),
+            (
+                "'delete a'",
+                "NOT_FOUND\r\n",
+                ReplyOutcome::Nothing("not found"),
+            ),
             (
                 "'get a'",
                 "SERVER_ERROR no\r\n",
-                Outcome::Error(b"SERVER_ERROR no"[..].into()),
+                ReplyOutcome::Error(b"SERVER_ERROR no"[..].into()),
             ),
         ] {
             assert_whole(

@@ -85,7 +85,7 @@ pub trait Protocol: fmt::Debug + Send + Sync {
     /// Adds `offset` to the numbers of statements in encoded requests.
     fn renumber(&self, _offset: u32, _requests: &mut [u8]) {}
 
-    /// Returns whether its readers return an [`Outcome::Value`] for requests with an expected one.
+    /// Returns whether its readers return an [`ReplyOutcome::Value`] for requests with an expected one.
     fn has_values(&self) -> bool {
         false
     }
@@ -133,12 +133,12 @@ pub struct Progress<'a> {
     /// Bytes read, which need not be kept.
     pub length: usize,
     /// The reply's content, once it is complete.
-    pub outcome: Option<Outcome<'a>>,
+    pub outcome: Option<ReplyOutcome<'a>>,
 }
 
 impl<'a> Progress<'a> {
     /// A reply that ends behind `length` bytes.
-    fn complete(length: usize, outcome: Outcome<'a>) -> Self {
+    fn complete(length: usize, outcome: ReplyOutcome<'a>) -> Self {
         Progress {
             length,
             outcome: Some(outcome),
@@ -156,7 +156,7 @@ impl<'a> Progress<'a> {
 
 /// The content of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome<'a> {
+pub enum ReplyOutcome<'a> {
     /// The request was executed.
     Result,
     /// The request was executed and found this: the text of the first value. Only for requests that expect one.
@@ -167,14 +167,14 @@ pub enum Outcome<'a> {
     Error(Cow<'a, [u8]>),
 }
 
-impl Outcome<'_> {
+impl ReplyOutcome<'_> {
     /// Copies the error message, if it is one.
-    fn into_owned(self) -> Outcome<'static> {
+    fn into_owned(self) -> ReplyOutcome<'static> {
         match self {
-            Outcome::Result => Outcome::Result,
-            Outcome::Value(value) => Outcome::Value(value),
-            Outcome::Nothing(what) => Outcome::Nothing(what),
-            Outcome::Error(message) => Outcome::Error(message.into_owned().into()),
+            ReplyOutcome::Result => ReplyOutcome::Result,
+            ReplyOutcome::Value(value) => ReplyOutcome::Value(value),
+            ReplyOutcome::Nothing(what) => ReplyOutcome::Nothing(what),
+            ReplyOutcome::Error(message) => ReplyOutcome::Error(message.into_owned().into()),
         }
     }
 }
@@ -241,7 +241,7 @@ pub(super) mod testing {
         protocol: &dyn Protocol,
         request: &Request,
         input: &[u8],
-    ) -> Result<Option<(usize, Outcome<'static>)>, Malformed> {
+    ) -> Result<Option<(usize, ReplyOutcome<'static>)>, Malformed> {
         let in_pieces = |cut: usize| {
             let mut reader = protocol.reader();
             let mut at = 0;
@@ -268,9 +268,9 @@ pub(super) mod testing {
 
     /// Asserts that `input` is read as one reply with this outcome whatever follows, and that no part of it is one.
     pub(super) fn assert_whole(
-        reply: impl Fn(&[u8]) -> Result<Option<(usize, Outcome<'static>)>, Malformed>,
+        reply: impl Fn(&[u8]) -> Result<Option<(usize, ReplyOutcome<'static>)>, Malformed>,
         (input, next): (&str, &str),
-        outcome: Outcome<'static>,
+        outcome: ReplyOutcome<'static>,
     ) {
         let followed = format!("{input}{next}");
         let expected = Ok(Some((input.len(), outcome)));

@@ -4,12 +4,12 @@
 
 mod value;
 
-use super::{Malformed, Outcome, Progress, Protocol, ProtocolKind, ReplyReader};
+use super::{Malformed, Progress, Protocol, ProtocolKind, ReplyOutcome, ReplyReader};
 use crate::workload::requests::request::Request;
 use crate::workload::requests::settings::RequestSettings;
 use crate::workload::requests::stream::Stream;
 use crate::workload::requests::template::{Piece, Template, Values};
-use perfquilt_model::error::{Error, Result as Outcomes};
+use perfquilt_model::error::{Error, Result};
 use value::{Column, binary_value, text_value};
 
 /// The protocol `mysql`.
@@ -83,7 +83,7 @@ impl Protocol for MySql {
         true
     }
 
-    fn open(&self, stream: &mut Stream, database: Option<&str>) -> Outcomes<()> {
+    fn open(&self, stream: &mut Stream, database: Option<&str>) -> Result<()> {
         let greeting = receive(stream)?;
         if greeting.first() == Some(&0xff) {
             return Err(refused("the connection", &greeting[1..]));
@@ -104,7 +104,7 @@ impl Protocol for MySql {
         Ok(())
     }
 
-    fn prepare(&self, stream: &mut Stream, requests: &[Request]) -> Outcomes<u32> {
+    fn prepare(&self, stream: &mut Stream, requests: &[Request]) -> Result<u32> {
         let mut offset = None;
         for request in requests.iter().filter(|_| self.prepared) {
             let id = prepare(stream, request)?;
@@ -284,7 +284,7 @@ impl ReplyReader for Reader {
             let status = match (self.next, packet) {
                 (_, [0xff, rest @ ..]) => {
                     self.restart();
-                    let outcome = Outcome::Error(message(rest).into());
+                    let outcome = ReplyOutcome::Error(message(rest).into());
                     return Ok(Progress::complete(packets.at, outcome));
                 }
                 (Next::Result, [0x00, rest @ ..]) => status_of_ok(rest)?,
@@ -329,9 +329,9 @@ impl ReplyReader for Reader {
             if status & MORE_RESULTS == 0 {
                 let finished = self.restart();
                 let outcome = match finished.value {
-                    Some(value) => Outcome::Value(value),
-                    None if finished.is_empty => Outcome::Nothing("an empty set of rows"),
-                    None => Outcome::Result,
+                    Some(value) => ReplyOutcome::Value(value),
+                    None if finished.is_empty => ReplyOutcome::Nothing("an empty set of rows"),
+                    None => ReplyOutcome::Result,
                 };
                 return Ok(Progress::complete(packets.at, outcome));
             }
@@ -411,7 +411,7 @@ fn login(database: Option<&str>) -> Vec<u8> {
     login
 }
 
-fn send(stream: &mut Stream, sequence: u8, content: &[u8]) -> Outcomes<()> {
+fn send(stream: &mut Stream, sequence: u8, content: &[u8]) -> Result<()> {
     let mut packet = vec![0; 4];
     packet.extend_from_slice(content);
     close_packet(0, sequence, &mut packet);
@@ -419,7 +419,7 @@ fn send(stream: &mut Stream, sequence: u8, content: &[u8]) -> Outcomes<()> {
 }
 
 /// Receives one packet.
-fn receive(stream: &mut Stream) -> Outcomes<Vec<u8>> {
+fn receive(stream: &mut Stream) -> Result<Vec<u8>> {
     loop {
         let mut packets = Packets {
             input: stream.received(),
@@ -439,7 +439,7 @@ fn receive(stream: &mut Stream) -> Outcomes<Vec<u8>> {
 }
 
 /// Prepares a request's statement, with question marks in place of its values, and returns its number.
-fn prepare(stream: &mut Stream, request: &Request) -> Outcomes<u32> {
+fn prepare(stream: &mut Stream, request: &Request) -> Result<u32> {
     let pieces = request.parts.iter().flat_map(Template::pieces);
     let mut statement = vec![COMMAND_PREPARE];
     let mut values = 0;
@@ -503,7 +503,7 @@ mod tests {
         packets.flatten().collect()
     }
 
-    fn reply(input: &[u8]) -> Result<Option<(usize, Outcome<'static>)>, Malformed> {
+    fn reply(input: &[u8]) -> Result<Option<(usize, ReplyOutcome<'static>)>, Malformed> {
         testing::reply(&TEXT, &plan("mysql", "'SELECT 1'").requests[0], input)
     }
 
@@ -544,20 +544,20 @@ mod tests {
         let ok_more: &[u8] = &[0, 0, 0, 8, 0, 0, 0];
         let end: &[u8] = &[0xfe, 0, 0, 2, 0];
         let error: &[u8] = b"\xff\x28\x04#42000no such";
-        let none = Outcome::Nothing("an empty set of rows");
-        let failed = Outcome::Error(b"no such"[..].into());
+        let none = ReplyOutcome::Nothing("an empty set of rows");
+        let failed = ReplyOutcome::Error(b"no such"[..].into());
         for (contents, outcome) in [
-            (&[ok][..], Outcome::Result),
-            (&[ok_more, ok], Outcome::Result),
+            (&[ok][..], ReplyOutcome::Result),
+            (&[ok_more, ok], ReplyOutcome::Result),
             (
                 &[&[1], b"def", end, b"\x011", b"\x012", end],
-                Outcome::Result,
+                ReplyOutcome::Result,
             ),
             (&[&[1], b"def", end, end], none),
             (&[error], failed.clone()),
             (&[&[1], b"def", end, b"\x011", error], failed),
             // A row whose first value is longer than 16 MiB would begin with 0xfe; this one has a short one.
-            (&[&[1], b"def", end, &[0xfb], end], Outcome::Result),
+            (&[&[1], b"def", end, &[0xfb], end], ReplyOutcome::Result),
         ] {
             let input = packets(contents);
             let followed = [&input[..], &packet(1, ok)].concat();
@@ -581,7 +581,7 @@ mod tests {
             let read = testing::reply(&protocol, &plan.requests[0], &input).unwrap();
             read.map(|(_, outcome)| outcome)
         };
-        let found = |text: &[u8]| Some(Outcome::Value(text.to_vec()));
+        let found = |text: &[u8]| Some(ReplyOutcome::Value(text.to_vec()));
         let end: &[u8] = &[0xfe, 0, 0, 2, 0];
         let more: &[u8] = &[0xfe, 0, 0, 8, 0];
         let integer: &[u8] =
@@ -591,9 +591,9 @@ mod tests {
         let two = [&text[..5], &[more, &[1], integer, end, b"\x018", end]].concat();
         assert_eq!(value(false, &two), found(b"8"));
         let null = [&[1], integer, end, &[0xfb], end];
-        assert_eq!(value(false, &null), Some(Outcome::Result));
+        assert_eq!(value(false, &null), Some(ReplyOutcome::Result));
         let none = [&[1], integer, end, end];
-        let empty = Outcome::Nothing("an empty set of rows");
+        let empty = ReplyOutcome::Nothing("an empty set of rows");
         assert_eq!(value(false, &none), Some(empty));
         let binary = [&[1], integer, end, &[0, 0, 42, 0, 0, 0], end];
         assert_eq!(value(true, &binary), found(b"42"));

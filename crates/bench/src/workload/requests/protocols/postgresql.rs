@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use super::{Malformed, Options, Outcome, Progress, Protocol, ProtocolKind, ReplyReader};
+use super::{Malformed, Options, Progress, Protocol, ProtocolKind, ReplyOutcome, ReplyReader};
 use crate::workload::requests::request::Request;
 use crate::workload::requests::settings::RequestSettings;
 use crate::workload::requests::stream::Stream;
@@ -145,19 +145,19 @@ impl Protocol for Postgresql {
 #[derive(Debug, Default)]
 struct Reader {
     /// The state after the messages of an incomplete reply.
-    incomplete: Option<Outcome<'static>>,
+    incomplete: Option<ReplyOutcome<'static>>,
 }
 
 impl ReplyReader for Reader {
     fn read<'a>(&mut self, _request: &Request, input: &'a [u8]) -> Result<Progress<'a>, Malformed> {
         let mut length = 0;
-        let mut outcome = self.incomplete.take().unwrap_or(Outcome::Result);
+        let mut outcome = self.incomplete.take().unwrap_or(ReplyOutcome::Result);
         while let Some(next) = Message::read(&input[length..])? {
             length += next.length;
             match next.kind {
                 b'Z' => return Ok(Progress::complete(length, outcome)),
                 b'E' => {
-                    outcome = Outcome::Error(error_text(next.body).into());
+                    outcome = ReplyOutcome::Error(error_text(next.body).into());
                     // The server closes the connection instead of getting ready for the next query.
                     if is_fatal(next.body) {
                         return Ok(Progress::complete(length, outcome));
@@ -168,8 +168,8 @@ impl ReplyReader for Reader {
                         "COPY from the client is not supported".to_owned(),
                     ));
                 }
-                b'C' if outcome == Outcome::Result && is_without_rows(next.body) => {
-                    outcome = Outcome::Nothing("no row");
+                b'C' if outcome == ReplyOutcome::Result && is_without_rows(next.body) => {
+                    outcome = ReplyOutcome::Nothing("no row");
                 }
                 _ => {}
             }
@@ -359,7 +359,7 @@ mod tests {
     const TEXT: Postgresql = Postgresql { prepared: false };
     const PREPARED: Postgresql = Postgresql { prepared: true };
 
-    fn reply(input: &[u8]) -> Result<Option<(usize, Outcome<'static>)>, Malformed> {
+    fn reply(input: &[u8]) -> Result<Option<(usize, ReplyOutcome<'static>)>, Malformed> {
         let plan = plan("postgresql", "'SELECT 1'");
         testing::reply(&TEXT, &plan.requests[0], input)
     }
@@ -433,19 +433,22 @@ mod tests {
         for (messages, outcome) in [
             (
                 vec![(b'T', &b"\0\0"[..]), (b'D', b"\0\0"), (b'C', b"SELECT 1\0")],
-                Outcome::Result,
+                ReplyOutcome::Result,
             ),
-            (vec![(b'2', b""), (b'C', b"SELECT 10\0")], Outcome::Result),
-            (vec![(b'C', b"BEGIN\0")], Outcome::Result),
-            (vec![(b'C', b"INSERT 0 1\0")], Outcome::Result),
+            (
+                vec![(b'2', b""), (b'C', b"SELECT 10\0")],
+                ReplyOutcome::Result,
+            ),
+            (vec![(b'C', b"BEGIN\0")], ReplyOutcome::Result),
+            (vec![(b'C', b"INSERT 0 1\0")], ReplyOutcome::Result),
             (
                 vec![(b'T', b"\0\0"), (b'C', b"SELECT 0\0")],
-                Outcome::Nothing("no row"),
+                ReplyOutcome::Nothing("no row"),
             ),
-            (vec![(b'C', b"UPDATE 0\0")], Outcome::Nothing("no row")),
+            (vec![(b'C', b"UPDATE 0\0")], ReplyOutcome::Nothing("no row")),
             (
                 vec![(b'N', b"x"), (b'E', error)],
-                Outcome::Error(b"relation \"x\" does not exist"[..].into()),
+                ReplyOutcome::Error(b"relation \"x\" does not exist"[..].into()),
             ),
         ] {
             let mut messages = messages;
@@ -464,7 +467,7 @@ mod tests {
     fn a_fatal_error_ends_the_reply() {
         let fatal = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection\0\0";
         let input = bytes(&[(b'E', fatal)]);
-        let outcome = Outcome::Error(b"terminating connection"[..].into());
+        let outcome = ReplyOutcome::Error(b"terminating connection"[..].into());
         let length = input.len();
         assert_eq!(reply(&input), Ok(Some((length, outcome))));
     }

@@ -1,6 +1,6 @@
 //! RESP, the protocol of Redis and Valkey, versions 2 and 3.
 
-use super::{Malformed, Outcome, Progress, Protocol, ProtocolKind, ReplyReader, line};
+use super::{Malformed, Progress, Protocol, ProtocolKind, ReplyOutcome, ReplyReader, line};
 use crate::workload::requests::request::Request;
 use crate::workload::requests::settings::RequestSettings;
 use crate::workload::requests::template::Values;
@@ -62,7 +62,7 @@ struct Reader {
 struct Incomplete {
     /// The number of items to come. Nested lists need no recursion: only this number counts.
     items: u64,
-    outcome: Outcome<'static>,
+    outcome: ReplyOutcome<'static>,
 }
 
 impl ReplyReader for Reader {
@@ -82,8 +82,8 @@ impl ReplyReader for Reader {
             };
             length += next.length;
             // A transaction's reply is a list with a failed command's error in it.
-            if let (Outcome::Error(_), false) =
-                (&next.outcome, matches!(outcome, Outcome::Error(_)))
+            if let (ReplyOutcome::Error(_), false) =
+                (&next.outcome, matches!(outcome, ReplyOutcome::Error(_)))
             {
                 outcome = next.outcome;
             }
@@ -107,7 +107,7 @@ fn number(mark: u8, value: usize, out: &mut Vec<u8>) {
 /// An item of a reply, without the items it contains.
 struct Item<'a> {
     length: usize,
-    outcome: Outcome<'a>,
+    outcome: ReplyOutcome<'a>,
     /// Items that belong to it and follow it.
     items: u64,
 }
@@ -128,12 +128,12 @@ fn item(input: &[u8]) -> Result<Option<Item<'_>>, Malformed> {
         }))
     };
     match mark {
-        b'+' | b':' | b',' | b'#' | b'(' => plain(Outcome::Result),
-        b'-' => plain(Outcome::Error(text.into())),
-        b'_' => plain(Outcome::Nothing("null")),
+        b'+' | b':' | b',' | b'#' | b'(' => plain(ReplyOutcome::Result),
+        b'-' => plain(ReplyOutcome::Error(text.into())),
+        b'_' => plain(ReplyOutcome::Nothing("null")),
         b'$' | b'=' | b'!' => {
             if text == b"-1" {
-                return plain(Outcome::Nothing("null"));
+                return plain(ReplyOutcome::Nothing("null"));
             }
             let Ok(size) = usize::try_from(count(text)?) else {
                 return Err(Malformed::instead_of("a length", line));
@@ -151,24 +151,24 @@ fn item(input: &[u8]) -> Result<Option<Item<'_>>, Malformed> {
             Ok(Some(Item {
                 length: end,
                 outcome: if mark == b'!' {
-                    Outcome::Error(data.into())
+                    ReplyOutcome::Error(data.into())
                 } else {
-                    Outcome::Result
+                    ReplyOutcome::Result
                 },
                 items: 0,
             }))
         }
         b'*' | b'~' | b'>' | b'%' => {
             if text == b"-1" {
-                return plain(Outcome::Nothing("null"));
+                return plain(ReplyOutcome::Nothing("null"));
             }
             let count = count(text)?;
             Ok(Some(Item {
                 length,
                 outcome: if count == 0 {
-                    Outcome::Nothing("an empty list")
+                    ReplyOutcome::Nothing("an empty list")
                 } else {
-                    Outcome::Result
+                    ReplyOutcome::Result
                 },
                 items: count.saturating_mul(if mark == b'%' { 2 } else { 1 }),
             }))
@@ -199,7 +199,7 @@ mod tests {
     use super::super::testing::{self, assert_whole, plan};
     use super::*;
 
-    fn reply(input: &[u8]) -> Result<Option<(usize, Outcome<'static>)>, Malformed> {
+    fn reply(input: &[u8]) -> Result<Option<(usize, ReplyOutcome<'static>)>, Malformed> {
         testing::reply(&Resp, &plan("resp", "'GET k'").requests[0], input)
     }
 
@@ -213,24 +213,24 @@ mod tests {
 
     #[test]
     fn replies_end_where_they_end() {
-        let nothing = |what| Outcome::Nothing(what);
+        let nothing = |what| ReplyOutcome::Nothing(what);
         for (input, outcome) in [
-            ("+OK\r\n", Outcome::Result),
-            (":-5\r\n", Outcome::Result),
-            ("$0\r\n\r\n", Outcome::Result),
-            ("$5\r\nab\r\nc\r\n", Outcome::Result),
+            ("+OK\r\n", ReplyOutcome::Result),
+            (":-5\r\n", ReplyOutcome::Result),
+            ("$0\r\n\r\n", ReplyOutcome::Result),
+            ("$5\r\nab\r\nc\r\n", ReplyOutcome::Result),
             ("$-1\r\n", nothing("null")),
             ("*-1\r\n", nothing("null")),
             ("_\r\n", nothing("null")),
             ("*0\r\n", nothing("an empty list")),
-            ("*2\r\n*1\r\n:1\r\n$-1\r\n", Outcome::Result),
-            ("%1\r\n+a\r\n*1\r\n,1.5\r\n", Outcome::Result),
-            ("-ERR no\r\n", Outcome::Error(b"ERR no"[..].into())),
-            ("!3\r\nERR\r\n", Outcome::Error(b"ERR"[..].into())),
+            ("*2\r\n*1\r\n:1\r\n$-1\r\n", ReplyOutcome::Result),
+            ("%1\r\n+a\r\n*1\r\n,1.5\r\n", ReplyOutcome::Result),
+            ("-ERR no\r\n", ReplyOutcome::Error(b"ERR no"[..].into())),
+            ("!3\r\nERR\r\n", ReplyOutcome::Error(b"ERR"[..].into())),
             // What EXEC answers if a command of the transaction fails.
             (
                 "*3\r\n+OK\r\n-ERR one\r\n-ERR two\r\n",
-                Outcome::Error(b"ERR one"[..].into()),
+                ReplyOutcome::Error(b"ERR one"[..].into()),
             ),
         ] {
             assert_whole(reply, (input, "+NEXT\r\n"), outcome);

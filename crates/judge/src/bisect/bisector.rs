@@ -1,4 +1,4 @@
-//! The engine, which derives the next action from the events.
+//! The bisector, which derives the next action from the events.
 
 mod narrow;
 
@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::evidence::{Event, Evidence, Explanation};
 use super::judge::{Judgement, Sample};
 use super::outcome::{
-    BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, Effect, RemainingSpan, SessionCost,
-    SpanEffect, SpanStatus,
+    BisectEffect, BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, RemainingSpan,
+    SessionCost, SpanEffect, SpanStatus,
 };
 use super::question::Question;
 
@@ -33,7 +33,7 @@ pub enum Action {
         /// The state's index.
         state: usize,
     },
-    /// The bisection is finished; [`Engine::outcome`] returns the result.
+    /// The bisection is finished; [`Bisector::outcome`] returns the result.
     Done,
 }
 
@@ -66,7 +66,7 @@ enum SpanVerdict {
     Undecided,
 }
 
-/// A changed span that the engine is narrowing down.
+/// A changed span that the bisector is narrowing down.
 #[derive(Debug, Clone)]
 struct NarrowingSearch {
     from: usize,
@@ -75,9 +75,9 @@ struct NarrowingSearch {
     middles: Vec<usize>,
 }
 
-/// The decision engine, whose state follows from the question and the events alone.
+/// The search, whose state follows from the question and the events alone.
 #[derive(Debug, Clone)]
-pub struct Engine {
+pub struct Bisector {
     question: Question,
     servers: Vec<ServerState>,
     evidence: Evidence,
@@ -106,11 +106,11 @@ const REPEATS: usize = 3;
 /// The largest ratio of the observed to the prior standard deviation at which the prior is used.
 const TRUSTED: f64 = 2.0;
 
-impl Engine {
-    /// Creates an engine without events.
+impl Bisector {
+    /// Creates a bisector without events.
     pub fn new(question: Question) -> Self {
         let last = question.last();
-        let mut engine = Engine {
+        let mut bisector = Bisector {
             servers: vec![ServerState::Unknown; question.states.len()],
             question,
             evidence: Evidence::default(),
@@ -132,8 +132,8 @@ impl Engine {
             identities: BTreeMap::new(),
             explained: BTreeMap::new(),
         };
-        engine.action = engine.decide();
-        engine
+        bisector.action = bisector.decide();
+        bisector
     }
 
     /// Returns the next action.
@@ -156,7 +156,7 @@ impl Engine {
         &self.path
     }
 
-    /// Applies an event. The engine decides once the requested results are complete, never before.
+    /// Applies an event. The bisector decides once the requested results are complete, never before.
     pub fn apply(&mut self, event: &Event) {
         if let Event::Explained(explained) = event {
             let place = (explained.from, explained.to);
@@ -452,7 +452,7 @@ impl Engine {
 
     fn measured(&self, from: usize, to: usize, since: Option<usize>) -> SpanEffect {
         let effect = if self.evidence.are_same(from, to) {
-            Some(Effect::none())
+            Some(BisectEffect::none())
         } else {
             self.sample(from, to, since)
                 .map(|sample| sample.effect(self.question.error))
@@ -476,7 +476,7 @@ impl Engine {
             let unchanged = span.verdict == Some(SpanVerdict::Unchanged);
             undecided |= span.verdict == Some(SpanVerdict::Undecided);
             if span.named.is_some() && !unchanged {
-                let of = |text: fn(&super::State) -> &String| {
+                let of = |text: fn(&super::Revision) -> &String| {
                     let states = &self.question.states[span.from + 1..=span.to];
                     states.iter().map(|state| text(state).clone()).collect()
                 };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::super::judge::{Judgement, Sample};
 use super::super::outcome::{DecisionKind, NarrowingReason};
 use super::super::search::Parts;
-use super::{Action, Engine, FIRST, NarrowingSearch, ServerState};
+use super::{Action, Bisector, FIRST, NarrowingSearch, ServerState};
 
 /// The number of unusable states after which a span counts as indivisible.
 const TRIED: usize = 16;
@@ -14,7 +14,7 @@ const TRIED: usize = 16;
 /// states need the fewest starts per bit of information.
 const MIDDLES: usize = 3;
 
-impl Engine {
+impl Bisector {
     /// Narrows a changed span down by one step. Returns `None` if there is another decision to make at once.
     pub(super) fn narrow(&mut self, mut search: NarrowingSearch) -> Option<Action> {
         let (from, to) = (search.from, search.to);
@@ -249,28 +249,28 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::bisect::tests::question;
-    use crate::bisect::{Block, Event};
+    use crate::bisect::{Event, MeasuredBlock};
 
     #[test]
     fn what_other_blocks_say_is_without_those_of_the_round() {
-        let mut engine = Engine::new(question(3));
+        let mut bisector = Bisector::new(question(3));
         let mut measured = |number: u32, values: &[(usize, f64)]| {
-            engine.apply(&Event::Block(Block {
+            bisector.apply(&Event::Block(MeasuredBlock {
                 number,
                 values: values.iter().map(|(k, log)| (*k, log.exp())).collect(),
-                ..Block::default()
+                ..MeasuredBlock::default()
             }));
         };
         measured(0, &[(0, 1.0), (2, 1.1)]);
         measured(1, &[(0, 2.0), (2, 2.1)]);
         measured(2, &[(0, 1.0), (1, 1.2), (2, 1.3)]);
         let states = [0, 1, 2];
-        let rows = engine.evidence.rows(&states, None);
+        let rows = bisector.evidence.rows(&states, None);
         assert_eq!(rows.len(), 1);
-        let (mean, blocks) = engine.others(&states, &rows).unwrap();
+        let (mean, blocks) = bisector.others(&states, &rows).unwrap();
         assert!((mean - 0.1).abs() < 1e-9 && blocks == 2, "{mean} {blocks}");
         assert_eq!(
-            engine.others(&[0, 2], &engine.evidence.rows(&[0, 2], None)),
+            bisector.others(&[0, 2], &bisector.evidence.rows(&[0, 2], None)),
             None
         );
     }
