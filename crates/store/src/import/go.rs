@@ -19,7 +19,12 @@ pub(super) fn is_line(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let named = words.next().is_some_and(is_name);
     let counted = words.next().is_some_and(|n| n.parse::<u64>().is_ok());
-    named && counted && words.count() >= 2
+    named && counted && words.next().is_some_and(is_value) && words.next().is_some()
+}
+
+/// Returns whether a word is meant to be a number.
+fn is_value(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_digit()) || word.parse::<f64>().is_ok()
 }
 
 fn is_name(word: &str) -> bool {
@@ -27,22 +32,18 @@ fn is_name(word: &str) -> bool {
     name.is_some_and(|name| !name.starts_with(char::is_lowercase))
 }
 
-/// Returns whether a line is a result that lost its name: output of the benchmark came between the two.
-fn is_orphan(line: &str) -> bool {
-    let mut words = line.split_whitespace();
-    let counted = words.next().is_some_and(|n| n.parse::<u64>().is_ok());
-    let valued = words
-        .next()
-        .is_some_and(|value| value.parse::<f64>().is_ok());
-    line.starts_with(char::is_whitespace)
-        && counted
-        && valued
-        && words.next().is_some_and(|unit| unit.ends_with("/op"))
+/// Returns whether a line that is no result has one: a count, and a value per operation. Other output stands before it, or in
+/// place of its name.
+fn has_result(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    words.windows(3).any(|three| {
+        three[0].parse::<u64>().is_ok() && is_value(three[1]) && three[2].ends_with("/op")
+    })
 }
 
 /// Returns whether a line that is no result begins and ends like one: output of another benchmark came between, or it is
 /// damaged.
-fn is_unreadable(line: &str) -> bool {
+fn is_damaged(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let last = words.next_back();
     words.next().is_some_and(is_name)
@@ -160,15 +161,14 @@ impl Parser {
                 experiment: self.experiment.clone(),
                 ..result
             });
-        } else if is_orphan(line) && self.open.is_some() {
-            return Err(
-                "a result without its name: output of the benchmark came between the two"
-                    .to_owned(),
-            );
-        } else if is_unreadable(line) {
+        } else if is_damaged(line) {
             return Err(
                 "a result that is none: it begins with a benchmark's name and has a unit"
                     .to_owned(),
+            );
+        } else if has_result(line) {
+            return Err(
+                "a result without its name: other output stands before it in this line".to_owned(),
             );
         } else {
             self.end_of_run(line);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Exclusion, ImportedServer, ImportedValue, at};
+use super::{Exclusion, Imported, ImportedServer, ImportedValue, InputText, at};
 use crate::file_error::without_type_names;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
@@ -31,8 +31,16 @@ struct Benchmark {
     parameters: BTreeMap<String, serde_json::Value>,
 }
 
-/// Reads the commands of a document, each as a server. Failed runs are counted and give no values.
-pub(super) fn read(text: &str, path: &Path) -> Result<Vec<ImportedServer>> {
+/// Reads the commands of documents, each as a server. Failed runs are counted and give no values.
+pub(super) fn read(inputs: &[InputText]) -> Result<Imported> {
+    let files = inputs.iter().map(|input| servers(&input.text, &input.path));
+    Ok(Imported {
+        files: files.collect::<Result<_>>()?,
+        ..Imported::default()
+    })
+}
+
+fn servers(text: &str, path: &Path) -> Result<Vec<ImportedServer>> {
     let document: Document = serde_json::from_str(text).map_err(|error| {
         let line = Some(error.line()).filter(|line| *line > 0);
         let fault = without_type_names(&error.to_string());

@@ -234,16 +234,9 @@ struct Imported {
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
 pub fn read(form: Form, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<ObservationFile> {
     let inputs: Vec<InputText> = inputs.into_iter().map(text).collect::<Result<_>>()?;
-    let each = |read: fn(&str, &Path) -> Result<Vec<ImportedServer>>| -> Result<Imported> {
-        let files = inputs.iter().map(|input| read(&input.text, &input.path));
-        Ok(Imported {
-            files: files.collect::<Result<_>>()?,
-            ..Imported::default()
-        })
-    };
     let mut imported = match form {
-        Form::Sysbench => each(sysbench::read)?,
-        Form::Hyperfine => each(hyperfine::read)?,
+        Form::Sysbench => sysbench::read(&inputs)?,
+        Form::Hyperfine => hyperfine::read(&inputs)?,
         Form::GoBenchmark => go::read(&inputs)?,
     };
     let paths: Vec<&Path> = inputs.iter().map(|input| &*input.path).collect();

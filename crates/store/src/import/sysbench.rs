@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::{Exclusion, ImportedServer, ImportedValue, at};
+use super::{Exclusion, Imported, ImportedServer, ImportedValue, InputText, at};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::number;
 use perfquilt_model::observation::Meter;
@@ -21,8 +21,14 @@ struct Run {
     measures: bool,
     /// The test's name, from the command if the log has it, else from the output.
     test: Option<String>,
-    /// The options and the kind of requests that make it another test.
+    /// The options that every name has.
     options: Vec<String>,
+    /// What else the output says about the test.
+    described: BTreeSet<String>,
+    /// The options of its command, if the log has it.
+    command: Option<BTreeSet<String>>,
+    /// Whether the lines still describe the test.
+    has_begun: bool,
     threads: Option<String>,
     /// Whether the test's requests are counted below `queries performed:`.
     queries: BTreeMap<&'static str, f64>,
@@ -82,36 +88,116 @@ const OPTIONS: [(&str, &str); 7] = [
     ),
 ];
 
+/// The beginnings of lines before the start of a test that do not make it another one: how long it runs, and what it prints.
+const INCIDENTAL: [&str; 18] = [
+    "Running the test with following options",
+    "Number of threads:",
+    "Initializing random number generator",
+    "Random number generator seed",
+    "Report intermediate results",
+    "Debug mode",
+    "Forcing shutdown",
+    "Maximum number of requests",
+    "Number of IO requests",
+    "Number of random requests",
+    "total size:",
+    "Memory transfer size:",
+    "WARNING:",
+    "ALERT:",
+    "NOTICE:",
+    "DEBUG:",
+    "PANIC:",
+    "FATAL:",
+];
+
+/// Lines with which a test starts, or its results if the log lacks the start.
+const STARTS: [&str; 10] = [
+    "Initializing worker threads",
+    "Threads started!",
+    "SQL statistics:",
+    "OLTP test statistics:",
+    "queries performed:",
+    "File operations:",
+    "Operations performed:",
+    "Throughput:",
+    "General statistics:",
+    "Test execution summary:",
+];
+
+/// Options of the command that do not make it another test: the server's address, the length, and what is printed. The
+/// output has the number of threads.
+const INCIDENTAL_OPTIONS: [&str; 14] = [
+    "db-driver",
+    "time",
+    "max-time",
+    "events",
+    "max-requests",
+    "threads",
+    "num-threads",
+    "rand-seed",
+    "report-interval",
+    "report-checkpoints",
+    "percentile",
+    "histogram",
+    "verbosity",
+    "forced-shutdown",
+];
+
+/// The ends of such options of each driver: `--mysql-host`.
+const ADDRESS: [&str; 6] = ["-host", "-port", "-user", "-password", "-socket", "-db"];
+
+/// Folders of sysbench's own tests, which need no path.
+const OWN_TESTS: [&str; 2] = ["/usr/share/sysbench", "/usr/local/share/sysbench"];
+
 /// Lines that count what went wrong in a run that went on.
 const FAULTS: [&str; 2] = ["ignored errors", "reconnects"];
 /// The share of events from which on such faults are reported: a few deadlocks are part of most tests that write.
 const FAULTS_SHARE: f64 = 0.01;
 
-/// Reads the runs of a log: the time per event is the run's seconds over its events, whatever the number of
-/// threads. Runs of other tests or with another number of threads are other workloads.
-pub(super) fn read(text: &str, path: &Path) -> Result<Vec<ImportedServer>> {
-    let mut server = ImportedServer::default();
-    let mut run: Option<Run> = None;
-    let mut unnamed = Unnamed::default();
+/// Reads the runs of logs, one of each server: the time per event is the run's seconds over its events, whatever the number
+/// of threads. Runs of other tests, with other options or another number of threads are other workloads; their names have the
+/// options that differ.
+pub(super) fn read(inputs: &[InputText]) -> Result<Imported> {
+    let logs = inputs.iter().map(|input| parse(&input.text, &input.path));
+    let logs: Vec<Log> = logs.collect::<Result<_>>()?;
+    let names = Names::of(&logs);
+    let servers = logs.into_iter().zip(inputs);
+    let servers = servers.map(|(log, input)| Ok(vec![server(log, &names, &input.path)?]));
+    Ok(Imported {
+        files: servers.collect::<Result<_>>()?,
+        ..Imported::default()
+    })
+}
+
+/// The runs of a file.
+#[derive(Default)]
+struct Log {
+    runs: Vec<Run>,
+    versions: BTreeSet<String>,
+}
+
+fn parse(text: &str, path: &Path) -> Result<Log> {
+    let mut log = Log::default();
     let mut command = None;
     let count = text.lines().count();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
         if is_head(line) {
-            end(run.take(), &mut server, &mut unnamed, path)?;
             let version = line.split_whitespace().take(2);
-            server
-                .versions
-                .insert(version.collect::<Vec<_>>().join(" "));
-            run = Some(Run {
+            log.versions.insert(version.collect::<Vec<_>>().join(" "));
+            let (test, options) = command.take().unzip();
+            log.runs.push(Run {
                 line: number,
-                test: command.take(),
+                test,
+                command: options,
                 ..Run::default()
             });
-        } else if let Some(test) = test_of_command(line) {
-            command = Some(test);
+        } else if let Some(found) = read_command(line) {
+            command = Some(found);
         }
-        let Some(run) = &mut run else { continue };
+        let Some(run) = log.runs.last_mut() else {
+            continue;
+        };
         // A number at the end of a file without line end may be cut off.
         if number + 1 == count
             && !text.ends_with('\n')
@@ -131,12 +217,52 @@ pub(super) fn read(text: &str, path: &Path) -> Result<Vec<ImportedServer>> {
                 .map_err(|fault| at(path, number, format!("`{line}`: {fault}")))?;
         }
     }
-    if let Some(run) = &mut run {
+    if let Some(run) = log.runs.last_mut() {
         run.has_failed |= run.in_latency && !text.ends_with('\n');
     }
-    end(run, &mut server, &mut unnamed, path)?;
-    unnamed.check(&server, path)?;
-    Ok(vec![server])
+    Ok(log)
+}
+
+/// What all runs of one name have in common, which their names need not say.
+#[derive(Default)]
+struct Common {
+    described: BTreeSet<String>,
+    /// `None` as long as no run has its command.
+    command: Option<BTreeSet<String>>,
+}
+
+/// The names of workloads, by what differs between the runs of all logs.
+struct Names(BTreeMap<String, Common>);
+
+impl Names {
+    fn of(logs: &[Log]) -> Names {
+        let mut names: BTreeMap<String, Common> = BTreeMap::new();
+        for run in logs.iter().flat_map(|log| &log.runs) {
+            let common = names.entry(run.name()).or_insert_with(|| Common {
+                described: run.described.clone(),
+                command: None,
+            });
+            common.described.retain(|line| run.described.contains(line));
+            if let Some(options) = &run.command {
+                let kept = common.command.get_or_insert_with(|| options.clone());
+                kept.retain(|option| options.contains(option));
+            }
+        }
+        Names(names)
+    }
+
+    fn workload(&self, run: &Run) -> String {
+        let name = run.name();
+        let Some(common) = self.0.get(&name) else {
+            return name;
+        };
+        let of_command = common.command.iter().zip(&run.command);
+        let of_command = of_command.flat_map(|(common, own)| own.difference(common));
+        let differing = run.described.difference(&common.described);
+        let differing = differing.chain(of_command).map(String::as_str);
+        let parts: Vec<&str> = std::iter::once(&*name).chain(differing).collect();
+        parts.join(", ")
+    }
 }
 
 impl Run {
@@ -147,24 +273,10 @@ impl Run {
             self.measures = true;
         }
         self.measures |= line == "Threads started!";
+        self.describe(line);
         self.has_failed |= line.starts_with("FATAL:");
         self.in_latency |= line.starts_with("Latency (ms)");
         self.in_latency &= !line.starts_with("sum:");
-        if let Some((_, test)) = TESTS.iter().find(|(start, _)| line.starts_with(start)) {
-            self.test.get_or_insert_with(|| (*test).to_owned());
-        }
-        if let Some((start, words)) = OPTIONS.iter().find(|(start, _)| line.starts_with(start)) {
-            self.options
-                .push(format!("{words}{}", line[start.len()..].trim()));
-        }
-        // The mode of a test of files.
-        if let Some(mode) = line
-            .strip_prefix("Doing ")
-            .and_then(|mode| mode.strip_suffix(" test"))
-            && self.test.as_deref() == Some("fileio")
-        {
-            self.options.push(mode.to_owned());
-        }
         for kind in ["read", "write"] {
             if let Some(count) = value(line, kind).and_then(|rest| value(rest, ":"))
                 && let Some(count) = number::parse(count)
@@ -197,6 +309,30 @@ impl Run {
         Ok(())
     }
 
+    /// Keeps what a line before the start says about the test.
+    fn describe(&mut self, line: &str) {
+        self.has_begun |= STARTS.iter().any(|start| line.starts_with(start));
+        if self.has_begun || is_head(line) {
+            return;
+        }
+        if let Some((_, test)) = TESTS.iter().find(|(start, _)| line.starts_with(start)) {
+            self.test.get_or_insert_with(|| (*test).to_owned());
+        }
+        let mode = line.strip_prefix("Doing ");
+        let mode = mode.and_then(|mode| mode.strip_suffix(" test"));
+        if let Some((start, words)) = OPTIONS.iter().find(|(start, _)| line.starts_with(start)) {
+            self.options
+                .push(format!("{words}{}", line[start.len()..].trim()));
+        } else if let Some(mode) = mode.filter(|_| self.test.as_deref() == Some("fileio")) {
+            self.options.push(mode.to_owned());
+        } else if !line.is_empty()
+            && !INCIDENTAL.iter().any(|start| line.starts_with(start))
+            && !has_time_of_day(line)
+        {
+            self.described.insert(line.to_owned());
+        }
+    }
+
     /// Ends a report with its number of events.
     fn report(&mut self, events: &str, line: usize) -> Result<(), String> {
         let events = number::parse(events).filter(|n| *n >= 1.0 && n.fract() == 0.0);
@@ -213,8 +349,9 @@ impl Run {
         Ok(())
     }
 
-    /// Returns the name of the workload: the test, what distinguishes it, and the number of threads.
-    fn workload(&self, events: u64) -> String {
+    /// Returns the name of the workload as far as its own output tells: the test, its options, and the number of threads.
+    fn name(&self) -> String {
+        let events = self.reports.last().map_or(1, |last| last.events);
         let mut parts = vec![self.test.clone().unwrap_or_else(|| "sysbench".to_owned())];
         if self.test.is_none() && !self.queries.is_empty() {
             let each = |kind: &str| {
@@ -272,27 +409,40 @@ impl Unnamed {
     }
 }
 
+/// Returns the server of a log.
+fn server(log: Log, names: &Names, path: &Path) -> Result<ImportedServer> {
+    let mut server = ImportedServer {
+        versions: log.versions,
+        ..ImportedServer::default()
+    };
+    let mut unnamed = Unnamed::default();
+    for run in log.runs {
+        let workload = names.workload(&run);
+        add(run, workload, &mut server, &mut unnamed, path)?;
+    }
+    unnamed.check(&server, path)?;
+    Ok(server)
+}
+
 /// Adds the values of a run to its server, or counts it as failed.
-fn end(
-    run: Option<Run>,
+fn add(
+    run: Run,
+    workload: String,
     server: &mut ImportedServer,
     unnamed: &mut Unnamed,
     path: &Path,
 ) -> Result<()> {
-    let Some(run) = run else { return Ok(()) };
     let ends = run
         .reports
         .last()
         .is_some_and(|last| last.checkpoint.is_none());
     if run.has_failed || !ends {
         if run.measures || !run.reports.is_empty() {
-            let events = run.reports.last().map_or(1, |last| last.events);
-            server.exclude(&run.workload(events), Exclusion::Unfinished);
+            server.exclude(&workload, Exclusion::Unfinished);
         }
         return Ok(());
     }
     let seconds = intervals(&run.reports).map_err(|(line, fault)| ambiguous(path, line, fault))?;
-    let workload = run.workload(run.reports.last().map_or(1, |last| last.events));
     if run.test.is_none() && run.queries.is_empty() {
         unnamed.line = Some(run.line);
         unnamed.workloads.insert(workload.clone());
@@ -395,8 +545,9 @@ fn rate(line: &str) -> Option<f64> {
     number::parse(rate.split_once(" per sec")?.0)
 }
 
-/// Returns the test that a command line of sysbench runs, as a shell or its trace shows it.
-fn test_of_command(line: &str) -> Option<String> {
+/// Returns the test that a command line of sysbench runs, as a shell or its trace shows it, and the options that make it
+/// another test.
+fn read_command(line: &str) -> Option<(String, BTreeSet<String>)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let is_program = |word: &str| word == "sysbench" || word.ends_with("/sysbench");
     let place = words.iter().position(|word| is_program(word))?;
@@ -408,9 +559,39 @@ fn test_of_command(line: &str) -> Option<String> {
         .iter()
         .find_map(|word| word.strip_prefix("--test="));
     let is_test = |word: &&&str| !word.starts_with('-') && **word != "run";
-    let test = named.or_else(|| arguments.iter().find(is_test).copied())?;
-    let name = Path::new(test).file_name()?.to_str()?;
-    Some(name.strip_suffix(".lua").unwrap_or(name).to_owned())
+    let test = Path::new(named.or_else(|| arguments.iter().find(is_test).copied())?);
+    let name = test.file_name()?.to_str()?;
+    let options = arguments.iter().filter(|word| is_of_test(word));
+    let mut options: BTreeSet<String> = options.map(|word| (*word).to_owned()).collect();
+    let folder = test.parent().and_then(Path::to_str).unwrap_or_default();
+    if !folder.is_empty() && !OWN_TESTS.contains(&folder) {
+        options.insert(format!("of {folder}"));
+    }
+    Some((
+        name.strip_suffix(".lua").unwrap_or(name).to_owned(),
+        options,
+    ))
+}
+
+/// Returns whether a word of a command is an option that makes it another test.
+fn is_of_test(word: &str) -> bool {
+    let Some(option) = word.strip_prefix("--") else {
+        return false;
+    };
+    let name = option.split('=').next().unwrap_or_default();
+    name != "test"
+        && !INCIDENTAL_OPTIONS.contains(&name)
+        && !ADDRESS.iter().any(|end| name.ends_with(end))
+}
+
+/// Returns whether a line has a time such as `12:05`: scripts print when they begin.
+fn has_time_of_day(line: &str) -> bool {
+    line.as_bytes().windows(5).any(|five| {
+        five[2] == b':'
+            && [0, 1, 3, 4]
+                .iter()
+                .all(|&place| five[place].is_ascii_digit())
+    })
 }
 
 fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {

@@ -781,6 +781,85 @@ fn results_that_are_not_of_two_servers_or_of_several_builds_are_noted() {
 }
 
 #[test]
+fn options_of_sysbench_that_differ_keep_runs_apart() {
+    let names = |first: &str, second: &str| {
+        let both = [first, second].concat();
+        let file = of(Form::Sysbench, &[("a.log", &both), ("b.log", &both)]).unwrap();
+        let observations = file.observations.into_iter();
+        let names: Vec<String> = observations.map(|of| of.workload).take(2).collect();
+        names
+    };
+    let files = |flags: &str| {
+        let body = format!(
+            "Extra file open flags: {flags}\nNumber of IO requests: 0\nBlock size 16KiB\nDoing seqwr test\n"
+        );
+        log(1, &body, "10.0", "1000")
+    };
+    assert_eq!(
+        names(&files("(none)"), &files("directio")),
+        [
+            "fileio, blocks of 16KiB, seqwr, 1 thread, Extra file open flags: (none)",
+            "fileio, blocks of 16KiB, seqwr, 1 thread, Extra file open flags: directio",
+        ]
+    );
+    let name = "fileio, blocks of 16KiB, seqwr, 1 thread";
+    assert_eq!(names(&files("(none)"), &files("(none)")), [name, name]);
+    let old = |mode: &str| {
+        let body = format!("Doing OLTP test.\nRunning mixed OLTP test\n{mode}\n");
+        log(4, &body, "10.0", "1000")
+    };
+    assert_eq!(
+        names(&old("Doing read-only test"), &old("began at 09:05:01")),
+        ["oltp, 4 threads, Doing read-only test", "oltp, 4 threads"]
+    );
+    let of_command = |options: &str| {
+        let log = log(4, "", "10.0", "1000");
+        format!("+ sysbench {options} --mysql-socket=/a/b --time=10 run\n{log}")
+    };
+    assert_eq!(
+        names(
+            &of_command("oltp_read_only --tables=1 --time=5"),
+            &of_command("oltp_read_only --tables=10"),
+        ),
+        [
+            "oltp_read_only, 4 threads, --tables=1",
+            "oltp_read_only, 4 threads, --tables=10",
+        ]
+    );
+    assert_eq!(
+        names(
+            &of_command("/a/one/test.lua"),
+            &of_command("/a/two/test.lua")
+        ),
+        ["test, 4 threads, of /a/one", "test, 4 threads, of /a/two",]
+    );
+}
+
+#[test]
+fn results_of_go_behind_other_output_are_refused() {
+    let row = "BenchmarkE-4 1000 90.0 ns/op\n";
+    for damaged in [
+        "helloBenchmarkE-4 1000 90.0 ns/op\n",
+        "....BenchmarkE-4 1000 90.0 ns/op\n",
+        "\x1b[32mBenchmarkE-4\x1b[0m 1000 90.0 ns/op\n",
+        "09:05:01 BenchmarkE-4 1000 90.0 ns/op 3 B/op\n",
+        " 50 %\rBenchmarkE-4 1000 90.0 ns/op\n",
+        "BenchmarkE-4 begins\n    1000 90.0 ns/op\n",
+    ] {
+        let file = format!("{row}{damaged}");
+        let error = of(Form::GoBenchmark, &[("a.txt", row), ("b.txt", &file)]).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains(": a result without its name"),
+            "{damaged:?}: {error}"
+        );
+    }
+    let words = format!("{row}Benchmark 3 of 10 is done\nit took 90 ns/op\n");
+    let file = of(Form::GoBenchmark, &[("a.txt", row), ("b.txt", &words)]).unwrap();
+    assert_eq!(file.supplement.left_out, []);
+}
+
+#[test]
 fn utf_16_is_named() {
     for head in [b"\xff\xfeB\0", b"\xfe\xff\0B"] {
         let error = unknown(Path::new("x"), head);
