@@ -279,7 +279,7 @@ fn keys(path: &str, name: &str, sources: &[Source]) -> String {
     let Fields::Named(fields) = &structure.fields else {
         panic!("{name}");
     };
-    let mut out = String::from("| key | type | default | meaning |\n|---|---|---|---|\n");
+    let mut out = String::from("| key | type, default | meaning |\n|---|---|---|\n");
     for field in &fields.named {
         let said = serde(&field.attrs);
         if said.split(',').any(|part| part == "skip") {
@@ -308,7 +308,10 @@ fn keys(path: &str, name: &str, sources: &[Source]) -> String {
             None => default_of(field, &said, has_default, &rust_type, source, sources),
         };
         assert!(!meaning.contains('|'), "{meaning}");
-        writeln!(out, "| `{key}` | {of_type} | {default} | {meaning} |").unwrap();
+        if !default.is_empty() {
+            write!(of_type, ", {default}").unwrap();
+        }
+        writeln!(out, "| `{key}` | {of_type} | {meaning} |").unwrap();
     }
     out
 }

@@ -57,7 +57,7 @@ pub struct Recipe {
     pub cmake_args: Vec<String>,
     /// A CMake file that every `project()` of the tree includes (`CMAKE_PROJECT_INCLUDE`).
     pub cmake_include: Option<PathBuf>,
-    /// The linker (only `cmake`), unless the linker flags choose one; by default that of `cmake_args`, else the
+    /// The linker (only `cmake`), unless linker flags choose one; by default that of `cmake_args`, else the
     /// compiler's own.
     pub linker: Option<Linker>,
     /// Ninja targets that make up the server (only `cmake`).

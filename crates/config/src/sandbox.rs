@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct SandboxLimits {
     /// The user (name or number) as whom sandboxed code runs if perfquilt runs as root; otherwise your own.
     pub user: String,
-    /// Files and folders readable in the sandbox besides the system's, for example a compiler below `/opt`.
+    /// Further readable files and folders, such as a compiler below `/opt`.
     pub read: Vec<PathBuf>,
     /// Memory of all processes together, in MiB; 0 is half of the machine's. RAM disks may take three quarters of this
     /// in addition.

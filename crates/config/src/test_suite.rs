@@ -19,7 +19,7 @@ pub const TESTS_PLACEHOLDER: &str = "tests";
 pub enum TestFormat {
     /// `mysql-test-run.pl` of MariaDB and MySQL.
     Mtr,
-    /// PostgreSQL's `pg_regress`, before and after its change to TAP.
+    /// PostgreSQL's `pg_regress`.
     PgRegress,
     /// The Test Anything Protocol, one test a line.
     Tap,
@@ -29,7 +29,7 @@ pub enum TestFormat {
     Ctest,
     /// `runtest` of Redis and Valkey.
     Redis,
-    /// No lines: the exit status of the command is the result of the only test.
+    /// No lines: the command's exit status is the result of the only test.
     ExitStatus,
 }
 

@@ -42,7 +42,7 @@ macro_rules! meters {
 }
 
 meters! {
-    /// Wall-clock nanoseconds per transaction.
+    /// Wall-clock time.
     Time {
         name: "time",
         unit: "ns/txn",
@@ -51,7 +51,7 @@ meters! {
         is_timed: true,
         noun: "time",
     }
-    /// Processor nanoseconds per transaction.
+    /// Processor time of the server's processes.
     Cpu {
         name: "cpu",
         unit: "ns/txn",
@@ -60,7 +60,7 @@ meters! {
         is_timed: true,
         noun: "processor time",
     }
-    /// Instructions per transaction.
+    /// Instructions.
     Instructions {
         name: "instructions",
         unit: "instructions/txn",
@@ -69,7 +69,7 @@ meters! {
         is_timed: false,
         noun: "instructions",
     }
-    /// Processor cycles per transaction.
+    /// Processor cycles.
     Cycles {
         name: "cycles",
         unit: "cycles/txn",
@@ -78,7 +78,7 @@ meters! {
         is_timed: false,
         noun: "cycles",
     }
-    /// First-level instruction-cache misses per transaction.
+    /// Misses of the first-level instruction cache.
     L1iMisses {
         name: "l1i_misses",
         unit: "misses/txn",
@@ -87,7 +87,7 @@ meters! {
         is_timed: false,
         noun: "instruction-cache misses",
     }
-    /// Mispredicted branches per transaction.
+    /// Mispredicted branches.
     BranchMisses {
         name: "branch_misses",
         unit: "misses/txn",
@@ -96,7 +96,7 @@ meters! {
         is_timed: false,
         noun: "mispredicted branches",
     }
-    /// The share of the processor's issue slots that its front end left empty, from 0 to 1.
+    /// Share of issue slots that the front end left empty, from 0 to 1.
     FrontendBound {
         name: "frontend_bound",
         unit: "ratio",
@@ -105,8 +105,7 @@ meters! {
         is_timed: false,
         noun: "empty issue slots",
     }
-    /// The most resident memory of the server's processes up to the end of a block, in bytes; memory that they share
-    /// counts once.
+    /// Peak resident memory of the server's processes up to the end of a block; shared memory counts once.
     Rss {
         name: "rss",
         unit: "bytes",
@@ -115,7 +114,7 @@ meters! {
         is_timed: true,
         noun: "memory",
     }
-    /// Context switches of the server's threads per transaction, voluntary and involuntary ones.
+    /// Context switches of the server's threads.
     ContextSwitches {
         name: "context_switches",
         unit: "switches/txn",
@@ -124,7 +123,7 @@ meters! {
         is_timed: true,
         noun: "context switches",
     }
-    /// Bytes per transaction that the server reads and writes by calls for files and pipes, cached or not.
+    /// Bytes that the server reads and writes by calls for files and pipes, cached or not.
     IoBytes {
         name: "io_bytes",
         unit: "bytes/txn",
@@ -133,7 +132,7 @@ meters! {
         is_timed: true,
         noun: "bytes read and written",
     }
-    /// Calls per transaction by which the server reads and writes files and pipes.
+    /// Calls by which the server reads and writes files and pipes.
     IoCalls {
         name: "io_calls",
         unit: "calls/txn",
@@ -142,7 +141,7 @@ meters! {
         is_timed: true,
         noun: "reads and writes",
     }
-    /// Reads of data files per transaction, by the server's own counters.
+    /// Reads of data files, by the server's own counters.
     ServerReads {
         name: "server_reads",
         unit: "reads/txn",
@@ -151,7 +150,7 @@ meters! {
         is_timed: true,
         noun: "reads of data files",
     }
-    /// Writes of data files and logs per transaction, by the server's own counters.
+    /// Writes of data files and logs, by the server's own counters.
     ServerWrites {
         name: "server_writes",
         unit: "writes/txn",
@@ -160,7 +159,7 @@ meters! {
         is_timed: true,
         noun: "writes of data files",
     }
-    /// Times per transaction that the server made the disk store data files or logs, by its own counters.
+    /// Flushes of data files and logs to the disk, by the server's own counters.
     ServerSyncs {
         name: "server_syncs",
         unit: "syncs/txn",

@@ -58,11 +58,11 @@ pub(super) struct CommandSettings {
     /// `us`, `ms`, `min`, `h`) counts.
     #[serde(default)]
     pub(super) seconds: Option<String>,
-    /// A regular expression with groups `name`, `seconds` and, optionally, `commands`: each match is an operation that
-    /// the client times separately.
+    /// A regular expression with groups `name`, `seconds` and, optionally, `commands`: each match is an operation
+    /// that the client times separately.
     #[serde(default)]
     pub(super) operations: Option<String>,
-    /// Whether additional slices warm the server up before each block; without, a block may have a single round.
+    /// Whether further slices warm the server up before each block; without, a block may have a single round.
     #[serde(default = "yes")]
     pub(super) warm_up: bool,
     /// Timeout of a slice in seconds.
