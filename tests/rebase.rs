@@ -553,7 +553,7 @@ fn a_change_made_otherwise_is_for_a_person() {
 fn wrong_use_says_what_would_be_right() {
     let space = every_kind();
     let err = space.fails(2, &["rebase", "3.0"]);
-    assert!(err.contains("there are: 1.0, 2.0"), "{err}");
+    assert!(err.contains("available: 1.0, 2.0"), "{err}");
     let err = space.fails(2, &["rebase", "1.0"]);
     assert!(err.contains("already") && err.contains("2.0"), "{err}");
     let err = space.fails(2, &["rebase", "2.0", "--resolve", "nothing"]);

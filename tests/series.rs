@@ -134,7 +134,7 @@ fn status_of_another_release() {
     1  0001-nine.patch  offset 1   change line 9
     ");
     let error = space.fails(2, &["status", "--release", "3.0"]);
-    assert!(error.contains("hint: there are: 1.0, 2.0"), "{error}");
+    assert!(error.contains("hint: available: 1.0, 2.0"), "{error}");
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn mistakes_get_the_next_step() {
         (
             "current = \"9.9\"",
             "current = \"1.0\"",
-            ":3: there is no release `9.9`\nhint: there are: 1.0",
+            ":3: there is no release `9.9`\nhint: available: 1.0",
         ),
         (
             "name = \"srv\" 5",

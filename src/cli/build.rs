@@ -27,7 +27,7 @@ pub struct Arguments {
     /// Points to build (default: all in order)
     #[arg(value_name = "POINT")]
     points: Vec<Point>,
-    /// Point to build, as in `perfquilt run` (repeatable)
+    /// Point to build, as in `perfquilt run`; may be repeated
     #[arg(long = "point", value_name = "POINT")]
     further: Vec<Point>,
     /// Recipe to build with: a [recipe.NAME] of the configuration (default: that of the preset quick)

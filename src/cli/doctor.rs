@@ -26,7 +26,7 @@ use perfquilt_report::wrap;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt doctor
-  perfquilt doctor -v              also what is there
+  perfquilt doctor -v              also list what is installed
   perfquilt doctor --on slurm
   perfquilt doctor --bot
   perfquilt doctor --json | jq -r .repair")]

@@ -143,10 +143,10 @@ enum Command {
     Clean(clean::Arguments),
     /// Measure the release against copies of itself
     Calibrate(calibrate::Arguments),
-    /// The name that `run` had for servers named one by one
+    /// Measure single servers: deprecated, use `run --server`
     #[command(hide = true)]
     Bench(run::Arguments),
-    /// The name that `history` had for two experiments
+    /// Compare two experiments: deprecated, use `history OLD NEW`
     #[command(hide = true)]
     Compare(history::Arguments),
     /// Measure a task of blocks, as a job of a cluster

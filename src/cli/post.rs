@@ -37,6 +37,7 @@ the comment.")]
 pub struct Arguments {
     /// Name of an experiment, observation file, or folder of `run --outcome` (default: the latest
     /// experiment)
+    #[arg(value_name = "RESULTS")]
     what: Option<String>,
     /// Number of the pull request
     #[arg(long, value_name = "NUMBER", value_parser = choices::positive::<u64>)]

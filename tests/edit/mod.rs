@@ -350,7 +350,7 @@ fn what_would_lose_something_is_refused() {
     assert!(
         space
             .fails(3, &["refresh"])
-            .contains("is not joined with its target")
+            .contains("is not squashed into its target")
     );
     git(&space, &["reset", "-q", "--hard", "HEAD~1"]);
     git(&space, &["checkout", "-q", "-b", "other", "HEAD~1"]);

@@ -136,7 +136,7 @@ fn a_patch_of_the_series_may_have_the_title_of_a_fixup() {
     put(&space, "a.c", "y5\n", "z5\n");
     git(&space, &["commit", "-qa", "--fixup=HEAD"]);
     let err = space.fails(3, &["refresh"]);
-    assert!(err.contains("is not joined with its target"), "{err}");
+    assert!(err.contains("is not squashed into its target"), "{err}");
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn folder(folder: &Path) -> Result<String> {
     let held = locks::try_now(&lock)?;
     if held.is_none() || locks::try_now(&lock)?.is_some() {
         return Err(Error::usage(format!(
-            "locks in {} keep nobody out",
+            "locks in {} do not exclude other processes",
             folder.display()
         )));
     }

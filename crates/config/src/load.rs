@@ -86,7 +86,7 @@ impl Config {
                     return error.hint("add an [[upstream.release]] section");
                 }
                 let versions: Vec<&str> = releases.iter().map(|r| r.version.as_str()).collect();
-                error.hint(format!("there are: {}", versions.join(", ")))
+                error.hint(format!("available: {}", versions.join(", ")))
             })
     }
 

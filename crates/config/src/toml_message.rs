@@ -50,7 +50,7 @@ pub(crate) fn error(message: &str, key: Option<&str>, is_item: bool) -> Error {
         let here = key.map_or_else(String::new, |key| format!(" for `{key}`"));
         let known = known.iter().map(String::as_str);
         let all: Vec<&str> = known.clone().collect();
-        let all = format!("there are: {}", all.join(", "));
+        let all = format!("available: {}", all.join(", "));
         return Error::usage(format!("there is no value `{name}`{here}")).near(&name, known, all);
     }
     if message == "duplicate key" {

@@ -165,8 +165,8 @@ impl Error {
     ) -> Self {
         let names: Vec<&str> = known.map(String::as_str).collect();
         let all = match names.as_slice() {
-            [] => format!("there is no {what} at all"),
-            names => format!("there are: {}", names.join(", ")),
+            [] => format!("no {what} exists yet"),
+            names => format!("available: {}", names.join(", ")),
         };
         Self::usage(format!("there is no {what} `{name}`")).near(name, names.into_iter(), all)
     }

@@ -202,7 +202,7 @@ pub(super) fn explain(
         .hint(DISK_FULL),
         Some(ErrorCode::SystemIoFailure) => {
             Error::internal(format!("cannot {what} {file}: {}", cause(error)))
-                .hint("is the disk full, or broken? what was finished is kept")
+                .hint("check whether the disk is full or broken; finished work is kept")
         }
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
             Error::usage(format!("cannot {what} {file}: {}", cause(error)))

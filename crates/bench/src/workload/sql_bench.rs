@@ -164,7 +164,7 @@ fn check(settings: &SqlBenchSettings, section: &Section, folder: &Path) -> Resul
         ));
         return Err(section
             .locate(&["program"], error)
-            .hint(format!("there are: {}", programs.join(", "))));
+            .hint(format!("available: {}", programs.join(", "))));
     }
     let Some(perl) = find_program("perl") else {
         return Err(missing("perl", "perl"));

@@ -117,7 +117,7 @@ pub(super) fn vary_layouts(
                     );
                 }
                 progress.warn(&format!(
-                    "code layouts are not varied, so times include the luck of one: {reason}"
+                    "code layouts are not varied, so times come from a single layout: {reason}"
                 ));
                 return Ok(Layouts::Off);
             }

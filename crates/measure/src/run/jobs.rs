@@ -204,7 +204,7 @@ impl Jobs<'_> {
             Some(error) => Err(error.clone()),
             None => self.builder.cached(&item.tree).ok_or_else(|| {
                 Error::build(format!("a job has built {}, but it is not in the cache", item.label))
-                    .hint("the machines of a cluster and this one must share the cache; `perfquilt doctor` checks it")
+                    .hint("the machines of a cluster and this one must share the cache; `perfquilt doctor --on SCHEDULER` checks it")
             }),
         }
     }

@@ -72,7 +72,7 @@ impl<'a> SeriesRevisions<'a> {
                 "point {good} comes after point {bad} in the series"
             ))
             .hint(format!(
-                "`--good {bad} --bad {good} --direction faster` finds what makes it faster from {bad} to \
+                "`--good {bad} --bad {good} --direction faster` finds the change that makes it faster from {bad} to \
                  {good}"
             )));
         }

@@ -61,7 +61,7 @@ pub(super) fn assign(
         };
         if is_pending && !originals.iter().any(is_known) {
             return Err(Error::series(format!(
-                "commit {} ({}) is not joined with its target yet",
+                "commit {} ({}) is not squashed into its target yet",
                 short(&commit.id),
                 commit.message.title
             ))

@@ -523,7 +523,7 @@ fn stop_at(
             "no commit of the branch is patch \"{name}\" any more"
         ))
         .hint(format!(
-            "`git -C {} log` shows what is there",
+            "`git -C {} log` shows its commits",
             quoted(&session.directory.to_string_lossy())
         )));
     };

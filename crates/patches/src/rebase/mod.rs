@@ -110,7 +110,7 @@ pub fn rebase(
             "add the new release to bench-config/perfquilt.toml, as a table [[upstream.release]]"
                 .to_owned()
         } else {
-            format!("name another release; there are: {}", others.join(", "))
+            format!("name another release; available: {}", others.join(", "))
         };
         let fault = format!("the series is already for {}", request.to);
         return Err(Error::usage(fault).hint(hint));

@@ -125,7 +125,7 @@ fn one_file(
         && (old == MODE_LINK) != (new == MODE_LINK)
     {
         return Err(Error::series(format!(
-            "{} is to turn from {} into {}",
+            "the patch turns {} from {} into {}",
             diff.shown_name(),
             kind(old == MODE_LINK),
             kind(new == MODE_LINK)

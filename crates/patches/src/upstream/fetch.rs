@@ -238,9 +238,11 @@ fn check(file: &Path, expected: &str) -> Result<()> {
     if found == expected {
         return Ok(());
     }
-    Err(Error::usage(format!("{} fails its sha256", file.display()))
-        .details([format!("expected {expected}"), format!("found    {found}")])
-        .hint("it is damaged or another file; if the configuration is wrong, correct it there"))
+    Err(
+        Error::usage(format!("{} does not match its SHA-256", file.display()))
+            .details([format!("expected {expected}"), format!("found    {found}")])
+            .hint("it is damaged or another file; if the configuration is wrong, correct it there"),
+    )
 }
 
 /// Downloads a tarball unless the cache has it with the expected digest, which names its folder. Returns the checked
@@ -307,7 +309,7 @@ fn download(ws: &Workspace, url: &str, expected: &str, progress: &dyn Progress) 
     }
     let found = tarball::sha256(&part)?;
     if found != expected {
-        return Err(Error::usage(format!("{url} fails its sha256"))
+        return Err(Error::usage(format!("{url} does not match its SHA-256"))
             .details([format!("expected {expected}"), format!("found    {found}")])
             .hint("it is another file than the configuration names, or it changed"));
     }
@@ -360,7 +362,7 @@ fn recorded_file(
     if let Some(debian) = &source.debian {
         let Some(locked) = locked.filter(|locked| !locked.sha256.is_empty()) else {
             return Err(Error::usage(format!(
-                "nothing says which file release {version} is: the lock file has no sha256 of it"
+                "cannot verify the file of release {version}: the lock file has no SHA-256 of it"
             ))
             .at("bench-config/upstream.lock", None)
             .hint(

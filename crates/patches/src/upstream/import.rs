@@ -238,7 +238,7 @@ impl BatchSink {
         self.batch_bytes = 0;
         self.to_workers
             .send(std::mem::take(&mut self.batch))
-            .map_err(|_| Error::internal("the import was given up"))
+            .map_err(|_| Error::internal("the import was cancelled"))
     }
 }
 

@@ -124,9 +124,7 @@ pub fn unknown(path: &Path, head: &[u8]) -> Error {
             .at(path, None)
             .hint("convert it first: `iconv -f UTF-16 -t UTF-8`");
     }
-    Error::usage("this is in none of the formats that perfquilt reads")
-        .at(path, None)
-        .hint(READABLE)
+    Error::usage("unknown format").at(path, None).hint(READABLE)
 }
 
 /// One value from a tool's output.

@@ -86,7 +86,7 @@ pub(in crate::experiment) fn facts(
         }
         Some(Answer::Failed(failure)) => Err(failure.cut().into()),
         None => Err(Error::bench("no machine of the cluster answers")
-            .hint("`perfquilt doctor` checks the cluster")),
+            .hint("`perfquilt doctor --on SCHEDULER` checks the cluster")),
     }
 }
 

@@ -131,7 +131,7 @@ pub(crate) fn scheduler(ws: &Workspace, name: &str) -> Result<Box<dyn Scheduler>
         Listing::Known(_) => Ok(scheduler),
         Listing::Unknown(reason) => {
             let fault = format!("the cluster of `--on {name}` does not answer: {reason}");
-            Err(Error::new(Kind::Usage, fault).hint("`perfquilt doctor` checks it"))
+            Err(Error::new(Kind::Usage, fault).hint("`perfquilt doctor --on SCHEDULER` checks it"))
         }
     }
 }

@@ -166,7 +166,7 @@ fn try_fetch(
     replace_links(folder)?;
     let file = cached_tarball(folder)?.ok_or_else(|| {
         Error::usage(format!(
-            "the upstream tarball of {} {} is missing or fails its sha256",
+            "the upstream tarball of {} {} is missing or does not match its SHA-256",
             found.package, found.version
         ))
         .details([format!("see {}", folder.display())])
