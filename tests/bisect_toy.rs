@@ -160,7 +160,7 @@ fn a_planted_culprit_is_found_with_few_builds_and_confirmed() {
         "{}",
         found["cost"]
     );
-    // Decisions are told as they are made.
+    // perfquilt reports each decision at once.
     assert!(
         finished.stderr.contains("patch 9 named"),
         "{}",

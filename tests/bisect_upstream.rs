@@ -329,7 +329,7 @@ fn steps_tell_git_what_is_wrong() {
         let finished = step(&[args, &fast].concat());
         assert_eq!(finished.code, Some(128), "{args:?}: {}", finished.stderr);
     }
-    // What goes wrong before anything is looked at.
+    // Failures before the first commit is built.
     let mut early = environment.command(&["bisect", "step", "--good", "v1", "--bad", "v2"]);
     let early = Finished::from(early.env("PERFQUILT_SANDBOX", "").output().unwrap());
     assert_eq!(early.code, Some(128), "{}", early.stderr);

@@ -300,7 +300,7 @@ impl World {
             // Patch 2 is to be decided.
             fine = vec![3];
         }
-        // The conflict is solved before git, or `--continue`, is told so.
+        // The conflict is solved before git or `--continue` goes on.
         let solves = line.contains("cherry-pick --continue");
         if solves || line.ends_with("--continue") && worktree.join(".git").exists() {
             let (_, open) = self.ends("git diff --name-only --diff-filter=U", &worktree);

@@ -1,5 +1,5 @@
-//! A disk that is full at any moment: the cause is told, nothing that was finished is lost, and the same
-//! command goes on once there is room.
+//! A disk that is full at any moment: the error names the cause, no finished work is lost, and the same
+//! command continues once there is room.
 
 use std::fs;
 use std::path::{Path, PathBuf};

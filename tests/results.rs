@@ -582,7 +582,7 @@ fn stored_experiments_are_reported() {
         .unwrap();
     drop(store);
 
-    // Whoever looks before the end is told no more than holds at every look.
+    // A report before the end claims no more than holds at every look.
     let early = place.output(&["report"]);
     assert!(
         early.contains("After 4 of 9 blocks: unclear what the series does"),

@@ -223,7 +223,7 @@ fn a_client_that_times_operations_is_read_and_measured() {
     for row in ["get (10)", "put (5)", "TOTALS"] {
         assert!(report.stdout.contains(row), "{}", report.stdout);
     }
-    // A client without any such line is told, with what it printed.
+    // The error about a client without any such line has its output.
     environment.replace(workload, "Time for get", "Took for get");
     environment.replace(workload, "Time for put", "Took for put");
     let report = environment.run(&["run", "--blocks", "3"]);

@@ -72,7 +72,7 @@ impl std::fmt::Display for Notice {
 pub struct Silence(bool);
 
 impl Silence {
-    /// Returns the notices of a look without those that tell of a silence which an earlier look has told of.
+    /// Returns the notices of a poll, without a warning about an unreachable scheduler that an earlier poll has given.
     pub fn new_only(&mut self, notices: Vec<Notice>) -> Vec<Notice> {
         let is_unknown = |notice: &Notice| matches!(notice, Notice::Unknown(_));
         let is_silent = notices.iter().any(is_unknown);

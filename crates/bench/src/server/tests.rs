@@ -297,7 +297,7 @@ fn another_attempt_finds_the_program_in_the_folder_of_the_start() {
     let running = adapter.start(&Launch::new("1", &server, &dir)).unwrap();
     drop(running);
     assert!(!dir.exists());
-    // A port that others have for the whole run is told after three attempts.
+    // A port that others have for the whole run is an error after three attempts.
     let script = "echo 'bind() failed (98: Address already in use)'; exit 1";
     let adapter = world.adapter_with(&["sh", "-c", script, "{port}"], &["false"], None);
     let error = world.start(&adapter).unwrap_err();

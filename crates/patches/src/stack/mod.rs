@@ -198,7 +198,7 @@ fn apply_on(
     })
 }
 
-/// Number of patches before and after a patch that does not apply among which another place is looked for.
+/// Distance in the series, in patches, up to which perfquilt searches for another place of a patch that does not apply.
 const NEAR: usize = 8;
 
 /// Adds to the error of a patch that does not apply a nearby place in the series where it does.

@@ -67,8 +67,9 @@ pub fn check_interrupted() -> Result<()> {
     }
 }
 
-/// As [`check_interrupted`], for a failure that the same signal may have caused: a queueing system signals all
-/// processes of a job at once, and a child may end before this process has its signal. Waits up to one second for it.
+/// Returns the error of [`check_interrupted`] after a failure that the same signal may have caused: a queueing system
+/// signals all processes of a job at once, and a child may end before this process has its signal. Waits up to one
+/// second for it.
 pub fn check_interrupted_soon() -> Result<()> {
     const SOON: Duration = Duration::from_secs(1);
     const STEP: Duration = Duration::from_millis(50);
