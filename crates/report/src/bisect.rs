@@ -108,7 +108,7 @@ fn describe_decision(question: &Question, decision: &Decision) -> String {
         }
         DecisionKind::Skipped { state, reason } => {
             format!(
-                "{} is left out: {}",
+                "{} is skipped: {}",
                 label(question, *state),
                 literal(reason)
             )

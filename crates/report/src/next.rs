@@ -49,10 +49,10 @@ pub fn next_command(attribution: &Attribution) -> String {
     }
     match command {
         Some(command) if sandboxed => {
-            format!("next: `{command} --format html > report.html` draws it")
+            format!("next: `{command} --format html > report.html` writes a page")
         }
         _ => format!(
-            "next: `perfquilt report {} --format html --output report.html` draws it",
+            "next: `perfquilt report {} --format html --output report.html` writes a page",
             shell(&clean(&attribution.experiment))
         ),
     }
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(
             next(&faster),
             format!(
-                "next: `perfquilt report {} --format html --output report.html` draws it",
+                "next: `perfquilt report {} --format html --output report.html` writes a page",
                 faster.header.experiment
             )
         );
@@ -147,7 +147,7 @@ mod tests {
         slower.header.command = Some("perfquilt run --sandbox".to_owned());
         assert_eq!(
             next(&slower),
-            "next: `perfquilt run --sandbox --format html > report.html` draws it"
+            "next: `perfquilt run --sandbox --format html > report.html` writes a page"
         );
         let commands = commands(&slower.attribution(), "html", true);
         assert!(

@@ -180,7 +180,7 @@ impl fmt::Display for Forecast {
         }
         write!(f, "about {}", self.duration())?;
         if self.is_guess() {
-            f.write_str(" (a guess: nothing like it was measured so far)")?;
+            f.write_str(" (a guess: nothing comparable was measured before)")?;
         }
         Ok(())
     }
