@@ -246,7 +246,7 @@ fn a_copy_takes_the_place_of_the_download() {
     let digest = sha256(&space.path("copy.tar.gz")).unwrap();
     record("../srv_1.0.orig.tar.gz", &digest);
     let error = space.fails(2, &["upstream", "fetch", "--from", "copy.tar.gz"]);
-    assert!(error.contains("is no file name"), "{error}");
+    assert!(error.contains("is not a file name"), "{error}");
     record("srv_1.0.orig.tar.gz", &digest);
     space.ok(&["upstream", "fetch", "--from", "copy.tar.gz", "-q"]);
     space.ok(&["upstream", "verify", "-q"]);

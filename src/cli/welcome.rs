@@ -96,7 +96,7 @@ fn text(found: &Found) -> String {
             ],
         ),
         Found::SeriesIn(folder) => next(
-            &format!("This folder has a series in {folder}, and is no workspace."),
+            &format!("This folder has a series in {folder}, and is not a workspace."),
             &[
                 new,
                 server,

@@ -31,7 +31,7 @@ impl Page {
             Ok(text) if text.contains(MADE) => text,
             Ok(text) if text.trim().is_empty() => INTRODUCTION.to_owned(),
             Ok(_) => {
-                return Err(Error::usage("this file is no page of a calibration")
+                return Err(Error::usage("this file is not a calibration page")
                     .at(file, None)
                     .hint("name a new file: `--output calibration.md`"));
             }
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(saved(), text);
         std::fs::write(&file, "# my notes\n").unwrap();
         let refused = Page::calibration(&file).unwrap_err();
-        assert!(refused.to_string().contains("no page of a calibration"));
+        assert!(refused.to_string().contains("not a calibration page"));
         assert_eq!(saved(), "# my notes\n");
     }
 }

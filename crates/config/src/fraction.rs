@@ -114,7 +114,7 @@ pub(super) fn deserialize_by_meter<'de, D: Deserializer<'de>>(
     });
     checked
         .collect::<Result<_, Meter>>()
-        .map_err(|meter| D::Error::custom(format!("the margin of {meter} is no number")))
+        .map_err(|meter| D::Error::custom(format!("the margin of {meter} is not a number")))
 }
 
 #[cfg(test)]

@@ -181,7 +181,7 @@ pub fn parse(event: &str, body: &[u8], repository: &Repository) -> Result<Delive
         "pull_request" => {
             let delivery: PullRequestDelivery = parse_body(body, repository)?;
             if !is_commit(delivery.pull_request.head()) {
-                return Err(Rejection::Malformed("its head is no commit".to_owned()));
+                return Err(Rejection::Malformed("its head is not a commit".to_owned()));
             }
             Ok(Delivery::PullRequest(delivery))
         }

@@ -74,7 +74,7 @@ fn check_same(first: &ExperimentHeader, other: &ExperimentHeader) -> Result<()> 
     }
     if first.series != other.series {
         return Err(Error::usage(
-            "its series is another one than in the first file",
+            "its series differs from that of the first file",
         ));
     }
     Ok(())
@@ -144,8 +144,7 @@ fn numbered(
     let first = *next;
     for observation in &mut file.observations {
         let block = observation.block.checked_add(first);
-        observation.block =
-            block.ok_or_else(|| Error::usage("its blocks have too high numbers"))?;
+        observation.block = block.ok_or_else(|| Error::usage("its block numbers are too high"))?;
         *next = (*next).max(observation.block.saturating_add(1));
         let machine = observation.machine.take();
         let name = own

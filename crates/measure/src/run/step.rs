@@ -105,7 +105,7 @@ impl CommitsHere {
 
 fn state(ws: &Workspace, git: &Git, store: &Objects, revision: &str) -> Result<Revision> {
     if revision.starts_with('-') {
-        return Err(Error::usage(format!("`{revision}` is no commit")));
+        return Err(Error::usage(format!("`{revision}` is not a commit")));
     }
     let of = |what: &str| {
         let output = git.run(&[
@@ -117,7 +117,7 @@ fn state(ws: &Workspace, git: &Git, store: &Objects, revision: &str) -> Result<R
         if output.success() {
             Ok(output.stdout_text().trim().to_owned())
         } else {
-            Err(Error::usage(format!("`{revision}` is no commit here"))
+            Err(Error::usage(format!("`{revision}` is not a commit here"))
                 .hint("run it in the repository that is bisected, and name the workspace with -C"))
         }
     };

@@ -173,7 +173,7 @@ fn elsewhere(dir: &Path, binary: &str) -> Result<Built> {
     };
     let found = std::fs::metadata(&path).map_err(|e| refused(&e.to_string()))?;
     if !found.is_file() {
-        return Err(refused("it is no file"));
+        return Err(refused("it is not a file"));
     }
     let identity = identity_of_files(dir, &files(dir)?)?;
     Ok(Built {

@@ -184,7 +184,7 @@ impl Supplement {
             };
             if !in_order {
                 return Err(format!(
-                    "`unexecuted` compares point `{}` with `{}`, which is no earlier one of the series",
+                    "`unexecuted` compares point `{}` with `{}`, which is not an earlier point of the series",
                     of.point, of.against
                 ));
             }

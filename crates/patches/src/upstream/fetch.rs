@@ -395,7 +395,7 @@ fn not_downloaded(source: &ReleaseSource) -> Error {
 fn file_name(name: &str) -> Result<&str> {
     if name.is_empty() || name.starts_with('.') || name.contains('/') {
         return Err(
-            Error::usage(format!("`{}` is no file name", name.escape_debug()))
+            Error::usage(format!("`{}` is not a file name", name.escape_debug()))
                 .at("bench-config/upstream.lock", None),
         );
     }

@@ -173,7 +173,7 @@ impl Exclusion {
             Exclusion::Timeless => "no run has a time in `times`",
             Exclusion::Unfinished => "every run ended with FATAL, or its output is cut off",
             Exclusion::Failed => "every run failed or did not end",
-            Exclusion::Unitless => "no result has ns/op, and other units are no costs",
+            Exclusion::Unitless => "no result has ns/op, and other units are not costs",
         }
     }
 }

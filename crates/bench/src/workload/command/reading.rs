@@ -125,7 +125,7 @@ fn no_number(text: &str, found: &Match<'_>, what: &str) -> String {
         )
     };
     format!(
-        "`{}` is no number of {what}{comma}{part}",
+        "`{}` is not a number of {what}{comma}{part}",
         whole.escape_debug()
     )
 }
@@ -229,7 +229,7 @@ mod tests {
         for wrong in ["0.0", "1.2.3", "1234,5", "12,34", "0,123"] {
             let fault = rate(&format!("{wrong} requests per second")).unwrap_err();
             assert!(
-                fault.starts_with(&format!("`{wrong}` is no number")),
+                fault.starts_with(&format!("`{wrong}` is not a number")),
                 "{fault}"
             );
         }
@@ -239,7 +239,7 @@ mod tests {
     fn a_number_that_the_pattern_cuts_is_refused() {
         let pattern = Regex::new(r"([0-9.]+)k? requests per second").unwrap();
         let rate = |text: &str| only(&pattern, text, "transactions per second", rate_of);
-        let cut = "`1,234.5` is no number of transactions per second; decimals need a point, as with LC_ALL=C (the \
+        let cut = "`1,234.5` is not a number of transactions per second; decimals need a point, as with LC_ALL=C (the \
                    pattern finds `234.5` of it)";
         assert_eq!(rate("1,234.5 requests per second"), Err(cut.to_owned()));
         assert!(rate("-5 requests per second").is_err());
@@ -306,21 +306,27 @@ mod tests {
     fn an_operation_that_cannot_be_read_is_never_dropped() {
         let pattern = Regex::new(OPERATION).unwrap();
         for (line, fault) in [
-            ("Time for c (1): nan", "`nan` is no number of seconds of c"),
+            (
+                "Time for c (1): nan",
+                "`nan` is not a number of seconds of c",
+            ),
             (
                 "Time for c (1): 0,25",
-                "`0,25` is no number of seconds of c; decimals",
+                "`0,25` is not a number of seconds of c; decimals",
             ),
             (
                 "Time for c (1): 1,234",
-                "`1,234` is no number of seconds of c; decimals",
+                "`1,234` is not a number of seconds of c; decimals",
             ),
-            ("Time for c (1): -1", "`-1` is no number of seconds of c"),
+            ("Time for c (1): -1", "`-1` is not a number of seconds of c"),
             (
                 "Time for c (1,5): 1",
-                "`1,5` is no number of commands of c; decimals",
+                "`1,5` is not a number of commands of c; decimals",
             ),
-            ("Time for c (two): 1", "`two` is no number of commands of c"),
+            (
+                "Time for c (two): 1",
+                "`two` is not a number of commands of c",
+            ),
             ("Time for  (1): 1", "`Time for  (1): 1` names no operation"),
             ("nothing", "no operation in the client's output"),
         ] {

@@ -227,7 +227,7 @@ fn records_that_mean_nothing_are_refused() {
     for (point, against) in [(1, 1), (1, 2)] {
         let supplement = supplement(&[record(point, against, "w")], None);
         let error = attribute_with(&header(2), &[], &supplement, &margin).unwrap_err();
-        assert!(error.message().contains("no earlier one"), "{error}");
+        assert!(error.message().contains("not an earlier point"), "{error}");
     }
 }
 

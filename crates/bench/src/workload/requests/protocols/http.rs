@@ -236,7 +236,7 @@ fn body(headers: &[httparse::Header<'_>]) -> Result<Body, Malformed> {
     length
         .filter(|&length| length < usize::MAX / 2)
         .map(Body::Length)
-        .ok_or_else(|| Malformed("a length that is no number".to_owned()))
+        .ok_or_else(|| Malformed("a length that is not a number".to_owned()))
 }
 
 /// Returns the length of the complete chunks at the begin of `input`, and whether the last one ends the body.
