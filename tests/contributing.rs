@@ -11,7 +11,7 @@ use perfquilt_bench::server::{Scratch, ServerSpace};
 use perfquilt_bench::workload::Clients;
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_forge::{Draft, Forge as _, Posting};
+use perfquilt_forge::{Draft, Forge as _, PostOptions};
 use perfquilt_judge::attribution::attribute_with;
 use perfquilt_model::error::Error;
 use perfquilt_model::failure::Failure;
@@ -61,7 +61,9 @@ mod server {
 #[path = "contributing"]
 mod forge {
     pub use perfquilt_forge::event::Target;
-    pub use perfquilt_forge::{CommentUpdate, Forge, Posted, Publication, PullRequest, Repository};
+    pub use perfquilt_forge::{
+        CommentUpdate, Forge, PostResult, Publication, PullRequest, Repository,
+    };
 
     mod folder;
 
@@ -290,7 +292,7 @@ fn the_example_of_a_forge_keeps_one_comment() {
         ..forge::Target::default()
     };
     let found = forge.find(&target).unwrap();
-    let posting = Posting {
+    let posting = PostOptions {
         id: "quick".into(),
         check: false,
         label: None,

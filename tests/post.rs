@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::github::{Fault, GitHub, LOGIN, TOKEN};
 use perfquilt_forge::Draft;
 use perfquilt_forge::event::Target;
-use perfquilt_forge::{Client, Credentials, Forge, Posted, Posting, RetryPolicy, Secret};
+use perfquilt_forge::{Client, Credentials, Forge, PostOptions, PostResult, RetryPolicy, Secret};
 use perfquilt_judge::attribution::{Attribution, attribute};
 use perfquilt_model::comment::PullRequestRef;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -40,8 +40,8 @@ fn token() -> Credentials {
     }
 }
 
-fn posting() -> Posting {
-    Posting {
+fn posting() -> PostOptions {
+    PostOptions {
         id: "default".into(),
         check: true,
         label: Some("perf".into()),
@@ -51,7 +51,7 @@ fn posting() -> Posting {
 }
 
 /// Posts to pull request 7 what patches that gain so much are worth, measured at `head`.
-fn post(github: &GitHub, head: &str, gains: &[f64]) -> Result<Posted> {
+fn post(github: &GitHub, head: &str, gains: &[f64]) -> Result<PostResult> {
     post_as(github, token(), policy(), head, gains)
 }
 
@@ -61,14 +61,14 @@ fn post_as(
     policy: RetryPolicy,
     head: &str,
     gains: &[f64],
-) -> Result<Posted> {
+) -> Result<PostResult> {
     let client = (credentials, policy);
     post_run(github, client, &posting(), (head, None), gains)
 }
 
 /// Posts as `id` what patches that gain so much are worth, in a measurement that began at `began`.
-fn post_begun(github: &GitHub, id: &str, head: &str, began: &str, gains: &[f64]) -> Posted {
-    let posting = Posting {
+fn post_begun(github: &GitHub, id: &str, head: &str, began: &str, gains: &[f64]) -> PostResult {
+    let posting = PostOptions {
         id: id.into(),
         ..posting()
     };
@@ -79,10 +79,10 @@ fn post_begun(github: &GitHub, id: &str, head: &str, began: &str, gains: &[f64])
 fn post_run(
     github: &GitHub,
     (credentials, policy): (Credentials, RetryPolicy),
-    posting: &Posting,
+    posting: &PostOptions,
     (head, began): (&str, Option<&str>),
     gains: &[f64],
-) -> Result<Posted> {
+) -> Result<PostResult> {
     let repository = crate::github::REPOSITORY.parse().unwrap();
     let client = Client::new(repository, &github.uri(), credentials, policy)?;
     let target = Target {

@@ -41,10 +41,6 @@ pub struct Arguments {
 }
 
 /// Runs `perfquilt analyse`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) with file and line for a bad input, and when the report would
-/// overwrite an input; those of [`show`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let required = arguments.report.format(context)?.0.required_input();
     let input = analyse::open(&arguments.file)?;

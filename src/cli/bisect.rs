@@ -241,9 +241,6 @@ struct Replay {
 
 impl ComparisonOptions {
     /// Returns the request to find losses, with the preset's settings.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] for unknown names and numbers that make no sense.
     fn request(&self, ws: &Workspace) -> Result<BisectRequest> {
         let preset = ws.config.preset(&self.preset)?.clone();
         let recipe = self.recipe.clone();
@@ -401,7 +398,7 @@ fn bisect_series(context: &Context, options: &SeriesSearch) -> Result<()> {
         Err(error) if error.kind() != Kind::Inconclusive => vec![Failure::new(error, None)],
         _ => Vec::new(),
     };
-    let written = outcome::put(
+    let written = outcome::update(
         folder,
         &start,
         failures,

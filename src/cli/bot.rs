@@ -44,10 +44,6 @@ pub struct Serve {
 }
 
 /// Runs `perfquilt bot`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for missing configuration, and when another bot serves this
-/// workspace; those of [`listen`] and [`serve`].
 pub fn run(context: &Context, command: &Command) -> Result<()> {
     let arguments = match command {
         Command::Serve(arguments) => arguments,

@@ -40,10 +40,6 @@ fn shells() -> impl TypedValueParser<Value = String> {
 }
 
 /// Prints the completion script of a shell.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be written;
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) with `--json`.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if context.output.json() {
         return Err(Error::usage("a completion script has no JSON form"));

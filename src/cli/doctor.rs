@@ -13,7 +13,7 @@ use perfquilt_bench::doctor::{DoctorReport, Machine, RECOMMENDED_DISK, examine};
 use perfquilt_bench::sandbox::Protection;
 use perfquilt_bot::bot_protections;
 use perfquilt_cluster::doctor::{self, Check};
-use perfquilt_config::packages::{Need, PackageStatus};
+use perfquilt_config::packages::{PackageStatus, Requirement};
 use perfquilt_config::workspace::{Workspace, cache_dir};
 use perfquilt_measure::experiment::ask_machine;
 use perfquilt_model::error::{Error, Result};
@@ -51,9 +51,6 @@ struct Document<'a> {
 }
 
 /// Runs `perfquilt doctor`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for missing requirements or a wrong configuration.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let workspace = context.workspace_if_any()?;
     let cache = match &workspace {
@@ -182,14 +179,14 @@ fn text(examination: &DoctorReport, checks: &[Check], columns: usize, all: bool)
     for found in &found {
         let state = match (found.present, found.need) {
             (true, _) => "ok",
-            (false, Need::Required) => "MISSING",
-            (false, Need::Recommended) => "missing",
-            (false, Need::Optional) => "-",
+            (false, Requirement::Required) => "MISSING",
+            (false, Requirement::Recommended) => "missing",
+            (false, Requirement::Optional) => "-",
         };
         let need = match found.need {
-            Need::Required => "",
-            Need::Recommended => " (recommended)",
-            Need::Optional => " (optional)",
+            Requirement::Required => "",
+            Requirement::Recommended => " (recommended)",
+            Requirement::Optional => " (optional)",
         };
         let mut shown = found.version.clone().unwrap_or_default();
         shown.truncate(24);

@@ -29,9 +29,6 @@ pub struct Export {
 }
 
 /// Runs the subcommand.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the folder is not empty; those of [`prepare`].
 pub fn run(context: &Context, args: &Export) -> Result<()> {
     let ws = context.workspace()?;
     let progress = context.output.progress();

@@ -74,10 +74,6 @@ enum HistoryFormat {
 }
 
 /// Runs `perfquilt history`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there are no results, no experiment matches, there is no such
-/// experiment, file or workload, or the file cannot be written.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let output = arguments.output.as_deref();
     let usual = format_by_suffix(output, arguments.format, HistoryFormat::Terminal)?;

@@ -21,10 +21,6 @@ pub struct Arguments {
 }
 
 /// Prints the manual page of `command`, or writes the pages of all its subcommands.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be written;
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) with `--json` but no folder, and for a path that is no folder.
 pub fn run(context: &Context, arguments: &Arguments, mut command: clap::Command) -> Result<()> {
     command.build();
     let Some(folder) = &arguments.output else {

@@ -19,9 +19,6 @@ use perfquilt_system::process::quoted;
 pub(super) const DEFAULT_PRESET: &str = "quick";
 
 /// Returns the recipe called `given`, else that of the default preset.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown recipe.
 pub(super) fn chosen_recipe<'n>(ws: &'n Workspace, given: Option<&'n str>) -> Result<&'n str> {
     let recipe = match given {
         Some(recipe) => recipe,
@@ -83,10 +80,6 @@ pub struct MeasuringOptions {
 
 impl MeasuringOptions {
     /// Returns the preset with the overrides of the flags.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown preset or workload, or too few
-    /// blocks.
     pub fn preset(&self, ws: &Workspace) -> Result<Preset> {
         let mut preset = ws.config.preset(&self.preset)?.clone();
         if !self.workloads.is_empty() {
@@ -188,9 +181,6 @@ impl MeasuringOptions {
 }
 
 /// Returns the preset with another number of blocks, if one is given.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for fewer than two blocks.
 pub fn with_blocks(mut preset: Preset, blocks: Option<u32>) -> Result<Preset> {
     if let Some(blocks) = blocks {
         if blocks < 2 {
@@ -203,9 +193,6 @@ pub fn with_blocks(mut preset: Preset, blocks: Option<u32>) -> Result<Preset> {
 }
 
 /// Returns the preset with another recipe, if one is given.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown recipe.
 pub fn with_recipe(ws: &Workspace, mut preset: Preset, recipe: Option<&str>) -> Result<Preset> {
     if let Some(recipe) = recipe {
         ws.config.recipe(recipe)?;

@@ -70,10 +70,7 @@ impl Output {
         self.json
     }
 
-    /// Prints `text` on standard output.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`] when it cannot be written. A pipe that the reader closed is no error.
+    /// Prints `text` on standard output. A pipe that the reader closed is no error.
     pub fn print(&self, text: &str) -> Result<()> {
         let mut out = std::io::stdout().lock();
         let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -120,9 +117,6 @@ impl Output {
 
     /// Combines the result of the work, `done`, with that of writing it to a file, `written`. If both failed, the
     /// error of `written` is printed and that of `done` is returned.
-    ///
-    /// # Errors
-    /// That of `done`, else that of `written`.
     pub fn combine<T>(&self, done: Result<T>, written: Result<()>) -> Result<T> {
         match (done, written) {
             (Ok(_), Err(error)) => Err(error),
@@ -135,9 +129,6 @@ impl Output {
     }
 
     /// Prints all `errors` but the last, which is returned to end the program.
-    ///
-    /// # Errors
-    /// The last of `errors`.
     pub fn errors(&self, mut errors: Vec<Error>) -> Result<()> {
         let Some(last) = errors.pop() else {
             return Ok(());

@@ -33,9 +33,6 @@ pub fn write(file: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// Checks that `file` can be written, before any work is done for it.
-///
-/// # Errors
-/// [`Kind::Usage`] when `file` is a folder, its folder does not exist, or permissions forbid writing it.
 pub fn writable(file: &Path) -> Result<()> {
     let refused = |why: &str| Error::usage(format!("cannot write {}: {why}", file.display()));
     let folder = folder_of(file);

@@ -13,7 +13,9 @@ use super::series_as_written::SeriesChoice;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::Draft;
 use perfquilt_forge::event::Target;
-use perfquilt_forge::{Credentials, MAX_COMMENT_BYTES, Posting, Repository, RetryPolicy, connect};
+use perfquilt_forge::{
+    Credentials, MAX_COMMENT_BYTES, PostOptions, Repository, RetryPolicy, connect,
+};
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_judge::bisect;
 use perfquilt_model::comment::PullRequestRef;
@@ -77,10 +79,6 @@ pub struct Arguments {
 }
 
 /// Runs `perfquilt post`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for unreadable files and unknown names;
-/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when GitHub refuses or cannot be reached.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let material = Material::find(context, arguments)?;
     let variable = |name: &str| std::env::var(name).ok();
@@ -116,7 +114,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         },
         ..Notice::default()
     };
-    let posting = Posting {
+    let posting = PostOptions {
         id: arguments.id.clone(),
         check: !arguments.no_check,
         label: arguments.label.clone(),
@@ -174,7 +172,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     context.output.print(&text)
 }
 
-fn print_comment(context: &Context, posting: &Posting, notice: &Notice<'_>) -> Result<()> {
+fn print_comment(context: &Context, posting: &PostOptions, notice: &Notice<'_>) -> Result<()> {
     let comment = perfquilt_report::comment(notice, posting.limit(MAX_COMMENT_BYTES)?);
     if !context.output.json() {
         return context.output.print(&comment.body);
@@ -260,7 +258,7 @@ fn find_attribution(what: Option<&str>, ws: Option<&Workspace>) -> Result<Attrib
 }
 
 fn read_attribution(path: &Path, ws: Option<&Workspace>) -> Result<Attribution> {
-    analyse::file(path, outcome::MOST, &margin(ws))
+    analyse::file(path, outcome::MAX_UNPACKED, &margin(ws))
 }
 
 fn read(path: &Path) -> Result<String> {

@@ -90,10 +90,6 @@ enum SourceName {
 
 impl Arguments {
     /// Returns the source of costs.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when this machine has none, or an option needs a call graph
-    /// and the source is perf.
     fn source(&self) -> Result<CostSource> {
         let source = match self.source {
             Some(SourceName::Callgrind) => CostSource::Callgrind,
@@ -144,10 +140,6 @@ struct Document<'a> {
 }
 
 /// Runs `perfquilt profile`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown point, function, workload or missing tools;
-/// [`Kind::Build`](perfquilt_model::error::Kind::Build) when a server cannot be built; those of [`profile::measure`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = choose_format(
         context,

@@ -113,7 +113,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         let open = resolve::open(&ws, &rebased, which, progress)?;
         return show_open(context, &rebased.report, &request, &open);
     }
-    perfquilt_results::worth::add_effects(&ws, &mut rebased.report)?;
+    perfquilt_results::effects::add_effects(&ws, &mut rebased.report)?;
     if arguments.recipe.is_some() && !arguments.build && !arguments.test {
         return Err(Error::usage("`--recipe` needs `--build` or `--test`"));
     }

@@ -35,9 +35,6 @@ pub struct Arguments {
 }
 
 /// Runs `perfquilt report`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such experiment; those of [`show`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     arguments.report.format(context)?;
     let workspace = context.workspace()?;
@@ -51,9 +48,6 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
 }
 
 /// Returns the experiment called `name`, else the latest.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such experiment, or none at all.
 pub fn find_experiment(store: &Store, name: Option<&str>) -> Result<ExperimentId> {
     match name {
         Some(name) => store.find(name),
@@ -103,9 +97,6 @@ pub fn show_stored(
 
 /// Prints the report of what was `measured` of an experiment before it `ended` with an error, if there is anything and no
 /// signal ended it; returns `ended`.
-///
-/// # Errors
-/// That of `ended`.
 pub fn show_stopped<T>(
     context: &Context,
     options: &ReportOptions,

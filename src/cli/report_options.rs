@@ -49,9 +49,6 @@ impl ReportOptions {
     }
 
     /// Returns the format requested by `--format` or `--json`, else that of the output file's suffix.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] when the two contradict each other, or a flame graph is given for another format than HTML.
     pub fn format(&self, context: &Context) -> Result<ReportFormat> {
         let usual = match self.format {
             None if !context.output.json() => self.usual_format()?,
@@ -81,10 +78,6 @@ impl ReportOptions {
     }
 
     /// Checks, before hours of work, everything that could make [`show`] fail after it.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] as for [`ReportOptions::format`] and [`writable`], when a page would go to a terminal, and when the
-    /// flame graph cannot be read.
     pub fn check(&self, context: &Context) -> Result<()> {
         let format = self.format(context)?;
         self.check_destination(context, format)?;
@@ -93,9 +86,6 @@ impl ReportOptions {
     }
 
     /// Checks that the report does not overwrite one of its input files; `-` is standard input.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] if it would.
     pub fn refuse_overwrite<'f>(
         &self,
         mut inputs: impl Iterator<Item = &'f PathBuf>,
@@ -153,9 +143,6 @@ const TEXT_SUFFIXES: [&str; 4] = ["txt", "text", "log", "out"];
 
 /// Returns the format that the suffix of `output` stands for, found by its value of `--format`; `None` for plain text and
 /// without a suffix.
-///
-/// # Errors
-/// [`Kind::Usage`] for another suffix, and for a format that the command does not have.
 fn format_of_suffix<F>(output: &Path, of_name: impl Fn(&str) -> Option<F>) -> Result<Option<F>> {
     let Some(suffix) = output.extension() else {
         return Ok(None);
@@ -181,9 +168,6 @@ fn format_of_suffix<F>(output: &Path, of_name: impl Fn(&str) -> Option<F>) -> Re
 }
 
 /// Returns the format that the suffix of the output file stands for, unless one was `given`; else `usual`.
-///
-/// # Errors
-/// [`Kind::Usage`] for a suffix that stands for none of the command's formats.
 pub fn format_by_suffix<F: ValueEnum>(
     output: Option<&Path>,
     given: Option<F>,
@@ -197,9 +181,6 @@ pub fn format_by_suffix<F: ValueEnum>(
 }
 
 /// Returns the format that `--format` and `--json` request together.
-///
-/// # Errors
-/// [`Kind::Usage`] when the two contradict each other.
 pub fn choose_format<F: PartialEq>(
     context: &Context,
     given: Option<F>,
@@ -237,9 +218,6 @@ pub enum TextFormat {
 
 impl TextReportOptions {
     /// Returns the format requested by `--format` or `--json`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] when the two contradict each other.
     pub fn format(&self, context: &Context) -> Result<TextFormat> {
         choose_format(context, self.format, TextFormat::Json, TextFormat::Terminal)
     }

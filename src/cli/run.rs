@@ -255,9 +255,6 @@ fn forecast_text(found: &RunForecast, preset: &Preset) -> String {
 }
 
 /// Creates the folder of an outcome, and checks that it can be written before any work is done for it.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it cannot be created or written to.
 pub(super) fn create_outcome_folder(folder: &Path) -> Result<()> {
     let refused = |error: std::io::Error| {
         Error::usage(format!(
@@ -310,13 +307,10 @@ fn write_failure(target: Option<(&Path, &RunStart)>, error: &Error) -> Result<()
 }
 
 /// Returns the commit to record in the outcome: the one that is `given`, else the workspace's; empty when unknown.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `given` is no commit id.
 pub(super) fn outcome_commit(ws: &Workspace, given: Option<&str>) -> Result<String> {
     match given {
         Some(given) => perfquilt_forge::parse_commit(given),
-        None => Ok(outcome::head(ws)),
+        None => Ok(outcome::workspace_commit(ws)),
     }
 }
 
@@ -343,7 +337,7 @@ fn run_sandboxed_for_outcome(
         Ok((code, made)) => {
             let margin = |meter| ws.config.margin(meter);
             let silent = !made.path().join(outcome::OUTCOME_FILE).exists();
-            let taken = outcome::take(made.path(), folder, start, false, &margin);
+            let taken = outcome::copy_untrusted(made.path(), folder, start, false, &margin);
             let written = taken.or_else(|error| {
                 failed(&if silent {
                     Error::internal("the run ended without writing its outcome").hint("see its log")

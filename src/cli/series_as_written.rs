@@ -18,10 +18,6 @@ pub struct SeriesChoice {
 impl SeriesChoice {
     /// Checks that the series of `releases` (`None`: the current one) have all work of their edit branches, or warns
     /// where the option was given.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an edit branch with other work, unless the option was
-    /// given.
     pub fn check(
         &self,
         context: &Context,

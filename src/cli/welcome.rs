@@ -130,9 +130,6 @@ fn text(found: &Found) -> String {
 }
 
 /// Shows the status of the workspace or, where there is none, how to get one.
-///
-/// # Errors
-/// Those of [`status::run`]; with `--json`, the missing command where there is no workspace.
 pub fn run(context: &Context) -> Result<ExitCode> {
     if context.workspace_if_any()?.is_some() {
         return status::run(context, &Status::default()).map(|()| ExitCode::SUCCESS);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{CommentUpdate, Forge, Posted, Publication, PullRequest, Repository, Target};
+use super::{CommentUpdate, Forge, PostResult, Publication, PullRequest, Repository, Target};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
@@ -36,7 +36,11 @@ impl Forge for Folder {
         })
     }
 
-    fn publish(&self, publication: &Publication<'_>, _progress: &dyn Progress) -> Result<Posted> {
+    fn publish(
+        &self,
+        publication: &Publication<'_>,
+        _progress: &dyn Progress,
+    ) -> Result<PostResult> {
         let number = publication.pull_request.number;
         let posting = publication.posting;
         // One file a comment id, so that posting again replaces the comment.
@@ -44,7 +48,7 @@ impl Forge for Folder {
         let action = if file.exists() { "updated" } else { "created" };
         let comment = publication.comment;
         std::fs::write(&file, &comment.body).map_err(|e| Error::io("write", &file, &e))?;
-        Ok(Posted {
+        Ok(PostResult {
             number,
             head: publication.head.to_owned(),
             title: comment.title.clone(),

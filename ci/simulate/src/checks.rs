@@ -1170,7 +1170,7 @@ fn wrongly_the_same(patches: usize, noise: &mut Noise) -> Result<Hits> {
         changed
             && row
                 .difference
-                .is_some_and(|it| it.verdict == attribution::Change::Same)
+                .is_some_and(|it| it.verdict == attribution::DifferenceVerdict::Same)
     });
     Ok((u32::from(same), 1))
 }

@@ -33,9 +33,6 @@ pub fn counted<T>(
 }
 
 /// Makes the items of all indices below `count` on all processors; returns them in order.
-///
-/// # Errors
-/// The first error of `make`; [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn parallel<T: Send>(count: usize, make: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
     let items = (0..count).into_par_iter().map(|index| {
         check_interrupted()?;

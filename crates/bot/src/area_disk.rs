@@ -20,9 +20,6 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 impl Bot {
     /// Mounts the file system of `area_mib` of the configuration, which is made if it does not exist. Does nothing where one
     /// is mounted already, by an earlier start or by an administrator.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] when this program is not root; [`Kind::Internal`] when the file system cannot be made or mounted.
     pub fn mount_areas(&self, progress: &dyn Progress) -> Result<()> {
         let mib = self.workspace.config.bot.area_mib;
         let paths = BotPaths::new(&self.workspace);

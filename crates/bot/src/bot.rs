@@ -126,10 +126,6 @@ impl Bot {
     }
 
     /// Locks the workspace against other bots while the returned value lives.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when another bot serves the workspace;
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the lock fails.
     pub fn lock_workspace(&self) -> Result<impl Sized + use<>> {
         locks::try_now(&BotPaths::new(&self.workspace).lock())?.ok_or_else(|| {
             Error::usage("another bot already serves this workspace")

@@ -60,9 +60,6 @@ pub(super) struct Commits {
 
 /// Writes the commits up to `commit` of pull request `number` as patches to the workspace `job`, with a
 /// configuration whose current release is their base. The second git reads what untrusted authors committed.
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the commits are no patches, or too much of them.
 pub(super) fn write_series(
     paths: &BotPaths,
     ws: &Workspace,
@@ -175,9 +172,6 @@ impl Commits {
 
     /// Checks that applying `series` to the base, with up to `fuzz` lines of context ignored, produces the
     /// trees that the commits in the repository at `store` have, one after the other.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when it does not apply, or makes anything else.
     pub(super) fn check(&self, store: &Path, series: &Series, fuzz: usize) -> Result<()> {
         let patches = series.patches();
         if patches.len() != self.commits.len() {
@@ -253,9 +247,6 @@ fn write_config(paths: &BotPaths, ws: &Workspace, git: &Git, base: &str, job: &P
 }
 
 /// Returns the number of commits after `base` up to `commit` that become patches.
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when there are none, or too many to look at each.
 fn count_commits(git: &LimitedGit<'_>, base: &str, commit: &str) -> Result<usize> {
     let range = format!("{base}..{commit}");
     let count = |which: &str| -> Result<usize> {
@@ -365,7 +356,7 @@ mod tests {
             let commit = "commit refs/heads/many\ncommitter x <x@example.org> 0 +0000\ndata 1\nx\n";
             let stream = format!("reset refs/heads/many\n{}", commit.repeat(count));
             let import = ["fast-import", "--quiet", "--force"];
-            store.feed(&import, stream.as_bytes()).unwrap();
+            store.run_with_input(&import, stream.as_bytes()).unwrap();
             let base = format!("many~{}", count - 1);
             let head = git(root, &["rev-parse", "many"]);
             Commits::find(&bare(root), root, &base, &head).map(|found| found.commits.len())

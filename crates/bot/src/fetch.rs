@@ -24,9 +24,6 @@ const ATTRIBUTES: &[u8] =
     b"* -text -ident -filter -working-tree-encoding -export-subst -export-ignore\n";
 
 /// Has git of this process and of its jobs read the settings in `git_config` of `[bot]` only.
-///
-/// # Errors
-/// [`Kind::Usage`] when that file is missing, which git would take for an empty one.
 pub fn use_git_settings(ws: &Workspace) -> Result<()> {
     let file = settings_file(ws);
     if let Some(file) = &file
@@ -50,14 +47,10 @@ pub(super) fn settings_file(ws: &Workspace) -> Option<PathBuf> {
 
 /// Fetches the head commit of a pull request and returns its id; `None` when `cancelled` returns true
 /// meanwhile.
-///
-/// # Errors
-/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when the fetch fails or times out;
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub(super) fn fetch(
     paths: &BotPaths,
     config: &Config,
-    source: &Source,
+    remote: &Remote,
     found: &PullRequest,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Option<String>> {
@@ -68,9 +61,9 @@ pub(super) fn fetch(
     let base = format!("+refs/heads/{}:{}", found.branch, base_ref(number));
     let mut words = vec!["fetch", "--quiet", "--no-tags", "--no-recurse-submodules"];
     match config.bot.kind {
-        RepositoryKind::Series => words.extend(["--depth=1", "--", &source.remote, &head]),
+        RepositoryKind::Series => words.extend(["--depth=1", "--", &remote.url, &head]),
         // The merge base is found in the full history.
-        RepositoryKind::Fork => words.extend(["--", &source.remote, &head, &base]),
+        RepositoryKind::Fork => words.extend(["--", &remote.url, &head, &base]),
     }
     // Only one fetch runs at a time, so these locks belong to killed processes. Git would not wait for them but
     // fail.
@@ -84,7 +77,7 @@ pub(super) fn fetch(
             .hint("check `remote` in [bot]; git needs read access to it, with the settings of `git_config` in [bot] only")
             .transient()
     };
-    let output = match source
+    let output = match remote
         .command(&git, &words)
         .run_cancellable(FETCH_TIMEOUT, cancelled)
     {
@@ -110,11 +103,8 @@ pub(super) fn base_ref(number: u64) -> String {
 }
 
 /// Checks that `remote` answers.
-///
-/// # Errors
-/// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when it does not.
-pub(super) fn check_remote(paths: &BotPaths, source: &Source) -> Result<()> {
-    let words = ["ls-remote", "--quiet", "--", &source.remote, "HEAD"];
+pub(super) fn check_remote(paths: &BotPaths, remote: &Remote) -> Result<()> {
+    let words = ["ls-remote", "--quiet", "--", &remote.url, "HEAD"];
     let failed = |said: &str| {
         Error::forge("cannot read the repository that pull requests are fetched from")
             .details(last_lines(&without_credentials(said), 5))
@@ -122,7 +112,7 @@ pub(super) fn check_remote(paths: &BotPaths, source: &Source) -> Result<()> {
                 "check `remote` and `git_config` in [bot]; no job can start until git can read it",
             )
     };
-    match source
+    match remote
         .command(&repository(paths)?, &words)
         .run_within(CHECK_TIMEOUT)
     {
@@ -137,7 +127,7 @@ pub(super) fn check_remote(paths: &BotPaths, source: &Source) -> Result<()> {
 fn repository(paths: &BotPaths) -> Result<Git> {
     let folder = paths.repository();
     drop(Objects::open_or_create(&folder)?);
-    let git = Git::fixed(&folder);
+    let git = Git::isolated(&folder);
     let attributes = folder.join("info/attributes");
     if std::fs::read(&attributes).ok().as_deref() != Some(ATTRIBUTES) {
         perfquilt_system::files::write_file(&attributes, ATTRIBUTES)?;
@@ -145,15 +135,15 @@ fn repository(paths: &BotPaths) -> Result<Git> {
     Ok(git)
 }
 
-/// Where commits are fetched from.
+/// The repository from which pull requests are fetched.
 #[derive(Debug)]
-pub(super) struct Source {
-    pub(super) remote: String,
+pub(super) struct Remote {
+    pub(super) url: String,
     /// The file with git's settings for it, the only ones that git reads.
     pub(super) settings: Option<PathBuf>,
 }
 
-impl Source {
+impl Remote {
     /// Returns a git command that accesses the remote. It never prompts for a password.
     fn command(&self, git: &Git, words: &[&str]) -> Command {
         let command = git.command(words);
@@ -201,13 +191,13 @@ pub(super) mod tests {
             remote.display()
         );
         std::fs::write(&settings, rewritten).unwrap();
-        let mut source = Source {
-            remote: "https://git.example.invalid/x.git".to_owned(),
+        let mut remote = Remote {
+            url: "https://git.example.invalid/x.git".to_owned(),
             settings: Some(settings),
         };
-        check_remote(&paths, &source).unwrap();
-        source.settings = None;
-        let error = check_remote(&paths, &source).unwrap_err();
+        check_remote(&paths, &remote).unwrap();
+        remote.settings = None;
+        let error = check_remote(&paths, &remote).unwrap_err();
         assert!(error.hint_text().unwrap().contains("git_config"), "{error}");
         // Neither the user's settings nor the system's: no file of settings but the repository's is read.
         let listed = repository(&paths)
@@ -245,11 +235,11 @@ pub(super) mod tests {
                 branch: branch.to_owned(),
                 open: true,
             };
-            let source = Source {
-                remote: remote.display().to_string(),
+            let remote = Remote {
+                url: remote.display().to_string(),
                 settings: None,
             };
-            fetch(&paths, &config, &source, &found, &|| false).unwrap()
+            fetch(&paths, &config, &remote, &found, &|| false).unwrap()
         };
         // Simulates a process killed while it created the repository, then one killed while it fetched.
         let store = paths.repository();

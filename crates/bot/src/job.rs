@@ -27,10 +27,7 @@ pub(super) enum Isolation {
 }
 
 impl Isolation {
-    /// Selects the isolation for code of an author who is `trusted` or not.
-    ///
-    /// # Errors
-    /// The reason why the bot does not run the code, as text.
+    /// Selects the isolation for code of a `trusted` or an untrusted author; the error is the reason why the bot does not run it.
     pub(super) fn of(
         config: &Config,
         sandbox: &std::result::Result<(), String>,

@@ -29,11 +29,6 @@ const MAX_LIST_BYTES: usize = 16 << 20;
 const MAX_ARCHIVE_BYTES: usize = 128 << 20;
 
 /// Creates the workspace `job` of the pull request's `commit`, with the state of `ws`.
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the commit has no series, the series is too
-/// large, or its commits cannot be converted to patches that reproduce them;
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) when `cancelled` returns true meanwhile.
 pub(super) fn create(
     paths: &BotPaths,
     ws: &Workspace,
@@ -51,7 +46,7 @@ pub(super) fn create(
             .map(|part| part.as_os_str().to_owned())
     };
     let mut theirs = vec![first(&files.file), first(&files.patches)];
-    let git = Git::fixed(&paths.repository());
+    let git = Git::isolated(&paths.repository());
     let limited = LimitedGit::new(git.clone(), cancelled);
     if config.bot.kind == RepositoryKind::Fork {
         theirs.push(Some("bench-config".into()));
@@ -243,7 +238,7 @@ mod tests {
         let git = Git::new(&from);
         let below = tree_bomb(&git);
         let tree = git
-            .feed(
+            .run_with_input(
                 &["mktree"],
                 format!("040000 tree {below}\tpatches\n").as_bytes(),
             )
@@ -258,16 +253,16 @@ mod tests {
             "{error}"
         );
         // Without files there is nothing to print, and only time passes.
-        let empty = git.feed(&["mktree"], b"").unwrap();
+        let empty = git.run_with_input(&["mktree"], b"").unwrap();
         let mut below = empty;
         for _ in 0..12 {
             let entries: String = (0..12)
                 .map(|at| format!("040000 tree {below}\t{at}\n"))
                 .collect();
-            below = git.feed(&["mktree"], entries.as_bytes()).unwrap();
+            below = git.run_with_input(&["mktree"], entries.as_bytes()).unwrap();
         }
         let tree = format!("040000 tree {below}\tpatches\n");
-        let tree = git.feed(&["mktree"], tree.as_bytes()).unwrap();
+        let tree = git.run_with_input(&["mktree"], tree.as_bytes()).unwrap();
         let limited = LimitedGit::new(git, &|| true);
         let error = unpack(&limited, &tree, &paths, &to).unwrap_err();
         assert_eq!(error.kind(), Kind::Interrupted);

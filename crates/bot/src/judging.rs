@@ -29,8 +29,8 @@ const OOM_SCORE: &[u8] = b"1000";
 
 /// A request of the bot to the process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Question {
-    /// Copy an outcome as [`outcome::take`] does.
+pub(super) enum JudgeQuestion {
+    /// Copy an outcome as [`outcome::copy_untrusted`] does.
     Take {
         /// The folder that untrusted code could write to.
         from: PathBuf,
@@ -68,8 +68,8 @@ pub(super) struct CommentQuestion {
 
 /// A question with what the process has to know of the configuration.
 #[derive(Debug, Serialize, Deserialize)]
-struct Request {
-    question: Question,
+struct JudgeInput {
+    question: JudgeQuestion,
     margins: BTreeMap<Meter, f64>,
     memory_mib: u64,
     /// Folders that no comment shows, those inside others first.
@@ -78,7 +78,7 @@ struct Request {
 
 /// The process's answer.
 #[derive(Debug, Serialize, Deserialize)]
-enum Answer {
+enum JudgeAnswer {
     Taken,
     Comment(Comment),
     /// The outcome is refused for this reason.
@@ -91,9 +91,9 @@ impl Bot {
     /// # Errors
     /// [`Kind::Usage`] when the outcome is refused; [`Kind::Bench`] when the process died or took too long;
     /// [`Kind::Interrupted`] when the bot stops or `cancelled` returns true.
-    fn ask(&self, question: Question, cancelled: &dyn Fn() -> bool) -> Result<Answer> {
+    fn ask(&self, question: JudgeQuestion, cancelled: &dyn Fn() -> bool) -> Result<JudgeAnswer> {
         let config = &self.workspace.config;
-        let request = Request {
+        let request = JudgeInput {
             question,
             margins: margins(config),
             memory_mib: sandbox::memory_limit(&config.sandbox),
@@ -115,16 +115,13 @@ impl Bot {
             .details(output.tail(3)));
         }
         match serde_json::from_slice(&output.stdout) {
-            Ok(Answer::Refused(why)) => Err(Error::usage(why)),
+            Ok(JudgeAnswer::Refused(why)) => Err(Error::usage(why)),
             Ok(answer) => Ok(answer),
             Err(error) => Err(Error::bench(format!("judging the results failed: {error}"))),
         }
     }
 
-    /// Copies the outcome in the folder `from` to the folder `to`, as [`outcome::take`] does.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] when it is refused; [`Kind::Bench`] when judging exceeds a limit; [`Kind::Interrupted`].
+    /// Copies the outcome in the folder `from` to the folder `to`, as [`outcome::copy_untrusted`] does.
     pub(super) fn take_outcome(
         &self,
         from: &Path,
@@ -133,7 +130,7 @@ impl Bot {
         bisected: bool,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<()> {
-        let question = Question::Take {
+        let question = JudgeQuestion::Take {
             from: from.to_owned(),
             to: to.to_owned(),
             head: start.head.clone(),
@@ -144,13 +141,10 @@ impl Bot {
     }
 
     /// Writes a comment. If its results cannot be judged, the comment says so.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`] when no process can be started; [`Kind::Interrupted`].
     pub(super) fn write_comment(&self, about: CommentQuestion) -> Result<Comment> {
         let ask = |about: CommentQuestion| -> Result<Comment> {
-            match self.ask(Question::Comment(Box::new(about)), &|| false)? {
-                Answer::Comment(comment) => Ok(comment),
+            match self.ask(JudgeQuestion::Comment(Box::new(about)), &|| false)? {
+                JudgeAnswer::Comment(comment) => Ok(comment),
                 _ => Err(Error::internal("judging answered something else")),
             }
         };
@@ -200,15 +194,12 @@ fn hidden(ws: &Workspace) -> Vec<String> {
 }
 
 /// Reads a question of the bot from `input`, limits this process, and returns the answer.
-///
-/// # Errors
-/// [`Kind::Usage`] when `input` is no question; [`Kind::Internal`] when it cannot be read.
 pub fn judge(mut input: impl Read) -> Result<String> {
     let mut text = Vec::new();
     let failed =
         |error: std::io::Error| Error::internal(format!("cannot read the question: {error}"));
     input.read_to_end(&mut text).map_err(failed)?;
-    let request: Request = serde_json::from_slice(&text).map_err(|error| {
+    let request: JudgeInput = serde_json::from_slice(&text).map_err(|error| {
         Error::usage(format!("not a question of `perfquilt bot serve`: {error}"))
     })?;
     sandbox::limit_this_process(request.memory_mib, TIMEOUT.as_secs());
@@ -217,7 +208,7 @@ pub fn judge(mut input: impl Read) -> Result<String> {
         known.unwrap_or_else(|| meter.default_margin())
     };
     let answer = match &request.question {
-        Question::Take {
+        JudgeQuestion::Take {
             from,
             to,
             head,
@@ -228,13 +219,14 @@ pub fn judge(mut input: impl Read) -> Result<String> {
                 head: head.clone(),
                 began: began.clone(),
             };
-            outcome::take(from, to, &start, *bisected, &margin).map(|()| Answer::Taken)
+            outcome::copy_untrusted(from, to, &start, *bisected, &margin)
+                .map(|()| JudgeAnswer::Taken)
         }
-        Question::Comment(about) => {
-            comment_about(about, &request.hidden, &margin).map(Answer::Comment)
+        JudgeQuestion::Comment(about) => {
+            comment_about(about, &request.hidden, &margin).map(JudgeAnswer::Comment)
         }
     };
-    let answer = answer.unwrap_or_else(|error| Answer::Refused(error.to_string()));
+    let answer = answer.unwrap_or_else(|error| JudgeAnswer::Refused(error.to_string()));
     serde_json::to_string(&answer)
         .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))
 }
@@ -344,8 +336,8 @@ echo '{"Comment":{"title":"x","body":"y","status":"Failed"}}'"#;
         }
     }
 
-    fn answered(question: Question) -> Answer {
-        let request = Request {
+    fn answered(question: JudgeQuestion) -> JudgeAnswer {
+        let request = JudgeInput {
             question,
             margins: BTreeMap::new(),
             // The tests' process stays as it is.
@@ -361,7 +353,7 @@ echo '{"Comment":{"title":"x","body":"y","status":"Failed"}}'"#;
         let folder = tempfile::tempdir().unwrap();
         let from = folder.path().join("from");
         std::fs::create_dir(&from).unwrap();
-        let take = || Question::Take {
+        let take = || JudgeQuestion::Take {
             from: from.clone(),
             to: folder.path().join("to"),
             head: start().head,
@@ -383,12 +375,12 @@ echo '{"Comment":{"title":"x","body":"y","status":"Failed"}}'"#;
                 None => std::fs::remove_file(from.join(file)).unwrap(),
             }
             match answered(take()) {
-                Answer::Refused(why) => assert!(why.contains(reason), "{text:?}: {why}"),
+                JudgeAnswer::Refused(why) => assert!(why.contains(reason), "{text:?}: {why}"),
                 other => panic!("{text:?}: {other:?}"),
             }
         }
         std::fs::remove_file(from.join("observations.jsonl.gz")).unwrap();
-        assert!(matches!(answered(take()), Answer::Taken));
+        assert!(matches!(answered(take()), JudgeAnswer::Taken));
     }
 
     #[test]
@@ -397,7 +389,7 @@ echo '{"Comment":{"title":"x","body":"y","status":"Failed"}}'"#;
         let error = Error::build("patch 3 does not compile")
             .details(["/srv/series/.perfquilt/areas/7/x.c:1: error: bad".to_owned()]);
         let failures = vec![Failure::new(&error, None)];
-        outcome::put(
+        outcome::update(
             folder.path(),
             &start(),
             failures,
@@ -411,7 +403,8 @@ echo '{"Comment":{"title":"x","body":"y","status":"Failed"}}'"#;
             limit: 65_536,
             ..CommentQuestion::default()
         };
-        let Answer::Comment(comment) = answered(Question::Comment(Box::new(about))) else {
+        let JudgeAnswer::Comment(comment) = answered(JudgeQuestion::Comment(Box::new(about)))
+        else {
             panic!("no comment");
         };
         for words in ["patch 3 does not compile", "Running.", "an answer"] {

@@ -63,7 +63,9 @@ pub(super) mod testing {
 
     /// Writes a tree of ten levels with ten references each, which lists ten billion files, and returns its id.
     pub(in super::super) fn tree_bomb(git: &Git) -> String {
-        let mut below = git.feed(&["hash-object", "-w", "--stdin"], b"x").unwrap();
+        let mut below = git
+            .run_with_input(&["hash-object", "-w", "--stdin"], b"x")
+            .unwrap();
         for level in 0..10 {
             let kind = if level == 0 {
                 "100644 blob"
@@ -72,7 +74,7 @@ pub(super) mod testing {
             };
             let entries = (0..10).map(|at| format!("{kind} {below}\t{at}\n"));
             let entries: String = entries.collect();
-            below = git.feed(&["mktree"], entries.as_bytes()).unwrap();
+            below = git.run_with_input(&["mktree"], entries.as_bytes()).unwrap();
         }
         below
     }

@@ -40,9 +40,6 @@ pub(super) fn measuring_cpus(bot: &perfquilt_config::Bot) -> Option<Vec<usize>> 
 }
 
 /// Checks that the reserved processors exist and that some remain to measure on.
-///
-/// # Errors
-/// [`Kind::Usage`].
 pub fn check_processors(bot: &perfquilt_config::Bot) -> Result<()> {
     let cpus = allowed_cpus();
     let unknown = bot.prebuild_cpus.iter().find(|cpu| !cpus.contains(cpu));

@@ -50,12 +50,12 @@ pub(super) enum Preparation {
 }
 
 impl Bot {
-    /// Returns where pull requests are fetched from.
-    pub(super) fn source(&self) -> fetch::Source {
+    /// Returns the repository from which pull requests are fetched.
+    pub(super) fn remote(&self) -> fetch::Remote {
         let config = &self.workspace.config.bot;
         let remote = config.remote.clone();
-        fetch::Source {
-            remote: remote.unwrap_or_else(|| format!("https://github.com/{}.git", self.repository)),
+        fetch::Remote {
+            url: remote.unwrap_or_else(|| format!("https://github.com/{}.git", self.repository)),
             settings: fetch::settings_file(&self.workspace),
         }
     }
@@ -64,10 +64,6 @@ impl Bot {
 impl BotThread<'_> {
     /// Creates the workspace of `job`, with the given isolation, unless the job is cancelled meanwhile.
     /// Executes no code from the pull request.
-    ///
-    /// # Errors
-    /// [`Kind::Forge`] when the commits cannot be fetched; errors of getting the release;
-    /// [`Kind::Interrupted`].
     pub(super) fn prepare(
         &self,
         found: &PullRequest,
@@ -77,14 +73,14 @@ impl BotThread<'_> {
         let ws = &self.bot.workspace;
         let paths = BotPaths::new(ws);
         let cancelled = || self.is_cancelled(job);
-        let source = self.bot.source();
-        let Some(head) = fetch::fetch(&paths, &ws.config, &source, found, &cancelled)? else {
+        let remote = self.bot.remote();
+        let Some(head) = fetch::fetch(&paths, &ws.config, &remote, found, &cancelled)? else {
             return Ok(Preparation::Cancelled);
         };
         if !job.job.head.is_empty() && head != job.job.head {
             return Ok(Preparation::Superseded);
         }
-        self.queue.takes(job.id, &head)?;
+        self.queue.record_head(job.id, &head)?;
         let folder = paths.job(job.id);
         let made = job_workspace::create(&paths, ws, found, &head, &folder, &cancelled)
             .and_then(|theirs| Ok((Series::load_for_job(&theirs)?, theirs)));

@@ -7,7 +7,7 @@ use super::bot::{Bot, BotThread, POLL_INTERVAL, current_text, persistently};
 use super::judging::CommentQuestion;
 use super::paths::BotPaths;
 use super::serve::{RECENT_JOBS, now};
-use perfquilt_forge::{Credentials, Draft, Posted, Posting, PullRequest};
+use perfquilt_forge::{Credentials, Draft, PostOptions, PostResult, PullRequest};
 use perfquilt_model::comment::PullRequestRef;
 use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::progress::Progress;
@@ -73,15 +73,17 @@ impl Bot {
                 Err(error) => return Err(error),
             };
             match thread.send_reply(&reply) {
-                Ok(()) => done(&|| queue.answered(reply.id))?,
+                Ok(()) => done(&|| queue.remove_reply(reply.id))?,
                 Err(error) if error.kind() == Kind::Interrupted => break,
                 Err(error) if reply.attempts + 1 >= MAX_ATTEMPTS => {
                     progress.warn(&format!("giving up on an answer: {error}"));
-                    done(&|| queue.answered(reply.id))?;
+                    done(&|| queue.remove_reply(reply.id))?;
                 }
                 Err(error) => {
                     progress.warn(&error.to_string());
-                    done(&|| queue.later(reply.id, now() + (10 << reply.attempts.min(8))))?;
+                    done(&|| {
+                        queue.postpone_reply(reply.id, now() + (10 << reply.attempts.min(8)))
+                    })?;
                 }
             }
         }
@@ -154,8 +156,8 @@ impl Bot {
         answers.get(&number).map(|(_, answer)| answer.clone())
     }
 
-    pub(super) fn posting(&self) -> Posting {
-        Posting {
+    pub(super) fn posting(&self) -> PostOptions {
+        PostOptions {
             id: "default".into(),
             // Only GitHub Apps may write check runs, and the bot does not run in a workflow.
             check: matches!(self.credentials, Credentials::App { .. }),
@@ -286,7 +288,7 @@ impl BotThread<'_> {
             answer: bot.current_answer(found.number, answer).unwrap_or_default(),
             ..CommentQuestion::default()
         };
-        let quiet = Posting {
+        let quiet = PostOptions {
             check: false,
             label: None,
             ..bot.posting()
@@ -298,9 +300,9 @@ impl BotThread<'_> {
     pub(super) fn post_results(
         &self,
         found: &PullRequest,
-        posting: &Posting,
+        posting: &PostOptions,
         about: CommentQuestion,
-    ) -> Result<Posted> {
+    ) -> Result<PostResult> {
         let bot = self.bot;
         let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, found.number);
         // The comment reports one that cannot be read.
@@ -330,10 +332,10 @@ impl BotThread<'_> {
     /// Posts a draft, and notes when the pull request shows a newer result, which stays.
     pub(super) fn post(
         &self,
-        posting: &Posting,
+        posting: &PostOptions,
         found: &PullRequest,
         draft: &Draft<'_>,
-    ) -> Result<Posted> {
+    ) -> Result<PostResult> {
         let posted =
             perfquilt_forge::post(self.forge.as_ref(), posting, found, draft, self.progress)?;
         if posted.comment.action == "newer" {

@@ -25,7 +25,7 @@ use super::metrics::{self, DeliveryOutcome, Metrics};
 use super::page;
 use super::webhook::{self, Interpretation};
 use perfquilt_config::Config;
-use perfquilt_forge::webhook::is_genuine;
+use perfquilt_forge::webhook::is_signature_valid;
 use perfquilt_forge::{Repository, Secret};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_store::queue::{Queue, ReceivedDelivery};
@@ -83,10 +83,6 @@ impl Listener {
 }
 
 /// Binds a listening socket to `address`; connections wait until [`serve`] is called.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the secret of `service` is too short, or `address`
-/// cannot be bound.
 pub fn listen(service: &Service, address: SocketAddr) -> Result<Listener> {
     if service.secret.expose().len() < MIN_SECRET_LENGTH {
         return Err(Error::usage(format!(
@@ -157,7 +153,7 @@ fn store_deliveries(queue: &Queue, deliveries: &mpsc::Receiver<PendingDelivery>)
             .into_iter()
             .map(|one| (one.delivery, one.answer))
             .unzip();
-        let results = match queue.take_all(&taken, now()) {
+        let results = match queue.apply_deliveries(&taken, now()) {
             Ok(new) => new.into_iter().map(Some).collect(),
             Err(error) => {
                 tracing::error!("{error}");
@@ -230,7 +226,7 @@ async fn handle_delivery(shared: &Shared, request: Request<Body>) -> (DeliveryOu
             );
         }
     };
-    if !is_genuine(&shared.service.secret, &body, &signature) {
+    if !is_signature_valid(&shared.service.secret, &body, &signature) {
         return answer(
             DeliveryOutcome::Forged,
             StatusCode::UNAUTHORIZED,

@@ -28,7 +28,7 @@ impl Bot {
     /// anything else uses the queue.
     pub fn drop_foreign_jobs(&self, progress: &dyn Progress) -> Result<()> {
         let queue = Queue::open(&self.queue_path())?;
-        for job in queue.keep_only(&self.repository.to_string())? {
+        for job in queue.remove_other_repositories(&self.repository.to_string())? {
             progress.warn(&format!(
                 "job {} ({} on pull request {} of {}) is dropped: that repository is not served any more",
                 job.id, job.job.command, job.job.number, job.job.repository
@@ -60,7 +60,7 @@ impl Bot {
         }
         // Reports an unreachable remote at once instead of hours later with the first job. It is only a
         // warning, because the remote may be down temporarily.
-        if let Err(error) = fetch::check_remote(&BotPaths::new(&self.workspace), &self.source()) {
+        if let Err(error) = fetch::check_remote(&BotPaths::new(&self.workspace), &self.remote()) {
             let mut told = error.to_string();
             if let Some(hint) = error.hint_text() {
                 told = format!("{told} ({hint})");
@@ -81,7 +81,7 @@ impl Bot {
                 // The measurements are stored, and the next start of the bot resumes the job.
                 Err(error) if error.kind() == Kind::Interrupted => {
                     // If the disk is full, the next start finds it running, which is as good.
-                    if let Err(error) = queue.put_back(job.id) {
+                    if let Err(error) = queue.requeue(job.id) {
                         progress.warn(&error.to_string());
                     }
                     break;
@@ -171,7 +171,7 @@ impl BotThread<'_> {
         if !job.job.head.is_empty() && job.job.head != found.head {
             return not("the pull request has a newer commit");
         }
-        queue.takes(job.id, &found.head)?;
+        queue.record_head(job.id, &found.head)?;
         let no_job = || Error::usage(format!("`{}` is not a job command", job.job.command));
         let command = Command::from_text(&job.job.command).ok_or_else(no_job)?;
         let isolation = match Isolation::of(config, &bot.sandbox, job.job.trusted) {
@@ -302,7 +302,7 @@ impl BotThread<'_> {
         } else {
             OutcomePart::Run(None)
         };
-        outcome::put(&stored, &start, vec![Failure::new(&told, None)], part)?;
+        outcome::update(&stored, &start, vec![Failure::new(&told, None)], part)?;
         Ok((JobState::Failed, told.to_string()))
     }
 
@@ -317,7 +317,7 @@ impl BotThread<'_> {
         let bot = self.bot;
         let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.job.number);
         let failures = vec![Failure::new(error, None)];
-        outcome::put(&stored, &start_of(job, head), failures, made)?;
+        outcome::update(&stored, &start_of(job, head), failures, made)?;
         self.post_stored(job)
     }
 

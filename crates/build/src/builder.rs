@@ -21,7 +21,7 @@ use super::shared_libraries;
 use super::toolchain::Toolchain;
 use super::work::Work;
 use super::{BuildItem, BuildSeconds, Built, SourceTree};
-use perfquilt_config::packages::{self, FoundBy};
+use perfquilt_config::packages::{self, Detection};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{BuildSystem, CONFIG_FILE, Profile, Recipe, TestSuite, expand, expand_word};
 use perfquilt_model::error::{DISK_FULL, Error, Result};
@@ -116,7 +116,10 @@ impl Builder {
         let packages: Vec<String> = packages::packages(Some(ws))?
             .into_iter()
             .filter(|package| {
-                matches!(package.found_by, FoundBy::Header(_) | FoundBy::PkgConfig(_))
+                matches!(
+                    package.found_by,
+                    Detection::Header(_) | Detection::PkgConfig(_)
+                )
             })
             .map(|package| package.name)
             .collect();

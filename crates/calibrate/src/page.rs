@@ -22,10 +22,8 @@ Do intervals and verdicts keep their promises where the answer is known?
 const MADE: &str = ": made by ci/calibrate -->\n";
 
 impl Page {
-    /// Reads the page in `file`, or begins one where there is no such file or an empty one.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for any other text, which is not replaced.
+    /// Reads the page in `file`, or begins one where there is no such file or an empty one. Any other text is refused, so that it
+    /// is not replaced.
     pub fn calibration(file: &Path) -> Result<Self> {
         let text = match std::fs::read_to_string(file) {
             Ok(text) if text.contains(MADE) => text,

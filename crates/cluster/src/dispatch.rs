@@ -1,6 +1,6 @@
 //! Keeps tasks submitted until each has its results or is lost.
 //!
-//! Results are the truth. What a scheduler says only decides when a task is submitted again, and a task that ran twice
+//! A published result overrides the scheduler's job state, which only decides when a task is submitted again. A task that ran twice
 //! has published once.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,10 +13,10 @@ use perfquilt_model::error::{Kind, Result};
 const MOST_ATTEMPTS: u32 = 3;
 /// The largest number of an attempt, those of earlier coordinators included: jobs are found again by their arrays' names.
 const MOST_NAMES: u32 = 99;
-/// Consecutive looks that find no job of a task without results before it is submitted again: a job that has just ended
-/// may have published what a network file system does not show yet.
-const LOOKS: u32 = 2;
-/// After each submission that failed, the next one waits for twice as many looks, up to this many times.
+/// Consecutive polls that find no job of a task without results before it is submitted again: a job that has just ended
+/// may have published a result that a network file system does not show yet.
+const MISSED_POLLS: u32 = 2;
+/// After each submission that failed, the next one waits for twice as many polls, up to this many times.
 const MOST_DOUBLINGS: u32 = 5;
 
 /// The outcome of a task.
@@ -67,12 +67,12 @@ impl std::fmt::Display for Notice {
     }
 }
 
-/// Whether the warning that the scheduler is unreachable was given, so that it is given once.
+/// Drops repeated notices that the scheduler is unreachable, so that users are warned once.
 #[derive(Debug, Default)]
-pub struct Silence(bool);
+pub struct OutageFilter(bool);
 
-impl Silence {
-    /// Returns the notices of a poll, without a warning about an unreachable scheduler that an earlier poll has given.
+impl OutageFilter {
+    /// Returns the notices of a poll, without those of an outage that an earlier poll reported.
     pub fn new_only(&mut self, notices: Vec<Notice>) -> Vec<Notice> {
         let is_unknown = |notice: &Notice| matches!(notice, Notice::Unknown(_));
         let is_silent = notices.iter().any(is_unknown);
@@ -86,9 +86,9 @@ impl Silence {
 
 /// A task without results.
 #[derive(Debug, Clone, Default)]
-struct Open {
+struct OpenTask {
     attempts: u32,
-    /// Consecutive looks without a job of it.
+    /// Consecutive polls without a job of it.
     missed: u32,
     held: bool,
     /// Attempts up to this one are those of earlier coordinators, and had ended before this coordinator began: most were cancelled
@@ -106,23 +106,23 @@ struct Open {
 
 /// The numbers of tasks by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Rows whose results are there.
+pub struct TaskCounts {
+    /// Tasks whose results are there.
     pub done: usize,
-    /// Rows that run, as far as the scheduler's last answer tells.
+    /// Tasks that run, as far as the scheduler's last answer tells.
     pub running: usize,
-    /// Rows that wait.
+    /// Tasks that wait.
     pub queued: usize,
-    /// Rows without results after all attempts.
+    /// Tasks without results after all attempts.
     pub lost: usize,
 }
 
-/// Rows that are submitted, and what became of them.
+/// Submitted tasks and their states.
 pub struct Dispatch<'e> {
     scheduler: &'e dyn Scheduler,
     /// The common part of the names of all attempts' arrays, which end in the attempt's number.
     array: JobArray,
-    open: BTreeMap<u32, Open>,
+    open: BTreeMap<u32, OpenTask>,
     /// The largest number of an attempt that was submitted or found.
     latest: u32,
     running: BTreeSet<u32>,
@@ -131,10 +131,10 @@ pub struct Dispatch<'e> {
 }
 
 impl<'e> Dispatch<'e> {
-    /// Begins with the tasks of `array`. Rows whose jobs an earlier coordinator has submitted are found again at the first look.
+    /// Begins with the tasks of `array`. Tasks whose jobs an earlier coordinator has submitted are found again at the first poll.
     pub fn new(scheduler: &'e dyn Scheduler, array: JobArray) -> Self {
         let tasks = array.tasks.iter();
-        let open = tasks.map(|&task| (task, Open::default())).collect();
+        let open = tasks.map(|&task| (task, OpenTask::default())).collect();
         Dispatch {
             scheduler,
             array,
@@ -162,7 +162,7 @@ impl<'e> Dispatch<'e> {
         }
     }
 
-    /// Returns the path of the file with a task's task.
+    /// Returns the path of a task's file.
     pub fn task_file(&self, task: u32) -> PathBuf {
         self.array.task_file(task)
     }
@@ -182,7 +182,7 @@ impl<'e> Dispatch<'e> {
     pub fn retry(&mut self, task: u32) {
         if let Some(open) = self.open.get_mut(&task) {
             open.given_up = open.attempts;
-            open.missed = LOOKS;
+            open.missed = MISSED_POLLS;
             // Only the scheduler names machines here: a result is anybody's text.
             open.failed_on.extend(open.machine.take());
         }
@@ -200,8 +200,8 @@ impl<'e> Dispatch<'e> {
     }
 
     /// Returns the numbers of tasks by state.
-    pub fn counts(&self) -> Counts {
-        Counts {
+    pub fn counts(&self) -> TaskCounts {
+        TaskCounts {
             done: self.done,
             running: self.running.len(),
             queued: self.open.len() - self.running.len(),
@@ -209,12 +209,9 @@ impl<'e> Dispatch<'e> {
         }
     }
 
-    /// Asks the scheduler, and submits what has no job and no results. Results must have been read after the scheduler was
+    /// Asks the scheduler, and submits the tasks that have neither jobs nor results. Results must have been read after the scheduler was
     /// asked last ([`Dispatch::finish`]).
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] when the scheduler refuses the jobs; [`Kind::Interrupted`].
-    pub fn look(&mut self) -> Result<Vec<Notice>> {
+    pub fn poll(&mut self) -> Result<Vec<Notice>> {
         let names = self.names(MOST_NAMES);
         let jobs = match self.scheduler.list(&names) {
             Listing::Known(jobs) => jobs,
@@ -274,7 +271,7 @@ impl<'e> Dispatch<'e> {
             }
             open.missed += u32::from(open.attempts > 0);
             let refused = u32::try_from(open.refused.len()).unwrap_or(u32::MAX);
-            if open.attempts > 0 && open.missed < LOOKS << refused.min(MOST_DOUBLINGS) {
+            if open.attempts > 0 && open.missed < MISSED_POLLS << refused.min(MOST_DOUBLINGS) {
                 continue;
             }
             open.missed = 0;
@@ -313,7 +310,7 @@ impl<'e> Dispatch<'e> {
             };
             match self.scheduler.submit(&array) {
                 Ok(()) => {}
-                // It may have been accepted all the same, which the next looks show.
+                // It may have been accepted all the same, which the next polls show.
                 Err(error) if error.kind() == Kind::Bench => {
                     for task in tasks {
                         if let Some(open) = self.open.get_mut(&task) {
@@ -346,7 +343,7 @@ mod tests {
     /// Name, tasks and excluded machines of a submitted array.
     type Submission = (String, Vec<u32>, Vec<String>);
 
-    /// A scheduler that does what a test says.
+    /// A scheduler with scripted answers.
     #[derive(Default)]
     struct Scripted {
         jobs: Mutex<BTreeMap<(String, u32), JobState>>,
@@ -420,36 +417,36 @@ mod tests {
     fn a_row_without_results_is_submitted_again_after_two_looks_three_times_in_all() {
         let scheduler = Scripted::default();
         let mut dispatch = Dispatch::new(&scheduler, array(&[0, 1]));
-        assert_eq!(dispatch.look().unwrap(), []);
+        assert_eq!(dispatch.poll().unwrap(), []);
         assert_eq!(
             *scheduler.submitted.lock().unwrap(),
             [("w-1".to_owned(), vec![0, 1], Vec::new())]
         );
         scheduler.set("w-1", 1, JobState::Ended);
-        assert_eq!(dispatch.look().unwrap(), []);
+        assert_eq!(dispatch.poll().unwrap(), []);
         let again = |attempt| Notice::Again {
             task: 1,
             attempt,
             reason: "its job ended without results".into(),
         };
-        assert_eq!(dispatch.look().unwrap(), [again(2)]);
+        assert_eq!(dispatch.poll().unwrap(), [again(2)]);
         scheduler.set("w-2", 1, JobState::Ended);
-        dispatch.look().unwrap();
-        assert_eq!(dispatch.look().unwrap(), [again(3)]);
+        dispatch.poll().unwrap();
+        assert_eq!(dispatch.poll().unwrap(), [again(3)]);
         scheduler.set("w-3", 1, JobState::Running("n".into()));
-        dispatch.look().unwrap();
+        dispatch.poll().unwrap();
         assert_eq!(dispatch.counts().running, 1);
         scheduler.set("w-3", 1, JobState::Ended);
-        dispatch.look().unwrap();
-        assert_eq!(dispatch.look().unwrap(), [Notice::Lost { task: 1 }]);
+        dispatch.poll().unwrap();
+        assert_eq!(dispatch.poll().unwrap(), [Notice::Lost { task: 1 }]);
         // It published late.
         assert!(dispatch.finish(1) && !dispatch.finish(1));
         assert!(dispatch.finish(0) && dispatch.is_over());
         assert_eq!(
             dispatch.counts(),
-            Counts {
+            TaskCounts {
                 done: 2,
-                ..Counts::default()
+                ..TaskCounts::default()
             }
         );
     }
@@ -458,9 +455,9 @@ mod tests {
     fn a_row_that_failed_is_submitted_at_once_for_another_machine() {
         let scheduler = Scripted::default();
         let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
-        dispatch.look().unwrap();
+        dispatch.poll().unwrap();
         scheduler.set("w-1", 0, JobState::Running("n1".into()));
-        dispatch.look().unwrap();
+        dispatch.poll().unwrap();
         assert_eq!(dispatch.machines(), BTreeSet::from(["n1"]));
         // Its job is still ending.
         dispatch.retry(0);
@@ -469,7 +466,7 @@ mod tests {
             attempt: 2,
             reason: "it failed on n1".into(),
         };
-        assert_eq!(dispatch.look().unwrap(), [again]);
+        assert_eq!(dispatch.poll().unwrap(), [again]);
         let submitted = scheduler.submitted.lock().unwrap();
         assert_eq!(
             submitted[1],
@@ -481,10 +478,10 @@ mod tests {
     fn silence_means_nothing() {
         let scheduler = Scripted::default();
         let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
-        dispatch.look().unwrap();
+        dispatch.poll().unwrap();
         *scheduler.silent.lock().unwrap() = true;
         for _ in 0..9 {
-            assert!(matches!(dispatch.look().unwrap()[..], [Notice::Unknown(_)]));
+            assert!(matches!(dispatch.poll().unwrap()[..], [Notice::Unknown(_)]));
         }
         assert_eq!(scheduler.submissions(), 1);
     }
@@ -494,9 +491,9 @@ mod tests {
         let scheduler = Scripted::default();
         *scheduler.loses_answers.lock().unwrap() = true;
         let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
-        assert!(matches!(dispatch.look().unwrap()[..], [Notice::Unknown(_)]));
+        assert!(matches!(dispatch.poll().unwrap()[..], [Notice::Unknown(_)]));
         for _ in 0..5 {
-            assert_eq!(dispatch.look().unwrap(), []);
+            assert_eq!(dispatch.poll().unwrap(), []);
         }
         assert_eq!(scheduler.submissions(), 1);
     }
@@ -509,17 +506,17 @@ mod tests {
         let mut looks_between = Vec::new();
         for _ in 0..7 {
             let before = scheduler.submissions();
-            let mut looks = 0;
+            let mut polls = 0;
             while scheduler.submissions() == before {
-                dispatch.look().unwrap();
-                looks += 1;
+                dispatch.poll().unwrap();
+                polls += 1;
             }
-            looks_between.push(looks);
+            looks_between.push(polls);
         }
         assert_eq!(looks_between, [1, 4, 8, 16, 32, 64, 64]);
         *scheduler.full.lock().unwrap() = false;
         while scheduler.submissions() == 7 {
-            dispatch.look().unwrap();
+            dispatch.poll().unwrap();
         }
         assert_eq!(dispatch.counts().queued, 1);
         // The jobs that were accepted are its attempts.
@@ -527,7 +524,7 @@ mod tests {
         for _ in 0..300 {
             let latest = scheduler.submissions();
             scheduler.set(&format!("w-{latest}"), 0, JobState::Ended);
-            notices.extend(dispatch.look().unwrap());
+            notices.extend(dispatch.poll().unwrap());
         }
         assert_eq!(scheduler.submissions(), 10);
         assert_eq!(notices.last(), Some(&Notice::Lost { task: 0 }));
@@ -539,13 +536,13 @@ mod tests {
         *scheduler.full.lock().unwrap() = true;
         let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
         while scheduler.submissions() < 5 {
-            dispatch.look().unwrap();
+            dispatch.poll().unwrap();
         }
         *scheduler.full.lock().unwrap() = false;
         for attempt in 1..=5 {
             scheduler.set(&format!("w-{attempt}"), 0, JobState::Ended);
         }
-        let notices: Vec<Notice> = (0..9).flat_map(|_| dispatch.look().unwrap()).collect();
+        let notices: Vec<Notice> = (0..9).flat_map(|_| dispatch.poll().unwrap()).collect();
         assert_eq!(notices, [Notice::Lost { task: 0 }]);
         assert_eq!(scheduler.submissions(), 5);
         assert!(dispatch.is_over());
@@ -554,17 +551,17 @@ mod tests {
     #[test]
     fn a_new_head_adopts_the_jobs_of_another() {
         let scheduler = Scripted::default();
-        Dispatch::new(&scheduler, array(&[0, 1])).look().unwrap();
+        Dispatch::new(&scheduler, array(&[0, 1])).poll().unwrap();
         scheduler.set("w-1", 0, JobState::Running("n".into()));
         let mut dispatch = Dispatch::new(&scheduler, array(&[0, 1]));
-        dispatch.look().unwrap();
+        dispatch.poll().unwrap();
         assert_eq!(scheduler.submissions(), 1);
         assert_eq!(
             dispatch.counts(),
-            Counts {
+            TaskCounts {
                 running: 1,
                 queued: 1,
-                ..Counts::default()
+                ..TaskCounts::default()
             }
         );
     }
@@ -574,7 +571,7 @@ mod tests {
         let scheduler = Scripted::default();
         for (coordinator, attempt) in [(1, "w-1"), (2, "w-2"), (3, "w-3"), (4, "w-4"), (5, "w-5")] {
             let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
-            let notices: Vec<Notice> = (0..3).flat_map(|_| dispatch.look().unwrap()).collect();
+            let notices: Vec<Notice> = (0..3).flat_map(|_| dispatch.poll().unwrap()).collect();
             assert_eq!(notices, [], "coordinator {coordinator}");
             assert_eq!(scheduler.submissions(), coordinator);
             scheduler.set(attempt, 0, JobState::Ended);
@@ -583,7 +580,7 @@ mod tests {
         let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
         let mut notices = Vec::new();
         for _ in 0..20 {
-            notices.extend(dispatch.look().unwrap());
+            notices.extend(dispatch.poll().unwrap());
             let latest = scheduler.submissions();
             scheduler.set(&format!("w-{latest}"), 0, JobState::Ended);
         }
@@ -595,13 +592,13 @@ mod tests {
     fn a_held_job_is_told_once_and_not_repeated() {
         let scheduler = Scripted::default();
         let mut dispatch = Dispatch::new(&scheduler, array(&[0]));
-        dispatch.look().unwrap();
+        dispatch.poll().unwrap();
         scheduler.set("w-1", 0, JobState::Held("BadConstraints".into()));
         assert!(matches!(
-            dispatch.look().unwrap()[..],
+            dispatch.poll().unwrap()[..],
             [Notice::Held { task: 0, .. }]
         ));
-        assert_eq!(dispatch.look().unwrap(), []);
+        assert_eq!(dispatch.poll().unwrap(), []);
         assert_eq!(scheduler.submissions(), 1);
     }
 }

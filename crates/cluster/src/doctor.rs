@@ -96,10 +96,6 @@ fn folder(folder: &Path) -> Result<String> {
 }
 
 /// Checks that the database at `path` is on a local disk.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is on a network file system, where SQLite's write-ahead
-/// log does not work.
 pub fn results(path: &Path) -> Result<String> {
     // A link leads to the disk that has the file.
     let real = std::fs::canonicalize(path);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::dispatch::{Dispatch, Notice, Silence};
+use super::dispatch::{Dispatch, Notice, OutageFilter};
 use super::scheduler::{JobArray, Scheduler};
 use perfquilt_model::error::Result;
 use perfquilt_model::progress::Progress;
@@ -12,16 +12,16 @@ use perfquilt_system::caches::remove_file;
 use perfquilt_system::files::{read_untrusted, write_file};
 use perfquilt_system::process::check_interrupted;
 
-/// Time between two questions to the scheduler.
-pub const LOOK: Duration = Duration::from_secs(2);
-/// Time between two looks for results.
-const POLL: Duration = Duration::from_millis(100);
+/// Time between two queries of the scheduler.
+const SCHEDULER_INTERVAL: Duration = Duration::from_secs(2);
+/// Time between two checks for results.
+const RESULT_INTERVAL: Duration = Duration::from_millis(100);
 /// The largest file of a result, in bytes.
 const LARGEST: u64 = 64 << 20;
 
 /// The coordinator's verdict on a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reply {
+pub enum ResultVerdict {
     /// The task is done.
     Done,
     /// The task failed on this machine; another one is to try it.
@@ -37,17 +37,12 @@ pub fn result_of(task: &Path) -> PathBuf {
 /// bytes of each result, which are not trusted: it returns an error for what is no result.
 ///
 /// Results that are there already count. The jobs that are left are cancelled when this function returns.
-///
-/// # Errors
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted);
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the scheduler refuses the jobs;
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the folder cannot be written.
 pub fn run(
     scheduler: &dyn Scheduler,
     array: JobArray,
     tasks: &BTreeMap<u32, Vec<u8>>,
     progress: &dyn Progress,
-    accept: &mut dyn FnMut(u32, &[u8]) -> Result<Reply>,
+    accept: &mut dyn FnMut(u32, &[u8]) -> Result<ResultVerdict>,
 ) -> Result<BTreeSet<u32>> {
     let array = JobArray {
         tasks: tasks.keys().copied().collect(),
@@ -70,26 +65,26 @@ fn wait(
     dispatch: &mut Dispatch<'_>,
     tasks: &BTreeMap<u32, Vec<u8>>,
     progress: &dyn Progress,
-    accept: &mut dyn FnMut(u32, &[u8]) -> Result<Reply>,
+    accept: &mut dyn FnMut(u32, &[u8]) -> Result<ResultVerdict>,
 ) -> Result<BTreeSet<u32>> {
     let mut open: BTreeSet<u32> = tasks.keys().copied().collect();
     let mut lost = BTreeSet::new();
-    let mut silence = Silence::default();
+    let mut outages = OutageFilter::default();
     let mut asked: Option<Instant> = None;
     loop {
         check_interrupted()?;
         for task in open.clone() {
             let path = result_of(&dispatch.task_file(task));
             let found = read_untrusted(&path, LARGEST);
-            let reply = match found {
+            let verdict = match found {
                 Ok(None) => continue,
                 Ok(Some(bytes)) => accept(task, &bytes),
                 Err(error) => Err(error),
             };
-            if let Err(error) = &reply {
+            if let Err(error) = &verdict {
                 progress.warn(&error.to_string());
             }
-            if reply.is_ok_and(|reply| reply == Reply::Done) {
+            if verdict.is_ok_and(|verdict| verdict == ResultVerdict::Done) {
                 open.remove(&task);
                 dispatch.finish(task);
             } else {
@@ -101,9 +96,9 @@ fn wait(
         if open.is_empty() {
             return Ok(lost);
         }
-        if asked.is_none_or(|asked| asked.elapsed() >= LOOK) {
-            let notices = dispatch.look()?;
-            for notice in silence.new_only(notices) {
+        if asked.is_none_or(|asked| asked.elapsed() >= SCHEDULER_INTERVAL) {
+            let notices = dispatch.poll()?;
+            for notice in outages.new_only(notices) {
                 progress.warn(&notice.to_string());
                 if let Notice::Lost { task } = notice {
                     open.remove(&task);
@@ -112,6 +107,6 @@ fn wait(
             }
             asked = Some(Instant::now());
         }
-        std::thread::sleep(POLL);
+        std::thread::sleep(RESULT_INTERVAL);
     }
 }

@@ -52,9 +52,6 @@ impl Default for Cluster {
 
 impl Cluster {
     /// Returns the folder for source and build trees on the machine called `machine`, for the user with the id `user`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown placeholder.
     pub fn scratch(&self, machine: &str, user: u32) -> Result<PathBuf> {
         let names = BTreeMap::from([("machine".to_owned(), machine.to_owned())]);
         match &self.scratch {

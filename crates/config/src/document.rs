@@ -27,10 +27,6 @@ pub type SettingPath<'a> = &'a [&'a str];
 
 impl Document {
     /// Reads the file `path`; messages call it `shown`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read,
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is not UTF-8.
     pub fn read(path: &Path, shown: &str) -> Result<Self> {
         Ok(Self::new(shown, &read_text(path, shown)?))
     }
@@ -45,9 +41,6 @@ impl Document {
 
     /// Deserialises the document without the tables in the tables at `paths`, which have other readers ([`Section`]).
     /// Returns their names, too, for each path.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with the line.
     pub(crate) fn parse_without_tables<T: DeserializeOwned>(
         &self,
         paths: &[SettingPath<'_>],
@@ -192,9 +185,6 @@ impl Section {
 
     /// Checks that the table around the section has no other tables: they would be sections of other owners. `owner`
     /// describes the section's own: "the kind `command`".
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with the line of the other table.
     pub fn check_alone(&self, owner: &str) -> Result<()> {
         let Some((own, around)) = self.path.split_last() else {
             return Ok(());
@@ -215,9 +205,6 @@ impl Section {
     }
 
     /// Deserialises the settings; `None` if the document has no such table.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with the line.
     pub fn parse<S: DeserializeOwned>(&self) -> Result<Option<S>> {
         let malformed = |error| self.document.malformed(&error);
         let document = DeTable::parse(&self.document.text).map_err(malformed)?;

@@ -19,9 +19,6 @@ const PYTHON_CACHE: &str = "__pycache__";
 /// Returns the files that `words` name as `{config}/PATH`: paths relative to `config_dir` and contents,
 /// sorted by path. A folder stands for all files in it, and a path with stars or variables for all files in
 /// the folder in front of them. Ancestors of `config_dir` stand for no file.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a file is missing or cannot be read.
 pub fn config_files<'a>(
     words: impl Iterator<Item = &'a str>,
     config_dir: &Path,

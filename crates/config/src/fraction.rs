@@ -12,10 +12,7 @@ use perfquilt_model::observation::Meter;
 /// nearly always per cents that were written as a fraction.
 pub const MAX_WIDTH: f64 = 0.2;
 
-/// Parses a fraction, as such or in per cent.
-///
-/// # Errors
-/// A description of what is needed instead.
+/// Parses a fraction, as such or in per cent; the error says which values are allowed.
 pub fn parse_fraction(text: &str) -> Result<f64, String> {
     let (number, unit) = match text.trim().strip_suffix('%') {
         Some(number) => (number.trim(), 0.01),

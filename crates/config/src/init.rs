@@ -221,9 +221,6 @@ fn without_patches(content: &str) -> String {
 }
 
 /// Returns the template for a server.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a server without a template.
 pub fn template(server: &str) -> Result<&'static Template> {
     let template = TEMPLATES.iter().find(|template| template.server == server);
     template.ok_or_else(|| {
@@ -237,10 +234,6 @@ pub fn template(server: &str) -> Result<&'static Template> {
 
 /// Creates a workspace for a server in `dir`, and `dir` itself if it is missing. Existing files are never changed. Returns the
 /// written files, relative to `dir`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `dir` is a workspace already or cannot be one;
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be written.
 pub fn init(dir: &Path, template: &Template) -> Result<Vec<PathBuf>> {
     if dir.join(CONFIG_FILE).exists() {
         return Err(

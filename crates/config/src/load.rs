@@ -9,10 +9,6 @@ use perfquilt_model::error::{Error, Result};
 
 impl Config {
     /// Reads the configuration and the workloads of the workspace at `root`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the file and, if known, the line;
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
     pub fn load(root: &Path) -> Result<Config> {
         let document = Document::read(&root.join(CONFIG_FILE), CONFIG_FILE)?;
         let (mut config, mut tables): (Config, _) =
@@ -66,9 +62,6 @@ impl Config {
 
     /// Returns the configured release with a version or a name such as `mariadb-10.11.18`; `None` selects the
     /// current release.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), listing the known releases.
     pub fn release(&self, version: Option<&str>) -> Result<&ReleaseSource> {
         let wanted = version.unwrap_or(&self.upstream.current);
         let bare = wanted
@@ -112,9 +105,6 @@ impl Config {
     }
 
     /// Returns the recipe called `name`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), suggesting the nearest known name.
     pub fn recipe(&self, name: &str) -> Result<&Recipe> {
         let recipe = self.recipe.get(name);
         recipe.ok_or_else(|| match self.recipe.len() {
@@ -124,9 +114,6 @@ impl Config {
     }
 
     /// Returns the preset called `name`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), suggesting the nearest known name.
     pub fn preset(&self, name: &str) -> Result<&super::Preset> {
         let preset = self.preset.get(name);
         preset.ok_or_else(|| match self.preset.len() {
@@ -143,9 +130,6 @@ impl Config {
     }
 
     /// Returns the workload called `name`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), suggesting the nearest known name.
     pub fn workload(&self, name: &str) -> Result<&Workload> {
         self.workloads
             .get(name)

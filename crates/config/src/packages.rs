@@ -18,7 +18,7 @@ const OWN: &str = "bench-config/packages.txt";
 /// How much a package is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Need {
+pub enum Requirement {
     /// Nothing works without it.
     Required,
     /// Useful, but not necessary.
@@ -33,16 +33,16 @@ pub struct Package {
     /// Name of the Debian package.
     pub name: String,
     /// How much this workspace needs it.
-    pub need: Need,
+    pub need: Requirement,
     /// How to detect it if dpkg does not list it.
-    pub found_by: FoundBy,
+    pub found_by: Detection,
     /// Its purpose.
     pub purpose: String,
 }
 
 /// How to detect a package without dpkg.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FoundBy {
+pub enum Detection {
     /// A program on `PATH`.
     Program(String),
     /// A header below an include folder of the system.
@@ -61,7 +61,7 @@ pub struct PackageStatus {
     /// Name of the Debian package.
     pub package: String,
     /// How much this workspace needs it.
-    pub need: Need,
+    pub need: Requirement,
     /// Its purpose.
     pub purpose: String,
     /// Whether it is installed.
@@ -71,9 +71,6 @@ pub struct PackageStatus {
 }
 
 /// Returns the packages of a workspace (`None`: those of every workspace), in the order of the lists.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) with file and line of a malformed list.
 pub fn packages(workspace: Option<&Workspace>) -> Result<Vec<Package>> {
     let config = workspace.map(|ws| &ws.config);
     let mut packages = parse("ci/packages.txt", BASE, config)?;
@@ -104,7 +101,7 @@ fn parse(file: &str, text: &str, config: Option<&Config>) -> Result<Vec<Package>
         // Developers of perfquilt need them; no workspace does.
         let for_developers = ["tests", "release"].contains(&need);
         let need = if for_developers {
-            Need::Optional
+            Requirement::Optional
         } else {
             need_of(need, config).ok_or_else(|| {
                 wrong(format!("`{need}` is not a need"))
@@ -112,11 +109,11 @@ fn parse(file: &str, text: &str, config: Option<&Config>) -> Result<Vec<Package>
             })?
         };
         let found_by = match found_by.split_once(':') {
-            Some(("program", program)) => FoundBy::Program(program.to_owned()),
-            Some(("header", header)) => FoundBy::Header(header.to_owned()),
-            Some(("pkg-config", module)) => FoundBy::PkgConfig(module.to_owned()),
-            Some(("perl", module)) if is_module(module) => FoundBy::Perl(module.to_owned()),
-            Some(("python", module)) if is_module(module) => FoundBy::Python(module.to_owned()),
+            Some(("program", program)) => Detection::Program(program.to_owned()),
+            Some(("header", header)) => Detection::Header(header.to_owned()),
+            Some(("pkg-config", module)) => Detection::PkgConfig(module.to_owned()),
+            Some(("perl", module)) if is_module(module) => Detection::Perl(module.to_owned()),
+            Some(("python", module)) if is_module(module) => Detection::Python(module.to_owned()),
             _ => {
                 return Err(
                     wrong(format!("`{found_by}` is not a way to find a package")).hint(
@@ -150,15 +147,15 @@ fn is_module(name: &str) -> bool {
 }
 
 /// Returns the need that a word of the second column means for this configuration; `None` for an unknown word.
-fn need_of(word: &str, config: Option<&Config>) -> Option<Need> {
+fn need_of(word: &str, config: Option<&Config>) -> Option<Requirement> {
     let when = |condition: fn(&Config) -> bool| match config {
-        Some(config) if condition(config) => Need::Required,
-        _ => Need::Optional,
+        Some(config) if condition(config) => Requirement::Required,
+        _ => Requirement::Optional,
     };
     Some(match word {
-        "required" => Need::Required,
-        "recommended" => Need::Recommended,
-        "optional" => Need::Optional,
+        "required" => Requirement::Required,
+        "recommended" => Requirement::Recommended,
+        "optional" => Requirement::Optional,
         "cmake" => when(|config| {
             let mut recipes = config.recipe.values();
             recipes.any(|recipe| recipe.system == Some(BuildSystem::Cmake))
@@ -166,8 +163,8 @@ fn need_of(word: &str, config: Option<&Config>) -> Option<Need> {
         "debian" => when(|config| config.upstream.release.iter().any(|r| r.debian.is_some())),
         // Without it, a series can be measured, but not edited, imported or rebased.
         "git" => match when(|config| config.upstream.release.iter().any(|r| r.git.is_some())) {
-            Need::Required => Need::Required,
-            Need::Recommended | Need::Optional => Need::Recommended,
+            Requirement::Required => Requirement::Required,
+            Requirement::Recommended | Requirement::Optional => Requirement::Recommended,
         },
         "sysbench" => when(|config| has_workload(config, "sysbench")),
         "sql-bench" => when(|config| has_workload(config, "sql-bench")),
@@ -202,22 +199,22 @@ pub fn check(packages: &[Package]) -> Vec<PackageStatus> {
         .collect()
 }
 
-fn is_found(by: &FoundBy) -> bool {
+fn is_found(by: &Detection) -> bool {
     match by {
-        FoundBy::Program(name) => find_program(name).is_some(),
-        FoundBy::Header(path) => {
+        Detection::Program(name) => find_program(name).is_some(),
+        Detection::Header(path) => {
             let folders = ["/usr/include", "/usr/local/include"];
             folders.iter().any(|dir| Path::new(dir).join(path).exists())
         }
-        FoundBy::PkgConfig(module) => Command::new("pkg-config")
+        Detection::PkgConfig(module) => Command::new("pkg-config")
             .args(["--exists", module])
             .run()
             .is_ok_and(|output| output.success()),
-        FoundBy::Perl(module) => Command::new("perl")
+        Detection::Perl(module) => Command::new("perl")
             .args([&format!("-M{module}"), "-e", "1"])
             .run()
             .is_ok_and(|output| output.success()),
-        FoundBy::Python(module) => Command::new("python3")
+        Detection::Python(module) => Command::new("python3")
             .args(["-c", &format!("import {module}")])
             .run()
             .is_ok_and(|output| output.success()),
@@ -247,7 +244,7 @@ fn installed(packages: &[Package]) -> BTreeMap<String, String> {
 pub fn install_command(packages: &[PackageStatus]) -> Option<String> {
     let missing: Vec<&str> = packages
         .iter()
-        .filter(|status| !status.present && status.need != Need::Optional)
+        .filter(|status| !status.present && status.need != Requirement::Optional)
         .map(|status| status.package.as_str())
         .collect();
     (!missing.is_empty()).then(|| debian::install_command(&missing))
@@ -294,10 +291,10 @@ mod tests {
             version: None,
         };
         let all = [
-            status("a", Need::Required, true),
-            status("b", Need::Required, false),
-            status("c", Need::Recommended, false),
-            status("d", Need::Optional, false),
+            status("a", Requirement::Required, true),
+            status("b", Requirement::Required, false),
+            status("c", Requirement::Recommended, false),
+            status("d", Requirement::Optional, false),
         ];
         let command = install_command(&all).unwrap();
         assert!(
@@ -309,9 +306,9 @@ mod tests {
 
     #[test]
     fn packages_are_found_without_dpkg() {
-        assert!(is_found(&FoundBy::Program("sh".into())));
-        assert!(!is_found(&FoundBy::Program("no-such-program".into())));
-        assert!(!is_found(&FoundBy::Header("no/such.h".into())));
-        assert!(is_found(&FoundBy::Header("stdio.h".into())));
+        assert!(is_found(&Detection::Program("sh".into())));
+        assert!(!is_found(&Detection::Program("no-such-program".into())));
+        assert!(!is_found(&Detection::Header("no/such.h".into())));
+        assert!(is_found(&Detection::Header("stdio.h".into())));
     }
 }

@@ -5,18 +5,12 @@ use std::collections::BTreeMap;
 use perfquilt_model::error::{Error, Result};
 
 /// Expands the placeholders of every word with [`expand_word`].
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a name without value.
 pub fn expand(words: &[String], values: &BTreeMap<String, String>) -> Result<Vec<String>> {
     words.iter().map(|word| expand_word(word, values)).collect()
 }
 
 /// Replaces every `{name}` in `word` with its value. Braces without a lower-case name and shell variables
 /// (`${name}`) stay as they are.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a name without value.
 pub fn expand_word(word: &str, values: &BTreeMap<String, String>) -> Result<String> {
     let mut result = String::with_capacity(word.len());
     let mut rest = word;

@@ -44,9 +44,6 @@ impl Workload {
     }
 
     /// Returns the workload called `name` with this content of its file.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the file and the line.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         Self::read(name, Document::new(&shown(name), text))
     }

@@ -19,9 +19,6 @@ pub struct Workspace {
 impl Workspace {
     /// Opens the workspace whose root is `dir` or the nearest folder above it that has a
     /// configuration.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is none or its configuration is wrong.
     pub fn open(dir: &Path) -> Result<Self> {
         Self::open_with_cache(dir, cache_dir()?)
     }
@@ -113,9 +110,6 @@ impl Workspace {
 }
 
 /// Returns `$XDG_CACHE_HOME/perfquilt`, or `$HOME/.cache/perfquilt` if that is not an absolute path.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when neither variable is an absolute path.
 pub fn cache_dir() -> Result<PathBuf> {
     let absolute = |name: &str| {
         std::env::var_os(name)

@@ -31,9 +31,6 @@ impl Credentials {
     /// Reads the credentials from the environment through `variable`: `PERFQUILT_APP_ID` with
     /// `PERFQUILT_APP_KEY` (the key) or `PERFQUILT_APP_KEY_FILE`, else `GITHUB_TOKEN` or `GH_TOKEN`. There is
     /// deliberately no option for a token: every user of a machine can read command lines.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when they are missing or incomplete.
     pub fn from_environment(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         if let Some(id) = set("PERFQUILT_APP_ID") {

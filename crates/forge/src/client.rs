@@ -37,9 +37,6 @@ pub(super) struct GitHub {
 impl Client {
     /// Returns a client for `repository` at the API `api` ([`super::API`] or that of a GitHub Enterprise
     /// server). Sends nothing yet.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `api` is not a safe URL for a token.
     pub fn new(
         repository: Repository,
         api: &str,
@@ -119,7 +116,7 @@ impl GitHub {
 
     /// Discards `session`, whose token was refused, so that the next request creates a new one. Returns whether
     /// that may help: a user's token cannot be renewed.
-    pub(super) async fn forget(&self, session: &GitHubSession) -> bool {
+    pub(super) async fn invalidate(&self, session: &GitHubSession) -> bool {
         let mut current = self.session.lock().await;
         if current
             .as_ref()
@@ -155,7 +152,7 @@ impl GitHub {
             .send(&session.octocrab, &session.secret, request)
             .await
         {
-            Err(RequestError::Refused(401, ..)) if self.forget(&session).await => {
+            Err(RequestError::Refused(401, ..)) if self.invalidate(&session).await => {
                 let session = self.session().await.map_err(RequestError::Other)?;
                 self.transport
                     .send(&session.octocrab, &session.secret, request)

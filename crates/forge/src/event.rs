@@ -95,10 +95,6 @@ struct Issue {
 impl Target {
     /// Reads the environment of a workflow through `variable`; `event` is the text of the file that
     /// `GITHUB_EVENT_PATH` names. Outside a workflow the target is empty.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an event that cannot be parsed or does not
-    /// belong to a pull request.
     pub fn from_environment(
         variable: &dyn Fn(&str) -> Option<String>,
         event: Option<&str>,

@@ -1,7 +1,7 @@
 //! The interface to a service that hosts pull requests.
 
 use super::event::Target;
-use super::posting::{Posted, Posting, PullRequest};
+use super::post_options::{PostOptions, PostResult, PullRequest};
 use super::{Client, Credentials, Repository, RetryPolicy};
 use perfquilt_model::comment::Comment;
 use perfquilt_model::error::Result;
@@ -16,10 +16,6 @@ pub trait Forge: Send + Sync {
     fn max_comment_bytes(&self) -> usize;
 
     /// Finds the pull request that `target` describes.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `target` describes no pull request,
-    /// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when the service does not know it or does not answer.
     fn find(&self, target: &Target) -> Result<PullRequest>;
 
     /// Writes a comment and what goes with it. Updates what was written for the same comment id and never creates
@@ -28,12 +24,10 @@ pub trait Forge: Send + Sync {
     /// # Errors
     /// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when a part cannot be written; the others are written all
     /// the same. [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
-    fn publish(&self, publication: &Publication<'_>, progress: &dyn Progress) -> Result<Posted>;
+    fn publish(&self, publication: &Publication<'_>, progress: &dyn Progress)
+    -> Result<PostResult>;
 
     /// Adds a reaction (`+1`, `eyes`, `rocket`, `confused`, `-1`) to a comment. Ignores a comment that was deleted.
-    ///
-    /// # Errors
-    /// [`Kind::Forge`](perfquilt_model::error::Kind::Forge) when the service refuses or cannot be reached.
     fn react(&self, comment: u64, reaction: &str) -> Result<()>;
 }
 
@@ -47,7 +41,7 @@ pub struct Publication<'a> {
     /// The comment.
     pub comment: &'a Comment,
     /// Further parts to write besides the comment.
-    pub posting: &'a Posting,
+    pub posting: &'a PostOptions,
     /// The URL of the run, for details.
     pub run: Option<&'a str>,
     /// When the measurement began (RFC 3339), if known: a result never replaces that of a measurement that began later.
@@ -55,9 +49,6 @@ pub struct Publication<'a> {
 }
 
 /// Connects to the forge of `repository` at the API `api`. Sends nothing yet.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `api` is not a safe URL for a token.
 pub fn connect(
     repository: Repository,
     api: &str,

@@ -5,7 +5,7 @@ use super::client::{GitHub, PAGE};
 use super::event::Target;
 use super::forge::{Forge, Publication};
 use super::model::PullRequestData;
-use super::posting::{Posted, PullRequest};
+use super::post_options::{PostResult, PullRequest};
 use super::sticky::{self, Mark};
 use super::transport::{Method, Request, RequestError, encode_segment};
 use super::{Client, Repository, checks, labels};
@@ -29,7 +29,11 @@ impl Forge for Client {
         self.run(find(&self.github, target))
     }
 
-    fn publish(&self, publication: &Publication<'_>, progress: &dyn Progress) -> Result<Posted> {
+    fn publish(
+        &self,
+        publication: &Publication<'_>,
+        progress: &dyn Progress,
+    ) -> Result<PostResult> {
         publish(self, publication, progress)
     }
 
@@ -57,7 +61,7 @@ fn publish(
     client: &Client,
     publication: &Publication<'_>,
     progress: &dyn Progress,
-) -> Result<Posted> {
+) -> Result<PostResult> {
     let &Publication {
         pull_request,
         head,
@@ -99,7 +103,7 @@ fn publish(
             None => Ok(None),
         };
         match (kept, check_run, label) {
-            (Ok(kept), Ok(check_run), Ok(label)) => Ok(Posted {
+            (Ok(kept), Ok(check_run), Ok(label)) => Ok(PostResult {
                 number,
                 head: head.to_owned(),
                 title: comment.title.clone(),

@@ -17,9 +17,6 @@ const BACKDATED_SECONDS: i64 = 60;
 const LIFETIME_SECONDS: i64 = 9 * 60;
 
 /// Returns the token of the App with this id (or client id) at `now`, in seconds since 1970 on GitHub's clock.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `key` is not an RSA key in PEM format.
 pub(super) fn sign(app: &str, key: &Secret, now: i64) -> Result<Secret> {
     let pair = key_pair(key)?;
     let part = |json: serde_json::Value| URL_SAFE_NO_PAD.encode(json.to_string());

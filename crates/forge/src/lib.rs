@@ -29,7 +29,7 @@ mod jwt;
 mod labels;
 mod model;
 mod post;
-mod posting;
+mod post_options;
 mod refusal;
 mod retry;
 mod secret;
@@ -49,7 +49,7 @@ pub use client::Client;
 pub use forge::{Forge, Publication, connect};
 pub use github::MAX_COMMENT_BYTES;
 pub use post::{Draft, post};
-pub use posting::{Posted, Posting, PullRequest};
+pub use post_options::{PostOptions, PostResult, PullRequest};
 pub use retry::RetryPolicy;
 pub use secret::Secret;
 pub use sticky::CommentUpdate;
@@ -58,9 +58,6 @@ pub use sticky::CommentUpdate;
 pub const API: &str = "https://api.github.com";
 
 /// Parses a full commit id and returns it in lower case.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `text` is not a full commit id.
 pub fn parse_commit(text: &str) -> Result<String, Error> {
     if is_commit(text) {
         Ok(text.to_ascii_lowercase())

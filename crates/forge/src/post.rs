@@ -1,7 +1,7 @@
 //! Posts the comment, check run and label of a pull request.
 
 use super::forge::{Forge, Publication};
-use super::posting::{Posted, Posting, PullRequest};
+use super::post_options::{PostOptions, PostResult, PullRequest};
 use super::start_time::past_time;
 use perfquilt_model::comment::{Comment, PullRequestRef};
 use perfquilt_model::error::Result;
@@ -19,11 +19,11 @@ pub struct Draft<'a> {
 /// posts and never creates duplicates.
 pub fn post(
     forge: &dyn Forge,
-    posting: &Posting,
+    posting: &PostOptions,
     found: &PullRequest,
     draft: &Draft<'_>,
     progress: &dyn Progress,
-) -> Result<Posted> {
+) -> Result<PostResult> {
     let limit = posting.limit(forge.max_comment_bytes())?;
     let head = match draft.subject.head.as_str() {
         "" => found.head.clone(),

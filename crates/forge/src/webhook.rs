@@ -9,7 +9,7 @@ use super::{Repository, Secret, is_commit};
 
 /// Returns whether `signature` (the header `X-Hub-Signature-256`) is the signature of `body` with `secret`.
 /// Compares in constant time.
-pub fn is_genuine(secret: &Secret, body: &[u8], signature: &str) -> bool {
+pub fn is_signature_valid(secret: &Secret, body: &[u8], signature: &str) -> bool {
     !secret.is_empty() && verify_signature(signature, secret.expose(), body).is_ok()
 }
 
@@ -173,9 +173,6 @@ impl ChangedComment {
 }
 
 /// Parses the delivery of `event` (the header `X-GitHub-Event`) with this body, for `repository`.
-///
-/// # Errors
-/// A [`Rejection`] for a delivery that is not about a pull request or comment in `repository`.
 pub fn parse(event: &str, body: &[u8], repository: &Repository) -> Result<Delivery, Rejection> {
     match event {
         "pull_request" => {
@@ -236,9 +233,9 @@ mod tests {
         // The example in GitHub's documentation of webhooks.
         let secret = Secret::new("It's a Secret to Everybody");
         let signature = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
-        assert!(is_genuine(&secret, b"Hello, World!", signature));
-        assert!(!is_genuine(&secret, b"Hello, World?", signature));
-        assert!(!is_genuine(
+        assert!(is_signature_valid(&secret, b"Hello, World!", signature));
+        assert!(!is_signature_valid(&secret, b"Hello, World?", signature));
+        assert!(!is_signature_valid(
             &Secret::new("another"),
             b"Hello, World!",
             signature
@@ -249,7 +246,10 @@ mod tests {
             signature.replace("757", "+57"),
             signature.replace("757", "ü7"),
         ]) {
-            assert!(!is_genuine(&secret, b"Hello, World!", &wrong), "{wrong}");
+            assert!(
+                !is_signature_valid(&secret, b"Hello, World!", &wrong),
+                "{wrong}"
+            );
         }
     }
 
@@ -258,7 +258,7 @@ mod tests {
         // The signature of "" with an empty key.
         let signature = "sha256=b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad";
         assert!(verify_signature(signature, "", b"").is_ok());
-        assert!(!is_genuine(&Secret::new(" "), b"", signature));
+        assert!(!is_signature_valid(&Secret::new(" "), b"", signature));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::number;
 use super::number::units;
 use super::text::capital;
 use perfquilt_judge::attribution::{
-    Change, ComparedExperiment, Comparison, ComparisonRow, ComparisonTable, Effect,
+    ComparedExperiment, Comparison, ComparisonRow, ComparisonTable, DifferenceVerdict, Effect,
     EffectDifference, SUITE, ShownChange,
 };
 use perfquilt_model::observation::Meter;
@@ -153,11 +153,13 @@ fn headline(comparison: &Comparison) -> String {
         workload => format!(" on {}", name(workload)),
     };
     match table.total.difference.map(|difference| difference.verdict) {
-        Some(Change::More | Change::Less | Change::Same) => format!(
-            "The series is {}{on}: {figure} in {quantity}",
-            verdict(&table.total)
-        ),
-        Some(Change::Unclear) => {
+        Some(DifferenceVerdict::More | DifferenceVerdict::Less | DifferenceVerdict::Same) => {
+            format!(
+                "The series is {}{on}: {figure} in {quantity}",
+                verdict(&table.total)
+            )
+        }
+        Some(DifferenceVerdict::Unclear) => {
             format!(
                 "Whether the series is worth more or less{on} is unclear: {figure} in {quantity}"
             )
@@ -180,7 +182,12 @@ fn counts(comparison: &Comparison, table: &ComparisonTable) -> String {
         .filter(|row| row.index_before.is_some() && row.index_after.is_some());
     let both: Vec<&ComparisonRow> = both.collect();
     let mut parts = Vec::new();
-    for change in [Change::More, Change::Less, Change::Same, Change::Unclear] {
+    for change in [
+        DifferenceVerdict::More,
+        DifferenceVerdict::Less,
+        DifferenceVerdict::Same,
+        DifferenceVerdict::Unclear,
+    ] {
         let of = |row: &&&ComparisonRow| row.difference.is_some_and(|it| it.verdict == change);
         match both.iter().filter(of).count() {
             0 => {}
@@ -353,10 +360,10 @@ fn figures(of: &ComparisonTable, noun: &str, about: String) -> Node {
         let label = row.patch.as_deref().map_or("total".to_owned(), name);
         let verdict = Text::from(verdict(row));
         let (verdict, style) = match row.difference.map(|difference| difference.verdict) {
-            Some(Change::More) => (verdict.strong(), Style::Good),
-            Some(Change::Less) => (verdict.strong(), Style::Bad),
-            Some(Change::Unclear) => (verdict, Style::Open),
-            Some(Change::Same) | None => (verdict, Style::Quiet),
+            Some(DifferenceVerdict::More) => (verdict.strong(), Style::Good),
+            Some(DifferenceVerdict::Less) => (verdict.strong(), Style::Bad),
+            Some(DifferenceVerdict::Unclear) => (verdict, Style::Open),
+            Some(DifferenceVerdict::Same) | None => (verdict, Style::Quiet),
         };
         let figures = cells(row, of.meter, places).map(|text| Figure::plain(text).into());
         let first = [position(row).into(), label.into()].into_iter();

@@ -44,10 +44,6 @@ pub fn supplement(store: &Store, id: ExperimentId) -> Result<Supplement> {
 
 /// Makes the attribution of an untrusted observation file of at most `most` bytes unpacked, which need not fit into
 /// memory, and whose workloads, effects and values are limited ([`Collector::check_extent`]).
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, when the file is invalid or
-/// larger.
 pub fn file(path: &Path, most: u64, margin: &dyn Fn(Meter) -> f64) -> Result<Attribution> {
     limited(open(path)?, most, path, &|| reopened(path), margin)
 }
@@ -118,7 +114,7 @@ fn collect(
                 let observation = Observation::from(observation);
                 let message = if twice {
                     let first = again().and_then(|input| first_line(input, path, &observation));
-                    jsonl::twice(&observation, first)
+                    jsonl::duplicate_message(&observation, first)
                 } else {
                     message
                 };
@@ -158,9 +154,6 @@ fn reopened(path: &Path) -> Option<Box<dyn BufRead>> {
 }
 
 /// Opens an observation file, plain or compressed with gzip; `-` is standard input.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it cannot be read.
 pub fn open(path: &Path) -> Result<Box<dyn BufRead>> {
     if path == Path::new("-") {
         return unpacked(std::io::stdin(), path);
@@ -178,10 +171,6 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
 const HEAD: u64 = 1 << 16;
 
 /// Returns the beginning of `input`, and a reader of all of it. `shown` is its name in errors.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when its compressed data are incomplete or damaged;
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
 pub fn head(mut input: Box<dyn BufRead>, shown: &Path) -> Result<(Vec<u8>, Box<dyn BufRead>)> {
     // A pipe may return a single byte at a time.
     let mut head = Vec::new();
@@ -236,7 +225,7 @@ mod tests {
             let path = Path::new("-");
             let input = unpacked(Slow(Cursor::new(bytes)), path).unwrap();
             let (head, mut input) = head(input, path).unwrap();
-            let form = Some(import::Form::GoBenchmark);
+            let form = Some(import::ImportFormat::GoBenchmark);
             assert_eq!(import::detect(&head), form);
             let mut all = String::new();
             input.read_to_string(&mut all).unwrap();

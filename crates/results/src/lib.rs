@@ -26,6 +26,6 @@
 //! ```
 
 pub mod analyse;
+pub mod effects;
 pub mod merge;
 pub mod outcome;
-pub mod worth;

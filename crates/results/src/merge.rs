@@ -14,10 +14,6 @@ const SEPARATOR: &str = " / ";
 
 /// Merges experiments on the same series, release and recipe, each from a machine of its own, as if a cluster had
 /// measured their blocks: blocks are numbered one after another, and each observation has a machine.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the file, when an experiment cannot be compared with the
-/// first, has the observations of a file before it, reuses observations of others, or measured a long series in windows.
 pub fn merge(files: Vec<(&Path, ObservationFile)>) -> Result<ObservationFile> {
     let mut names = Names::default();
     let mut files = files.into_iter();

@@ -93,9 +93,6 @@ impl RunOutcome {
     }
 
     /// Reads an outcome from an untrusted file.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the file does not exist, is too large, or is not an outcome.
     pub fn read(path: &Path) -> Result<Self> {
         let wrong = |why: String| {
             Error::usage(format!(
@@ -138,9 +135,9 @@ impl RunOutcome {
 }
 
 /// The largest size of untrusted observations, unpacked, in bytes.
-pub const MOST: u64 = 1 << 30;
+pub const MAX_UNPACKED: u64 = 1 << 30;
 /// The largest size of untrusted observations, packed, in bytes.
-const MOST_PACKED: u64 = 256 << 20;
+const MAX_PACKED: u64 = 256 << 20;
 
 /// Refuses an outcome folder that is a link.
 fn folder(dir: &Path) -> Result<()> {
@@ -154,9 +151,6 @@ fn folder(dir: &Path) -> Result<()> {
 
 /// Reads the outcome in the folder `dir`, and computes the attribution from its observations, if it has any. The
 /// attribution has no command: the file may be an untrusted author's.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming the invalid file.
 pub fn read(
     dir: &Path,
     margin: &dyn Fn(Meter) -> f64,
@@ -166,7 +160,7 @@ pub fn read(
     let observations = dir.join(OBSERVATIONS_FILE);
     let attribution = match open_untrusted(&observations)? {
         Some(file) => {
-            let attribution = analyse::opened(file, &observations, MOST, margin)?;
+            let attribution = analyse::opened(file, &observations, MAX_UNPACKED, margin)?;
             // Readers would run it.
             Some(Attribution {
                 command: None,
@@ -182,14 +176,11 @@ pub fn read(
 fn packed(dir: &Path) -> Result<Option<Vec<u8>>> {
     folder(dir)?;
     let path = dir.join(OBSERVATIONS_FILE);
-    read_untrusted(&path, MOST_PACKED)
+    read_untrusted(&path, MAX_PACKED)
 }
 
 /// Reads the bisection's session in the folder `dir`, if there is one; its decisions follow from its
 /// observations.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the session is invalid.
 pub fn bisection(dir: &Path) -> Result<Option<BisectSession>> {
     folder(dir)?;
     let path = dir.join(BISECTION_FILE);
@@ -214,7 +205,7 @@ pub enum OutcomePart<'a> {
 
 /// Writes the part `made` of the run `start` and its failures to the folder `dir`. A bisection keeps an
 /// existing run of the same commit, and a run an existing bisection; if either commit is unknown, nothing is kept.
-pub fn put(
+pub fn update(
     dir: &Path,
     start: &RunStart,
     failures: Vec<Failure>,
@@ -226,8 +217,8 @@ pub fn put(
     let mut outcome = match same {
         Some(before) => before,
         None => {
-            keep_observations(dir, None)?;
-            keep_bisection(dir, None)?;
+            write_observations(dir, None)?;
+            write_bisection(dir, None)?;
             // If the program is killed between two files, no figures remain under another commit.
             let nothing = RunOutcome::new(head, Vec::new());
             nothing.write(dir)?;
@@ -237,11 +228,11 @@ pub fn put(
     outcome.began.clone_from(&start.began);
     match made {
         OutcomePart::Run(observations) => {
-            keep_observations(dir, observations)?;
+            write_observations(dir, observations)?;
             outcome.failures = failures;
         }
         OutcomePart::Bisection(session) => {
-            keep_bisection(dir, session)?;
+            write_bisection(dir, session)?;
             outcome.bisection = failures;
         }
     }
@@ -249,8 +240,8 @@ pub fn put(
 }
 
 /// Copies the outcome of a run or, if `bisected`, of a bisection that is the run `start` from the folder `from`
-/// to the folder `to`, as [`put`] does. The files are untrusted: invalid ones are not copied.
-pub fn take(
+/// to the folder `to`, as [`update`] does. The files are untrusted: invalid ones are not copied.
+pub fn copy_untrusted(
     from: &Path,
     to: &Path,
     start: &RunStart,
@@ -260,7 +251,7 @@ pub fn take(
     let (outcome, _) = read(from, margin)?;
     if !bisected {
         let observations = packed(from)?;
-        return put(
+        return update(
             to,
             start,
             outcome.failures,
@@ -272,7 +263,7 @@ pub fn take(
         session.replay().outcome();
     }
     let failures = [outcome.failures, outcome.bisection].concat();
-    put(
+    update(
         to,
         start,
         failures,
@@ -281,7 +272,7 @@ pub fn take(
 }
 
 /// Writes a bisection to the folder `dir`, or removes the existing one.
-fn keep_bisection(dir: &Path, session: Option<&BisectSession>) -> Result<()> {
+fn write_bisection(dir: &Path, session: Option<&BisectSession>) -> Result<()> {
     let Some(session) = session else {
         return perfquilt_system::caches::remove_file(&dir.join(BISECTION_FILE));
     };
@@ -291,7 +282,7 @@ fn keep_bisection(dir: &Path, session: Option<&BisectSession>) -> Result<()> {
 }
 
 /// Writes packed observations to the folder `dir`, or removes the existing ones.
-fn keep_observations(dir: &Path, packed: Option<&[u8]>) -> Result<()> {
+fn write_observations(dir: &Path, packed: Option<&[u8]>) -> Result<()> {
     let path = dir.join(OBSERVATIONS_FILE);
     match packed {
         Some(bytes) => write_file(&path, bytes),
@@ -299,7 +290,7 @@ fn keep_observations(dir: &Path, packed: Option<&[u8]>) -> Result<()> {
     }
 }
 
-/// Writes the outcome of the run `start` to the folder `dir`, as [`put`] does: the failures, and
+/// Writes the outcome of the run `start` to the folder `dir`, as [`update`] does: the failures, and
 /// the observations of the experiment, if there is one.
 pub fn write(
     dir: &Path,
@@ -311,12 +302,12 @@ pub fn write(
         Some((store, id)) => Some(analyse::stored(store, id)?.compressed()?),
         None => None,
     };
-    put(dir, start, failures, OutcomePart::Run(packed.as_deref()))
+    update(dir, start, failures, OutcomePart::Run(packed.as_deref()))
 }
 
 /// Returns the commit of the workspace; empty if unknown. Call it before the work, because no process can be
 /// started after a signal has asked this program to stop.
-pub fn head(ws: &Workspace) -> String {
+pub fn workspace_commit(ws: &Workspace) -> String {
     Git::new(ws.root()).head().unwrap_or_default()
 }
 
@@ -384,7 +375,7 @@ mod tests {
         std::fs::write(&secret, "secret").unwrap();
         let observations = from.join(OBSERVATIONS_FILE);
         let refused = || {
-            let taken = take(&from, &to, &start("0123abc"), false, &|_| 0.005);
+            let taken = copy_untrusted(&from, &to, &start("0123abc"), false, &|_| 0.005);
             for result in [read(&from, &|_| 0.005).map(|_| ()), taken] {
                 let error = result.unwrap_err();
                 assert_eq!(error.kind(), Kind::Usage, "{error}");
@@ -485,8 +476,8 @@ mod tests {
                 dir.path().join(OBSERVATIONS_FILE).exists(),
             )
         };
-        let put = |head: &str, message: &str, made| {
-            put(dir.path(), &start(head), failure(message), made).unwrap()
+        let write_part = |head: &str, message: &str, made| {
+            update(dir.path(), &start(head), failure(message), made).unwrap()
         };
         let (measured, bisected) = (
             OutcomePart::Run(Some(b"packed")),
@@ -494,15 +485,15 @@ mod tests {
         );
         let told =
             |run: &str, bisection: &str, figures| (run.to_owned(), bisection.to_owned(), figures);
-        put("0123abc", "run", measured);
-        put("0123abc", "bisection", bisected);
+        write_part("0123abc", "run", measured);
+        write_part("0123abc", "bisection", bisected);
         assert_eq!(kept(), told("run", "bisection", true));
-        put("0123abc", "again", measured);
+        write_part("0123abc", "again", measured);
         assert_eq!(kept(), told("again", "bisection", true));
-        put("4567def", "bisection", bisected);
+        write_part("4567def", "bisection", bisected);
         assert_eq!(kept(), told("", "bisection", false));
-        put("", "run", measured);
-        put("", "bisection", bisected);
+        write_part("", "run", measured);
+        write_part("", "bisection", bisected);
         assert_eq!(kept(), told("", "bisection", false));
     }
 

@@ -82,9 +82,6 @@ impl Store {
     }
 
     /// Compares `observations` of the experiment `id`, all of them in the order of the table, with their checksums.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal), naming the block that differs or is gone.
     pub(super) fn check_values(
         &self,
         id: ExperimentId,
@@ -134,9 +131,6 @@ impl Store {
     }
 
     /// Compares the slices of a block with their checksum; slices without one are not checked.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal), naming the block that differs.
     pub(super) fn check_slices(&self, id: ExperimentId, key: &SliceKey) -> Result<()> {
         let (workload, direct, block) = key;
         let stored: Vec<Vec<u8>> = self.rows(

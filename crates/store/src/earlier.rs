@@ -39,7 +39,7 @@ pub struct EarlierExperiment {
 
 impl Store {
     /// Returns the header of the experiment that was begun with `key`.
-    pub fn begun(&self, key: &str) -> Result<Option<ExperimentHeader>> {
+    pub fn header_of_key(&self, key: &str) -> Result<Option<ExperimentHeader>> {
         self.connection
             .query_row(
                 "SELECT header FROM experiments WHERE key = ?1",
@@ -73,7 +73,7 @@ impl Store {
     }
 
     /// Stores the identity of an experiment's observations.
-    pub fn identify(&self, id: ExperimentId, identity: &ExperimentIdentity) -> Result<()> {
+    pub fn record_identity(&self, id: ExperimentId, identity: &ExperimentIdentity) -> Result<()> {
         let transaction = self.transaction()?;
         let write = || -> rusqlite::Result<()> {
             transaction.execute(

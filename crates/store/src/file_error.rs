@@ -19,9 +19,6 @@ pub fn unreadable(path: &Path, error: &std::io::Error) -> Error {
 }
 
 /// Refuses JSON other than an object; `what` is the file that is needed, such as `an observation file`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for another JSON value.
 pub fn require_object(text: &[u8], what: &str) -> Result<()> {
     let found = match serde_json::from_slice(text) {
         Ok(serde_json::Value::Null) => "null",

@@ -20,21 +20,16 @@ use perfquilt_model::point::Point;
 const LONGEST_LINE: u64 = 16 << 20;
 
 /// Reads a whole observation file; `shown` is its name in errors.
-///
-/// # Errors
-/// The errors of [`Reader::new`] and [`Reader::next_observation`], and
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an observation that does not fit the header or
-/// occurs twice.
 pub fn read(input: impl BufRead, shown: &Path) -> Result<ObservationFile> {
     let mut reader = Reader::new(input, shown)?;
     let mut observations: Vec<Observation> = Vec::new();
-    let mut seen = Seen::default();
+    let mut seen = SeenObservations::default();
     while let Some(observation) = reader.next_observation()?.map(Observation::from) {
         let fault = match reader.header.check_observation(&observation.borrowed()) {
             Err(fault) => Some(fault),
             Ok(()) => seen
                 .insert(&observation, reader.line())
-                .map(|line| twice(&observation, Some(line))),
+                .map(|line| duplicate_message(&observation, Some(line))),
         };
         if let Some(fault) = fault {
             return Err(reader.at(Error::usage(fault)));
@@ -49,7 +44,7 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<ObservationFile> {
 }
 
 /// Returns the message for a duplicate observation, with the line of the first one if it is known.
-pub fn twice(observation: &Observation, before: Option<usize>) -> String {
+pub fn duplicate_message(observation: &Observation, before: Option<usize>) -> String {
     let line = before.map_or("before".to_owned(), |line| format!("on line {line}"));
     format!(
         "block {}, point {}, workload {}, meter {} was {line} already",
@@ -68,15 +63,11 @@ pub struct Reader<R> {
     pub supplement: Supplement,
     lines: Lines<R>,
     /// An error that occurred after the lines that were read ahead.
-    late: Option<Error>,
+    deferred: Option<Error>,
 }
 
 impl<R: BufRead> Reader<R> {
     /// Reads the first line of `input`; `shown` is the file's name in errors.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is not a header;
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
     pub fn new(input: R, shown: &Path) -> Result<Self> {
         let mut lines = Lines {
             input,
@@ -99,16 +90,11 @@ impl<R: BufRead> Reader<R> {
             header,
             supplement,
             lines,
-            late: None,
+            deferred: None,
         })
     }
 
     /// Returns the next observation; `None` at the end.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file, line and field, when the line is
-    /// not an observation; [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the file cannot be
-    /// read.
     pub fn next_observation(&mut self) -> Result<Option<ObservationRef<'_>>> {
         let lines = &mut self.lines;
         if !lines.advance()? {
@@ -125,7 +111,7 @@ impl<R: BufRead> Reader<R> {
         batch.text.clear();
         batch.lines.clear();
         batch.shown.clone_from(&self.lines.shown);
-        if let Some(error) = self.late.take() {
+        if let Some(error) = self.deferred.take() {
             return Err(error);
         }
         while batch.text.len() < BATCH {
@@ -133,7 +119,7 @@ impl<R: BufRead> Reader<R> {
                 Ok(true) => {
                     let start = batch.text.len();
                     batch.text.extend_from_slice(&self.lines.text);
-                    batch.lines.push(Ahead {
+                    batch.lines.push(BatchLine {
                         number: self.lines.number,
                         start,
                         end: batch.text.len(),
@@ -143,7 +129,7 @@ impl<R: BufRead> Reader<R> {
                 Ok(false) => break,
                 // The lines before the error are processed first.
                 Err(error) if !batch.lines.is_empty() => {
-                    self.late = Some(error);
+                    self.deferred = Some(error);
                     break;
                 }
                 Err(error) => return Err(error),
@@ -171,12 +157,12 @@ const BATCH: usize = 4 << 20;
 pub struct Batch {
     shown: PathBuf,
     text: Vec<u8>,
-    lines: Vec<Ahead>,
+    lines: Vec<BatchLine>,
 }
 
 /// A line of a batch: its number in the file, and its position in the text.
 #[derive(Debug, Clone, Copy)]
-struct Ahead {
+struct BatchLine {
     number: usize,
     start: usize,
     end: usize,
@@ -361,13 +347,13 @@ impl<R: BufRead> Lines<R> {
 
 /// The line number of every block, point, workload and meter.
 #[derive(Default)]
-struct Seen {
+struct SeenObservations {
     experiments: Vec<String>,
     workloads: HashMap<String, usize>,
-    cells: HashMap<Cell, usize>,
+    cells: HashMap<ObservationKey, usize>,
 }
 
-impl Seen {
+impl SeenObservations {
     /// Records an observation; returns the line of an earlier observation with the same key.
     fn insert(&mut self, observation: &Observation, line: usize) -> Option<usize> {
         let next = self.workloads.len();
@@ -402,4 +388,4 @@ impl Seen {
 }
 
 /// Experiment, direct, block, point, workload, meter.
-type Cell = (usize, bool, u32, Point, usize, Meter);
+type ObservationKey = (usize, bool, u32, Point, usize, Meter);

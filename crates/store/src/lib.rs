@@ -133,23 +133,19 @@ impl Store {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
         }
-        Self::with(path, true)
+        Self::open_at(path, true)
     }
 
     /// Opens an existing database at `path` for reading results.
-    ///
-    /// # Errors
-    /// The errors of [`Store::open`], and [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the file
-    /// does not exist.
     pub fn open_existing(path: &Path) -> Result<Self> {
         if !path.exists() {
             return Err(Error::usage("there are no results yet")
                 .hint("`perfquilt run` builds, measures and reports"));
         }
-        Self::with(path, false)
+        Self::open_at(path, false)
     }
 
-    fn with(path: &Path, create: bool) -> Result<Self> {
+    fn open_at(path: &Path, create: bool) -> Result<Self> {
         Ok(Store {
             connection: schema::open(&schema::RESULTS, path, create)?,
             path: path.to_path_buf(),
@@ -249,7 +245,7 @@ impl Store {
     }
 
     /// Stores under `key` whether a workload executes the code that a patch changes.
-    pub fn keep_execution(&self, key: &str, executed: bool) -> Result<()> {
+    pub fn record_execution(&self, key: &str, executed: bool) -> Result<()> {
         let sql = "INSERT OR REPLACE INTO executions VALUES (?1, ?2)";
         let kept = self
             .connection

@@ -373,10 +373,6 @@ impl Store {
     }
 
     /// Finds the experiment called `name`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), suggesting the most similar name, when there is
-    /// no such experiment.
     pub fn find(&self, name: &str) -> Result<ExperimentId> {
         let listed = self.list()?;
         if let Some(found) = listed.iter().find(|l| l.header.experiment == name) {

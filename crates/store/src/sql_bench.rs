@@ -90,10 +90,6 @@ pub fn is_table(line: &[u8]) -> bool {
 }
 
 /// Reads a table; `shown` is its name in errors, and its stem is the experiment's name.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, when it is not such a table;
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
 pub fn read(input: impl BufRead, shown: &Path) -> Result<ImportedTable> {
     let mut rows: Vec<RecordedRow> = Vec::new();
     let mut columns = Columns::default();

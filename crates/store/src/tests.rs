@@ -233,7 +233,7 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
         points: BTreeMap::from([(Point::BASE, "a".into()), (Point::Step(1), "b".into())]),
         workloads: BTreeMap::from([("oltp".into(), "w".into())]),
     };
-    store.identify(old, &identity).unwrap();
+    store.record_identity(old, &identity).unwrap();
     assert_eq!(store.earlier("mariadb-10.11.18").unwrap(), []);
     store.finish(old).unwrap();
     let earlier = store.earlier("mariadb-10.11.18").unwrap();
@@ -254,8 +254,11 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
     }];
     let id = store.begin(&new, "new").unwrap();
     assert_eq!(store.header(id).unwrap().experiment, "quick-1-2");
-    assert_eq!(store.begun("new").unwrap().unwrap().reused, new.reused);
-    assert_eq!(store.begun("none").unwrap(), None);
+    assert_eq!(
+        store.header_of_key("new").unwrap().unwrap().reused,
+        new.reused
+    );
+    assert_eq!(store.header_of_key("none").unwrap(), None);
     let plan = [PlannedBlocks::fixed("oltp", Meter::Time, 0)];
     store.plan(id, &plan).unwrap();
     let (_, observations) = store.load(id).unwrap();
@@ -370,7 +373,7 @@ fn what_is_not_executed_comes_back() {
     assert!(store.unexecuted(id).unwrap().is_empty());
     assert_eq!(store.execution("a").unwrap(), None);
     for executed in [true, false] {
-        store.keep_execution("a", executed).unwrap();
+        store.record_execution("a", executed).unwrap();
         assert_eq!(store.execution("a").unwrap(), Some(executed));
     }
 }

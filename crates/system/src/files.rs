@@ -78,10 +78,6 @@ pub fn open_untrusted(path: &Path) -> Result<Option<File>> {
 }
 
 /// Reads a file that others may have written, as [`open_untrusted`] opens it. Returns `None` if it does not exist.
-///
-/// # Errors
-/// The errors of [`open_untrusted`]; [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it has more than `most`
-/// bytes.
 pub fn read_untrusted(path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
     let Some(file) = open_untrusted(path)? else {
         return Ok(None);
@@ -106,10 +102,6 @@ fn fill(file: &mut File, bytes: &[u8], permissions: Permissions) -> std::io::Res
 }
 
 /// Reads the text of the file at `path`, which errors call `shown`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, when it is not UTF-8;
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read.
 pub fn read_text(path: &Path, shown: &str) -> Result<String> {
     let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;
     String::from_utf8(bytes).map_err(|error| {
@@ -120,9 +112,6 @@ pub fn read_text(path: &Path, shown: &str) -> Result<String> {
 }
 
 /// Serializes a path as text, for JSON; replaces what is not UTF-8.
-///
-/// # Errors
-/// Errors of the serializer.
 pub fn as_text<S: serde::Serializer>(path: &Path, to: S) -> std::result::Result<S::Ok, S::Error> {
     to.serialize_str(&path.to_string_lossy())
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use perfquilt_config::packages::{self, Need, PackageStatus};
+use perfquilt_config::packages::{self, PackageStatus, Requirement};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::Result;
 use perfquilt_patches::upstream;
@@ -54,7 +54,7 @@ impl DoctorReport {
     pub fn missing(&self) -> Vec<&str> {
         self.packages
             .iter()
-            .filter(|status| !status.present && status.need == Need::Required)
+            .filter(|status| !status.present && status.need == Requirement::Required)
             .map(|status| status.package.as_str())
             .collect()
     }

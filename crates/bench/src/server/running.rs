@@ -12,8 +12,8 @@ use super::start_failure::{StartFailure, start_timeout};
 use super::{Instrumentation, Launch, listener, log};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::{
-    Child, Command, DeathSignal, LeftProcess, Sink, check_interrupted, describe_exit, family,
-    family_time,
+    Child, Command, DeathSignal, OrphanProcess, Sink, check_interrupted, describe_exit,
+    process_tree, process_tree_time,
 };
 
 /// How many lines of a failed server's log an error shows.
@@ -299,7 +299,7 @@ impl Running {
                 others_port = (!is_ready).then_some(port);
             }
             if is_ready && self.ended()?.is_none() {
-                self.child.look_at_family();
+                self.child.note_descendants();
                 let strays = self.child.strays();
                 // One that only helped to start it ends by itself.
                 let waited = since_ready.get_or_insert_with(Instant::now).elapsed();
@@ -331,13 +331,13 @@ impl Running {
 
     /// Returns the ids of all its processes: its own, and those of its living descendants.
     pub fn pids(&self) -> Vec<u32> {
-        family(self.pid())
+        process_tree(self.pid())
     }
 
     /// Returns the processor time of all its processes so far, including that of ended threads and children; `None` if
     /// the kernel does not report it.
     pub fn processor_time(&self) -> Option<Duration> {
-        family_time(self.pid())
+        process_tree_time(self.pid())
     }
 
     /// Returns the error of a command with these `words`, expanded for this server, whose program could not be started: a
@@ -383,8 +383,8 @@ impl Running {
 
     /// Returns whether `strays`, processes of the server that are no longer descendants of its first one, only run beside
     /// it: the server itself listens at its address, and they do next to nothing.
-    fn are_helpers(&self, strays: &[LeftProcess]) -> bool {
-        let time = |pid| family_time(pid).unwrap_or_default();
+    fn are_helpers(&self, strays: &[OrphanProcess]) -> bool {
+        let time = |pid| process_tree_time(pid).unwrap_or_default();
         let theirs: Duration = strays.iter().map(|stray| time(stray.pid)).sum();
         let allowed = time(self.pid()).mul_f64(HELPERS_SHARE).max(HELPERS_TIME);
         let Endpoint { socket, port } = &self.endpoint;
@@ -407,7 +407,7 @@ impl Running {
     pub fn check(&mut self) -> Result<()> {
         match self.ended()? {
             None => {
-                self.child.look_at_family();
+                self.child.note_descendants();
                 let strays = self.child.strays();
                 if strays.is_empty() || self.are_helpers(&strays) {
                     Ok(())
@@ -497,7 +497,7 @@ impl Running {
     /// Returns the error of a server whose first process ended `when`.
     fn end_failure(&self, status: ExitStatus, when: &str) -> Error {
         let end = describe_exit(status);
-        let left = self.child.left();
+        let left = self.child.orphans();
         if left.is_empty() {
             return self.failure(&format!("{end} {when}"));
         }
@@ -514,7 +514,7 @@ impl Running {
     }
 
     /// Returns the error of a server with processes that are no longer descendants of its first one.
-    fn stray_failure(&self, strays: &[LeftProcess]) -> Error {
+    fn stray_failure(&self, strays: &[OrphanProcess]) -> Error {
         let error = self.failure(&format!(
             "left its first process: {} {} outside of it, where perfquilt cannot count what {}",
             names(strays),
@@ -582,7 +582,7 @@ fn stay_in_foreground(error: Error) -> Error {
 }
 
 /// Names processes: `` `toyd` (process 12) and `worker` (process 13) ``.
-fn names(processes: &[LeftProcess]) -> String {
+fn names(processes: &[OrphanProcess]) -> String {
     const SHOWN: usize = 3;
     let shown: Vec<String> = processes
         .iter()

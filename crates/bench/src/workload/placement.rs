@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use perfquilt_system::process::{Command, cpu_set, family, may_set_real_time, set_real_time};
+use perfquilt_system::process::{Command, cpu_set, may_set_real_time, process_tree, set_real_time};
 
 /// Processors for servers and environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Placement {
     /// that it starts later inherit them. Ignores refusals of the kernel, which reduce precision but not correctness.
     pub fn settle(&self, pid: u32, threads: u32) {
         let set = cpu_set(self.of(threads));
-        let tasks = family(pid)
+        let tasks = process_tree(pid)
             .into_iter()
             .filter_map(|pid| std::fs::read_dir(format!("/proc/{pid}/task")).ok());
         for task in tasks.flatten().flatten() {

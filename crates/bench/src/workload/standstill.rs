@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::server::Running;
 use perfquilt_model::point::Point;
 use perfquilt_system::control_groups::{freezers, is_frozen};
-use perfquilt_system::process::{LeftProcess, children, family, was_stopped};
+use perfquilt_system::process::{OrphanProcess, children, process_tree, was_stopped};
 
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -176,12 +176,12 @@ fn watch(stopped: &Receiver<()>, seen: &Mutex<Vec<Seen>>) -> Option<String> {
         let new = if look % LIST_EVERY == 0 {
             processes.clear();
             frozen_by.clear();
-            family(own).split_off(1)
+            process_tree(own).split_off(1)
         } else {
             // A client may last for a fraction of a second.
             let new = children(own).into_iter();
             let new = new.filter(|pid| !processes.contains(pid));
-            new.flat_map(family).collect()
+            new.flat_map(process_tree).collect()
         };
         for pid in &new {
             // A group that has this program, too, freezes this thread.
@@ -207,12 +207,12 @@ fn watch(stopped: &Receiver<()>, seen: &Mutex<Vec<Seen>>) -> Option<String> {
 /// Returns which of the processes stands still; `freezers` are the files of their groups that tell it, each with one of the
 /// group.
 fn standing_still(processes: &[u32], freezers: &BTreeMap<PathBuf, u32>) -> Option<String> {
-    let mut living = processes.iter().filter_map(|&pid| LeftProcess::read(pid));
-    if let Some(stopped) = living.find(LeftProcess::is_stopped) {
+    let mut living = processes.iter().filter_map(|&pid| OrphanProcess::read(pid));
+    if let Some(stopped) = living.find(OrphanProcess::is_stopped) {
         return Some(format!("{stopped} was stopped"));
     }
     let (file, pid) = freezers.iter().find(|(file, _)| is_frozen(file))?;
-    let process = LeftProcess::read(*pid)?;
+    let process = OrphanProcess::read(*pid)?;
     let group = file.parent().unwrap_or(file);
     Some(format!(
         "{process} was frozen by its control group {}",

@@ -8,7 +8,7 @@ use super::standstill::{StandstillWatch, Standstills};
 use crate::cpu_quota::ControlGroups;
 use crate::server::{Endpoint, StorageCounts, StorageReader};
 use perfquilt_model::observation::HostSample;
-use perfquilt_system::process::{family, stat_field};
+use perfquilt_system::process::{process_tree, stat_field};
 
 /// Records the state of the measuring processors and the servers, and reports the changes at the end.
 #[derive(Debug)]
@@ -333,7 +333,7 @@ fn read_counts(pids: &[u32]) -> BTreeMap<u32, ProcessCounts> {
         })
     };
     pids.iter()
-        .flat_map(|&pid| family(pid))
+        .flat_map(|&pid| process_tree(pid))
         .filter_map(|pid| Some((pid, read(pid)?)))
         .collect()
 }

@@ -28,9 +28,6 @@ pub struct CommandScheduler {
 
 impl CommandScheduler {
     /// Reads the settings.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) without such a section, or for unknown placeholders.
     pub fn read(section: &Section) -> Result<Self> {
         let commands: CommandScheduler = section.parse()?.ok_or_else(|| {
             section.error(&[], "scheduler `command` needs a [cluster.command] section")

@@ -80,9 +80,6 @@ pub trait Scheduler: Send + Sync {
     fn list(&self, names: &[String]) -> Listing;
 
     /// Cancels the jobs of the arrays called `names`.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the scheduler did not take the order.
     fn cancel(&self, names: &[String]) -> Result<()>;
 }
 
@@ -98,9 +95,6 @@ const SCHEDULERS: [(&str, MakeScheduler); 2] = [
 ];
 
 /// Refuses a name that no scheduler has.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with the names that there are.
 pub fn check_name(name: &str) -> Result<()> {
     known(name).map(drop)
 }
@@ -114,9 +108,6 @@ fn known(name: &str) -> Result<MakeScheduler> {
 }
 
 /// Returns the scheduler called `name` with the settings in `section`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown name or wrong settings.
 pub fn scheduler(name: &str, section: &Section) -> Result<Box<dyn Scheduler>> {
     known(name)?(section)
 }

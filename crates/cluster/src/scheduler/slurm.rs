@@ -31,9 +31,6 @@ pub struct Slurm {
 
 impl Slurm {
     /// Reads the settings.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] for options that perfquilt sets itself.
     pub fn read(section: &Section) -> Result<Self> {
         let slurm: Slurm = section.parse()?.unwrap_or_default();
         let own = [

@@ -6,17 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::correlation::{Correlations, widening};
 use super::document::{
     Attribution, ComparedWith, ControlEffect, Dependence, Effect, EffectKind, ExcludedMachine,
-    LaneFigures, LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, Operation,
-    PatchEffects, PlaceFigures, PointDependence, Progress, Stopping,
+    GroupFigures, LaneFigures, LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread,
+    Operation, PatchEffects, PointDependence, Progress, Stopping,
 };
-use super::effects::{Effects, Levels, Priors, SharedSpreads};
+use super::effects::{Effects, PointMeans, Priors, SharedSpreads};
 use super::pairs::{PairedSources, Pairs};
 use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource};
 use super::unexecuted::Unexecuted;
 use super::unhealthy::unhealthy;
 use super::warnings::warnings;
-use crate::stats::{LEVEL, PlaceSpread, StoppingRule, Units, speed};
+use crate::stats::{GroupSpread, LEVEL, StoppingRule, Units, speed};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, Meter, ObservationRef, PlannedBlocks, RowName, Supplement,
@@ -58,9 +58,6 @@ impl Collector<'static> {
 
 impl<'a> Collector<'a> {
     /// Creates a collector for an experiment with its header and supplement.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the header is inconsistent, or a clock has no steps.
     pub fn new(header: &'a ExperimentHeader, supplement: &'a Supplement) -> Result<Self> {
         Self::from_parts(Cow::Borrowed(header), Cow::Borrowed(supplement))
     }
@@ -89,9 +86,6 @@ impl<'a> Collector<'a> {
     }
 
     /// Adds an observation.
-    ///
-    /// # Errors
-    /// [`ObservationFault`] when it does not fit the header or its block already has its point.
     pub fn add(&mut self, observation: &ObservationRef<'_>) -> Result<(), ObservationFault> {
         let fault = |message, twice| ObservationFault { message, twice };
         self.header
@@ -175,7 +169,7 @@ impl<'a> Collector<'a> {
         let all = patches.iter().flat_map(|patch| &patch.effects);
         let mut left_out = self.supplement.left_out.clone();
         let parts = operations.iter().flat_map(|of| &of.effects);
-        left_out.extend(effects.left_out(all.chain(&total).chain(&control).chain(parts)));
+        left_out.extend(effects.excluded_readings(all.chain(&total).chain(&control).chain(parts)));
         let source = self.noise_source();
         let noise = Noise {
             control: control
@@ -350,7 +344,7 @@ impl<'a> Collector<'a> {
             priors: Priors::of(sources, workloads),
             correlations: Correlations::of(sources, workloads),
             pairs: Pairs::of(&facts, workloads, operations),
-            levels: Levels::default(),
+            levels: PointMeans::default(),
             completed,
             unexecuted: Cow::Borrowed(unexecuted),
             untimed,
@@ -555,9 +549,9 @@ fn lanes(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<LaneNoise>
         .each()
         .filter(|(meter, workload, _)| meter.is_timed() && is_whole(workloads, *meter, workload))
         .filter_map(|(meter, workload, table)| {
-            let found = table.largest_window().compare_places(&source.lanes)?;
-            let lanes = found.places.iter().map(|of| LaneFigures {
-                lane: of.place,
+            let found = table.largest_window().compare_groups(&source.lanes)?;
+            let lanes = found.groups.iter().map(|of| LaneFigures {
+                lane: of.group,
                 figures: figures(of),
             });
             Some(LaneNoise {
@@ -578,12 +572,12 @@ fn machines(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Machine
         .filter(|(meter, workload, _)| meter.is_timed() && is_whole(workloads, *meter, workload))
         .filter_map(|(meter, workload, table)| {
             let by_block = source.machines.by_block();
-            let found = table.largest_window().compare_places(by_block)?;
+            let found = table.largest_window().compare_groups(by_block)?;
             let mut machines: Vec<MachineFigures> = found
-                .places
+                .groups
                 .iter()
                 .map(|of| MachineFigures {
-                    machine: names.get(&of.place).copied().unwrap_or_default().to_owned(),
+                    machine: names.get(&of.group).copied().unwrap_or_default().to_owned(),
                     figures: figures(of),
                 })
                 .collect();
@@ -600,8 +594,8 @@ fn machines(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Machine
         .collect()
 }
 
-fn figures(of: &PlaceSpread) -> PlaceFigures {
-    PlaceFigures {
+fn figures(of: &GroupSpread) -> GroupFigures {
+    GroupFigures {
         blocks: of.blocks,
         block_sd: of.sd,
         control: of.control.map(speed),

@@ -103,7 +103,7 @@ pub struct EffectDifference {
     /// the whole series, which is tested alone.
     pub p_adjusted: Option<f64>,
     /// The verdict.
-    pub verdict: Change,
+    pub verdict: DifferenceVerdict,
     /// P-value of the null hypothesis that the difference is the margin or more.
     #[serde(skip)]
     pub outside: Option<f64>,
@@ -112,7 +112,7 @@ pub struct EffectDifference {
 /// The verdict on a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Change {
+pub enum DifferenceVerdict {
     /// The patch is worth more in the second experiment, significant after adjustment.
     More,
     /// It is worth less, likewise.
@@ -123,21 +123,21 @@ pub enum Change {
     Unclear,
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for DifferenceVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Change::More => "worth more",
-            Change::Less => "worth less",
-            Change::Same => "the same",
-            Change::Unclear => "unclear",
+            DifferenceVerdict::More => "worth more",
+            DifferenceVerdict::Less => "worth less",
+            DifferenceVerdict::Same => "the same",
+            DifferenceVerdict::Unclear => "unclear",
         })
     }
 }
 
-impl Change {
+impl DifferenceVerdict {
     /// Returns whether the difference is significant.
     pub fn is_shown(self) -> bool {
-        matches!(self, Change::More | Change::Less)
+        matches!(self, DifferenceVerdict::More | DifferenceVerdict::Less)
     }
 }
 
@@ -407,7 +407,7 @@ fn difference(old: &Effect, new: &Effect, margin: f64) -> Option<EffectDifferenc
                 standard_error: Some(0.0),
                 p_value: None,
                 p_adjusted: None,
-                verdict: Change::Same,
+                verdict: DifferenceVerdict::Same,
                 outside: None,
             });
         }
@@ -422,7 +422,7 @@ fn difference(old: &Effect, new: &Effect, margin: f64) -> Option<EffectDifferenc
         standard_error: known.then_some(interval.standard_error),
         p_value: known.then(|| interval.p_value()),
         p_adjusted: None,
-        verdict: Change::Unclear,
+        verdict: DifferenceVerdict::Unclear,
         outside: known.then(|| interval.equivalence_p_value(margin)),
     })
 }
@@ -432,9 +432,9 @@ impl EffectDifference {
     fn judge(&mut self, p_value: Option<f64>, outside: Option<f64>) {
         let is_shown = |p: Option<f64>| p.is_some_and(|p| p <= 1.0 - self.level);
         self.verdict = match (is_shown(p_value), self.estimate > 0.0) {
-            (true, true) => Change::More,
-            (true, false) => Change::Less,
-            _ if is_shown(outside) => Change::Same,
+            (true, true) => DifferenceVerdict::More,
+            (true, false) => DifferenceVerdict::Less,
+            _ if is_shown(outside) => DifferenceVerdict::Same,
             _ => self.verdict,
         };
     }
@@ -531,7 +531,7 @@ mod tests {
         attribute(&header, &observations, &Meter::default_margin).unwrap()
     }
 
-    fn changes(comparison: &Comparison) -> Vec<Option<Change>> {
+    fn changes(comparison: &Comparison) -> Vec<Option<DifferenceVerdict>> {
         let table = comparison.main_tables().next().unwrap();
         let rows = table.patches.iter().chain([&table.total]);
         rows.map(|row| row.difference.map(|it| it.verdict))
@@ -545,7 +545,7 @@ mod tests {
         let compared = compare(&old, &new);
         assert_eq!(compared.incomparable, None);
         assert_eq!(compared.tables.len(), 3);
-        use Change::{Less, More, Same};
+        use DifferenceVerdict::{Less, More, Same};
         assert_eq!(changes(&compared), [Some(Less), Some(Same), Some(Less)]);
         assert_eq!(
             changes(&compare(&new, &old)),
@@ -590,9 +590,9 @@ mod tests {
             assert!((0.01..0.05).contains(&p_value) || blocks == 20, "{p_value}");
             (difference.level, difference.verdict)
         };
-        assert_eq!(verdict(20), (0.95, Change::More));
+        assert_eq!(verdict(20), (0.95, DifferenceVerdict::More));
         // The experiment is unfinished, and half a per cent lies within the margin.
-        assert_eq!(verdict(60), (0.99, Change::Same));
+        assert_eq!(verdict(60), (0.99, DifferenceVerdict::Same));
     }
 
     #[test]
@@ -616,7 +616,7 @@ mod tests {
             crate::attribution::attribute_with(&header, &observations, &supplement, margin).unwrap()
         };
         let compared = compare(&of("old", 20.0), &of("new", 21.0));
-        assert_eq!(changes(&compared), [Some(Change::Unclear); 2]);
+        assert_eq!(changes(&compared), [Some(DifferenceVerdict::Unclear); 2]);
         let row = compared.tables[0].total.difference.unwrap();
         // Half a second on each of four sides.
         let width = row.high.unwrap().ln_1p() - row.low.unwrap().ln_1p();
@@ -627,7 +627,7 @@ mod tests {
         assert!(row.p_value.unwrap() > 0.99, "{row:?}");
         // What no rounding explains is a difference.
         let compared = compare(&of("old", 20.0), &of("new", 25.0));
-        assert_eq!(changes(&compared), [Some(Change::Less); 2]);
+        assert_eq!(changes(&compared), [Some(DifferenceVerdict::Less); 2]);
     }
 
     #[test]

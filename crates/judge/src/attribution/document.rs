@@ -769,7 +769,7 @@ pub struct LaneFigures {
     pub lane: u32,
     /// Its values.
     #[serde(flatten)]
-    pub figures: PlaceFigures,
+    pub figures: GroupFigures,
 }
 
 /// The machines of one workload and meter.
@@ -825,12 +825,12 @@ pub struct MachineFigures {
     pub machine: String,
     /// Its values.
     #[serde(flatten)]
-    pub figures: PlaceFigures,
+    pub figures: GroupFigures,
 }
 
 /// The values that one lane or machine measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct PlaceFigures {
+pub struct GroupFigures {
     /// Number of its blocks.
     pub blocks: usize,
     /// Standard deviation of a value around block and point, as a fraction of the value; `null` when unknown.

@@ -63,19 +63,19 @@ pub(super) struct Effects<'a> {
     /// Which points can be compared.
     pub(super) pairs: Pairs,
     /// Means of single points, which many effects show.
-    pub(super) levels: Levels,
+    pub(super) levels: PointMeans,
 }
 
 /// Means of statistics of the release and its control over all their blocks: all effects against the release share them.
 #[derive(Default)]
-pub(super) struct Levels(RwLock<HashMap<LevelKey, HashMap<String, f64>>>);
+pub(super) struct PointMeans(RwLock<HashMap<PointMeanKey, HashMap<String, f64>>>);
 
 /// A statistic of a point in a source, and whether it is averaged with the control's.
-type LevelKey = (TableKey, Point, bool);
+type PointMeanKey = (TableKey, Point, bool);
 
-impl Levels {
+impl PointMeans {
     /// Returns the mean of a point on a workload, the one computed before if there is one.
-    fn get(&self, key: LevelKey, workload: &str, compute: impl FnOnce() -> f64) -> f64 {
+    fn get(&self, key: PointMeanKey, workload: &str, compute: impl FnOnce() -> f64) -> f64 {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let found = known.get(&key).and_then(|means| means.get(workload));
         if let Some(found) = found {
@@ -345,12 +345,12 @@ impl Effects<'_> {
             return self.first_of(EffectKind::InOrder, workload, meter, base);
         }
         if !self.windowed.contains(&meter) {
-            let either = &[Comparison::WithinBlocks, Comparison::AcrossBlocks];
+            let either = &[Pairing::WithinBlocks, Pairing::AcrossBlocks];
             return self.nearest(either, point, (workload, meter), |_| true);
         }
         let last = self.last_with_values(point, workload, meter);
         let tried = |other: &Point| last.is_none_or(|last| *other >= last);
-        let within = &[Comparison::WithinBlocks];
+        let within = &[Pairing::WithinBlocks];
         self.nearest(within, point, (workload, meter), tried)
     }
 
@@ -361,10 +361,10 @@ impl Effects<'_> {
     }
 
     /// Returns the effect of `point` against the nearest earlier point of the series that it can be compared with in the
-    /// first of the `ways` in which there is one; `tried` tells how far back.
+    /// first of the `pairings` in which there is one; `tried` tells how far back.
     fn nearest(
         &self,
-        ways: &[Comparison],
+        pairings: &[Pairing],
         point: Point,
         row: (&str, Meter),
         tried: impl Fn(&Point) -> bool,
@@ -374,23 +374,23 @@ impl Effects<'_> {
         }
         let both = (point, self.server_of(point));
         self.freshest(|stale| {
-            ways.iter().find_map(|&compared| {
+            pairings.iter().find_map(|&pairing| {
                 let effect = |against: Point| {
                     let weights = [(against, 1.0), (point, -1.0)];
                     let of = Contrast {
                         kind: EffectKind::InOrder,
                         points: (point, against),
                         weights: &weights,
-                        compared,
+                        pairing,
                     };
                     self.contrast(&of, row.0, row.1, stale)
                 };
-                match compared {
-                    Comparison::WithinBlocks => {
+                match pairing {
+                    Pairing::WithinBlocks => {
                         let mut earlier = self.pairs.sharing(row, both, stale);
                         earlier.by_ref().take_while(&tried).find_map(effect)
                     }
-                    Comparison::AcrossBlocks => {
+                    Pairing::AcrossBlocks => {
                         let mut earlier = self.pairs.valued(row, both, stale);
                         earlier.by_ref().take_while(&tried).find_map(effect)
                     }
@@ -496,7 +496,7 @@ impl Effects<'_> {
                 kind: EffectKind::Interaction,
                 points,
                 weights: &weights,
-                compared: Comparison::WithinBlocks,
+                pairing: Pairing::WithinBlocks,
             };
             self.freshest(|stale| self.contrast(&of, workload, meter, stale))
         })
@@ -520,27 +520,27 @@ impl Effects<'_> {
         meter: Meter,
         pairs: impl Iterator<Item = (Point, Point)> + Clone,
     ) -> Option<Effect> {
-        let either = &[Comparison::WithinBlocks, Comparison::AcrossBlocks];
+        let either = &[Pairing::WithinBlocks, Pairing::AcrossBlocks];
         self.first_by(either, kind, (workload, meter), pairs)
     }
 
-    /// Returns the effect of the first pair that can be compared in the first of the `ways` in which one can.
+    /// Returns the effect of the first pair that can be compared in the first of the `pairings` in which one can.
     fn first_by(
         &self,
-        ways: &[Comparison],
+        pairings: &[Pairing],
         kind: EffectKind,
         (workload, meter): (&str, Meter),
         pairs: impl Iterator<Item = (Point, Point)> + Clone,
     ) -> Option<Effect> {
         self.freshest(|stale| {
-            ways.iter().find_map(|&compared| {
+            pairings.iter().find_map(|&pairing| {
                 pairs.clone().find_map(|(point, against)| {
                     let weights = [(against, 1.0), (point, -1.0)];
                     let of = Contrast {
                         kind,
                         points: (point, against),
                         weights: &weights,
-                        compared,
+                        pairing,
                     };
                     self.contrast(&of, workload, meter, stale)
                 })
@@ -633,7 +633,7 @@ impl Effects<'_> {
         self.completed_by_staleness(stale)
             .find_map(|(place, source)| {
                 let tables = self.tables(&source.blocks, workload, meter)?;
-                let averaged = self.averaged(of.compared, &tables, &of_pair);
+                let averaged = self.averaged(of.pairing, &tables, &of_pair);
                 let weights = averaged.as_deref().unwrap_or(&of_pair);
                 let stopping_rule = self.stopping_rule(place, meter);
                 let sample = ContrastSample {
@@ -646,14 +646,14 @@ impl Effects<'_> {
                     costs: None,
                     machines: source.machines.strata().filter(|_| meter.is_timed()),
                 };
-                let Compared {
+                let ContrastEstimate {
                     interval,
                     blocks,
                     units,
                     ..
-                } = sample.compare(weights, of.compared)?;
-                let judged = |interval: Interval| match of.compared {
-                    Comparison::WithinBlocks => {
+                } = sample.compare(weights, of.pairing)?;
+                let judged = |interval: Interval| match of.pairing {
+                    Pairing::WithinBlocks => {
                         let squares: f64 = weights.iter().map(|(_, weight)| weight * weight).sum();
                         let interval = match self.priors.get((place, meter), workload) {
                             Some(prior) => interval.moderated(prior, squares),
@@ -662,16 +662,16 @@ impl Effects<'_> {
                         let key = (place, None, meter);
                         self.correlations.widen(key, workload, interval)
                     }
-                    Comparison::AcrossBlocks => interval,
+                    Pairing::AcrossBlocks => interval,
                 };
                 let at_end = self.rule_at_end(meter);
                 let if_ended =
                     (interval.stopping_rule != at_end).then(|| judged(interval.under_rule(at_end)));
                 let interval = judged(interval);
                 let if_ended = if_ended.unwrap_or(interval);
-                let units = match of.compared {
-                    Comparison::WithinBlocks => units.min(interval.blocks),
-                    Comparison::AcrossBlocks => units,
+                let units = match of.pairing {
+                    Pairing::WithinBlocks => units.min(interval.blocks),
+                    Pairing::AcrossBlocks => units,
                 };
                 let rounding = self.rounding(&tables, weights, meter);
                 let if_ended = if_ended.rounded(rounding).half_width;
@@ -695,7 +695,7 @@ impl Effects<'_> {
                     blocks,
                     units,
                     identical: false,
-                    unpaired: of.compared == Comparison::AcrossBlocks,
+                    unpaired: of.pairing == Pairing::AcrossBlocks,
                     with_control: averaged.is_some(),
                     tail: self.tail(of, &of_pair, (workload, meter), place, stopping_rule),
                     provenance: Some(self.provenance(place)),
@@ -737,7 +737,7 @@ impl Effects<'_> {
         let margin = self.margins.get(&meter).copied();
         let figure = |statistic: Statistic| -> Option<TailFigure> {
             let tables = self.tables(source.tails.get(&statistic)?, workload, meter)?;
-            let averaged = self.averaged(of.compared, &tables, of_pair);
+            let averaged = self.averaged(of.pairing, &tables, of_pair);
             let weights = averaged.as_deref().unwrap_or(of_pair);
             let counts = statistic.is_share();
             let typical = self.tables(&source.blocks, workload, meter)?;
@@ -758,16 +758,16 @@ impl Effects<'_> {
                 costs,
                 machines: source.machines.strata().filter(|_| meter.is_timed()),
             };
-            let found = sample.compare(weights, of.compared)?;
+            let found = sample.compare(weights, of.pairing)?;
             let (interval, blocks) = (found.interval, found.blocks);
             // An exact test holds at one look only.
             let is_exchangeable = statistic == Statistic::Stalled
-                && of.compared == Comparison::WithinBlocks
+                && of.pairing == Pairing::WithinBlocks
                 && stopping_rule != StoppingRule::Anytime;
             let key = (place, Some(statistic), meter);
-            let widened = match of.compared {
-                Comparison::WithinBlocks => self.correlations.widen(key, workload, interval),
-                Comparison::AcrossBlocks => interval,
+            let widened = match of.pairing {
+                Pairing::WithinBlocks => self.correlations.widen(key, workload, interval),
+                Pairing::AcrossBlocks => interval,
             };
             // The better of two tests, at half of the error each.
             let relabelled = is_exchangeable
@@ -906,13 +906,13 @@ impl Effects<'_> {
     /// Returns [`Effects::with_control`] where points are compared within blocks.
     fn averaged(
         &self,
-        compared: Comparison,
+        pairing: Pairing,
         tables: &[&BlockTable],
         weights: &[(Point, f64)],
     ) -> Option<Vec<(Point, f64)>> {
-        match compared {
-            Comparison::WithinBlocks => self.with_control(tables, weights),
-            Comparison::AcrossBlocks => None,
+        match pairing {
+            Pairing::WithinBlocks => self.with_control(tables, weights),
+            Pairing::AcrossBlocks => None,
         }
     }
 
@@ -1070,7 +1070,7 @@ pub(super) fn steps(table: &BlockTable, point: Point, step: f64) -> f64 {
 
 /// The blocks of two points that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Comparison {
+enum Pairing {
     /// Blocks that have both points: block effects cancel.
     WithinBlocks,
     /// All blocks of one point with all blocks of the other, because no block has both.
@@ -1083,11 +1083,11 @@ struct Contrast<'a> {
     kind: EffectKind,
     points: (Point, Point),
     weights: &'a [(Point, f64)],
-    compared: Comparison,
+    pairing: Pairing,
 }
 
 /// The estimate of a contrast.
-struct Compared {
+struct ContrastEstimate {
     interval: Interval,
     blocks: usize,
     /// The number of independent units.
@@ -1115,19 +1115,19 @@ struct ContrastSample<'a> {
 
 impl ContrastSample<'_> {
     /// Estimates the contrast; `None` without values.
-    fn compare(&self, weights: &[(Point, f64)], compared: Comparison) -> Option<Compared> {
-        match compared {
-            Comparison::WithinBlocks => {
+    fn compare(&self, weights: &[(Point, f64)], pairing: Pairing) -> Option<ContrastEstimate> {
+        match pairing {
+            Pairing::WithinBlocks => {
                 let by_block = self.by_block(weights);
                 let found = self.interval(weights, &by_block)?;
-                Some(Compared {
+                Some(ContrastEstimate {
                     interval: found.interval,
                     blocks: by_block.len(),
                     units: found.units,
                     by_block,
                 })
             }
-            Comparison::AcrossBlocks => self.across(weights),
+            Pairing::AcrossBlocks => self.across(weights),
         }
     }
 
@@ -1155,7 +1155,7 @@ impl ContrastSample<'_> {
 
     /// Returns the values of independent units whose mean is the contrast, if they are mean costs of blocks, which have a
     /// long tail.
-    fn skewed_values(&self, found: &Compared) -> Vec<f64> {
+    fn skewed_values(&self, found: &ContrastEstimate) -> Vec<f64> {
         if self.costs.is_some() {
             Units::values(self.units, &found.by_block)
         } else {
@@ -1173,7 +1173,7 @@ impl ContrastSample<'_> {
 
     /// Estimates the contrast of two points that share no block; `None` if they do share one, or one has no
     /// values.
-    fn across(&self, weights: &[(Point, f64)]) -> Option<Compared> {
+    fn across(&self, weights: &[(Point, f64)]) -> Option<ContrastEstimate> {
         let &[(one, weight), (other, _)] = weights else {
             return None;
         };
@@ -1188,7 +1188,7 @@ impl ContrastSample<'_> {
         };
         let ((first, blocks), (second, others)) = (of(one)?, of(other)?);
         let interval = first.interval.minus(&second.interval);
-        Some(Compared {
+        Some(ContrastEstimate {
             interval,
             blocks: blocks + others,
             units: first.units + second.units,

@@ -3,7 +3,7 @@
 use super::collect::Collector;
 use super::tables::{ObservationSource, TablesByMeter};
 use super::unhealthy::{is_tested, permutations};
-use crate::stats::{BlockTable, FEWEST_PLACES};
+use crate::stats::{BlockTable, FEWEST_GROUPS};
 
 /// The largest number of workloads, operations included, of one meter of an untrusted experiment.
 pub const MOST_WORKLOADS: usize = 2000;
@@ -19,9 +19,6 @@ const MOST_PERMUTED: usize = 1_000_000_000;
 impl Collector<'_> {
     /// Checks that the observations so far are not more than an untrusted author's may be; the number of points is limited by
     /// [`MOST_PATCHES`](perfquilt_model::observation::MOST_PATCHES).
-    ///
-    /// # Errors
-    /// A lower-case fragment with the number and the limit.
     pub fn check_extent(&self) -> Result<(), String> {
         let tables = || self.sources().iter().flat_map(all_tables);
         let by_meter = || tables().flat_map(|tables| tables.values());
@@ -53,7 +50,7 @@ impl Collector<'_> {
 
 /// Returns how many values the tests of machines permute at most.
 fn most_permuted(source: &ObservationSource) -> usize {
-    if source.machines.count() < FEWEST_PLACES {
+    if source.machines.count() < FEWEST_GROUPS {
         return 0;
     }
     let timed = source.blocks.iter().filter(|(meter, _)| is_tested(**meter));

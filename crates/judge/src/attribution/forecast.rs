@@ -26,8 +26,8 @@ const OUTSIDE: f64 = 0.05;
 const MOST_PATCHES: usize = 8;
 /// The most blocks that are simulated. Widths beyond are extrapolated: the mean's standard error falls with the root.
 const MOST_BLOCKS: u32 = 192;
-/// The blocks of a cluster's row, which one machine measures.
-const ROW: u32 = 4;
+/// The blocks of a cluster's task, which one machine measures.
+const TASK_BLOCKS: u32 = 4;
 
 /// How the values of a workload scatter around their block and point, on the log scale.
 #[derive(Debug, Clone)]
@@ -246,9 +246,6 @@ struct SimulatedExperiment {
 
 impl Design<'_> {
     /// Returns the widths and numbers of blocks to be expected. The same question has the same answer.
-    ///
-    /// # Errors
-    /// None that a design with a block and a workload can cause.
     pub fn expected(&self) -> Result<ExpectedWidth> {
         let experiments = (0..SIMULATED).into_par_iter().map(|number| {
             let each = self.workloads.iter().zip(0..);
@@ -274,7 +271,7 @@ impl Design<'_> {
     fn most(&self) -> u32 {
         let rows = self
             .machines
-            .map_or(0, |(machines, _)| machines.saturating_mul(ROW));
+            .map_or(0, |(machines, _)| machines.saturating_mul(TASK_BLOCKS));
         self.blocks.min(MOST_BLOCKS.max(rows))
     }
 
@@ -347,7 +344,7 @@ struct SimulatedMachine<'a> {
     design: &'a Design<'a>,
     points: Vec<Point>,
     random: StdRng,
-    source: Source<'a>,
+    source: ScatterSource<'a>,
     /// The deviations of a unit's first block, by unit, where the second one has the same.
     units: BTreeMap<u32, Vec<f64>>,
     /// The deviations of points on each machine.
@@ -356,7 +353,7 @@ struct SimulatedMachine<'a> {
 
 /// The source of a simulated experiment's deviations.
 #[derive(Clone, Copy)]
-enum Source<'a> {
+enum ScatterSource<'a> {
     Measured {
         residuals: &'a Residuals,
         /// The factor of their scale.
@@ -368,11 +365,11 @@ enum Source<'a> {
     Assumed(f64),
 }
 
-impl<'a> Source<'a> {
+impl<'a> ScatterSource<'a> {
     /// Returns the source of experiment `number` on the workload at `place`, and the number of its patches.
     fn of(design: &Design<'_>, scatter: &'a Scatter, (number, place): (u32, u64)) -> (Self, usize) {
         let all = match scatter {
-            Scatter::Assumed(sd) => return (Source::Assumed(*sd), design.patches),
+            Scatter::Assumed(sd) => return (ScatterSource::Assumed(*sd), design.patches),
             Scatter::Measured(all) => all,
         };
         // Every experiment has its turn, and so has every scale, in an order of its own on each workload.
@@ -381,7 +378,7 @@ impl<'a> Source<'a> {
         // Where it was never measured what two blocks share because of their layouts, they share nothing.
         let of_units = design.repeats && !of.units.rows.is_empty();
         let residuals = if of_units { &of.units } else { &of.blocks };
-        let source = Source::Measured {
+        let source = ScatterSource::Measured {
             residuals,
             scale: residuals.scale((turn as f64 + 0.5) / f64::from(SIMULATED)),
             of_units,
@@ -392,14 +389,14 @@ impl<'a> Source<'a> {
 
 impl<'a> SimulatedMachine<'a> {
     fn new(design: &'a Design<'a>, scatter: &'a Scatter, (number, place): (u32, u64)) -> Self {
-        let (source, patches) = Source::of(design, scatter, (number, place));
+        let (source, patches) = ScatterSource::of(design, scatter, (number, place));
         let patches = patches.clamp(1, MOST_PATCHES);
         let points = (0..=patches).map(Point::Step).chain([Point::Control]);
         let points: Vec<Point> = points.collect();
         let mut random = StdRng::seed_from_u64((u64::from(number) << 16) | place);
         let machines = design.machines.map_or_else(Vec::new, |(count, between)| {
             let mut deviation = |_: &Point| between * normal(&mut random);
-            let most = count.min(design.most().div_ceil(ROW));
+            let most = count.min(design.most().div_ceil(TASK_BLOCKS));
             (0..most)
                 .map(|_| points.iter().map(&mut deviation).collect())
                 .collect()
@@ -421,8 +418,8 @@ impl<'a> SimulatedMachine<'a> {
         let unit = number / (2 * lanes) * lanes + number % lanes;
         let deviations = self.deviations(unit);
         let machine = (!self.machines.is_empty()).then(|| {
-            let row = number / ROW;
-            row as usize % self.machines.len()
+            let task = number / TASK_BLOCKS;
+            task as usize % self.machines.len()
         });
         let beside = self.design.machines.is_none() && lanes > 1;
         let began = f64::from(number / lanes);
@@ -457,12 +454,12 @@ impl<'a> SimulatedMachine<'a> {
     fn deviations(&mut self, unit: u32) -> Vec<f64> {
         let random = &mut self.random;
         let (residuals, scale, of_units) = match self.source {
-            Source::Measured {
+            ScatterSource::Measured {
                 residuals,
                 scale,
                 of_units,
             } => (residuals, scale, of_units),
-            Source::Assumed(sd) => {
+            ScatterSource::Assumed(sd) => {
                 return self.points.iter().map(|_| sd * normal(random)).collect();
             }
         };

@@ -14,19 +14,19 @@ pub const FEWEST_MACHINES_AS_UNITS: usize = 6;
 pub(super) struct Machines {
     /// Their numbers, in the order in which they were added.
     numbers: BTreeMap<String, u32>,
-    blocks: OfBlocks,
-    direct: OfBlocks,
+    blocks: BlockMachines,
+    direct: BlockMachines,
 }
 
 /// The machines of blocks of one kind.
 #[derive(Debug, Clone, Default)]
-struct OfBlocks {
+struct BlockMachines {
     by_block: BTreeMap<u32, u32>,
     /// Computed on first use.
     units: OnceLock<Units>,
 }
 
-impl OfBlocks {
+impl BlockMachines {
     fn add(&mut self, block: u32, machine: u32) {
         if self.by_block.insert(block, machine).is_none() {
             self.units.take();
@@ -34,7 +34,7 @@ impl OfBlocks {
     }
 
     fn units(&self) -> &Units {
-        self.units.get_or_init(|| Units::of_places(&self.by_block))
+        self.units.get_or_init(|| Units::of_groups(&self.by_block))
     }
 }
 
@@ -74,7 +74,7 @@ impl Machines {
 
     /// Returns the machines but those with the numbers `excluded`.
     pub(super) fn without(&self, excluded: &BTreeSet<u32>) -> Self {
-        let of = |of: &OfBlocks| OfBlocks {
+        let of = |of: &BlockMachines| BlockMachines {
             by_block: of
                 .by_block
                 .iter()

@@ -9,10 +9,10 @@ mod costs;
 mod document;
 mod effects;
 mod end_to_end;
+mod excluded;
 mod extent;
 mod forecast;
 mod functions;
-mod left_out;
 mod machines;
 mod mean_cost;
 mod multiplicity;
@@ -35,14 +35,14 @@ pub use agreement::Agreement;
 pub use change::{PatchChange, changes};
 pub use collect::{Collector, ObservationFault};
 pub use comparison::{
-    Change, ComparedExperiment, Comparison, ComparisonRow, ComparisonTable, EffectDifference,
-    compare,
+    ComparedExperiment, Comparison, ComparisonRow, ComparisonTable, DifferenceVerdict,
+    EffectDifference, compare,
 };
 pub use document::{
     Attribution, Cells, ComparedWith, ControlEffect, Dependence, Effect, EffectKind, EndToEnd,
-    EndToEndSide, ExcludedMachine, ExclusionReason, HeavyTail, Interval, LaneFigures, LaneNoise,
-    MachineFigures, MachineNoise, Noise, NoiseSpread, OpenEffect, Operation, PatchEffects,
-    PlaceFigures, PointDependence, Progress, Provenance, SUITE, ShownChange, Stopping, TailFigure,
+    EndToEndSide, ExcludedMachine, ExclusionReason, GroupFigures, HeavyTail, Interval, LaneFigures,
+    LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, OpenEffect, Operation,
+    PatchEffects, PointDependence, Progress, Provenance, SUITE, ShownChange, Stopping, TailFigure,
     TailFigures, TransactionCost, Verdict,
 };
 pub use extent::{MOST_EFFECTS, MOST_WORKLOADS};
@@ -54,10 +54,6 @@ pub use within::WithinBlocks;
 
 /// Attributes effects to patches. `margin` gives the equivalence margin of a meter as a fraction of
 /// speed.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when an observation does not fit the header or a block
-/// has a point twice.
 pub fn attribute(
     header: &ExperimentHeader,
     observations: &[Observation],
@@ -68,10 +64,6 @@ pub fn attribute(
 
 /// Attributes effects to patches, using the supplement as well: planned blocks, build times, noise within
 /// blocks.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when an observation does not fit the header or a
-/// block has a point twice.
 pub fn attribute_with(
     header: &ExperimentHeader,
     observations: &[Observation],

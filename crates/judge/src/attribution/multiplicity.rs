@@ -362,7 +362,7 @@ fn judge_cells(mut family: Vec<FamilyRow<'_>>, margin: Option<f64>, share: f64, 
 
 /// The adjusted p-values of a row's equivalence tests.
 #[derive(Clone, Copy)]
-struct Inside {
+struct EquivalencePValues {
     /// Of the typical time.
     typical: f64,
     /// Of typical time, mean and share of slow slices together.
@@ -375,7 +375,7 @@ fn inside(
     margin: Option<f64>,
     of_meter: f64,
     adjust: fn(&[f64], &[f64]) -> Vec<f64>,
-) -> Vec<Inside> {
+) -> Vec<EquivalencePValues> {
     let adjusted = |of: fn(&Effect, Option<f64>) -> f64| {
         let rows = family.iter();
         let raw: Vec<f64> = rows.map(|row| of(row.effect, margin)).collect();
@@ -385,12 +385,17 @@ fn inside(
             .collect::<Vec<f64>>()
     };
     let both = adjusted(outside).into_iter().zip(adjusted(any_outside));
-    both.map(|(typical, all)| Inside { typical, all }).collect()
+    both.map(|(typical, all)| EquivalencePValues { typical, all })
+        .collect()
 }
 
 /// Sets the verdicts of a row's figures and of the row. `figures` has the adjusted p-value and the share of the error of
 /// its typical time, then of its mean and tail.
-fn conclude(effect: &mut Effect, mut figures: impl Iterator<Item = (f64, f64)>, inside: Inside) {
+fn conclude(
+    effect: &mut Effect,
+    mut figures: impl Iterator<Item = (f64, f64)>,
+    inside: EquivalencePValues,
+) {
     let error = 1.0 - effect.level;
     let Some((own, share)) = figures.next() else {
         return;

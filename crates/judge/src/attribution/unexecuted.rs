@@ -85,21 +85,21 @@ impl Unexecuted {
     }
 
     /// Maps those of `points` that are not timed on `workload` to the earliest of them that is the same program.
-    pub fn left_out<'p>(
+    pub fn untimed_points<'p>(
         &self,
         workload: &str,
         points: impl IntoIterator<Item = &'p Point>,
     ) -> BTreeMap<Point, Point> {
         let points: BTreeSet<Point> = points.into_iter().copied().collect();
         let mut first: BTreeMap<Point, Point> = BTreeMap::new();
-        let mut left_out = BTreeMap::new();
+        let mut untimed = BTreeMap::new();
         for point in points {
             let timed = *first.entry(self.program(workload, point)).or_insert(point);
             if timed != point {
-                left_out.insert(point, timed);
+                untimed.insert(point, timed);
             }
         }
-        left_out
+        untimed
     }
 
     /// Returns whether `workload` executes none of the patches that distinguish `points`, so that it need not be

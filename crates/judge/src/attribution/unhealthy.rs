@@ -9,7 +9,7 @@ use perfquilt_model::observation::Meter;
 
 /// The probability that a healthy machine is excluded, over all machines, workloads and meters.
 const ERROR: f64 = 0.005;
-/// Permutations for each test of a place, so that the smallest p-value stays below [`ERROR`] over all of them.
+/// Permutations for each test of a machine, so that the smallest p-value stays below [`ERROR`] over all of them.
 const PERMUTATIONS: f64 = 1.25 / ERROR;
 /// How much more values must vary than those of the other machines.
 const LARGEST_SPREAD: f64 = 1.5;
@@ -21,7 +21,7 @@ pub(super) fn is_tested(meter: Meter) -> bool {
     meter.is_timed() && !meter.is_usage()
 }
 
-/// Returns the number of permutations for each test of a place in one of so many tables, of which each has two.
+/// Returns the number of permutations for each test of a machine in one of so many tables, of which each has two.
 pub(super) fn permutations(tables: usize) -> usize {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let permutations = (PERMUTATIONS * 2.0 * tables as f64).ceil() as usize;
@@ -65,12 +65,12 @@ pub(super) fn unhealthy(
             Symptom::Spread(factor) => factor >= LARGEST_SPREAD,
         };
         // One reason a machine is enough.
-        if p_value >= ERROR || !is_large || !numbers.insert(test.place) {
+        if p_value >= ERROR || !is_large || !numbers.insert(test.group) {
             continue;
         }
         excluded.push(ExcludedMachine {
             machine: names
-                .get(&test.place)
+                .get(&test.group)
                 .copied()
                 .unwrap_or_default()
                 .to_owned(),
@@ -78,7 +78,7 @@ pub(super) fn unhealthy(
             meter: *meter,
             blocks: by_block
                 .values()
-                .filter(|place| **place == test.place)
+                .filter(|number| **number == test.group)
                 .count(),
             reason: match test.symptom {
                 Symptom::Control(difference) => ExclusionReason::Control(speed(difference)),

@@ -550,7 +550,7 @@ fn lacking<'a>(
             .collect();
         for (workload, table) in tables {
             let lacks = |point: &Point| table.points().binary_search(point).is_err();
-            let left_out = unexecuted.left_out(workload, &all);
+            let left_out = unexecuted.untimed_points(workload, &all);
             let planned = |point: &Point| !meter.is_timed() || !left_out.contains_key(point);
             let points: Vec<Point> = all.iter().copied().filter(lacks).filter(planned).collect();
             if !points.is_empty() {

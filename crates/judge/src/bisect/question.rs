@@ -88,10 +88,6 @@ fn patch() -> String {
 
 impl Question {
     /// Checks the question.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when good and bad are the same state, or a number
-    /// is out of range.
     pub fn check(&self) -> Result<()> {
         if self.states.len() < 2 {
             return Err(Error::usage("good and bad are the same state")

@@ -35,10 +35,6 @@ impl BisectSession {
     }
 
     /// Parses a session from JSON.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `text` is not a session, has another
-    /// version, or names states that do not exist.
     pub fn parse(text: &str) -> Result<Self> {
         let session: BisectSession = serde_json::from_str(text)
             .map_err(|error| Error::usage(format!("not the log of a bisection: {error}")))?;

@@ -13,30 +13,30 @@ use super::table::BlockTable;
 use super::units::Units;
 use perfquilt_model::point::Point;
 
-/// A fault of a place.
+/// A fault of a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Symptom {
     /// The control costs less than the release by this, on the log scale, in the mean over blocks.
     Control(f64),
-    /// Values vary by this factor of those at the other places.
+    /// Values vary by this factor of those in the other groups.
     Spread(f64),
 }
 
-/// A test of one place.
+/// A test of one group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HealthTest {
-    /// The place's number.
-    pub place: u32,
+    /// The group's number.
+    pub group: u32,
     /// The findings, whether significant or not.
     pub symptom: Symptom,
-    /// P-value under the hypothesis that the place is as the others.
+    /// P-value under the hypothesis that the group is as the others.
     pub p_value: f64,
 }
 
-/// The least number of complete blocks at a place to be tested.
+/// The least number of complete blocks in a group to be tested.
 const FEWEST_BLOCKS: usize = 4;
-/// The least number of places whose spread is compared: of two, nobody can tell which one is unlike the others.
-pub(crate) const FEWEST_PLACES: usize = 3;
+/// The least number of groups whose spread is compared: of two, nobody can tell which one is unlike the others.
+pub(crate) const FEWEST_GROUPS: usize = 3;
 /// The median absolute deviation of a standard normal distribution.
 const NORMAL_MAD: f64 = 0.674_489_75;
 /// The efficiency of the median absolute deviation: it knows the scale as well as the standard deviation of so many times
@@ -47,45 +47,45 @@ const MEDIAN_ERROR: f64 = 1.253_314_1;
 /// The least standard deviation of a block's values around block and point: a smaller one, of values that agree in most
 /// digits, is no measure of noise.
 const LEAST_SPREAD: f64 = 1e-4;
-/// The level of a place's own test, and of the normal approximation below which permutations decide.
+/// The level of a group's own test, and of the normal approximation below which permutations decide.
 const AGREEMENT: f64 = 0.01;
 /// The seed of permutations: a table has one result.
 const SEED: u64 = 1;
 
 impl BlockTable {
-    /// Tests the places that measured the complete blocks of this table; `places` has the place of each block, `units` the
+    /// Tests the groups that measured the complete blocks of this table; `groups` has the group of each block, `units` the
     /// blocks that share layouts. A p-value below 1 % is that of so many `permutations` or larger; it can be as small as the
-    /// reciprocal of their number times that of places.
+    /// reciprocal of their number times that of groups.
     pub fn test_health(
         &self,
-        places: &BTreeMap<u32, u32>,
+        groups: &BTreeMap<u32, u32>,
         units: &Units,
         permutations: u32,
     ) -> Vec<HealthTest> {
         let complete = self.complete();
         let points = self.points();
-        let mut by_place: BTreeMap<u32, Vec<(u32, &[f64])>> = BTreeMap::new();
+        let mut by_group: BTreeMap<u32, Vec<(u32, &[f64])>> = BTreeMap::new();
         for (block, row) in complete.rows() {
-            if let Some(&place) = places.get(&block) {
-                by_place
-                    .entry(place)
+            if let Some(&group) = groups.get(&block) {
+                by_group
+                    .entry(group)
                     .or_default()
                     .push((units.of(block), row));
             }
         }
-        by_place.retain(|_, rows| rows.len() >= FEWEST_BLOCKS);
-        if by_place.len() < FEWEST_PLACES || points.len() < 2 {
+        by_group.retain(|_, rows| rows.len() >= FEWEST_BLOCKS);
+        if by_group.len() < FEWEST_GROUPS || points.len() < 2 {
             return Vec::new();
         }
         let mut tests = Vec::new();
         let column = |point| points.binary_search(&point).ok();
-        let each = |of: &dyn Fn(&[&[f64]]) -> Vec<f64>| -> Vec<PlaceValues> {
-            let places = by_place.iter();
-            places
-                .map(|(&place, rows)| {
+        let each = |of: &dyn Fn(&[&[f64]]) -> Vec<f64>| -> Vec<GroupValues> {
+            let groups = by_group.iter();
+            groups
+                .map(|(&group, rows)| {
                     let values: Vec<&[f64]> = rows.iter().map(|(_, row)| *row).collect();
-                    PlaceValues {
-                        place,
+                    GroupValues {
+                        group,
                         units: rows.iter().map(|(unit, _)| *unit).collect(),
                         values: of(&values),
                     }
@@ -98,11 +98,11 @@ impl BlockTable {
         if let Some((base, control)) = column(Point::BASE).zip(column(Point::Control)) {
             let differences =
                 each(&|rows| rows.iter().map(|row| row[base] - row[control]).collect());
-            // The values of noisy places tell nothing about the others'.
+            // The values of noisy groups tell nothing about the others'.
             let noisy = of_spreads
                 .iter()
                 .filter(|test| test.p_value < AGREEMENT / 10.0);
-            let noisy = noisy.map(|test| test.place).collect();
+            let noisy = noisy.map(|test| test.group).collect();
             let symptom = Symptom::Control;
             tests.extend(unlike(
                 &differences,
@@ -117,15 +117,15 @@ impl BlockTable {
     }
 }
 
-/// The values of a place's blocks.
-struct PlaceValues {
-    place: u32,
+/// The values of a group's blocks.
+struct GroupValues {
+    group: u32,
     /// The unit of each block.
     units: Vec<u32>,
     values: Vec<f64>,
 }
 
-impl PlaceValues {
+impl GroupValues {
     /// Returns the median in units of the standard error of a single value's mean, after subtracting `centre`.
     fn statistic(&self, centre: f64) -> f64 {
         (median_of(&self.values) - centre) * (self.values.len() as f64).sqrt()
@@ -146,18 +146,18 @@ impl PlaceValues {
     }
 }
 
-/// Tests for each place whether the median of its values is `expected`, or that of the other places' medians if there is
+/// Tests for each group whether the median of its values is `expected`, or that of the other groups' medians if there is
 /// no expectation.
 ///
-/// A place's own Student's test must agree at 1 %, lest values with two modes count as a difference, and so must the normal
-/// distribution, with the scale of all places together (median absolute deviation from each place's median). Values with
+/// A group's own Student's test must agree at 1 %, lest values with two modes count as a difference, and so must the normal
+/// distribution, with the scale of all groups together (median absolute deviation from each group's median). Values with
 /// heavy tails have medians that the normal distribution does not know. The p-value is therefore at least the share of medians
-/// that are as far away when the deviations of all places from their medians change places: a permutation of residuals (D.
+/// that are as far away when the deviations of all groups from their medians are exchanged: a permutation of residuals (D.
 /// Freedman and D. Lane, *A nonstochastic interpretation of reported significance levels*, Journal of Business & Economic
-/// Statistics 1, 1983), except those of the places `without`. Blocks of one unit stay together; differences from an
+/// Statistics 1, 1983), except those of the groups `without`. Blocks of one unit stay together; differences from an
 /// expectation may change their sign.
 fn unlike(
-    values: &[PlaceValues],
+    values: &[GroupValues],
     expected: Option<f64>,
     permutations: u32,
     symptom: impl Fn(f64) -> Symptom,
@@ -165,9 +165,9 @@ fn unlike(
 ) -> Vec<HealthTest> {
     let medians: Vec<f64> = values.iter().map(|of| median_of(&of.values)).collect();
     let centre = expected.unwrap_or_else(|| median_of(&medians));
-    let pooled = values.iter().filter(|of| !without.contains(&of.place));
-    let pool: Vec<Vec<f64>> = pooled.clone().flat_map(PlaceValues::deviations).collect();
-    let pooled: Vec<&PlaceValues> = pooled.collect();
+    let pooled = values.iter().filter(|of| !without.contains(&of.group));
+    let pool: Vec<Vec<f64>> = pooled.clone().flat_map(GroupValues::deviations).collect();
+    let pooled: Vec<&GroupValues> = pooled.collect();
     let sizes: Vec<f64> = pool.iter().flatten().map(|value| value.abs()).collect();
     let scale = median_of(&sizes) / NORMAL_MAD;
     let degrees_of_freedom = (MAD_EFFICIENCY * (sizes.len() - pooled.len()) as f64).max(1.0);
@@ -196,7 +196,7 @@ fn unlike(
             p_value
         };
         tests.push(HealthTest {
-            place: of.place,
+            group: of.group,
             symptom: symptom(own - centre),
             p_value,
         });
@@ -204,10 +204,10 @@ fn unlike(
     tests
 }
 
-/// Returns the statistics of all places, sorted, when the units of deviations in `pool` are given to them at random.
+/// Returns the statistics of all groups, sorted, when the units of deviations in `pool` are given to them at random.
 fn permute(
     pool: &[Vec<f64>],
-    values: &[&PlaceValues],
+    values: &[&GroupValues],
     expected: Option<f64>,
     permutations: u32,
 ) -> Vec<f64> {
@@ -256,7 +256,7 @@ fn median_of(values: &[f64]) -> f64 {
 }
 
 /// Returns the logarithm of each block's standard deviation around block and point. The points' medians are those of this
-/// place, so that a patch which is worth more or less here adds nothing; one outlier in their means would add to all blocks.
+/// group, so that a patch which is worth more or less here adds nothing; one outlier in their means would add to all blocks.
 fn log_spreads(rows: &[&[f64]], points: usize) -> Vec<f64> {
     let count = rows.len() as f64;
     let centred: Vec<Vec<f64>> = rows
@@ -269,7 +269,7 @@ fn log_spreads(rows: &[&[f64]], points: usize) -> Vec<f64> {
     let medians: Vec<f64> = (0..points)
         .map(|point| median_of(&centred.iter().map(|row| row[point]).collect::<Vec<_>>()))
         .collect();
-    // Residuals around own medians are too small by this, more so at places with fewer blocks: a value's covariance with
+    // Residuals around own medians are too small by this, more so at groups with fewer blocks: a value's covariance with
     // the median of `n` is 1/n, the median's variance is π/2n.
     let shrunk = (1.0 - (2.0 - MEDIAN_ERROR * MEDIAN_ERROR) / count).sqrt();
     let spread = |row: &Vec<f64>| {
@@ -323,11 +323,11 @@ mod tests {
         normal(random) / (squares / f64::from(DEGREES)).sqrt()
     }
 
-    /// Eight blocks at each of so many places. At the last one, values vary by `spread` times as much, the control costs
+    /// Eight blocks in each of so many groups. At the last one, values vary by `spread` times as much, the control costs
     /// `shift` less and the first patch is worth `worth` more.
     fn table(
         random: &mut StdRng,
-        places: u32,
+        groups: u32,
         spread: f64,
         shift: f64,
         worth: f64,
@@ -335,10 +335,10 @@ mod tests {
     ) -> (BlockTable, BTreeMap<u32, u32>) {
         let mut table = BlockTable::default();
         let mut of = BTreeMap::new();
-        for place in 0..places {
-            let last = place + 1 == places;
-            for block in place * 8..place * 8 + 8 {
-                of.insert(block, place);
+        for group in 0..groups {
+            let last = group + 1 == groups;
+            for block in group * 8..group * 8 + 8 {
+                of.insert(block, group);
                 let common: f64 = random.random_range(-0.1..0.1);
                 for point in POINTS {
                     let sd = if last { 0.01 * spread } else { 0.01 };
@@ -355,28 +355,28 @@ mod tests {
         (table, of)
     }
 
-    /// The share of tables in which some place fails at 0.5 % over all tests, and the last one does.
+    /// The share of tables in which some group fails at 0.5 % over all tests, and the last one does.
     fn found(
-        places: u32,
+        groups: u32,
         spread: f64,
         shift: f64,
         worth: f64,
         noise: Noise,
         runs: u32,
     ) -> (f64, f64) {
-        let mut random = StdRng::seed_from_u64(u64::from(places) + 7);
+        let mut random = StdRng::seed_from_u64(u64::from(groups) + 7);
         let (mut any, mut last) = (0, 0);
         for _ in 0..runs {
-            let (table, of) = table(&mut random, places, spread, shift, worth, noise);
+            let (table, of) = table(&mut random, groups, spread, shift, worth, noise);
             let tests = table.test_health(&of, &Units::default(), 500);
             let p_values: Vec<f64> = tests.iter().map(|test| test.p_value).collect();
             let mut failed = tests
                 .iter()
                 .zip(holm(&p_values))
                 .filter(|(_, p)| *p < 0.005);
-            let failed: Vec<u32> = failed.by_ref().map(|(test, _)| test.place).collect();
+            let failed: Vec<u32> = failed.by_ref().map(|(test, _)| test.group).collect();
             any += u32::from(!failed.is_empty());
-            last += u32::from(failed.contains(&(places - 1)));
+            last += u32::from(failed.contains(&(groups - 1)));
         }
         (
             f64::from(any) / f64::from(runs),
@@ -385,25 +385,25 @@ mod tests {
     }
 
     #[test]
-    fn healthy_places_pass() {
-        for places in [3, 10, 50] {
-            let (any, _) = found(places, 1.0, 0.0, 0.0, usual, 600);
-            assert!(any < 0.01, "{places} places: {any}");
+    fn healthy_groups_pass() {
+        for groups in [3, 10, 50] {
+            let (any, _) = found(groups, 1.0, 0.0, 0.0, usual, 600);
+            assert!(any < 0.01, "{groups} groups: {any}");
         }
     }
 
     #[test]
-    fn healthy_places_pass_where_blocks_have_heavy_tails() {
+    fn healthy_groups_pass_where_blocks_have_heavy_tails() {
         for (noise, name) in [(heavy::<3> as Noise, "t3"), (heavy::<2>, "t2")] {
-            for places in [3, 10] {
-                let (any, _) = found(places, 1.0, 0.0, 0.0, noise, 500);
-                assert!(any < 0.015, "{name}, {places} places: {any}");
+            for groups in [3, 10] {
+                let (any, _) = found(groups, 1.0, 0.0, 0.0, noise, 500);
+                assert!(any < 0.015, "{name}, {groups} groups: {any}");
             }
         }
     }
 
     #[test]
-    fn noisy_and_shifted_places_fail() {
+    fn noisy_and_shifted_groups_fail() {
         let (_, noisy) = found(10, 5.0, 0.0, 0.0, usual, 100);
         assert!(noisy > 0.9, "{noisy}");
         let (_, shifted) = found(10, 1.0, 0.05, 0.0, usual, 100);
@@ -418,7 +418,7 @@ mod tests {
         for block in 0..32 {
             of.insert(block, block / 8);
             for point in POINTS {
-                // One place in four repeats to 10⁻⁵, the others exactly.
+                // One group in four repeats to 10⁻⁵, the others exactly.
                 let own = if block < 8 { 1e-5 } else { 0.0 };
                 table.insert_plain(block, point, own * random.random_range(-1.0..1.0), 1);
             }
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_patch_is_worth_at_a_place_decides_nothing() {
+    fn the_effect_of_a_patch_in_a_group_decides_nothing() {
         let (any, _) = found(10, 1.0, 0.0, 0.1, usual, 500);
         assert!(any < 0.02, "{any}");
     }

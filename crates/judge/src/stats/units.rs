@@ -139,15 +139,15 @@ impl Units {
         !self.earlier.is_empty()
     }
 
-    /// Returns the units in which all blocks of one place are together; `places` has the place of each block.
-    pub fn of_places(places: &BTreeMap<u32, u32>) -> Self {
+    /// Returns the units in which the blocks of a group are together; `groups` has the group of each block.
+    pub fn of_groups(groups: &BTreeMap<u32, u32>) -> Self {
         let mut first: BTreeMap<u32, u32> = BTreeMap::new();
         let mut units = Units {
             given: true,
             ..Units::default()
         };
-        for (&block, &place) in places {
-            let unit = *first.entry(place).or_insert(block);
+        for (&block, &group) in groups {
+            let unit = *first.entry(group).or_insert(block);
             if unit != block {
                 units.earlier.insert(block, unit);
             }

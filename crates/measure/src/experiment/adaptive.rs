@@ -143,7 +143,7 @@ impl<'a> AdaptiveRunner<'a> {
         let servers = self.servers.iter();
         let points = servers.map(|(&state, built)| (Point::Step(state), built.identity.clone()));
         let identity = self.spec.identity(points.collect())?;
-        self.store.identify(self.id, &identity)
+        self.store.record_identity(self.id, &identity)
     }
 
     /// Declares that `state` needs the data of `release`, prepared by the server of state `by`.
@@ -329,7 +329,7 @@ pub fn stored(
         Point::Step(state) => Some(state),
         _ => None,
     };
-    match store.begun(key)? {
+    match store.header_of_key(key)? {
         Some(begun) => blocks_of(store, &begun.experiment, workload, metric, &states),
         None => Ok(Vec::new()),
     }

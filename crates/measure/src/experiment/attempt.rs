@@ -79,13 +79,13 @@ impl Attempt {
                 // An experiment keeps the reused observations it began with, as long as they answer the request.
                 key = key.first(|key| {
                     let key = key.to_string();
-                    let Some(begun) = store.begun(&key)? else {
+                    let Some(begun) = store.header_of_key(&key)? else {
                         return Ok(true);
                     };
                     let over = store.is_finished(&key)? && failed_for_time(spec.ws, &begun);
                     Ok(!over && query.is_answered_by(&begun.reused, &earlier))
                 })?;
-                reused = match store.begun(&key.to_string())? {
+                reused = match store.header_of_key(&key.to_string())? {
                     Some(begun) => begun.reused,
                     None => query.origins(&earlier),
                 };

@@ -98,7 +98,7 @@ impl Collected {
     /// earliest that is the same program for the workload.
     pub fn measured_for(&self, points: &[Point], workload: &str, point: Point) -> Point {
         let server = self.header.identical.get(&point).copied().unwrap_or(point);
-        let left_out = self.unexecuted().left_out(workload, points);
+        let left_out = self.unexecuted().untimed_points(workload, points);
         left_out.get(&server).copied().unwrap_or(server)
     }
 

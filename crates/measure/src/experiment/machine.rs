@@ -403,7 +403,7 @@ impl<'m> MachineLane<'m> {
                 let mut resting = Vec::new();
                 if block.kind != BlockKind::EndToEnd {
                     let points: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
-                    let left_out = self.machine.setup.unexecuted.left_out(name, &points);
+                    let left_out = self.machine.setup.unexecuted.untimed_points(name, &points);
                     let (left, timed): (Vec<_>, Vec<_>) = std::mem::take(&mut servers)
                         .into_iter()
                         .partition(|(point, _)| left_out.contains_key(point));

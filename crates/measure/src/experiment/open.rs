@@ -49,7 +49,7 @@ impl<'a> OpenExperiment<'a> {
         let key = attempt.key;
         let lock = ExperimentLock::of(&spec.ws.state(), &key)?;
         let (mut failed, mut start_timeouts) = store
-            .begun(&key)?
+            .header_of_key(&key)?
             .map(|begun| (begun.failed, begun.start_timeouts))
             .unwrap_or_default();
         failed.retain(|point, _| measured.contains(point));
@@ -59,7 +59,7 @@ impl<'a> OpenExperiment<'a> {
         header.failed.extend(failed.clone());
         header.start_timeouts = start_timeouts;
         let id = store.begin(&header, &key)?;
-        store.identify(id, identity)?;
+        store.record_identity(id, identity)?;
         store.record_unexecuted(id, unexecuted)?;
         let failed_before = failed.into_iter().map(|(point, reason)| {
             let hint = "failed in an earlier run; retry with `--fresh`";

@@ -154,7 +154,7 @@ impl ExecutionCheck<'_> {
             for (workload, key) in &patch.workloads {
                 let executed = answers.next().flatten();
                 if let Some(executed) = executed {
-                    store.keep_execution(key, executed)?;
+                    store.record_execution(key, executed)?;
                 }
                 if executed == Some(false) {
                     unexecuted += 1;

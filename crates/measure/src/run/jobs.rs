@@ -12,7 +12,7 @@ use crate::experiment::{cluster_jobs, cluster_scheduler};
 use crate::task::{self, SCHEMA, TaskKind};
 use perfquilt_build::{BuildItem, Builder, Built};
 use perfquilt_cluster::exchange::publish;
-use perfquilt_cluster::tasks::{self, Reply, result_of};
+use perfquilt_cluster::tasks::{self, ResultVerdict, result_of};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
@@ -145,7 +145,7 @@ impl Jobs<'_> {
                 })?;
                 if result.refused.is_none() && result.failed.is_empty() {
                     failures.remove(&number);
-                    return Ok(Reply::Done);
+                    return Ok(ResultVerdict::Done);
                 }
                 let messages = result.refused.iter().chain(result.failed.values());
                 for failure in messages.map(|failure| failure.clone().cut()) {
@@ -159,9 +159,9 @@ impl Jobs<'_> {
                 let count = attempts.entry(number).or_default();
                 *count += 1;
                 Ok(if *count < ATTEMPTS {
-                    Reply::Retry
+                    ResultVerdict::Retry
                 } else {
-                    Reply::Done
+                    ResultVerdict::Done
                 })
             },
         )?;

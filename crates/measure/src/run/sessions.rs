@@ -64,7 +64,7 @@ impl Sessions {
             let lock = self.lock(&name)?;
             if !path.is_file() {
                 // The file was removed: a new session of this name would take the old observations for its own.
-                if store.begun(&key(&name))?.is_some() {
+                if store.header_of_key(&key(&name))?.is_some() {
                     continue;
                 }
                 let kept = StoredSession {

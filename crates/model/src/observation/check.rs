@@ -15,10 +15,7 @@ const MAX_REUSED: usize = 1000;
 pub const MOST_PATCHES: usize = 2000;
 
 impl ExperimentHeader {
-    /// Checks this header.
-    ///
-    /// # Errors
-    /// The fault as a lower-case fragment.
+    /// Checks this header; the error is the fault as a lower-case fragment.
     pub fn check(&self) -> Result<(), String> {
         if self.schema != SCHEMA {
             return Err(version(self.schema));
@@ -67,10 +64,7 @@ impl ExperimentHeader {
             .try_for_each(|&point| self.check_point(point))
     }
 
-    /// Checks `observation` as part of this experiment.
-    ///
-    /// # Errors
-    /// The fault as a lower-case fragment that names the field.
+    /// Checks `observation` as part of this experiment; the error is a lower-case fragment that names the field.
     pub fn check_observation(&self, observation: &ObservationRef<'_>) -> Result<(), String> {
         if observation.schema != SCHEMA {
             return Err(version(observation.schema));
@@ -165,10 +159,7 @@ impl ExperimentHeader {
 }
 
 impl Supplement {
-    /// Checks the optional facts.
-    ///
-    /// # Errors
-    /// The fault as a lower-case fragment that names the field.
+    /// Checks the optional facts; the error is a lower-case fragment that names the field.
     pub fn check(&self) -> Result<(), String> {
         for (meter, step) in &self.clock {
             if !(step.is_finite() && *step > 0.0) {

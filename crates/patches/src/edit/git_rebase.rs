@@ -385,7 +385,7 @@ impl<'a> GitRebase<'a> {
         if !strays.is_empty() {
             let mut list = strays.join(&0_u8);
             list.push(0);
-            aside.feed(&["update-index", "--add", "-z", "--stdin"], &list)?;
+            aside.run_with_input(&["update-index", "--add", "-z", "--stdin"], &list)?;
         }
         let tree = aside.ok(&["write-tree"])?;
         std::fs::remove_file(&index).map_err(|e| Error::io("remove", &index, &e))?;

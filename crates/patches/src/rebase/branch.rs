@@ -66,13 +66,13 @@ pub(super) fn write_branch(
     let mut entries = String::new();
     for (path, bytes) in &files {
         check_interrupted()?;
-        let blob = git.feed(&["hash-object", "-w", "--no-filters", "--stdin"], bytes)?;
+        let blob = git.run_with_input(&["hash-object", "-w", "--no-filters", "--stdin"], bytes)?;
         entries.push_str(&format!("100644 {blob}\t{path}\0"));
     }
     for path in &gone {
         entries.push_str(&format!("0 {nothing}\t{path}\0"));
     }
-    own.feed(&["update-index", "-z", "--index-info"], entries.as_bytes())?;
+    own.run_with_input(&["update-index", "-z", "--index-info"], entries.as_bytes())?;
     let tree = own.ok(&["write-tree"])?;
     // Git's index silently drops entries that conflict with a new path.
     let changed = git.ok(&[
@@ -91,7 +91,7 @@ pub(super) fn write_branch(
         ))
         .hint("--into FOLDER writes elsewhere, --output DIR to a folder without git"));
     }
-    let commit = git.feed(
+    let commit = git.run_with_input(
         &["commit-tree", &tree, "-p", &head],
         message(rebased, &plan).as_bytes(),
     )?;

@@ -6,7 +6,7 @@ use super::super::number;
 use super::super::text::clean;
 use super::chart::{self, ChartRow, Ink, Mark, axis};
 use super::frame::{Name, drawing, key, scroll};
-use perfquilt_judge::attribution::{Attribution, PlaceFigures};
+use perfquilt_judge::attribution::{Attribution, GroupFigures};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Meter;
 
@@ -15,7 +15,7 @@ struct Place<'a> {
     name: String,
     workload: &'a str,
     meter: Meter,
-    figures: &'a PlaceFigures,
+    figures: &'a GroupFigures,
 }
 
 /// Renders what each lane measured, and how far lanes differ.

@@ -250,7 +250,7 @@ fn a_file_beside_the_page_is_reached_whatever_its_name_is() {
 #[test]
 fn tails_lanes_and_machines_are_drawn() {
     use perfquilt_judge::attribution::{
-        LaneFigures, LaneNoise, MachineFigures, MachineNoise, PlaceFigures,
+        GroupFigures, LaneFigures, LaneNoise, MachineFigures, MachineNoise,
     };
     let mut experiment = whole();
     experiment.stalled = Some(1);
@@ -262,7 +262,7 @@ fn tails_lanes_and_machines_are_drawn() {
     ));
 
     let mut attribution = experiment.attribution();
-    let figures = |difference: f64| PlaceFigures {
+    let figures = |difference: f64| GroupFigures {
         blocks: 6,
         block_sd: Some(0.01),
         control: Some(0.002),

@@ -447,9 +447,6 @@ const OWN: &str = "Server/workload=";
 
 /// Returns whether names contain the points, by `/point=`: those that perfquilt writes do, and those of a single file if
 /// each has a point and one is the base.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a point that perfquilt cannot have written.
 fn has_points(inputs: &[InputText], files: &[GoFile]) -> Result<bool> {
     let mut points = BTreeSet::new();
     let mut without = false;

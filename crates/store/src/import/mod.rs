@@ -26,7 +26,7 @@ use perfquilt_model::point::Point;
 
 /// A format of other tools' results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum ImportFormat {
     /// Output of `sysbench … run`; one file per server, with one or more runs.
     Sysbench,
     /// Output of `hyperfine --export-json`; one command per server, in one or more files.
@@ -36,13 +36,13 @@ pub enum Form {
     GoBenchmark,
 }
 
-impl Form {
+impl ImportFormat {
     /// Returns the name of such a file, with its article.
     pub fn name(self) -> &'static str {
         match self {
-            Form::Sysbench => "output of sysbench",
-            Form::Hyperfine => "a document of hyperfine",
-            Form::GoBenchmark => "output of Go benchmarks",
+            ImportFormat::Sysbench => "output of sysbench",
+            ImportFormat::Hyperfine => "a document of hyperfine",
+            ImportFormat::GoBenchmark => "output of Go benchmarks",
         }
     }
 }
@@ -51,23 +51,23 @@ impl Form {
 const LARGEST: u64 = 256 << 20;
 
 /// Detects the format of a file that begins with `head`; `None` if it is unknown.
-pub fn detect(head: &[u8]) -> Option<Form> {
+pub fn detect(head: &[u8]) -> Option<ImportFormat> {
     let text = String::from_utf8_lossy(head);
     let first = text.trim_start_matches('\u{feff}').trim_start();
     if first.starts_with('{') {
         let keys = json_keys(first.as_bytes());
         let has = |name: &str| keys.iter().any(|key| key == name);
         return if has("results") && !has("experiment") {
-            Some(Form::Hyperfine)
+            Some(ImportFormat::Hyperfine)
         } else {
-            has("Action").then_some(Form::GoBenchmark)
+            has("Action").then_some(ImportFormat::GoBenchmark)
         };
     }
     let mut lines = text.lines().map(str::trim_end);
     if lines.clone().any(sysbench::is_head) {
-        return Some(Form::Sysbench);
+        return Some(ImportFormat::Sysbench);
     }
-    lines.any(go::is_line).then_some(Form::GoBenchmark)
+    lines.any(go::is_line).then_some(ImportFormat::GoBenchmark)
 }
 
 /// Returns the keys of the JSON object that `text` begins with, as far as it goes.
@@ -225,17 +225,15 @@ struct Imported {
 }
 
 /// Reads files of one format. The first server is the one that the others are compared with; a single server is refused.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, for a file in another format, and for
-/// servers that have no workload in common with the first;
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be read.
-pub fn read(form: Form, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<ObservationFile> {
+pub fn read(
+    form: ImportFormat,
+    inputs: Vec<(PathBuf, Box<dyn BufRead>)>,
+) -> Result<ObservationFile> {
     let inputs: Vec<InputText> = inputs.into_iter().map(text).collect::<Result<_>>()?;
     let mut imported = match form {
-        Form::Sysbench => sysbench::read(&inputs)?,
-        Form::Hyperfine => hyperfine::read(&inputs)?,
-        Form::GoBenchmark => go::read(&inputs)?,
+        ImportFormat::Sysbench => sysbench::read(&inputs)?,
+        ImportFormat::Hyperfine => hyperfine::read(&inputs)?,
+        ImportFormat::GoBenchmark => go::read(&inputs)?,
     };
     let paths: Vec<&Path> = inputs.iter().map(|input| &*input.path).collect();
     check(&imported.files, &paths)?;

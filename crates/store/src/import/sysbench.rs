@@ -485,9 +485,6 @@ fn ambiguous(path: &Path, line: usize, fault: &str) -> Error {
 
 /// Returns the seconds of each report's events: counters start anew at a checkpoint, but since version 1.0 the time counts
 /// from the start of the run.
-///
-/// # Errors
-/// The line of a report whose time may be either.
 fn intervals(reports: &[Report]) -> Result<Vec<f64>, (usize, &'static str)> {
     let mut own = Vec::new();
     let (mut counts_from_start, mut before, mut is_open) = (None, 0.0, false);

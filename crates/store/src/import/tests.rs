@@ -4,7 +4,7 @@ use perfquilt_judge::attribution::{
 };
 use perfquilt_report::{EXPORTERS, ReportData};
 
-fn of(form: Form, files: &[(&str, &str)]) -> Result<ObservationFile> {
+fn of(form: ImportFormat, files: &[(&str, &str)]) -> Result<ObservationFile> {
     let inputs = files.iter().map(|(name, text)| {
         let bytes: Box<dyn BufRead> = Box::new(std::io::Cursor::new(text.as_bytes().to_vec()));
         (PathBuf::from(name), bytes)
@@ -34,9 +34,9 @@ const GO: &str = "goos: linux\npkg: example.org/x\nBenchmarkDecode/text=digits-8
 
 #[test]
 fn forms_are_known_by_their_beginning() {
-    assert_eq!(detect(SYSBENCH.as_bytes()), Some(Form::Sysbench));
-    assert_eq!(detect(HYPERFINE.as_bytes()), Some(Form::Hyperfine));
-    assert_eq!(detect(GO.as_bytes()), Some(Form::GoBenchmark));
+    assert_eq!(detect(SYSBENCH.as_bytes()), Some(ImportFormat::Sysbench));
+    assert_eq!(detect(HYPERFINE.as_bytes()), Some(ImportFormat::Hyperfine));
+    assert_eq!(detect(GO.as_bytes()), Some(ImportFormat::GoBenchmark));
     for other in [
         "",
         "{\"schema\":1,\"experiment\":\"results\"}",
@@ -52,7 +52,7 @@ fn logs_of_sysbench() {
     let faster = SYSBENCH.replace("3120\n", "3200\n");
     let twice = [SYSBENCH, SYSBENCH].concat();
     let file = of(
-        Form::Sysbench,
+        ImportFormat::Sysbench,
         &[("d/base.log", &twice), ("patched.log", &faster)],
     )
     .unwrap();
@@ -72,7 +72,7 @@ fn logs_of_sysbench() {
 
 #[test]
 fn documents_of_hyperfine() {
-    let file = of(Form::Hyperfine, &[("x.json", HYPERFINE)]).unwrap();
+    let file = of(ImportFormat::Hyperfine, &[("x.json", HYPERFINE)]).unwrap();
     assert_eq!(file.header.series, ["new --fast"]);
     let values: Vec<f64> = file.observations.iter().map(|o| o.value).collect();
     assert_eq!(values, [0.1e9, 0.102e9, 0.09e9, 0.092e9]);
@@ -80,7 +80,11 @@ fn documents_of_hyperfine() {
 
 #[test]
 fn go_benchmarks_of_two_files() {
-    let file = of(Form::GoBenchmark, &[("old.txt", GO), ("new.txt", GO)]).unwrap();
+    let file = of(
+        ImportFormat::GoBenchmark,
+        &[("old.txt", GO), ("new.txt", GO)],
+    )
+    .unwrap();
     assert_eq!(file.header.series, ["new"]);
     assert_eq!(file.observations.len(), 4);
     assert_eq!(file.observations[0].workload, "Decode.text=digits");
@@ -96,7 +100,11 @@ fn benchmarks_of_a_server_share_its_blocks_so_that_all_together_have_a_figure() 
             .collect()
     };
     let (old, new) = (lines(1000), lines(1200));
-    let file = of(Form::GoBenchmark, &[("old.txt", &old), ("new.txt", &new)]).unwrap();
+    let file = of(
+        ImportFormat::GoBenchmark,
+        &[("old.txt", &old), ("new.txt", &new)],
+    )
+    .unwrap();
     let blocks = |point: Point, workload: &str| -> Vec<u32> {
         let all = file.observations.iter();
         let these = all.filter(|o| o.point == point && o.workload == workload);
@@ -176,7 +184,7 @@ fn what_was_reused_is_not_compared_with_the_rest() {
         observations,
     };
     let text = go_benchmark(&exported);
-    let file = of(Form::GoBenchmark, &[("y.txt", &text)]).unwrap();
+    let file = of(ImportFormat::GoBenchmark, &[("y.txt", &text)]).unwrap();
     assert_eq!(file.header.experiment, "x");
     assert_eq!(file.header.reused, [origin("y")]);
     assert_eq!(file.header.series, ["a", "b", "c"]);
@@ -197,7 +205,9 @@ fn what_was_reused_is_not_compared_with_the_rest() {
     );
     let other = text.replace("experiment: x", "experiment: z");
     let files = [("a.txt", &*text), ("b.txt", &*other)];
-    let refused = of(Form::GoBenchmark, &files).unwrap_err().to_string();
+    let refused = of(ImportFormat::GoBenchmark, &files)
+        .unwrap_err()
+        .to_string();
     assert!(
         refused.contains("b.txt: the values are from experiment `z`"),
         "{refused}"
@@ -214,14 +224,18 @@ fn origin(experiment: &str) -> ReusedFrom {
 #[test]
 fn a_part_of_a_benchmark_is_no_operation() {
     let text = "BenchmarkDB/operation=read-8 10 5 ns/op\nBenchmarkDB-8 10 7 ns/op\n";
-    let file = of(Form::GoBenchmark, &[("a.txt", text), ("b.txt", text)]).unwrap();
+    let file = of(
+        ImportFormat::GoBenchmark,
+        &[("a.txt", text), ("b.txt", text)],
+    )
+    .unwrap();
     assert_eq!(file.observations[0].workload, "DB.operation=read");
 }
 
 #[test]
 fn runs_that_failed_are_told() {
     let document = HYPERFINE.replace("0.092]}", "0.092], \"exit_codes\": [1, null]}");
-    let file = of(Form::Hyperfine, &[("x.json", &document)]).unwrap();
+    let file = of(ImportFormat::Hyperfine, &[("x.json", &document)]).unwrap();
     let left_out: Vec<(u64, &str)> = file
         .supplement
         .left_out
@@ -251,7 +265,7 @@ fn logs_of_sysbench_1_1() {
         events/s (eps):                      9.9831\n    \
         time elapsed:                        10.0169s\n    \
         total number of events:              100\n";
-    let file = of(Form::Sysbench, &[("a.log", log), ("b.log", log)]).unwrap();
+    let file = of(ImportFormat::Sysbench, &[("a.log", log), ("b.log", log)]).unwrap();
     assert_eq!(file.observations[1].n, 100);
     assert!((file.observations[1].value - 1e9 * 0.100_169).abs() < 1e-3);
 }
@@ -264,43 +278,47 @@ fn what_is_not_of_the_form_is_refused_with_its_place() {
     };
     for (form, text, said) in [
         (
-            Form::Sysbench,
+            ImportFormat::Sysbench,
             SYSBENCH.replace("10.0064s", "0s"),
             "a.txt:8",
         ),
         (
-            Form::Sysbench,
+            ImportFormat::Sysbench,
             SYSBENCH.replace("total time", "time"),
             "a.txt:9",
         ),
         (
-            Form::Sysbench,
+            ImportFormat::Sysbench,
             SYSBENCH.replace("events:              3120", "events: 0"),
             "a.txt:9",
         ),
         (
-            Form::Sysbench,
+            ImportFormat::Sysbench,
             "sysbench 1.0.20\n".into(),
             "a.txt: no results",
         ),
         (
-            Form::Hyperfine,
+            ImportFormat::Hyperfine,
             HYPERFINE.replace("0.102", "\"x\""),
             "a.txt:3",
         ),
         (
-            Form::Hyperfine,
+            ImportFormat::Hyperfine,
             "{\"results\": []}".into(),
             "a.txt: no results",
         ),
-        (Form::GoBenchmark, GO.replace("155005", "-1"), "a.txt:4"),
         (
-            Form::GoBenchmark,
+            ImportFormat::GoBenchmark,
+            GO.replace("155005", "-1"),
+            "a.txt:4",
+        ),
+        (
+            ImportFormat::GoBenchmark,
             GO.replace("155005 ns/op", "155005 ns/op 3"),
             "a.txt:4",
         ),
         (
-            Form::GoBenchmark,
+            ImportFormat::GoBenchmark,
             "BenchmarkServer/workload=w/point=seven 1 2 ns/op".into(),
             "a.txt:1",
         ),
@@ -308,7 +326,7 @@ fn what_is_not_of_the_form_is_refused_with_its_place() {
         let error = bad(form, &text);
         assert!(error.contains(said), "{said}: {error}");
     }
-    let alone = of(Form::GoBenchmark, &[("a.txt", GO)]).unwrap_err();
+    let alone = of(ImportFormat::GoBenchmark, &[("a.txt", GO)]).unwrap_err();
     assert!(
         alone
             .hint_text()
@@ -363,18 +381,30 @@ fn benchmarks_of_different_packages_are_different_workloads() {
         ])
     };
     let (old, new) = (file(100.0, 9e3), file(125.0, 9e3));
-    let read = of(Form::GoBenchmark, &[("old.txt", &old), ("new.txt", &new)]).unwrap();
+    let read = of(
+        ImportFormat::GoBenchmark,
+        &[("old.txt", &old), ("new.txt", &new)],
+    )
+    .unwrap();
     assert_eq!(
         effects(&read),
         [effect("x/cache.E", -20), effect("x/session.E", 0)]
     );
     // A file with one of them has that one alone.
     let one = go(&[("pkg: x/cache", 0.0), ("BenchmarkE-4", 100.0)]);
-    let read = of(Form::GoBenchmark, &[("old.txt", &old), ("one.txt", &one)]).unwrap();
+    let read = of(
+        ImportFormat::GoBenchmark,
+        &[("old.txt", &old), ("one.txt", &one)],
+    )
+    .unwrap();
     assert_eq!(effects(&read), [effect("x/cache.E", 0)]);
     // Names alone are matched where no file has two packages.
     let bare = go(&[("BenchmarkE-4", 50.0)]);
-    let read = of(Form::GoBenchmark, &[("one.txt", &one), ("bare.txt", &bare)]).unwrap();
+    let read = of(
+        ImportFormat::GoBenchmark,
+        &[("one.txt", &one), ("bare.txt", &bare)],
+    )
+    .unwrap();
     assert_eq!(effects(&read), [effect("E", 100)]);
 }
 
@@ -382,7 +412,7 @@ fn benchmarks_of_different_packages_are_different_workloads() {
 fn the_number_of_processors_is_dropped_only_where_all_lines_have_the_same() {
     let read = |old: &str, new: &str| {
         let files = [("old.txt", old), ("new.txt", new)];
-        of(Form::GoBenchmark, &files)
+        of(ImportFormat::GoBenchmark, &files)
     };
     let old = go(&[("BenchmarkPut", 100.0), ("BenchmarkPut-4", 900.0)]);
     let new = go(&[("BenchmarkPut", 100.0), ("BenchmarkPut-4", 450.0)]);
@@ -414,7 +444,11 @@ fn names_that_would_be_equal_keep_apart() {
         ("BenchmarkA.b-2", 2.0),
         ("BenchmarkA/point=2-2", 3.0),
     ]);
-    let file = of(Form::GoBenchmark, &[("a.txt", &text), ("b.txt", &text)]).unwrap();
+    let file = of(
+        ImportFormat::GoBenchmark,
+        &[("a.txt", &text), ("b.txt", &text)],
+    )
+    .unwrap();
     let names: Vec<String> = effects(&file).into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["A.b", "A.b (2)", "A.point=2"]);
     assert_eq!(
@@ -423,7 +457,7 @@ fn names_that_would_be_equal_keep_apart() {
     );
     let document = r#"{"results":[{"command":"s","times":[1,1.1],"parameters":{"x":"1"}},
         {"command":"s","times":[2,2.1],"parameters":{"x":"2"}},{"command":"s","times":[3,3.1],"parameters":{"x":"2"}}]}"#;
-    let file = of(Form::Hyperfine, &[("h.json", document)]).unwrap();
+    let file = of(ImportFormat::Hyperfine, &[("h.json", document)]).unwrap();
     assert_eq!(file.header.base.as_deref(), Some("s (x=1)"));
     assert_eq!(file.header.series, ["s (x=2)", "s (x=2) (2)"]);
 }
@@ -432,8 +466,8 @@ fn names_that_would_be_equal_keep_apart() {
 fn every_server_is_compared_with_the_named_base() {
     let document = r#"{"commit":"c","results":[{"command":"A","times":[1,1.01,1.02]},
         {"command":"B","times":[2,2.02,2.04]},{"command":"C","times":[1,1.01,1.02]}]}"#;
-    assert_eq!(detect(document.as_bytes()), Some(Form::Hyperfine));
-    let file = of(Form::Hyperfine, &[("h.json", document)]).unwrap();
+    assert_eq!(detect(document.as_bytes()), Some(ImportFormat::Hyperfine));
+    let file = of(ImportFormat::Hyperfine, &[("h.json", document)]).unwrap();
     assert_eq!(
         effects(&file),
         [effect("command", -50), effect("command", 0)]
@@ -444,7 +478,11 @@ fn every_server_is_compared_with_the_named_base() {
     assert!(document.total.is_empty());
     assert_eq!(document.patches_with(Verdict::Slower).len(), 1);
     // What is exported is read as the same.
-    let again = of(Form::GoBenchmark, &[("g.txt", &go_benchmark(&file))]).unwrap();
+    let again = of(
+        ImportFormat::GoBenchmark,
+        &[("g.txt", &go_benchmark(&file))],
+    )
+    .unwrap();
     assert_eq!(
         (&again.header.base, &again.header.series),
         (&file.header.base, &file.header.series)
@@ -473,7 +511,7 @@ fn failed_go_benchmarks_are_counted() {
         ("FAIL\tx [build failed]\n", 1),
     ] {
         let file = of(
-            Form::GoBenchmark,
+            ImportFormat::GoBenchmark,
             &[("a.txt", &good), ("b.txt", &format!("{good}{end}"))],
         )
         .unwrap();
@@ -484,7 +522,11 @@ fn failed_go_benchmarks_are_counted() {
         assert_eq!(told, count > 0, "{end}");
     }
     let split = format!("{good}BenchmarkB-8   \tsome output\n     100\t  12 ns/op\n");
-    let refused = of(Form::GoBenchmark, &[("a.txt", &good), ("b.txt", &split)]).unwrap_err();
+    let refused = of(
+        ImportFormat::GoBenchmark,
+        &[("a.txt", &good), ("b.txt", &split)],
+    )
+    .unwrap_err();
     assert!(
         refused
             .to_string()
@@ -504,8 +546,12 @@ fn the_events_of_go_test_are_its_output() {
     text += &event("y", "BenchmarkA-8 \t 100\t 7 ns/op\n");
     text += &event("x", " 100\t 5 ns/op\n");
     text += "{\"Action\":\"pass\",\"Package\":\"x\"}\n";
-    assert_eq!(detect(text.as_bytes()), Some(Form::GoBenchmark));
-    let file = of(Form::GoBenchmark, &[("a.json", &text), ("b.json", &text)]).unwrap();
+    assert_eq!(detect(text.as_bytes()), Some(ImportFormat::GoBenchmark));
+    let file = of(
+        ImportFormat::GoBenchmark,
+        &[("a.json", &text), ("b.json", &text)],
+    )
+    .unwrap();
     let values: Vec<(&str, f64)> = file
         .observations
         .iter()
@@ -513,7 +559,11 @@ fn the_events_of_go_test_are_its_output() {
         .collect();
     assert_eq!(values[..2], [("x.A", 5.0), ("y.A", 7.0)]);
     let cut = &text[..text.len() - 5];
-    let refused = of(Form::GoBenchmark, &[("a.json", cut), ("b.json", cut)]).unwrap_err();
+    let refused = of(
+        ImportFormat::GoBenchmark,
+        &[("a.json", cut), ("b.json", cut)],
+    )
+    .unwrap_err();
     assert!(refused.to_string().contains("a.json:4"), "{refused}");
 }
 
@@ -548,7 +598,7 @@ fn tests_and_threads_of_sysbench_are_different_workloads() {
         named,
     ]
     .concat();
-    let file = of(Form::Sysbench, &[("a.log", &all), ("b.log", &all)]).unwrap();
+    let file = of(ImportFormat::Sysbench, &[("a.log", &all), ("b.log", &all)]).unwrap();
     let names: Vec<&str> = file.observations[..6]
         .iter()
         .map(|o| &*o.workload)
@@ -565,7 +615,7 @@ fn tests_and_threads_of_sysbench_are_different_workloads() {
         ]
     );
     let (one, four) = (cpu(1, 10_000), cpu(4, 10_000));
-    let refused = of(Form::Sysbench, &[("a.log", &one), ("b.log", &four)]).unwrap_err();
+    let refused = of(ImportFormat::Sysbench, &[("a.log", &one), ("b.log", &four)]).unwrap_err();
     assert!(
         refused.to_string().contains("none of the workloads"),
         "{refused}"
@@ -577,7 +627,7 @@ fn tests_and_threads_of_sysbench_are_different_workloads() {
         (log(1, "", "10", "110"), false),
     ] {
         let log = [log(1, "", "10", "100"), other].concat();
-        let read = of(Form::Sysbench, &[("a.log", &log), ("b.log", &log)]);
+        let read = of(ImportFormat::Sysbench, &[("a.log", &log), ("b.log", &log)]);
         assert_eq!(read.is_err(), refused);
         match read {
             Err(error) => assert!(
@@ -595,7 +645,11 @@ fn tests_and_threads_of_sysbench_are_different_workloads() {
         "10",
         "1000",
     );
-    let file = of(Form::Sysbench, &[("a.log", &limited), ("b.log", &limited)]).unwrap();
+    let file = of(
+        ImportFormat::Sysbench,
+        &[("a.log", &limited), ("b.log", &limited)],
+    )
+    .unwrap();
     assert!(attribution(&file).warnings[0].contains("have a target rate"));
 }
 
@@ -609,7 +663,10 @@ fn the_time_of_a_checkpoint_is_the_difference() {
     let head = "sysbench 1.0.20 (x)\nNumber of threads: 1\nPrime numbers limit: 9\n";
     let values = |body: &str| -> Result<Vec<f64>> {
         let text = format!("{head}{body}");
-        let file = of(Form::Sysbench, &[("a.log", &text), ("b.log", &text)])?;
+        let file = of(
+            ImportFormat::Sysbench,
+            &[("a.log", &text), ("b.log", &text)],
+        )?;
         let of_base = file.observations.iter().filter(|o| o.point == Point::BASE);
         Ok(of_base.map(|o| (o.value / 1e4).round() / 100.0).collect())
     };
@@ -667,7 +724,11 @@ fn runs_of_sysbench_that_did_not_end_are_counted() {
         (format!("{good}{}", &good[..good.find("10.0s").unwrap()]), 1),
         (format!("{good}{good}"), 0),
     ] {
-        let file = of(Form::Sysbench, &[("a.log", &good), ("b.log", &text)]).unwrap();
+        let file = of(
+            ImportFormat::Sysbench,
+            &[("a.log", &good), ("b.log", &text)],
+        )
+        .unwrap();
         let left_out: u64 = file.supplement.left_out.iter().map(|of| of.count).sum();
         assert_eq!(left_out, count, "{text}");
         if count > 0 {
@@ -680,7 +741,7 @@ fn runs_of_sysbench_that_did_not_end_are_counted() {
     }
     let decimal_comma = good.replace("10.0s", "10,0s");
     let refused = of(
-        Form::Sysbench,
+        ImportFormat::Sysbench,
         &[("a.log", &good), ("b.log", &decimal_comma)],
     )
     .unwrap_err();
@@ -696,7 +757,7 @@ fn runs_of_sysbench_that_did_not_end_are_counted() {
 fn a_document_of_hyperfine_says_what_it_lacks() {
     let read = |results: &str| {
         let text = format!("{{\"results\":[{results}]}}");
-        of(Form::Hyperfine, &[("h.json", &text)])
+        of(ImportFormat::Hyperfine, &[("h.json", &text)])
     };
     let a = r#"{"command":"A","times":[1,2]}"#;
     let means = r#"{"command":"A","mean":1},{"command":"B","mean":2}"#;
@@ -732,7 +793,7 @@ fn what_went_wrong_in_runs_that_went_on_is_noted() {
     };
     let notes = |errors: &str| {
         let files = [("a.log", &*oltp("0")), ("b.log", &*oltp(errors))];
-        of(Form::Sysbench, &files).unwrap().supplement.notes
+        of(ImportFormat::Sysbench, &files).unwrap().supplement.notes
     };
     // Some deadlocks are part of the test.
     assert_eq!(notes("5"), [""; 0]);
@@ -750,7 +811,7 @@ fn results_that_are_not_of_two_servers_or_of_several_builds_are_noted() {
         .map(|seconds| log(4, body, seconds, "1000"))
         .concat();
     let notes = |files: &[(&str, &str)], form| of(form, files).unwrap().supplement.notes.concat();
-    let twice = notes(&[("a.log", &one), ("b.log", &one)], Form::Sysbench);
+    let twice = notes(&[("a.log", &one), ("b.log", &one)], ImportFormat::Sysbench);
     assert_eq!(
         twice,
         "b has exactly the values of a: is it the same file, or a copy?"
@@ -758,20 +819,30 @@ fn results_that_are_not_of_two_servers_or_of_several_builds_are_noted() {
     let other = one
         .replace("sysbench 1.0.20", "sysbench 1.1.0")
         .replace("10.1", "10.3");
-    let versions = notes(&[("a.log", &one), ("b.log", &other)], Form::Sysbench);
+    let versions = notes(
+        &[("a.log", &one), ("b.log", &other)],
+        ImportFormat::Sysbench,
+    );
     assert!(
         versions.ends_with(": sysbench 1.0.20, sysbench 1.1.0."),
         "{versions}"
     );
     let row = "BenchmarkE 100 5 ns/op\n";
     let builds = format!("commit: abc\n{row}commit: def\n{row}");
-    let builds = notes(&[("a.txt", row), ("b.txt", &builds)], Form::GoBenchmark);
+    let builds = notes(
+        &[("a.txt", row), ("b.txt", &builds)],
+        ImportFormat::GoBenchmark,
+    );
     assert!(
         builds.contains("several values of `commit` (abc, def)"),
         "{builds}"
     );
     let glued = format!("{row}BenchmarkE BenchmarkF 100 5 ns/op\n");
-    let error = of(Form::GoBenchmark, &[("a.txt", row), ("b.txt", &glued)]).unwrap_err();
+    let error = of(
+        ImportFormat::GoBenchmark,
+        &[("a.txt", row), ("b.txt", &glued)],
+    )
+    .unwrap_err();
     assert!(
         error
             .to_string()

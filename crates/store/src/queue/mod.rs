@@ -61,14 +61,11 @@ impl Queue {
 
     /// Applies deliveries in one transaction: stores their ids and digests and applies their changes, except for
     /// deliveries received before. Returns for each whether it was new.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when they cannot be stored; then nothing is changed.
-    pub fn take_all(&self, deliveries: &[ReceivedDelivery], now: i64) -> Result<Vec<bool>> {
+    pub fn apply_deliveries(&self, deliveries: &[ReceivedDelivery], now: i64) -> Result<Vec<bool>> {
         let transaction = self.transaction()?;
         let mut new = Vec::new();
         for delivery in deliveries {
-            new.push(self.take_one(&transaction, delivery, now)?);
+            new.push(self.apply_delivery(&transaction, delivery, now)?);
         }
         transaction
             .execute(
@@ -80,7 +77,7 @@ impl Queue {
         Ok(new)
     }
 
-    fn take_one(
+    fn apply_delivery(
         &self,
         transaction: &Transaction<'_>,
         delivery: &ReceivedDelivery,
@@ -97,12 +94,12 @@ impl Queue {
             return Ok(false);
         }
         for change in &delivery.changes {
-            self.make(transaction, change, now)?;
+            self.apply(transaction, change, now)?;
         }
         Ok(true)
     }
 
-    fn make(&self, transaction: &Transaction<'_>, change: &QueueChange, now: i64) -> Result<()> {
+    fn apply(&self, transaction: &Transaction<'_>, change: &QueueChange, now: i64) -> Result<()> {
         let result = match change {
             QueueChange::Cancel {
                 repository,
@@ -136,12 +133,9 @@ impl Queue {
     }
 
     /// Makes a change that no delivery asked for.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be stored; then nothing is changed.
     pub fn change(&self, change: &QueueChange, now: i64) -> Result<()> {
         let transaction = self.transaction()?;
-        self.make(&transaction, change, now)?;
+        self.apply(&transaction, change, now)?;
         transaction.commit().map_err(self.failed("write"))
     }
 
@@ -174,7 +168,7 @@ impl Queue {
     }
 
     /// Requeues a running job that was stopped regularly, without counting the attempt.
-    pub fn put_back(&self, id: i64) -> Result<()> {
+    pub fn requeue(&self, id: i64) -> Result<()> {
         self.connection
             .execute(
                 "UPDATE jobs SET state = 'waiting', attempts = attempts - 1
@@ -198,7 +192,7 @@ impl Queue {
             )
             .map_err(self.failed("write"))?;
         if postponed > 0 {
-            replies::bring_up_to_date(&transaction, &job.job.repository, job.job.number)
+            replies::queue_comment_update(&transaction, &job.job.repository, job.job.number)
                 .map_err(self.failed("write"))?;
         }
         transaction.commit().map_err(self.failed("write"))?;
@@ -383,7 +377,7 @@ fn cancel(
         params![repository, number, head, by_trusted, before, now, why],
     )?;
     if waited > 0 {
-        replies::bring_up_to_date(transaction, repository, number.unsigned_abs())?;
+        replies::queue_comment_update(transaction, repository, number.unsigned_abs())?;
     }
     Ok(cancelled)
 }

@@ -7,7 +7,7 @@ use perfquilt_model::error::Result;
 impl Queue {
     /// Removes the jobs and replies of all other repositories. Returns the removed jobs that waited or ran.
     /// Must be called once, before [`Queue::recover`].
-    pub fn keep_only(&self, repository: &str) -> Result<Vec<Job>> {
+    pub fn remove_other_repositories(&self, repository: &str) -> Result<Vec<Job>> {
         let transaction = self.transaction()?;
         let open = self.select(
             &format!(

@@ -70,7 +70,7 @@ impl Queue {
             )
             .map_err(self.failed("write"))?;
         if cancelled > 0 {
-            replies::bring_up_to_date(&transaction, &job.job.repository, job.job.number)
+            replies::queue_comment_update(&transaction, &job.job.repository, job.job.number)
                 .map_err(self.failed("write"))?;
         }
         transaction.commit().map_err(self.failed("write"))

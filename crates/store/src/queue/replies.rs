@@ -33,7 +33,7 @@ impl Queue {
     }
 
     /// Removes a reply that was sent or given up.
-    pub fn answered(&self, id: i64) -> Result<()> {
+    pub fn remove_reply(&self, id: i64) -> Result<()> {
         self.connection
             .execute("DELETE FROM replies WHERE id = ?1", [id])
             .map(|_| ())
@@ -41,7 +41,7 @@ impl Queue {
     }
 
     /// Postpones a failed reply until `not_before`.
-    pub fn later(&self, id: i64, not_before: i64) -> Result<()> {
+    pub fn postpone_reply(&self, id: i64, not_before: i64) -> Result<()> {
         self.connection
             .execute(
                 "UPDATE replies SET attempts = attempts + 1, not_before = ?2 WHERE id = ?1",
@@ -68,7 +68,7 @@ pub(super) fn add(transaction: &Transaction<'_>, reply: &NewReply) -> rusqlite::
 }
 
 /// Queues an update of the bot's comment on a pull request, without a reply to a comment.
-pub(super) fn bring_up_to_date(
+pub(super) fn queue_comment_update(
     transaction: &Transaction<'_>,
     repository: &str,
     number: u64,

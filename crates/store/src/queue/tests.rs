@@ -27,7 +27,7 @@ fn received(id: &str, body_digest: &str, changes: &[QueueChange]) -> ReceivedDel
 
 impl Queue {
     fn take(&self, delivery: &str, changes: &[QueueChange], now: i64) -> Result<bool> {
-        let all = self.take_all(&[received(delivery, delivery, changes)], now)?;
+        let all = self.apply_deliveries(&[received(delivery, delivery, changes)], now)?;
         Ok(all[0])
     }
 }
@@ -153,7 +153,7 @@ fn the_same_body_under_another_id_counts_once() {
     let (_folder, queue) = queue();
     let take = |id: &str, body: &str, now: i64| {
         let delivery = received(id, body, &add(1, "h1"));
-        queue.take_all(&[delivery], now).unwrap()[0]
+        queue.apply_deliveries(&[delivery], now).unwrap()[0]
     };
     assert!(take("a", "b1", 10));
     assert!(!take("b", "b1", 11));
@@ -252,7 +252,7 @@ fn a_push_leaves_what_is_about_the_same_commit() {
     assert_eq!(queue.next(10).unwrap(), None);
     queue.take("b", &[push("h1")], 11).unwrap();
     let running = started(&queue, "h2", 12);
-    queue.takes(running.id, "h2").unwrap();
+    queue.record_head(running.id, "h2").unwrap();
     // A late notification, delivered again.
     queue.take("d", &[push("h2")], 14).unwrap();
     assert_eq!(state(running.id), JobState::Running);
@@ -303,7 +303,7 @@ fn a_push_by_an_untrusted_author_cancels_what_would_take_it() {
     // The job starts before the notification of the push arrives.
     queue.take("d", &add(1, ""), 14).unwrap();
     let running = started(&queue, "h3", 15);
-    queue.takes(running.id, "h3").unwrap();
+    queue.record_head(running.id, "h3").unwrap();
     queue.take("e", &[push("h3", false)], 16).unwrap();
     assert_eq!(queue.state(running.id).unwrap(), Some(JobState::Cancelled));
 }
@@ -418,7 +418,7 @@ fn nothing_is_done_for_a_repository_that_is_not_served_any_more() {
         .take("b", &[QueueChange::Add(other), reply], 13)
         .unwrap();
     queue.take("c", &add(1, "h1"), 14).unwrap();
-    let dropped = queue.keep_only("acme/series").unwrap();
+    let dropped = queue.remove_other_repositories("acme/series").unwrap();
     assert_eq!(dropped.len(), 1);
     assert_eq!(dropped[0].job.repository, "acme/other");
     let (open, past) = queue.list(9, 0).unwrap();
@@ -458,7 +458,7 @@ fn what_is_stopped_in_order_is_not_given_up() {
         let job = queue.next(11).unwrap().unwrap();
         // A job that was started before comes first.
         assert_eq!((job.job.number, job.attempts), (1, 1));
-        queue.put_back(job.id).unwrap();
+        queue.requeue(job.id).unwrap();
         assert_eq!(queue.recover(12).unwrap(), (0, vec![]));
     }
 }
@@ -476,7 +476,7 @@ fn what_is_put_off_comes_again_later_and_not_for_ever() {
         assert_eq!((waiting.id, waiting.result.as_str()), (job.id, "no answer"));
         let told = queue.next_reply(now).unwrap().unwrap();
         assert_eq!((told.reply.number, told.reply.reaction.as_str()), (1, ""));
-        queue.answered(told.id).unwrap();
+        queue.remove_reply(told.id).unwrap();
         // In the meantime other jobs run.
         let other = queue.next(now + pause - 1).unwrap();
         assert!(other.is_none_or(|other| other.job.number == 2));
@@ -528,7 +528,7 @@ fn that_something_waits_no_more_is_told() {
     };
     let told = || {
         let reply = queue.next_reply(99).unwrap()?;
-        queue.answered(reply.id).unwrap();
+        queue.remove_reply(reply.id).unwrap();
         Some((reply.reply.number, reply.reply.reaction))
     };
     queue.take("a", &add(1, "h1"), 10).unwrap();
@@ -557,13 +557,16 @@ fn answers_wait_until_they_are_given() {
         received("a", "a", &[QueueChange::Reply(reply.clone())]),
         received("a", "a", &[]),
     ];
-    assert_eq!(queue.take_all(&deliveries, 10).unwrap(), [true, false]);
+    assert_eq!(
+        queue.apply_deliveries(&deliveries, 10).unwrap(),
+        [true, false]
+    );
     let waiting = queue.next_reply(10).unwrap().unwrap();
     assert_eq!(waiting.reply, reply);
-    queue.later(waiting.id, 20).unwrap();
+    queue.postpone_reply(waiting.id, 20).unwrap();
     assert_eq!(queue.next_reply(19).unwrap(), None);
     assert_eq!(queue.next_reply(20).unwrap().unwrap().attempts, 1);
-    queue.answered(waiting.id).unwrap();
+    queue.remove_reply(waiting.id).unwrap();
     assert_eq!(queue.next_reply(99).unwrap(), None);
 }
 
@@ -588,7 +591,7 @@ fn a_command_to_cancel_tells_whether_there_was_a_job() {
         loop {
             // Some replies only update the comment.
             let reply = queue.next_reply(99).unwrap().unwrap();
-            queue.answered(reply.id).unwrap();
+            queue.remove_reply(reply.id).unwrap();
             if reply.reply.comment == comment {
                 return (reply.reply.reaction, reply.reply.answer);
             }
@@ -633,7 +636,7 @@ fn a_held_job_waits_for_its_approval() {
     let again = queue.next(16).unwrap().unwrap();
     assert_eq!((again.id, again.job.head.as_str()), (begun.id, "c1"));
     let reactions = |reply: Reply| {
-        queue.answered(reply.id).unwrap();
+        queue.remove_reply(reply.id).unwrap();
         (reply.reply.comment, reply.reply.reaction)
     };
     assert_eq!(

@@ -36,7 +36,7 @@ static SETTINGS: OnceLock<Vec<(&'static str, OsString)>> = OnceLock::new();
 pub fn use_settings(file: Option<&Path>) {
     let file = file.unwrap_or(Path::new("/dev/null"));
     // A second call changes nothing.
-    let _ = SETTINGS.set(fixed_settings(file).into());
+    let _ = SETTINGS.set(isolated_settings(file).into());
 }
 
 /// Returns the variables with which a child reads the settings that this process reads, if [`use_settings`] was called.
@@ -45,7 +45,7 @@ pub fn settings() -> impl Iterator<Item = (&'static str, OsString)> {
 }
 
 /// Returns the variables with which git reads settings and attributes of `file` and the repository only.
-fn fixed_settings(file: &Path) -> [(&'static str, OsString); 4] {
+fn isolated_settings(file: &Path) -> [(&'static str, OsString); 4] {
     [
         ("GIT_CONFIG_GLOBAL", file.into()),
         ("GIT_CONFIG_NOSYSTEM", "1".into()),
@@ -98,7 +98,7 @@ pub struct Git {
     folder: PathBuf,
     bare: bool,
     /// Whether git reads no settings of user and system.
-    fixed: bool,
+    isolated: bool,
     index: Option<PathBuf>,
 }
 
@@ -108,7 +108,7 @@ impl Git {
         Git {
             folder: folder.to_owned(),
             bare: false,
-            fixed: false,
+            isolated: false,
             index: None,
         }
     }
@@ -124,9 +124,9 @@ impl Git {
 
     /// Returns git for a bare repository with commits of untrusted authors: it reads neither settings nor attributes of user and
     /// system, which may name programs to run on what is read.
-    pub fn fixed(folder: &Path) -> Git {
+    pub fn isolated(folder: &Path) -> Git {
         Git {
-            fixed: true,
+            isolated: true,
             ..Git::bare(folder)
         }
     }
@@ -147,8 +147,8 @@ impl Git {
             with_user_config(Command::new("git"))
         };
         let mut command = command.args(args).directory(&self.folder);
-        if self.fixed {
-            for (name, value) in fixed_settings(Path::new("/dev/null")) {
+        if self.isolated {
+            for (name, value) in isolated_settings(Path::new("/dev/null")) {
                 command = command.env(name, value);
             }
         }
@@ -180,7 +180,7 @@ impl Git {
     }
 
     /// Runs the command like [`Git::ok`], with `input` on its standard input.
-    pub fn feed(&self, args: &[&str], input: &[u8]) -> Result<String> {
+    pub fn run_with_input(&self, args: &[&str], input: &[u8]) -> Result<String> {
         let output = self.command(args).stdin(input).run_ok(Kind::Usage)?;
         Ok(output.stdout_text().trim_end_matches('\n').to_owned())
     }

@@ -26,10 +26,6 @@ pub enum WorktreeState {
 
 /// Inspects the worktree at `directory` of the repository `store`. When both were moved or copied together, as
 /// parts of `home`, repairs the paths by which they refer to each other.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the worktree belongs to another repository, or its own no longer
-/// knows it.
 pub fn inspect(directory: &Path, store: &Path, home: &Path) -> Result<WorktreeState> {
     let file = directory.join(".git");
     let link = match std::fs::read_to_string(&file) {
@@ -124,7 +120,7 @@ mod tests {
         std::fs::create_dir_all(&store).unwrap();
         let git = Git::bare(&store);
         Git::new(&store).ok(&["init", "--quiet", "--bare"]).unwrap();
-        let empty = git.feed(&["mktree"], b"").unwrap();
+        let empty = git.run_with_input(&["mktree"], b"").unwrap();
         let identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
         let commit = git
             .ok(&[&identity[..], &["commit-tree", "-m", "x", &empty]].concat())

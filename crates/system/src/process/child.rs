@@ -13,7 +13,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgrp, kill_process_group, pidfd_open, waitid,
 };
 
-use super::left::{LeftProcess, Start, forget_child};
+use super::orphans::{OrphanProcess, OrphanTracker, forget_child};
 use super::{Output, signals, terminal};
 use perfquilt_model::error::{Error, Kind, Result};
 
@@ -46,9 +46,9 @@ pub struct Child {
     /// Whether its group is the one that reads the terminal.
     pub(super) has_terminal: bool,
     /// The mark of the processes that it starts, if they all end with it.
-    pub(super) start: Option<Start>,
+    pub(super) orphan_tracker: Option<OrphanTracker>,
     /// The processes that went on when it had ended by itself.
-    left: Vec<LeftProcess>,
+    orphans: Vec<OrphanProcess>,
     /// Whether it was stopped while this program waited for it.
     was_stopped: bool,
 }
@@ -75,8 +75,8 @@ impl Child {
             uninterruptible,
             quits,
             has_terminal: false,
-            start: None,
-            left: Vec::new(),
+            orphan_tracker: None,
+            orphans: Vec::new(),
             was_stopped: false,
         }
     }
@@ -105,24 +105,27 @@ impl Child {
     }
 
     /// Remembers its descendants, to find them again when it has ended. Only with [`Command::mark`](super::Command::mark).
-    pub fn look_at_family(&mut self) {
+    pub fn note_descendants(&mut self) {
         let first = self.id();
-        if let Some(start) = &mut self.start {
-            start.look(first);
+        if let Some(tracker) = &mut self.orphan_tracker {
+            tracker.note(first);
         }
     }
 
     /// Returns the living processes that it started and that are no longer its descendants. Only with
     /// [`Command::mark`](super::Command::mark).
-    pub fn strays(&self) -> Vec<LeftProcess> {
-        let start = self.start.as_ref().filter(|_| self.ended.is_none());
-        start.map_or_else(Vec::new, |start| start.strays(self.id()))
+    pub fn strays(&self) -> Vec<OrphanProcess> {
+        let tracker = self
+            .orphan_tracker
+            .as_ref()
+            .filter(|_| self.ended.is_none());
+        tracker.map_or_else(Vec::new, |tracker| tracker.strays(self.id()))
     }
 
     /// Returns the processes that went on when it ended by itself; they were ended. Only with
     /// [`Command::mark`](super::Command::mark).
-    pub fn left(&self) -> &[LeftProcess] {
-        &self.left
+    pub fn orphans(&self) -> &[OrphanProcess] {
+        &self.orphans
     }
 
     /// Returns whether the process has ended, without reaping it.
@@ -141,10 +144,10 @@ impl Child {
         if let Some(status) = self.ended {
             return Ok(status);
         }
-        if let Some(start) = &self.start
+        if let Some(tracker) = &self.orphan_tracker
             && self.has_ended()?
         {
-            self.left = start.others(self.id());
+            self.orphans = tracker.others(self.id());
         }
         if self.quits {
             self.signal(Signal::QUIT);
@@ -157,8 +160,8 @@ impl Child {
         let status = self.inner.wait().map_err(|error| self.unknown(&error))?;
         self.ended = Some(status);
         forget_child(self.inner.id());
-        if let Some(start) = &self.start {
-            start.end(self.id());
+        if let Some(tracker) = &self.orphan_tracker {
+            tracker.end(self.id());
         }
         if self.has_terminal {
             terminal::give_to(getpgrp());
@@ -329,9 +332,6 @@ struct StreamReader {
 
 impl StreamReader {
     /// Reads `stream`, and closes it once it has given more than `limit` bytes, which ends the process that writes it.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`] when the machine has no free processes.
     fn of(mut stream: impl Read + Send + 'static, limit: usize) -> Result<Self> {
         let bytes: Arc<Mutex<Vec<u8>>> = Arc::default();
         let (sender, end) = mpsc::channel();

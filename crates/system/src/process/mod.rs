@@ -6,9 +6,9 @@
 
 mod child;
 mod exit_status;
-mod family;
-mod left;
 mod namespace;
+mod orphans;
+mod process_tree;
 mod scheduling;
 mod signals;
 mod terminal;
@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 
 pub use child::{Child, was_stopped};
 pub use exit_status::describe_exit;
-pub use family::{children, family, family_time};
-pub use left::{LeftProcess, end_processes_of};
+pub use orphans::{OrphanProcess, end_processes_of};
+pub use process_tree::{children, process_tree, process_tree_time};
 pub use scheduling::cpu_set;
 pub use scheduling::{may_set_real_time, processor_time, set_real_time};
 pub use signals::{
@@ -291,9 +291,6 @@ impl Command {
     }
 
     /// Returns a command from a list of words, the first of which is the program.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the list is empty.
     pub fn from_words(words: &[String]) -> Result<Self> {
         let (program, args) = words
             .split_first()
@@ -430,7 +427,7 @@ impl Command {
     /// Makes what it leaves behind belong to the running start with this mark, see [`Command::mark`].
     #[must_use]
     pub fn belonging_to(self, mark: &str) -> Self {
-        self.env(left::MARK, mark)
+        self.env(orphans::MARK, mark)
     }
 
     /// Lets it run to completion: this program stops only after it ends when a signal asks to stop, and it gets
@@ -489,8 +486,8 @@ impl Command {
         }
         command.env("LC_ALL", "C.UTF-8").envs(&self.env);
         if let Some(mark) = &self.mark {
-            left::adopt_orphans();
-            command.env(left::MARK, mark);
+            orphans::adopt_orphans();
+            command.env(orphans::MARK, mark);
         }
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
@@ -512,7 +509,7 @@ impl Command {
         };
         self.before_exec(&mut command);
         tracing::debug!("starting {}", self.shown());
-        let mut child = unless_busy(|| left::start_child(|| command.spawn()))
+        let mut child = unless_busy(|| orphans::start_child(|| command.spawn()))
             .map_err(|error| self.not_started(&error))?;
         if let Some(reader) = merged {
             child.stdout = Some(OwnedFd::from(reader).into());
@@ -528,7 +525,7 @@ impl Command {
         let quits = self.death_signal == DeathSignal::Quit;
         let mut child = Child::new(child, self.shown(), self.uninterruptible, quits);
         child.has_terminal = self.foreground;
-        child.start = self.mark.clone().map(left::Start::new);
+        child.orphan_tracker = self.mark.clone().map(orphans::OrphanTracker::new);
         Ok(child)
     }
 
@@ -626,10 +623,6 @@ impl Command {
     }
 
     /// Runs the command like [`Command::run`], but stops the process after `limit`.
-    ///
-    /// # Errors
-    /// Those of [`Command::run`], and [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the limit has
-    /// passed.
     pub fn run_within(&self, limit: Duration) -> Result<Output> {
         self.run_cancellable(limit, &|| false)
     }
@@ -651,9 +644,6 @@ impl Command {
     }
 
     /// Returns `output`, which this command had, if its exit code is 0.
-    ///
-    /// # Errors
-    /// `kind` otherwise, with the last lines of output.
     pub fn require_success(
         &self,
         output: Output,

@@ -8,9 +8,6 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 /// IPC. `user` and `group` are the lines of `uid_map` and `gid_map` (user_namespaces(7)).
 ///
 /// Makes only async-signal-safe system calls, so that it can be called between fork and exec.
-///
-/// # Errors
-/// That of the kernel, usually a missing permission.
 #[allow(unsafe_code)]
 pub(super) fn enter_user_namespace(user: &[u8], group: &[u8]) -> std::io::Result<()> {
     // SAFETY: neither namespace affects memory or file descriptors.

@@ -6,9 +6,6 @@ use rustix::thread::CpuSet;
 
 /// Gives the thread `id` (0: the calling one) round-robin real-time scheduling. Threads that it creates later
 /// inherit it.
-///
-/// # Errors
-/// The error of `sched_setscheduler(2)`, usually a missing permission.
 #[allow(unsafe_code)]
 pub fn set_real_time(id: i32) -> std::io::Result<()> {
     // SAFETY: `sched_param` is plain data for which zeroes are valid.

@@ -7,7 +7,7 @@ use super::client::Client;
 use super::*;
 use crate::server::Scratch;
 use perfquilt_model::progress::Silent;
-use perfquilt_system::process::family;
+use perfquilt_system::process::process_tree;
 
 /// Returns the folder of the newest installed server.
 fn installed() -> PathBuf {
@@ -94,7 +94,7 @@ fn data_outlives_a_clean_stop_and_a_killed_server_leaves_nothing() {
     let (pages, rows) = (Some("1".to_owned()), Some("2".to_owned()));
     assert_eq!(client.query(settled).unwrap(), [[pages, rows]]);
     // The open session runs in a process of its own session.
-    let members = family(running.pid());
+    let members = process_tree(running.pid());
     assert!(members.len() > 2, "{members:?}");
     running.stop().unwrap();
     assert!(eventually(|| !members.iter().any(alive)), "{members:?}");

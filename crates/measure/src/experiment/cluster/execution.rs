@@ -13,7 +13,7 @@ use crate::task::{self, TaskKind};
 use perfquilt_build::ChangedCode;
 use perfquilt_cluster::exchange::publish;
 use perfquilt_cluster::scheduler::Scheduler;
-use perfquilt_cluster::tasks::{self, Reply, result_of};
+use perfquilt_cluster::tasks::{self, ResultVerdict, result_of};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
@@ -93,11 +93,11 @@ pub(in crate::experiment) fn executes(
         match answer {
             Answer::Executes(found) => {
                 answers.insert(number, found);
-                Ok(Reply::Done)
+                Ok(ResultVerdict::Done)
             }
             Answer::Failed(failure) => {
                 progress.warn(&failure.cut().message);
-                Ok(Reply::Retry)
+                Ok(ResultVerdict::Retry)
             }
         }
     });

@@ -11,7 +11,7 @@ use crate::experiment::identity::Facts;
 use crate::task::{self, SCHEMA, TaskKind};
 use perfquilt_cluster::exchange::publish;
 use perfquilt_cluster::scheduler::Scheduler;
-use perfquilt_cluster::tasks::{self, Reply, result_of};
+use perfquilt_cluster::tasks::{self, ResultVerdict, result_of};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
@@ -73,7 +73,7 @@ pub(in crate::experiment) fn facts(
             let read: Answer = serde_json::from_slice(bytes)
                 .map_err(|error| Error::usage(format!("a machine's answer is damaged: {error}")))?;
             answer = Some(read);
-            Ok(Reply::Done)
+            Ok(ResultVerdict::Done)
         },
     );
     // A folder that cannot be removed disturbs nobody.

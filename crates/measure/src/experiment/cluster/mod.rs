@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use super::executor::{Event, Executor, Lane, Report};
 use super::plan::{Block, BlockKind};
 use files::{BlockFile, TaskBlock, result_path};
-use perfquilt_cluster::dispatch::{Dispatch, Notice, Silence};
+use perfquilt_cluster::dispatch::{Dispatch, Notice, OutageFilter};
 use perfquilt_cluster::doctor;
 use perfquilt_cluster::scheduler::{self, JobArray, Listing, Scheduler};
 use perfquilt_config::CONFIG_FILE;
@@ -201,7 +201,7 @@ pub struct Cluster<'a> {
     dispatch: Mutex<Dispatch<'a>>,
     waiting: Mutex<Waiting>,
     changed: Condvar,
-    silence: Mutex<Silence>,
+    outages: Mutex<OutageFilter>,
     /// The last report of the tasks' states, and its time.
     told: Mutex<Option<(String, Instant)>>,
     progress: &'a dyn Progress,
@@ -226,7 +226,7 @@ impl<'a> Cluster<'a> {
             dispatch: Mutex::new(Dispatch::new(scheduler, array)),
             waiting: Mutex::default(),
             changed: Condvar::new(),
-            silence: Mutex::default(),
+            outages: Mutex::default(),
             told: Mutex::default(),
             progress,
         })
@@ -355,9 +355,9 @@ impl<'a> Cluster<'a> {
                 }
             }
         }
-        let notices = self.dispatch().look()?;
-        let mut silence = self.silence.lock().unwrap_or_else(PoisonError::into_inner);
-        for notice in silence.new_only(notices) {
+        let notices = self.dispatch().poll()?;
+        let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
+        for notice in outages.new_only(notices) {
             self.progress.warn(&notice.to_string());
             if let Notice::Lost { task } = notice {
                 let mut waiting = self.waiting();
@@ -366,7 +366,7 @@ impl<'a> Cluster<'a> {
                 }
             }
         }
-        drop(silence);
+        drop(outages);
         self.tell_state();
         Ok(())
     }

@@ -13,8 +13,8 @@ use rustix::process::{
     set_child_subreaper, waitid,
 };
 
-use super::family::children;
-use super::{family, stat_field};
+use super::process_tree::children;
+use super::{process_tree, stat_field};
 
 /// The environment variable that marks a start. All descendants inherit it.
 pub(super) const MARK: &str = "PERFQUILT_START";
@@ -25,7 +25,7 @@ const END_PAUSE: Duration = Duration::from_millis(2);
 
 /// A process that went on without the one that started it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftProcess {
+pub struct OrphanProcess {
     /// Its id.
     pub pid: u32,
     /// Its name, at most 15 bytes.
@@ -36,19 +36,19 @@ pub struct LeftProcess {
     state: char,
 }
 
-impl fmt::Display for LeftProcess {
+impl fmt::Display for OrphanProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` (process {})", self.name.escape_default(), self.pid)
     }
 }
 
-impl LeftProcess {
+impl OrphanProcess {
     /// Reads `/proc/PID/stat`; `None` when there is no such process.
     pub fn read(pid: u32) -> Option<Self> {
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
         let stat = String::from_utf8_lossy(&stat);
         let (start, rest) = stat.rsplit_once(')')?;
-        Some(LeftProcess {
+        Some(OrphanProcess {
             pid,
             name: start.split_once('(')?.1.to_owned(),
             group: u32::try_from(stat_field(&stat, 5)?).ok()?,
@@ -74,7 +74,7 @@ impl LeftProcess {
         let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
             return;
         };
-        if LeftProcess::read(self.pid).is_some_and(|now| now.begin == self.begin) {
+        if OrphanProcess::read(self.pid).is_some_and(|now| now.begin == self.begin) {
             // An error means that it is gone already.
             let _ = pidfd_send_signal(&handle, Signal::KILL);
         }
@@ -85,7 +85,7 @@ impl LeftProcess {
         match reap(self.pid) {
             Ok(reaped) => reaped,
             // It is another process's child, which may have become this one's since.
-            Err(_) => LeftProcess::read(self.pid).is_none_or(|now| now.begin != self.begin),
+            Err(_) => OrphanProcess::read(self.pid).is_none_or(|now| now.begin != self.begin),
         }
     }
 }
@@ -143,49 +143,49 @@ fn orphans() -> Vec<u32> {
     found
 }
 
-/// The mark of the processes of a start, besides its first one.
+/// The processes that a marked child started, besides itself.
 #[derive(Debug, Clone)]
-pub(super) struct Start {
+pub(super) struct OrphanTracker {
     /// The value of [`MARK`].
     pub(super) mark: String,
-    /// The members of the first process's family seen so far, for programs that overwrite their environment (to change
+    /// The members of the first process's descendants seen so far, for programs that overwrite their environment (to change
     /// the title that `ps` shows).
     seen: BTreeSet<(u32, u64)>,
 }
 
-impl Start {
+impl OrphanTracker {
     pub(super) fn new(mark: String) -> Self {
-        Start {
+        OrphanTracker {
             mark,
             seen: BTreeSet::new(),
         }
     }
 
     /// Remembers the living descendants of the first process.
-    pub(super) fn look(&mut self, first: u32) {
-        let members = family(first).into_iter().skip(1);
-        let members = members.filter_map(LeftProcess::read);
+    pub(super) fn note(&mut self, first: u32) {
+        let members = process_tree(first).into_iter().skip(1);
+        let members = members.filter_map(OrphanProcess::read);
         self.seen.extend(members.map(|of| (of.pid, of.begin)));
     }
 
     /// Returns the living processes of the start that are neither the first one nor its descendants.
-    pub(super) fn strays(&self, first: u32) -> Vec<LeftProcess> {
-        let members: BTreeSet<u32> = family(first).into_iter().collect();
+    pub(super) fn strays(&self, first: u32) -> Vec<OrphanProcess> {
+        let members: BTreeSet<u32> = process_tree(first).into_iter().collect();
         self.all(first, &members)
     }
 
     /// Returns all living processes of the start but the first one.
-    pub(super) fn others(&self, first: u32) -> Vec<LeftProcess> {
+    pub(super) fn others(&self, first: u32) -> Vec<OrphanProcess> {
         self.all(first, &BTreeSet::from([first]))
     }
 
-    fn all(&self, first: u32, without: &BTreeSet<u32>) -> Vec<LeftProcess> {
+    fn all(&self, first: u32, without: &BTreeSet<u32>) -> Vec<OrphanProcess> {
         orphans()
             .into_iter()
-            .flat_map(family)
+            .flat_map(process_tree)
             .filter(|pid| !without.contains(pid))
-            .filter_map(LeftProcess::read)
-            .filter(LeftProcess::is_alive)
+            .filter_map(OrphanProcess::read)
+            .filter(OrphanProcess::is_alive)
             .filter(|of| {
                 of.group == first
                     || self.seen.contains(&(of.pid, of.begin))
@@ -197,11 +197,11 @@ impl Start {
     /// Kills all processes of the start, after the first one has ended, until none is left.
     pub(super) fn end(&self, first: u32) {
         let until = Instant::now() + END_LIMIT;
-        let mut killed: Vec<LeftProcess> = Vec::new();
+        let mut killed: Vec<OrphanProcess> = Vec::new();
         // One that is killed may just have started another one.
         loop {
             let others = self.others(first);
-            others.iter().for_each(LeftProcess::kill);
+            others.iter().for_each(OrphanProcess::kill);
             killed.extend(others);
             killed.retain(|of| !of.reap());
             if killed.is_empty() || Instant::now() > until {
@@ -237,7 +237,7 @@ pub fn end_processes_of(folder: &Path) {
     processes
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|&pid| is_marked(pid, inside))
-        .filter_map(LeftProcess::read)
+        .filter_map(OrphanProcess::read)
         .for_each(|left| left.kill());
 }
 
@@ -277,7 +277,7 @@ mod tests {
     }
 
     fn is_gone(pid: u32) -> bool {
-        LeftProcess::read(pid).is_none_or(|of| !of.is_alive())
+        OrphanProcess::read(pid).is_none_or(|of| !of.is_alive())
     }
 
     #[test]
@@ -286,10 +286,10 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let mut child = daemon(folder.path(), how, "sleep 0.2").spawn().unwrap();
             eventually(|| folder.path().join("id").exists().then_some(()));
-            child.look_at_family();
+            child.note_descendants();
             let status = eventually(|| child.try_wait().unwrap());
             assert!(status.success());
-            let left = child.left();
+            let left = child.orphans();
             assert!(left.iter().any(|of| of.name == "sleep"), "{how}: {left:?}");
             assert!(is_gone(id(folder.path())), "{how}");
         }
@@ -305,7 +305,7 @@ mod tests {
         let strays = eventually(|| Some(child.strays()).filter(|strays| !strays.is_empty()));
         assert!(strays.iter().all(|of| of.pid != child.id()), "{strays:?}");
         child.kill().unwrap();
-        assert!(child.left().is_empty(), "it was killed by us");
+        assert!(child.orphans().is_empty(), "it was killed by us");
         assert!(is_gone(id(folder.path())));
     }
 
@@ -326,7 +326,7 @@ mod tests {
             eventually(|| {
                 // Other tests start children meanwhile, and then nothing is reaped.
                 orphans();
-                LeftProcess::read(pid).is_none().then_some(())
+                OrphanProcess::read(pid).is_none().then_some(())
             });
         }
     }
@@ -335,7 +335,7 @@ mod tests {
     fn a_stop_is_seen_while_it_lasts_and_once_afterwards() {
         let mut child = Command::new("sleep").arg("30").spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
-        let is_stopped = || LeftProcess::read(child.id()).unwrap().is_stopped();
+        let is_stopped = || OrphanProcess::read(child.id()).unwrap().is_stopped();
         assert!(!is_stopped() && !was_stopped(child.id()));
         rustix::process::kill_process(pid, Signal::STOP).unwrap();
         eventually(|| is_stopped().then_some(()));

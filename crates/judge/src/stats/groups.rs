@@ -1,4 +1,4 @@
-//! Comparison of the places that measured different blocks of one experiment: lanes of a machine, or machines.
+//! Comparison of the groups that measured different blocks of one experiment: lanes of a machine, or machines.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use super::robust::deviations;
 use super::table::{BlockTable, two_way_sd};
 use perfquilt_model::point::Point;
 
-/// The values of a table by place.
+/// The values of a table by group.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PlaceComparison {
-    /// The places.
-    pub places: Vec<PlaceSpread>,
-    /// Standard deviation of a point's true cost between places, against the mean of a block's points; 0 where places
-    /// differ by no more than blocks of one place explain. By the method of moments (one-way random model, Searle,
+pub struct GroupComparison {
+    /// The groups.
+    pub groups: Vec<GroupSpread>,
+    /// Standard deviation of a point's true cost between groups, against the mean of a block's points; 0 where groups
+    /// differ by no more than blocks of one group explain. By the method of moments (one-way random model, Searle,
     /// Casella and McCulloch, *Variance Components*, 1992), averaged over points.
     pub between_sd: f64,
-    /// P-value under the hypothesis that all places find the same differences between points: the smallest of Welch's
-    /// tests of each point at each place against the other places, adjusted by Holm.
+    /// P-value under the hypothesis that all groups find the same differences between points: the smallest of Welch's
+    /// tests of each point in each group against the other groups, adjusted by Holm.
     pub p_value: f64,
 }
 
-/// The values of one place.
+/// The values of one group.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PlaceSpread {
-    /// The place's number.
-    pub place: u32,
+pub struct GroupSpread {
+    /// The group's number.
+    pub group: u32,
     /// Number of complete blocks.
     pub blocks: usize,
     /// Standard deviation of a value around block and point, as a fraction of the value; `None` with fewer than two
@@ -34,56 +34,57 @@ pub struct PlaceSpread {
     pub sd: Option<f64>,
     /// The control's apparent effect on the log scale: how much less it cost than the release, in the mean over blocks.
     pub control: Option<f64>,
-    /// The largest difference of a point from its mean at the other places, on the log scale.
+    /// The largest difference of a point from its mean in the other groups, on the log scale.
     pub largest_difference: f64,
 }
 
-/// The least number of complete blocks at a place to be tested.
+/// The least number of complete blocks in a group to be tested.
 const FEWEST: usize = 4;
 
 impl BlockTable {
-    /// Compares the places that measured the complete blocks of this table; `places` has the place of each block. Places
-    /// with fewer than four blocks are described and not tested. `None` with fewer than two tested places or two points.
-    pub fn compare_places(&self, places: &BTreeMap<u32, u32>) -> Option<PlaceComparison> {
+    /// Compares the groups that measured the complete blocks of this table; `groups` has the group of each block. Groups
+    /// with fewer than four blocks are described and not tested. `None` with fewer than two tested groups or two points.
+    pub fn compare_groups(&self, groups: &BTreeMap<u32, u32>) -> Option<GroupComparison> {
         let complete = self.complete();
         let points = self.points();
-        let mut by_place: BTreeMap<u32, Vec<Vec<f64>>> = BTreeMap::new();
+        let mut by_group: BTreeMap<u32, Vec<Vec<f64>>> = BTreeMap::new();
         for (block, row) in complete.rows() {
-            let place = *places.get(&block)?;
-            by_place.entry(place).or_default().push(row.to_vec());
+            let group = *groups.get(&block)?;
+            by_group.entry(group).or_default().push(row.to_vec());
         }
         let is_tested = |rows: &Vec<Vec<f64>>| rows.len() >= FEWEST;
-        let tested = by_place.values().filter(|rows| is_tested(rows));
+        let tested = by_group.values().filter(|rows| is_tested(rows));
         if tested.count() < 2 || points.len() < 2 {
             return None;
         }
         let mut p_values = Vec::new();
         let mut spreads = Vec::new();
-        for (&own_place, rows) in &by_place {
-            let others: Vec<Vec<f64>> = by_place
+        for (&own_group, rows) in &by_group {
+            let others: Vec<Vec<f64>> = by_group
                 .iter()
-                .filter(|(other, _)| **other != own_place)
+                .filter(|(other, _)| **other != own_group)
                 .flat_map(|(_, rows)| rows)
                 .map(|row| deviations(row))
                 .collect();
             let own: Vec<Vec<f64>> = rows.iter().map(|row| deviations(row)).collect();
             let mut largest_difference = 0.0f64;
-            for place in 0..points.len() {
-                let column =
-                    |rows: &[Vec<f64>]| -> Vec<f64> { rows.iter().map(|row| row[place]).collect() };
-                if let Some(found) = Interval::of_two_samples(&column(&own), &column(&others)) {
+            for column in 0..points.len() {
+                let values = |rows: &[Vec<f64>]| -> Vec<f64> {
+                    rows.iter().map(|row| row[column]).collect()
+                };
+                if let Some(found) = Interval::of_two_samples(&values(&own), &values(&others)) {
                     p_values.extend(is_tested(rows).then(|| found.p_value()));
                     largest_difference = largest_difference.max(found.estimate.abs());
                 }
             }
-            let place = |point| points.binary_search(&point).ok();
-            let control = place(Point::BASE).zip(place(Point::Control));
+            let index = |point| points.binary_search(&point).ok();
+            let control = index(Point::BASE).zip(index(Point::Control));
             let mean_of = |(base, control): (usize, usize)| {
                 let sum: f64 = rows.iter().map(|row| row[base] - row[control]).sum();
                 sum / rows.len() as f64
             };
-            spreads.push(PlaceSpread {
-                place: own_place,
+            spreads.push(GroupSpread {
+                group: own_group,
                 blocks: rows.len(),
                 sd: two_way_sd(&rows.concat(), points.len()),
                 control: control.map(mean_of),
@@ -91,25 +92,25 @@ impl BlockTable {
             });
         }
         let p_value = holm(&p_values).into_iter().fold(1.0, f64::min);
-        by_place.retain(|_, rows| is_tested(rows));
-        Some(PlaceComparison {
-            places: spreads,
-            between_sd: between_sd(&by_place, points.len()),
+        by_group.retain(|_, rows| is_tested(rows));
+        Some(GroupComparison {
+            groups: spreads,
+            between_sd: between_sd(&by_group, points.len()),
             p_value,
         })
     }
 }
 
-/// Estimates the standard deviation of a point's cost between places from the rows of each.
-fn between_sd(by_place: &BTreeMap<u32, Vec<Vec<f64>>>, points: usize) -> f64 {
-    let places = by_place.len() as f64;
-    let blocks: f64 = by_place.values().map(|rows| rows.len() as f64).sum();
-    let squares: f64 = by_place
+/// Estimates the standard deviation of a point's cost between groups from the rows of each.
+fn between_sd(by_group: &BTreeMap<u32, Vec<Vec<f64>>>, points: usize) -> f64 {
+    let groups = by_group.len() as f64;
+    let blocks: f64 = by_group.values().map(|rows| rows.len() as f64).sum();
+    let squares: f64 = by_group
         .values()
         .map(|rows| (rows.len() as f64).powi(2))
         .sum();
-    let n0 = (blocks - squares / blocks) / (places - 1.0);
-    let centred: Vec<Vec<Vec<f64>>> = by_place
+    let n0 = (blocks - squares / blocks) / (groups - 1.0);
+    let centred: Vec<Vec<Vec<f64>>> = by_group
         .values()
         .map(|rows| rows.iter().map(|row| deviations(row)).collect())
         .collect();
@@ -126,7 +127,7 @@ fn between_sd(by_place: &BTreeMap<u32, Vec<Vec<f64>>>, points: usize) -> f64 {
                 .map(|row| (row[point] - own).powi(2))
                 .sum::<f64>();
         }
-        (between / (places - 1.0) - within / (blocks - places)) / n0
+        (between / (groups - 1.0) - within / (blocks - groups)) / n0
     };
     let sum: f64 = (0..points).map(variance).sum();
     (sum / points as f64).max(0.0).sqrt()
@@ -154,10 +155,10 @@ mod tests {
             let lane = block % 2;
             lanes.insert(block, lane);
             let common: f64 = random.random_range(-0.1..0.1);
-            for (place, point) in points.into_iter().enumerate() {
+            for (index, point) in points.into_iter().enumerate() {
                 let sd = if lane == 1 { 0.01 * spread } else { 0.01 };
                 let noise = sd * 3f64.sqrt() * random.random_range(-1.0..1.0);
-                let own = if lane == 1 && place == 2 { shift } else { 0.0 };
+                let own = if lane == 1 && index == 2 { shift } else { 0.0 };
                 table.insert_plain(block, point, common + noise + own, 1);
             }
         }
@@ -170,7 +171,7 @@ mod tests {
         let mut found = 0;
         for _ in 0..1000 {
             let (table, lanes) = table(&mut random, 0.0, 1.0);
-            found += usize::from(table.compare_places(&lanes).unwrap().p_value < 0.05);
+            found += usize::from(table.compare_groups(&lanes).unwrap().p_value < 0.05);
         }
         assert!(found <= 65, "{found}");
     }
@@ -179,9 +180,9 @@ mod tests {
     fn a_point_that_is_slower_on_one_lane_is_found() {
         let mut random = StdRng::seed_from_u64(2);
         let (shifted, lanes) = table(&mut random, 0.03, 1.0);
-        let found = shifted.compare_places(&lanes).unwrap();
+        let found = shifted.compare_groups(&lanes).unwrap();
         assert!(found.p_value < 0.01, "{found:?}");
-        for lane in &found.places {
+        for lane in &found.groups {
             assert!(
                 lane.blocks == 20 && lane.largest_difference > 0.01,
                 "{found:?}"
@@ -190,8 +191,8 @@ mod tests {
         }
         assert!((0.005..0.02).contains(&found.between_sd), "{found:?}");
         let (restless, lanes) = table(&mut random, 0.0, 3.0);
-        let found = restless.compare_places(&lanes).unwrap();
-        let sd = |lane: usize| found.places[lane].sd.unwrap();
+        let found = restless.compare_groups(&lanes).unwrap();
+        let sd = |lane: usize| found.groups[lane].sd.unwrap();
         assert!(sd(1) > 2.0 * sd(0), "{found:?}");
     }
 
@@ -202,9 +203,9 @@ mod tests {
         for block in [0, 2] {
             lanes.insert(block, 2);
         }
-        let found = shifted.compare_places(&lanes).unwrap();
+        let found = shifted.compare_groups(&lanes).unwrap();
         assert!(found.p_value < 0.01, "{found:?}");
-        let blocks: Vec<usize> = found.places.iter().map(|of| of.blocks).collect();
+        let blocks: Vec<usize> = found.groups.iter().map(|of| of.blocks).collect();
         assert_eq!(blocks, [18, 20, 2]);
         assert!((0.005..0.02).contains(&found.between_sd), "{found:?}");
     }
@@ -213,10 +214,10 @@ mod tests {
     fn few_blocks_or_one_lane_are_not_compared() {
         let mut random = StdRng::seed_from_u64(3);
         let (table, mut lanes) = table(&mut random, 0.0, 1.0);
-        assert!(table.compare_places(&BTreeMap::new()).is_none());
+        assert!(table.compare_groups(&BTreeMap::new()).is_none());
         lanes.values_mut().for_each(|lane| *lane = 0);
-        assert!(table.compare_places(&lanes).is_none());
+        assert!(table.compare_groups(&lanes).is_none());
         lanes.insert(0, 1);
-        assert!(table.compare_places(&lanes).is_none());
+        assert!(table.compare_groups(&lanes).is_none());
     }
 }

@@ -9,7 +9,7 @@ use perfquilt_model::error::{Error, Result};
 
 /// Further parts to post besides the comment.
 #[derive(Debug, Clone)]
-pub struct Posting {
+pub struct PostOptions {
     /// Distinguishes several comments of perfquilt on one pull request.
     pub id: String,
     /// Whether to write a check run.
@@ -22,16 +22,13 @@ pub struct Posting {
     pub fail_on_inconclusive: bool,
 }
 
-impl Posting {
+impl PostOptions {
     /// Returns the check run's conclusion for a status.
     pub fn conclusion(&self, status: MeasurementStatus) -> Conclusion {
         Conclusion::of(status, self.fail_on_regression, self.fail_on_inconclusive)
     }
 
     /// Returns the maximum size of a comment in bytes, without its mark, for a forge's maximum.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an invalid id.
     pub fn limit(&self, max_comment_bytes: usize) -> Result<usize> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
         // Two hyphens would end the HTML comment that contains the mark.
@@ -51,7 +48,7 @@ impl Posting {
 
 /// The result of posting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Posted {
+pub struct PostResult {
     /// The pull request's number.
     pub number: u64,
     /// The commit it is about.

@@ -6,7 +6,7 @@ use super::{processor_time, stat_field};
 
 /// Returns the ids of the process `pid` and of its living descendants, itself first. A descendant whose parent has
 /// ended counts no more, and neither does any on a kernel without lists of children (`CONFIG_PROC_CHILDREN`).
-pub fn family(pid: u32) -> Vec<u32> {
+pub fn process_tree(pid: u32) -> Vec<u32> {
     let mut members = vec![pid];
     let mut next = 0;
     while let Some(&member) = members.get(next) {
@@ -35,8 +35,8 @@ pub fn children(pid: u32) -> Vec<u32> {
 
 /// Returns the processor time of the process `pid` and of its descendants, ended ones included if their parents waited
 /// for them; `None` when there is no such process. The kernel reports that of ended ones in ticks of about 10 ms.
-pub fn family_time(pid: u32) -> Option<Duration> {
-    let members = family(pid);
+pub fn process_tree_time(pid: u32) -> Option<Duration> {
+    let members = process_tree(pid);
     // Before the clocks: a child that ends in between then counts for too little rather than twice.
     let ended: Duration = members.iter().map(|&member| ended_children(member)).sum();
     let own = processor_time(pid)?;
@@ -77,8 +77,8 @@ mod tests {
         let script = "setsid sleep 60 & sh -c 'sleep 60; :' & wait";
         let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
         // The shell, a sleep in a session of its own, and a shell with a sleep.
-        assert!(eventually(|| family(child.id()).len() == 4));
-        let members = family(child.id());
+        assert!(eventually(|| process_tree(child.id()).len() == 4));
+        let members = process_tree(child.id());
         assert_eq!(members[0], child.id());
         drop(child);
         // What left the process group goes on.
@@ -99,7 +99,7 @@ mod tests {
         let path = fifo.path().join("go");
         let script = format!("mkfifo {0}; exec 3<>{0}; {script}", path.display());
         let child = Command::new("sh").args(["-c", &script]).spawn().unwrap();
-        let time = || family_time(child.id()).unwrap();
+        let time = || process_tree_time(child.id()).unwrap();
         assert!(eventually(|| time() > Duration::from_millis(30)));
         // It waits for a line now; then it ends, and the kernel adds its time to its parent's.
         let mut before = time();
@@ -109,9 +109,9 @@ mod tests {
             last == before
         }));
         std::fs::write(&path, "\n").unwrap();
-        assert!(eventually(|| family(child.id()).len() == 1));
+        assert!(eventually(|| process_tree(child.id()).len() == 1));
         let tick = Duration::from_millis(25);
         assert!(time() + tick > before, "{:?} {before:?}", time());
-        assert_eq!(family_time(u32::MAX), None);
+        assert_eq!(process_tree_time(u32::MAX), None);
     }
 }

@@ -98,13 +98,15 @@ fn effect_change(
     EffectChange {
         workload: change.old.workload.clone(),
         meter: change.old.meter.name().to_owned(),
-        old: worth(old, change.old),
-        new: new.zip(change.new).map(|(new, effect)| worth(new, effect)),
+        old: measured_effect(old, change.old),
+        new: new
+            .zip(change.new)
+            .map(|(new, effect)| measured_effect(new, effect)),
         no_longer_helps: change.no_longer_helps,
     }
 }
 
-fn worth(attribution: &Attribution, effect: &Effect) -> MeasuredEffect {
+fn measured_effect(attribution: &Attribution, effect: &Effect) -> MeasuredEffect {
     MeasuredEffect {
         experiment: attribution.experiment.clone(),
         estimate: effect.estimate,

@@ -29,7 +29,7 @@ fn by_point(sets: &BTreeSet<BTreeSet<Point>>) -> SetsByPoint<'_> {
 
 impl Effects<'_> {
     /// Returns the observations of this experiment that none of `effects` uses.
-    pub(super) fn left_out<'e>(
+    pub(super) fn excluded_readings<'e>(
         &self,
         effects: impl Iterator<Item = &'e Effect> + Clone,
     ) -> Vec<ExcludedReadings> {
