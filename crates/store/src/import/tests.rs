@@ -855,7 +855,11 @@ fn results_that_are_not_of_two_servers_or_of_several_builds_are_noted() {
 fn options_of_sysbench_that_differ_keep_runs_apart() {
     let names = |first: &str, second: &str| {
         let both = [first, second].concat();
-        let file = of(Form::Sysbench, &[("a.log", &both), ("b.log", &both)]).unwrap();
+        let file = of(
+            ImportFormat::Sysbench,
+            &[("a.log", &both), ("b.log", &both)],
+        )
+        .unwrap();
         let observations = file.observations.into_iter();
         let names: Vec<String> = observations.map(|of| of.workload).take(2).collect();
         names
@@ -918,7 +922,11 @@ fn results_of_go_behind_other_output_are_refused() {
         "BenchmarkE-4 begins\n    1000 90.0 ns/op\n",
     ] {
         let file = format!("{row}{damaged}");
-        let error = of(Form::GoBenchmark, &[("a.txt", row), ("b.txt", &file)]).unwrap_err();
+        let error = of(
+            ImportFormat::GoBenchmark,
+            &[("a.txt", row), ("b.txt", &file)],
+        )
+        .unwrap_err();
         let error = error.to_string();
         assert!(
             error.contains(": a result without its name"),
@@ -926,7 +934,11 @@ fn results_of_go_behind_other_output_are_refused() {
         );
     }
     let words = format!("{row}Benchmark 3 of 10 is done\nit took 90 ns/op\n");
-    let file = of(Form::GoBenchmark, &[("a.txt", row), ("b.txt", &words)]).unwrap();
+    let file = of(
+        ImportFormat::GoBenchmark,
+        &[("a.txt", row), ("b.txt", &words)],
+    )
+    .unwrap();
     assert_eq!(file.supplement.left_out, []);
 }
 
