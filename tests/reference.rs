@@ -381,18 +381,14 @@ fn exit_codes() -> String {
 
 fn meters() -> String {
     let mut out =
-        String::from("| meter | unit | read in | margin | meaning |\n|---|---|---|--:|---|\n");
+        String::from("| meter | unit | blocks | margin | meaning |\n|---|---|---|--:|---|\n");
     for meter in Meter::ALL {
-        let read_in = if meter.is_timed() {
-            "timed blocks"
-        } else {
-            "counted blocks"
-        };
+        let blocks = if meter.is_timed() { "timed" } else { "counted" };
         let (unit, margin) = (meter.unit(), 100.0 * meter.default_margin());
         let meaning = meter.description();
         writeln!(
             out,
-            "| `{meter}` | {unit} | {read_in} | {margin} % | {meaning} |"
+            "| `{meter}` | {unit} | {blocks} | {margin} % | {meaning} |"
         )
         .unwrap();
     }
