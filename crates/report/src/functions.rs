@@ -1,25 +1,116 @@
-//! The functions whose cost a patch changed, in one line per patch and workload.
+//! The functions whose cost the patches changed.
 
 use std::collections::BTreeMap;
 
+use super::document::chart::{ChartRow, Mark};
+use super::document::{
+    Chart, Column, Drawing, Figure, Ink, Node, drawings, name, paragraph, section, table,
+};
+use super::nouns::Nouns;
 use super::number;
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::FunctionChange;
 
-/// Heading of the lines.
-pub(super) const HEAD: &str = "Functions whose own instructions changed, as shares of all instructions of the workload (− is fewer):";
+/// What the figures are.
+const ABOUT: &str = "Functions whose own instructions changed, as shares of all instructions of the workload (− is fewer).";
 
 /// Maximum number of workloads shown per patch; those that changed most are shown.
 const MAX_WORKLOADS: usize = 2;
 /// Maximum number of functions shown per workload.
 const MAX_FUNCTIONS: usize = 4;
 
+/// Returns the section on the functions that changed, in one line per patch and workload; nothing if there are none.
+pub(super) fn in_short(attribution: &Attribution) -> Option<Node> {
+    let lines = lines(attribution, &name);
+    let columns = [
+        Column::figures("#"),
+        Column::names("workload"),
+        Column::prose("functions"),
+    ];
+    let rows = lines.iter().map(|(index, workload, changes)| {
+        [index.to_string(), name(workload), changes.clone()].map(Into::into)
+    });
+    let nodes = [paragraph(ABOUT), table("Functions", columns, rows)];
+    section(
+        "functions",
+        "Functions",
+        nodes.into_iter().filter(|_| !lines.is_empty()),
+    )
+}
+
+/// Returns the section on all functions that changed, one drawing per patch.
+pub(super) fn in_full(attribution: &Attribution) -> Option<Node> {
+    let all = attribution.patches.iter().filter_map(|patch| {
+        let changes = attribution.functions.iter();
+        let own: Vec<&FunctionChange> = changes.filter(|of| of.patch == patch.index).collect();
+        let about = format!(
+            "Instructions by function, {} {}",
+            Nouns::of(attribution).one,
+            patch.index
+        );
+        let bars = largest(&own).into_iter().map(bar).collect();
+        let rows = own.iter().map(|change| {
+            let share = format!("{} %", number::signed(change.share, 3));
+            [
+                name(&change.function).into(),
+                name(&change.workload).into(),
+                format!("{:.1}", change.before).into(),
+                format!("{:.1} ± {:.1}", change.after, change.half_width).into(),
+                Figure::valued(share, change.share).into(),
+            ]
+        });
+        let names = [Column::names("function"), Column::words("workload")].into_iter();
+        let columns = names.chain(["before", "after", "share"].map(Column::figures));
+        let table = table(about.clone(), columns, rows);
+        let unit = "% of the workload's instructions";
+        let drawing = Drawing::new(Chart::of_rows(about, unit, bars), table)
+            .heading(format!("{} {}", patch.index, name(&patch.name)))
+            .caption("The functions that changed most, on the workload each changed most.");
+        (!own.is_empty()).then_some(drawing)
+    });
+    let nodes = drawings(all).map(|all| [paragraph(ABOUT), all]);
+    section("functions", "Functions", nodes.into_iter().flatten())
+}
+
+/// Returns the functions to draw: those that changed most, each on the workload where it changed most.
+fn largest<'a>(changes: &[&'a FunctionChange]) -> Vec<&'a FunctionChange> {
+    const MOST: usize = 12;
+    let mut sorted = changes.to_vec();
+    sorted.sort_by(|a, b| b.share.abs().total_cmp(&a.share.abs()));
+    let mut shown: Vec<&FunctionChange> = Vec::new();
+    for change in sorted {
+        if shown.len() < MOST && shown.iter().all(|other| other.function != change.function) {
+            shown.push(change);
+        }
+    }
+    shown
+}
+
+fn bar(change: &FunctionChange) -> ChartRow {
+    let ink = if change.share < 0.0 {
+        Ink::Good
+    } else {
+        Ink::Bad
+    };
+    let percent = 100.0 * change.share;
+    let mut marks = vec![Mark::Bar((0.0, percent), 10, ink)];
+    let half = 100.0 * change.half_width * (change.share / (change.after - change.before)).abs();
+    if half.is_finite() {
+        marks.push(Mark::Whisker(
+            (percent - half, percent + half),
+            0,
+            Ink::Text,
+        ));
+    }
+    ChartRow {
+        label: short(&change.function),
+        marks,
+    }
+}
+
 /// Returns the number of the patch, the workload, and the functions with their shares: `f −1.20 %, g +0.31 %; more`.
 /// `name` escapes a function's name.
-pub(super) fn lines(
-    attribution: &Attribution,
-    name: &dyn Fn(&str) -> String,
-) -> Vec<(usize, String, String)> {
+fn lines(attribution: &Attribution, name: &dyn Fn(&str) -> String) -> Vec<(usize, String, String)> {
     let mut by_row: BTreeMap<(usize, &str), Vec<&FunctionChange>> = BTreeMap::new();
     for change in &attribution.functions {
         let row = by_row.entry((change.patch, &change.workload)).or_default();

@@ -58,7 +58,6 @@ mod export;
 mod flame_graph;
 mod functions;
 pub mod history;
-mod html;
 mod legend;
 mod method;
 mod next;
@@ -80,16 +79,15 @@ mod text;
 pub mod two_way;
 mod view;
 
-use perfquilt_judge::attribution::{MachineNoise, SUITE};
-use perfquilt_model::observation::Conditions;
+use perfquilt_judge::attribution::SUITE;
 
 pub use comment::{Notice, PendingApproval, comment, hide};
 pub use document::Document;
 pub use document::frame::{Name, page, scroll};
 pub use export::{EXPORTERS, ExportedReport, Exporter, JSON, ReportData, RequiredInput, TERMINAL};
 pub use flame_graph::flame_graph;
-pub use html::Distribution;
 pub use next::next_command;
+pub use report::Distribution;
 pub use text::{capital, clean, fit, fit_end, is_deceptive, long, width, wrap};
 
 /// Returns the display name of a workload.
@@ -98,72 +96,4 @@ fn workload_name(workload: &str) -> &str {
         SUITE => "all workloads",
         name => name,
     }
-}
-
-/// Says which machines the intervals hold for, and by how much machines differ at most; `None` for a single machine.
-fn describe_machines(machines: &[MachineNoise]) -> Option<String> {
-    let first = machines.first()?;
-    let count = first.machines.len();
-    let whom = if first.units {
-        format!(
-            "{count} machines measured, and each counts as one value: intervals hold for machines of this class."
-        )
-    } else {
-        let names: Vec<String> = first
-            .machines
-            .iter()
-            .map(|of| text::clean(&of.machine))
-            .collect();
-        format!(
-            "Intervals hold on these machines only ({}), with blocks as units; from six machines on they hold for the class.",
-            names.join(", ")
-        )
-    };
-    let widest = machines.iter().map(|of| of.between_sd).fold(0.0, f64::max);
-    let smallest = machines.iter().map(|of| of.p_value).fold(1.0, f64::min);
-    Some(format!(
-        "{whom} From machine to machine a point varies by {}{} (p = {smallest:.2}).",
-        if machines.len() > 1 { "at most " } else { "" },
-        number::spread(widest),
-    ))
-}
-
-/// Describes the conditions on the machine in a sentence; of several workloads, the worst values.
-fn describe_conditions(conditions: &[Conditions]) -> Option<String> {
-    let most = |of: fn(&Conditions) -> f64| conditions.iter().map(of).fold(0.0, f64::max);
-    let share = |of: fn(&Conditions) -> f64| format!("{:.1} %", 100.0 * most(of));
-    let pages: u64 = conditions.iter().map(|of| of.major_faults).sum();
-    let at_most = match conditions.len() {
-        0 => return None,
-        1 => "",
-        _ => "at most ",
-    };
-    let throttled = if most(|of| of.throttled.worst) > 0.0 {
-        format!(
-            " A processor quota stopped processes for {at_most}{} of the time ({} in the worst block).",
-            share(|of| of.throttled.mean),
-            share(|of| of.throttled.worst),
-        )
-    } else {
-        String::new()
-    };
-    let standstills = match conditions.iter().map(|of| of.standstills).sum::<u64>() {
-        0 => String::new(),
-        1 => {
-            " One block or round was measured again because a server, its client or the machine stood still."
-                .to_owned()
-        }
-        more => format!(
-            " Blocks or rounds were measured again {more} times because a server, its client or the machine stood still."
-        ),
-    };
-    Some(format!(
-        "Of the processor's time meanwhile, the hypervisor took {at_most}{} ({} in the worst block) \
-         and {at_most}{} went unused. Interruptions of servers per second: {at_most}{:.0}; pages they \
-         read from a disk: {pages}.{throttled}{standstills}",
-        share(|of| of.steal.mean),
-        share(|of| of.steal.worst),
-        share(|of| of.idle.mean),
-        most(|of| of.preempted),
-    ))
 }

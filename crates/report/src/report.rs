@@ -1,19 +1,59 @@
-//! The report on an experiment. Each section is a function from the view to nodes; the terminal, Markdown and the comment
+//! The report on an experiment. Each section is a function to nodes; the page with its Markdown, the terminal and the comment
 //! arrange the same sections.
 
+mod blocks;
+mod builds;
+mod effects;
+mod noise;
+mod slices;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
 use super::document::{
-    Cell, Column, Document, Figure, Folding, Node, Style, Table, Text, list, literal, name, note,
-    paragraph, sentence, soft, title,
+    Document, Folding, Inline, Node, Style, Target, Text, list, literal, name, note, paragraph,
+    section, sentence, soft, title,
 };
 use super::method::{SIGNIFICANT, commands, describe_method};
 use super::nouns::Nouns;
-use super::view::{Label, Row, SeparateEffects, Tone, View};
-use super::{
-    code_size, describe_conditions, describe_machines, functions, number, profile_guided, tail,
-    workload_name,
-};
+use super::text::capital;
+use super::view::View;
+use super::{functions, number, tail};
 use perfquilt_judge::attribution::Attribution;
-use perfquilt_model::observation::Meter;
+use perfquilt_model::error::{Error, Result};
+use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
+
+pub(super) use builds::builds;
+pub(super) use effects::{columns, separately, single_workloads, workloads};
+pub(super) use noise::noise;
+pub use slices::Distribution;
+pub(super) use slices::slow_slices;
+
+/// The content of a page besides the attribution document.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PageContent<'a> {
+    /// The experiment.
+    pub(crate) header: &'a ExperimentHeader,
+    /// Its observations.
+    pub(crate) observations: &'a [Observation],
+    /// The distributions of its slices; empty if none are stored.
+    pub(crate) distributions: &'a [Distribution],
+    /// The raw observations for download.
+    pub(crate) data: RawData<'a>,
+    /// A flame graph (SVG), if one was given.
+    pub(crate) flame_graph: Option<&'a [u8]>,
+}
+
+/// The location of the raw observations of a page.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RawData<'a> {
+    /// In the page: an observation file, compressed with gzip.
+    Embedded(&'a [u8]),
+    /// In a file beside the page, with this name and size in bytes, because they are too large to embed.
+    File(&'a str, u64),
+    /// In the store or in the analysed file; a command writes them.
+    Command,
+}
 
 /// Returns the report for a terminal, with the answer last, where a terminal shows it; `details` adds functions, noise and
 /// builds.
@@ -21,21 +61,18 @@ pub(super) fn terminal(attribution: &Attribution, details: bool) -> Document {
     let view = View::new(attribution);
     let mut nodes = vec![subject(&view)];
     if details {
-        nodes.extend(
-            [
-                builds(attribution),
-                noise(attribution),
-                changed_functions(attribution),
-            ]
-            .into_iter()
-            .flatten(),
-        );
+        let shown = [
+            builds(attribution),
+            noise(attribution),
+            functions::in_short(attribution),
+        ];
+        nodes.extend(shown.into_iter().flatten());
     }
-    nodes.extend(separate_effects(&view));
-    nodes.extend(workloads(&view));
+    nodes.extend(separately(&view));
+    nodes.extend(single_workloads(&view));
     nodes.extend(warnings(attribution));
     nodes.extend(one_layout(attribution));
-    nodes.push(main_table(&view));
+    nodes.push(effects::main_table(&view));
     nodes.push(soft(view.legend()));
     if !details {
         nodes.push(Node::Hint(
@@ -47,35 +84,91 @@ pub(super) fn terminal(attribution: &Attribution, details: bool) -> Document {
     Document(nodes)
 }
 
-/// Returns the report as Markdown: the verdict first, then one row per patch; noise, method, machine, builds and the
-/// commands that reproduce it are folded away. `stored` says whether the experiment is in a workspace's store, so that
-/// further commands can use it.
-pub(super) fn markdown(attribution: &Attribution, stored: bool) -> Document {
+/// Returns the report as a page, or as Markdown without the content of one: the verdict first, then one row per patch, and
+/// all that is behind them. `stored` says whether the experiment is in a workspace's store, so that further commands can use
+/// it.
+///
+/// # Errors
+/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the data of a page cannot be written.
+pub(super) fn whole(
+    attribution: &Attribution,
+    stored: bool,
+    page: Option<&PageContent<'_>>,
+) -> Result<Document> {
     let view = View::new(attribution);
-    let mut nodes = vec![
-        title(view.headline(&name)),
-        paragraph(view.tally(&name) + "."),
-        subject(&view),
-        main_table(&view),
+    let mut patches = vec![effects::main_table(&view), legend(&view)];
+    patches.extend(provenance(&view));
+    patches.extend(warnings(attribution));
+    let mut nodes = vec![title(view.headline(&name))];
+    nodes.extend(alerts(attribution, stored));
+    nodes.extend([paragraph(view.tally(&name) + "."), subject(&view)]);
+    let many = view.nouns().many;
+    let single = single_workloads(&view);
+    let distributions = page.map_or(&[][..], |page| page.distributions);
+    let flame_graph = page.and_then(|page| page.flame_graph);
+    let format = if page.is_some() { "html" } else { "markdown" };
+    let sections = [
+        opened(section(many, capital(many), patches)),
+        effects::adds_up(&view),
+        separately(&view),
+        opened(section("single", "On single workloads", single)),
+        workloads(&view).filter(|_| page.is_some() || view.has_suite()),
+        tail::mean_and_tail(&view, distributions),
+        functions::in_full(attribution),
+        flame_graph.and_then(|svg| self::flame_graph(svg, &attribution.functions)),
+        slices::slices(view.nouns(), distributions),
+        page.and_then(|page| blocks::blocks(&view, page.header, page.observations)),
+        noise(attribution),
+        builds(attribution),
+        method(attribution),
+        page.map(|page| data(attribution, page, stored))
+            .transpose()?
+            .flatten(),
+        reproduce(commands(attribution, format, stored)),
     ];
-    nodes.push(legend(&view));
-    nodes.extend(provenance(&view));
-    nodes.extend(warnings(attribution));
-    nodes.extend(separate_effects(&view));
-    nodes.extend(tails(&view));
-    nodes.extend(workloads(&view));
-    nodes.extend(all_workloads(&view));
-    nodes.extend(changed_functions(attribution));
-    nodes.extend(noise(attribution));
-    nodes.push(method(attribution));
-    nodes.push(machine(attribution));
-    nodes.extend(builds(attribution));
-    nodes.push(reproduce(commands(attribution, "markdown", stored)));
-    Document(nodes)
+    nodes.extend(sections.into_iter().flatten());
+    let from = format!("experiment {}", name(&attribution.experiment));
+    nodes.push(Node::Footer(from.into()));
+    Ok(Document(nodes))
 }
 
-fn folded(summary: impl Into<Text>, nodes: impl IntoIterator<Item = Node>) -> Node {
-    Node::Details(Folding::Folded, summary.into(), nodes.into_iter().collect())
+/// Lets every format show a section openly.
+fn opened(section: Option<Node>) -> Option<Node> {
+    match section? {
+        Node::Section(id, _, title, nodes) => Some(Node::Section(id, Folding::Open, title, nodes)),
+        other => Some(other),
+    }
+}
+
+/// Says that the experiment is unfinished, and which points failed.
+fn alerts(attribution: &Attribution, stored: bool) -> Vec<Node> {
+    let alert = |words: String, rest: &str| {
+        let mut text = Text::from(words).strong();
+        text.push(rest);
+        Node::Paragraph(Style::Alert, text)
+    };
+    let mut nodes = Vec::new();
+    if !attribution.is_complete() {
+        let next = if stored {
+            "; `perfquilt run` continues where it stopped"
+        } else {
+            ""
+        };
+        let rest =
+            format!(" Its intervals hold at every look and are wider than those at the end{next}.");
+        nodes.push(alert("This experiment is not finished.".to_owned(), &rest));
+    }
+    let failed = attribution.failed.iter().map(|(point, reason)| {
+        let mut line = Text::from(format!("{}: ", Nouns::of(attribution).point(*point)));
+        line.push(sentence(reason));
+        line
+    });
+    if let Some(failed) = list(failed) {
+        let count = attribution.failed.len();
+        let words = format!("{count} of the points could not be built or measured:");
+        nodes.extend([alert(words, ""), failed]);
+    }
+    nodes
 }
 
 /// Says what was measured: release, recipe, workloads, blocks.
@@ -84,130 +177,30 @@ pub(super) fn subject(view: &View<'_>) -> Node {
         "" => String::new(),
         recipe => format!(", recipe {}", name(recipe)),
     };
-    paragraph(format!(
+    soft(format!(
         "{}{recipe}: {}",
         name(view.attribution.base()),
         view.scope(&name)
     ))
 }
 
-/// Returns the table of the patches, the total and the control.
-fn main_table(view: &View<'_>) -> Node {
-    table(view, &view.rows.iter().collect::<Vec<_>>())
-}
-
-/// Returns a table with the view's columns.
-fn table(view: &View<'_>, rows: &[&Row<'_>]) -> Node {
-    columns(&view.heads(), view.nouns().one, rows)
-}
-
-/// Returns a table with columns given by head and decimals; `noun` is what its rows are.
-pub(super) fn columns(heads: &[(&str, usize)], noun: &str, rows: &[&Row<'_>]) -> Node {
-    let is_workload = |row: &&Row<'_>| matches!(row.label, Label::Workload { .. });
-    let by_workload = rows.iter().any(is_workload);
-    let is_judged = rows.iter().any(|row| !row.verdict.is_empty());
-    let last = if is_judged { "verdict" } else { "" };
-    let mut columns = vec![Column::figures("#"), Column::names(noun)];
-    if by_workload {
-        columns = vec![
-            Column::figures("#"),
-            Column::names(noun).optional(),
-            Column::names("workload"),
-        ];
-    }
-    columns.extend(heads.iter().map(|(head, _)| Column::figures(*head)));
-    columns.push(Column::words(last));
-    let mut table = Table::new(format!("Effect of each {noun}"), columns).stacking();
-    for row in rows {
-        let mut cells: Vec<Cell> = match row.label {
-            Label::Patch {
-                index,
-                name: of,
-                title,
-            } => {
-                let of = Cell::from(name(of));
-                let of = if title.is_empty() {
-                    of
-                } else {
-                    of.below(literal(title))
-                };
-                vec![index.to_string().into(), of]
-            }
-            Label::Total => vec!["".into(), "total".into()],
-            Label::Control => vec!["".into(), "control (A/A)".into()],
-            Label::Workload {
-                index,
-                name: of,
-                workload,
-            } => {
-                vec![
-                    index.to_string().into(),
-                    name(of).into(),
-                    name(workload).into(),
-                ]
-            }
-        };
-        cells.extend(
-            row.effects
-                .iter()
-                .zip(heads)
-                .map(|(effect, (_, places))| match effect {
-                    None => Cell::from(Figure::plain("–")),
-                    Some(effect) => {
-                        let style = if effect.is_stale() {
-                            Style::Quiet
-                        } else {
-                            Style::Plain
-                        };
-                        Cell::from(Figure::of(effect, *places)).styled(style)
-                    }
-                }),
-        );
-        let notes = Text::joined(row.notes.iter().map(|note| sentence(note)), "; ");
-        cells.push(
-            Cell::from(row.verdict)
-                .styled(row.tone.style())
-                .remark(notes),
-        );
-        table.push(cells, row.label == Label::Total);
-    }
-    Node::Table(table)
-}
-
-impl Tone {
-    fn style(self) -> Style {
-        match self {
-            Tone::Good => Style::Good,
-            Tone::Bad => Style::Bad,
-            Tone::Open => Style::Open,
-            Tone::Quiet => Style::Quiet,
-        }
-    }
-}
-
 /// Returns the meaning of the table's figures.
 pub(super) fn legend(view: &View<'_>) -> Node {
-    paragraph(format!("{} {SIGNIFICANT}", view.legend()))
+    soft(format!("{} {SIGNIFICANT}", view.legend()))
 }
 
 pub(super) fn warnings(attribution: &Attribution) -> Vec<Node> {
-    attribution
-        .warnings
-        .iter()
-        .map(|warning| note(sentence(warning)))
-        .collect()
+    let warnings = attribution.warnings.iter();
+    warnings.map(|warning| note(sentence(warning))).collect()
 }
 
 /// Returns the sources of reused figures, the end-to-end check and the unused observations.
 pub(super) fn provenance(view: &View<'_>) -> Vec<Node> {
     let mut nodes: Vec<Node> = view.origins(&literal).into_iter().map(soft).collect();
     nodes.extend(view.end_to_end().map(|line| paragraph(line + ".")));
-    let left_out = list(view.left_out(&literal));
-    nodes.extend(
-        left_out
-            .into_iter()
-            .flat_map(|left_out| [paragraph("Observations that no figure uses:"), left_out]),
-    );
+    if let Some(left_out) = list(view.left_out(&literal)) {
+        nodes.extend([paragraph("Observations that no figure uses:"), left_out]);
+    }
     nodes
 }
 
@@ -220,299 +213,94 @@ fn one_layout(attribution: &Attribution) -> Option<Node> {
     (timed && attribution.noise.layouts < 2).then(|| paragraph(words))
 }
 
-/// Returns the effects of each patch in order, alone and without.
-pub(super) fn separate_effects(view: &View<'_>) -> Vec<Node> {
-    let tables = view.separate_effects.iter().map(|of| {
-        let heads = SeparateEffects::HEADS.map(|head| (head, of.places));
-        let about = format!(
-            "{} ({})",
-            view.nouns().separately,
-            of.meter.shown_quantity()
-        );
-        folded(
-            about,
-            [columns(
-                &heads,
-                view.nouns().one,
-                &of.rows.iter().collect::<Vec<_>>(),
-            )],
-        )
-    });
-    tables.collect()
-}
-
-/// Returns typical time, mean and tail of each patch.
-pub(super) fn tails(view: &View<'_>) -> Option<Node> {
-    let (meter, places) = view.columns.first().copied()?;
-    let rows = tail::rows(view.attribution, meter);
-    let heads = tail::HEADS.map(Column::figures);
-    let mut table = Table::new(
-        "Mean and tail",
-        [Column::names(view.nouns().one)].into_iter().chain(heads),
+/// Returns the section with a flame graph. Saved and opened by itself, the graph can be searched and zoomed.
+fn flame_graph(
+    svg: &[u8],
+    listed: &[perfquilt_model::observation::FunctionChange],
+) -> Option<Node> {
+    let target = Target::Within("flame-graph.svg".into(), "image/svg+xml", svg.to_vec());
+    let mut text = Text::from(Inline::Link("Save the flame graph".into(), target));
+    text.push(" to search and zoom in it");
+    if !listed.is_empty() {
+        text.push("; the functions that changed are listed above");
+    }
+    text.push(".");
+    let picture = Node::Picture(
+        svg.to_vec(),
+        "Differential flame graph of two points".into(),
     );
-    for row in &rows {
-        let cells = row
-            .cells(places)
-            .map(|(text, is_shown)| Cell::from(Figure::marked(text, is_shown)));
-        table.push([literal(&row.name).into()].into_iter().chain(cells), false);
-    }
-    (!rows.is_empty()).then(|| {
-        folded(
-            "Mean and tail",
-            [Node::Table(table), paragraph(tail::ABOUT)],
-        )
-    })
+    section("flame-graph", "Flame graph", [paragraph(text), picture])
 }
 
-/// Returns the single workloads on which a patch has an effect or is not executed, and the effects on other meters.
-fn workloads(view: &View<'_>) -> Vec<Node> {
-    let mut nodes = Vec::new();
-    if view.has_suite() && view.has_intervals() {
-        let noun = view.nouns().one;
-        let shown = view.rows_with_effect();
-        let unexecuted = view.unexecuted_rows().next().is_some();
-        let chosen = |row: &&Row<'_>| {
-            row.effects
-                .iter()
-                .flatten()
-                .any(|effect| effect.is_shown() || !effect.executed)
-        };
-        let rows: Vec<&Row<'_>> = view.details.iter().filter(chosen).collect();
-        let is_empty = |row: &&Row<'_>| row.effects.iter().all(Option::is_none);
-        let without = view.details.iter().filter(is_empty).count();
-        let others = view.details.len() - rows.len() - without;
-        if shown.is_empty() {
-            nodes.push(paragraph("No single workload shows an effect."));
-        }
-        if !rows.is_empty() {
-            let words = match (shown.is_empty(), unexecuted) {
-                (_, false) => "there is an effect".to_owned(),
-                (true, true) => format!("the {noun} is not executed"),
-                (false, true) => format!("there is an effect, or the {noun} is not executed"),
-            };
-            nodes.extend([
-                paragraph(format!("By workload, where {words}:")),
-                table(view, &rows),
-            ]);
-        }
-        if !shown.is_empty() && others > 0 {
-            nodes.push(soft(format!(
-                "{others} further pairs of {noun} and workload show none."
-            )));
-        }
-        match without {
-            0 => {}
-            1 => nodes.push(soft(format!(
-                "One pair of {noun} and workload has no figures."
-            ))),
-            n => nodes.push(soft(format!(
-                "{n} pairs of {noun} and workload have no figures."
-            ))),
-        }
-    }
-    nodes.extend(further(view));
-    nodes
-}
-
-/// Returns the single workloads on which a patch has an effect, for a comment; more than `open` rows are folded.
-pub(super) fn shown_workloads(view: &View<'_>, open: usize) -> Vec<Node> {
-    let rows = view.rows_with_effect();
-    let mut nodes = Vec::new();
-    if view.has_suite() && view.has_intervals() {
-        let words = "By workload, where there is an effect";
-        match rows.len() {
-            0 => nodes.push(paragraph("No single workload shows an effect.")),
-            count if count > open => nodes.push(folded(
-                format!("{words} ({count} rows)"),
-                [table(view, &rows)],
-            )),
-            _ => nodes.extend([paragraph(format!("{words}:")), table(view, &rows)]),
-        }
-    }
-    nodes.extend(view.unexecuted(&name).map(paragraph));
-    nodes.extend(further(view));
-    nodes
-}
-
-/// Returns the effects on meters without a column.
-fn further(view: &View<'_>) -> Vec<Node> {
-    let lines = view.further().into_iter().map(|(index, meter, effect)| {
-        let figure = number::effect(effect, number::decimals(meter, [effect].into_iter()));
-        let (noun, workload) = (view.nouns().one, name(workload_name(&effect.workload)));
-        format!(
-            "{noun} {index}, {} of {workload}: {figure}",
-            name(meter.name())
-        )
-    });
-    let lines = list(lines);
-    lines
-        .into_iter()
-        .flat_map(|lines| [paragraph(view.further_heading() + ":"), lines])
-        .collect()
-}
-
-pub(super) fn all_workloads(view: &View<'_>) -> Option<Node> {
-    let noun = view.nouns().one;
-    let summary = format!(
-        "All {} workloads, {noun} by {noun}",
-        view.attribution.workloads.len()
-    );
-    let adds = view.has_suite() && view.rows_with_effect().len() < view.details.len();
-    adds.then(|| {
-        folded(
-            summary,
-            [table(view, &view.details.iter().collect::<Vec<_>>())],
-        )
-    })
-}
-
-pub(super) fn changed_functions(attribution: &Attribution) -> Option<Node> {
-    let lines = functions::lines(attribution, &name);
-    let mut table = Table::new(
-        "Functions",
-        [
-            Column::figures("#"),
-            Column::names("workload"),
-            Column::prose("functions"),
-        ],
-    );
-    for (index, workload, changes) in &lines {
-        table.push(
-            [
-                index.to_string().into(),
-                name(workload).into(),
-                changes.into(),
-            ],
-            false,
-        );
-    }
-    (!lines.is_empty()).then(|| {
-        folded(
-            "Functions",
-            [paragraph(functions::HEAD), Node::Table(table)],
-        )
-    })
-}
-
-pub(super) fn noise(attribution: &Attribution) -> Option<Node> {
-    let noise = &attribution.noise;
-    let heads = ["blocks", "in all", "by layout", "by restart", "in a block"];
-    let heads = heads.map(Column::figures);
-    let mut table = Table::new(
-        "Noise",
-        [Column::names("workload"), Column::words("meter")]
-            .into_iter()
-            .chain(heads),
-    );
-    for spread in &noise.spread {
-        let parts = [
-            spread.block_sd,
-            spread.layout_sd,
-            spread.restart_sd,
-            spread.within_sd,
-        ];
-        let parts = parts.map(|sd| Cell::from(sd.map_or("unknown".to_owned(), number::spread)));
-        let first = [
-            name(&spread.workload).into(),
-            spread.meter.to_string().into(),
-            spread.blocks.to_string().into(),
-        ];
-        table.push(first.into_iter().chain(parts), false);
-    }
-    let missed = noise
-        .control
-        .iter()
-        .filter(|control| control.contains_zero == Some(false))
-        .count();
-    let summary = match noise.control.len() {
-        0 => "Noise".to_owned(),
-        n => format!("Noise (the control misses 0 in {missed} of {n} intervals)"),
-    };
-    let about = paragraph("Standard deviations of one point's value in one block.");
-    let machines = describe_machines(&noise.machines).map(|words| paragraph(sentence(&words)));
-    let conditions = describe_conditions(&noise.conditions).map(paragraph);
-    let is_known = noise.spread.iter().any(|spread| spread.block_sd.is_some());
-    is_known.then(|| {
-        folded(
-            summary,
-            [about, Node::Table(table)]
-                .into_iter()
-                .chain(machines)
-                .chain(conditions),
-        )
-    })
-}
-
-pub(super) fn method(attribution: &Attribution) -> Node {
-    folded(
-        "How the figures come about",
-        [paragraph(describe_method(attribution))],
-    )
-}
-
-pub(super) fn machine(attribution: &Attribution) -> Node {
-    let machine = attribution
-        .machine
-        .iter()
-        .map(|(key, value)| (literal(key).into(), literal(value).into()));
+/// Returns the section on the machine, the settings and the method.
+pub(super) fn method(attribution: &Attribution) -> Option<Node> {
+    let machine = attribution.machine.iter();
+    let machine = machine.map(|(key, value)| (literal(key).into(), literal(value).into()));
     let provenance = attribution.provenance();
     let provenance = provenance.map(|(key, value)| (key.into(), name(value).into()));
-    let margins = attribution.margins.iter();
-    let margins: Vec<String> = margins
-        .map(|(meter, margin)| format!("{} ±{}", name(meter.name()), number::margin(*margin)))
-        .collect();
-    let margins = ("margins of `no effect`".into(), margins.join(", ").into());
-    folded(
-        "Machine and settings",
-        [Node::Facts(
-            machine.chain(provenance).chain([margins]).collect(),
-        )],
-    )
+    let margins = attribution.margins.iter().map(|(meter, margin)| {
+        let head = format!("margin of {}", name(meter.name()));
+        (head.into(), format!("±{}", number::margin(*margin)).into())
+    });
+    let facts = Node::Facts(machine.chain(provenance).chain(margins).collect());
+    let words = paragraph(describe_method(attribution));
+    section("method", "Machine and method", [facts, words])
 }
 
-pub(super) fn builds(attribution: &Attribution) -> Option<Node> {
-    let heads = ["configure", "compile", "link", "units", "tool's own"].map(Column::figures);
-    let mut table = Table::new("Builds", [Column::names("point")].into_iter().chain(heads));
-    for build in &attribution.builds {
-        let from = if build.cached {
-            " (from the cache)"
-        } else {
-            ""
-        };
-        let point = format!("{}{from}", Nouns::of(attribution).point(build.point));
-        let [configure, compile, link, overhead] =
-            [build.configure, build.compile, build.link, build.overhead].map(number::seconds);
-        table.push(
-            [
-                point,
-                configure,
-                compile,
-                link,
-                build.units.to_string(),
-                overhead,
-            ]
-            .map(Cell::from),
-            false,
-        );
-    }
-    let builds = attribution.builds.iter();
-    let all: f64 = builds
-        .map(|of| of.configure + of.compile + of.link + of.overhead)
-        .sum();
-    let words = [
-        profile_guided::describe(attribution, &literal),
-        code_size::describe(attribution),
-    ];
-    let words = words.into_iter().flatten().map(paragraph);
-    let summary = format!("Builds ({} in all)", number::seconds(all));
-    (!attribution.builds.is_empty()).then(|| folded(summary, words.chain([Node::Table(table)])))
+/// Returns the section with the data of a page.
+fn data(attribution: &Attribution, page: &PageContent<'_>, stored: bool) -> Result<Option<Node>> {
+    let file = |ending: &str| {
+        let name: String = attribution.experiment.chars().take(100).collect();
+        let name = if name.is_empty() { "experiment" } else { &name };
+        format!("{name}.{ending}")
+    };
+    let link = |words: &str, ending: &str, bytes: Vec<u8>| {
+        let target = Target::Within(file(ending), "application/gzip", bytes);
+        Text::from(Inline::Link(words.to_owned(), target))
+    };
+    let mut document = GzEncoder::new(Vec::new(), Compression::default());
+    let document = serde_json::to_writer(&mut document, attribution)
+        .map_err(Into::into)
+        .and_then(|()| document.finish())
+        .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+    let all = format!("All {} observations", page.observations.len());
+    let (mut observations, rest) = match page.data {
+        RawData::Embedded(bytes) => (
+            link(&all, "jsonl.gz", bytes.to_vec()),
+            ", exactly as they were stored (JSON Lines, gzip); `perfquilt analyse` reads the file."
+                .to_owned(),
+        ),
+        RawData::File(file, bytes) => (
+            Inline::Link(all, Target::Beside(file.to_owned())).into(),
+            format!(
+                ", exactly as they were stored ({}, {} MB: too much for a page). Keep it beside this page.",
+                literal(file),
+                bytes / 1_000_000
+            ),
+        ),
+        RawData::Command => {
+            let place = if stored {
+                "a command below writes them"
+            } else {
+                "they are in the file that was analysed"
+            };
+            (all.into(), format!(" are too much for a page; {place}."))
+        }
+    };
+    observations.push(rest);
+    let mut effects = link("Every effect of this page", "json.gz", document);
+    effects.push(", unrounded: the attribution document (JSON, gzip).");
+    Ok(section("data", "Data", list([observations, effects])))
 }
 
-/// Returns the commands that reproduce the report.
-pub(super) fn reproduce(commands: Vec<String>) -> Node {
-    folded("Reproduce this report", [Node::Code("sh", commands)])
+/// Returns the section with the commands that reproduce the report.
+pub(super) fn reproduce(commands: Vec<String>) -> Option<Node> {
+    let commands = Node::Code("sh", commands);
+    section("reproduce", "Reproduce this report", [commands])
 }
 
+#[cfg(test)]
+mod page_tests;
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 use super::escape::is_inert;
 use super::number;
 use super::text::capital;
-use super::view::{Label, Row, View, effect_on, no_interval};
+use super::view::{EffectRow, Label, View, effect_on, no_interval};
 use perfquilt_judge::attribution::{Effect, EffectKind, Stopping, Verdict};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
@@ -255,7 +255,7 @@ impl View<'_> {
 
     /// Returns the number of patches per verdict; `name` escapes a patch's name for the format.
     pub(super) fn tally(&self, name: &dyn Fn(&str) -> String) -> String {
-        let patches: Vec<(&Row<'_>, &str)> = self
+        let patches: Vec<(&EffectRow<'_>, &str)> = self
             .rows
             .iter()
             .filter_map(|row| match row.label {

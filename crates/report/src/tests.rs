@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use super::html::{PageContent, RawData, html};
+use super::report::{PageContent, RawData};
 use super::*;
 use perfquilt_judge::attribution::{Attribution, EffectKind, Provenance, attribute_with};
 use perfquilt_model::observation::{
@@ -234,7 +234,7 @@ fn terminal(attribution: &Attribution, columns: usize, color: bool) -> String {
 }
 
 fn markdown(attribution: &Attribution) -> String {
-    report::markdown(attribution, true).markdown()
+    report::whole(attribution, true, None).unwrap().markdown()
 }
 
 fn at_80(experiment: &Experiment) -> String {
@@ -403,7 +403,7 @@ fn the_answer_comes_last_and_fits_a_screen() {
     let last: Vec<&str> = short.lines().rev().take(23).collect();
     assert!(last[0].starts_with("3 patches: "), "{short}");
     assert!(last.iter().any(|line| line.starts_with("1  ")), "{short}");
-    let noise = "Noise (the control misses 0";
+    let noise = "in a block";
     assert!(!short.contains(noise), "{short}");
     assert!(terminal(&attribution, 80, false).contains(noise));
     // Three wide columns do not make a table wider than the terminal.
@@ -573,7 +573,7 @@ fn the_method_is_that_of_the_measurement() {
     let mut attribution = Experiment::new(&[(0.01, 0.01)]).attribution();
     assert!(markdown(&attribution).contains("take turns every few milliseconds"));
     attribution.total[0].unpaired = true;
-    let page = report::markdown(&attribution, false).markdown();
+    let page = report::whole(&attribution, false, None).unwrap().markdown();
     assert!(!page.contains("take turns"), "{page}");
     assert!(
         page.contains("A block starts every server afresh"),
@@ -607,9 +607,9 @@ fn stale_figures_beside_the_series_are_reported() {
         distributions: &[],
         data: RawData::Command,
         flame_graph: None,
-        stored: true,
     };
-    let page = html(&attribution, &beside).unwrap();
+    let page = report::whole(&attribution, true, Some(&beside)).unwrap();
+    let page = page.html().unwrap();
     assert_eq!(page.matches("<i><data ").count(), 2, "{page}");
 }
 

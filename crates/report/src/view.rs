@@ -10,6 +10,7 @@ use perfquilt_judge::stats::FEWEST_COUNTED;
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
+use super::document::Style;
 use super::nouns::Nouns;
 use super::{number, server_tests, tail};
 
@@ -19,9 +20,9 @@ pub(super) struct View<'a> {
     /// The meters with a column of their own, and the decimals of each.
     pub(super) columns: Vec<(Meter, usize)>,
     /// The patches, the total, the control.
-    pub(super) rows: Vec<Row<'a>>,
+    pub(super) rows: Vec<EffectRow<'a>>,
     /// Single workloads and further meters, in the order of the patches.
-    pub(super) details: Vec<Row<'a>>,
+    pub(super) details: Vec<EffectRow<'a>>,
     /// The effects of each patch by itself, one table per meter; empty unless such points were requested.
     pub(super) separate_effects: Vec<SeparateEffects<'a>>,
     /// The points with costs, by workload and meter.
@@ -32,7 +33,7 @@ pub(super) struct View<'a> {
 pub(super) struct SeparateEffects<'a> {
     pub(super) meter: Meter,
     pub(super) places: usize,
-    pub(super) rows: Vec<Row<'a>>,
+    pub(super) rows: Vec<EffectRow<'a>>,
 }
 
 impl SeparateEffects<'_> {
@@ -43,12 +44,13 @@ impl SeparateEffects<'_> {
 }
 
 /// A row of a table.
-pub(super) struct Row<'a> {
+pub(super) struct EffectRow<'a> {
     pub(super) label: Label<'a>,
     /// The effects, one per column.
     pub(super) effects: Vec<Option<&'a Effect>>,
     pub(super) verdict: &'static str,
-    pub(super) tone: Tone,
+    /// How the verdict stands out.
+    pub(super) style: Style,
     /// Remarks, each a sentence fragment.
     pub(super) notes: Vec<String>,
     /// Whether the patch helped in an earlier experiment and no longer does.
@@ -73,13 +75,17 @@ pub(super) enum Label<'a> {
     },
 }
 
-/// The emphasis of a row's verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tone {
-    Good,
-    Bad,
-    Open,
-    Quiet,
+impl Label<'_> {
+    /// Returns the name of the row where there is no column for its number.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Label::Patch { index, name, .. } | Label::Workload { index, name, .. } => {
+                format!("{index}  {name}")
+            }
+            Label::Total => "total".to_owned(),
+            Label::Control => "control (A/A)".to_owned(),
+        }
+    }
 }
 
 impl<'a> View<'a> {
@@ -161,7 +167,7 @@ impl<'a> View<'a> {
         self.columns.iter().map(table).collect()
     }
 
-    fn separate_row(&self, patch: &'a PatchEffects, meter: Meter, places: usize) -> Row<'a> {
+    fn separate_row(&self, patch: &'a PatchEffects, meter: Meter, places: usize) -> EffectRow<'a> {
         let of = |kind| self.attribution.main_effect(&patch.effects, kind, meter);
         let effects = [EffectKind::InOrder, EffectKind::Alone, EffectKind::Without].map(of);
         let mut notes: Vec<String> = effects
@@ -191,7 +197,7 @@ impl<'a> View<'a> {
                 self.nouns().many
             ));
         }
-        Row {
+        EffectRow {
             label: Label::Patch {
                 index: patch.index,
                 name: &patch.name,
@@ -199,13 +205,13 @@ impl<'a> View<'a> {
             },
             effects: effects.to_vec(),
             verdict: "",
-            tone: Tone::Quiet,
+            style: Style::Quiet,
             notes,
             no_longer_helps: false,
         }
     }
 
-    fn patch(&self, patch: &'a PatchEffects) -> Row<'a> {
+    fn patch(&self, patch: &'a PatchEffects) -> EffectRow<'a> {
         let label = Label::Patch {
             index: patch.index,
             name: &patch.name,
@@ -214,15 +220,15 @@ impl<'a> View<'a> {
         let mut row = self.row(label, &patch.effects, EffectKind::InOrder, None);
         if let Some(reason) = &patch.reason {
             let point = Point::Step(patch.index);
-            (row.verdict, row.tone) = if self.attribution.failed.contains_key(&point) {
-                ("failed", Tone::Bad)
+            (row.verdict, row.style) = if self.attribution.failed.contains_key(&point) {
+                ("failed", Style::Bad)
             } else {
-                ("no figures", Tone::Open)
+                ("no figures", Style::Open)
             };
             row.notes.push(reason.clone());
         } else if let Some(point) = patch.identical_to {
             if row.effects.iter().flatten().all(|effect| effect.identical) {
-                (row.verdict, row.tone) = ("no effect", Tone::Quiet);
+                (row.verdict, row.style) = ("no effect", Style::Quiet);
             }
             let again = format!(
                 "the binary of {} again, not measured",
@@ -308,16 +314,16 @@ impl<'a> View<'a> {
     }
 
     /// Returns the rows of the patches, the total and the control on one workload.
-    pub(super) fn rows_of(&self, workload: &'a str) -> Vec<Row<'a>> {
+    pub(super) fn rows_of(&self, workload: &'a str) -> Vec<EffectRow<'a>> {
         let patches = self.attribution.patches.iter().map(|patch| {
-            let label = Label::Workload {
+            let label = Label::Patch {
                 index: patch.index,
                 name: &patch.name,
-                workload,
+                title: "",
             };
             self.row(label, &patch.effects, EffectKind::InOrder, Some(workload))
         });
-        let mut rows: Vec<Row<'a>> = patches.collect();
+        let mut rows: Vec<EffectRow<'a>> = patches.collect();
         if !self.attribution.is_of_servers() {
             let total = &self.attribution.total;
             rows.push(self.row(Label::Total, total, EffectKind::Total, Some(workload)));
@@ -342,16 +348,30 @@ impl<'a> View<'a> {
     }
 
     /// Returns the rows of single workloads that are faster or slower in some column.
-    pub(super) fn rows_with_effect(&self) -> Vec<&Row<'a>> {
+    pub(super) fn rows_with_effect(&self) -> Vec<&EffectRow<'a>> {
         self.details
             .iter()
             .filter(|row| row.effects.iter().flatten().any(|e| e.is_shown()))
             .collect()
     }
 
+    /// Returns the numbers of rows of single workloads that have no figures, and that have figures without an effect.
+    pub(super) fn rows_without_effect(&self) -> (usize, usize) {
+        let rows = self.details.iter();
+        let effects = rows.map(|row| row.effects.iter().flatten());
+        let unknown = effects.clone().filter(|of| of.clone().next().is_none());
+        let quiet = effects.filter(|of| {
+            let is_quiet = of
+                .clone()
+                .all(|effect| !effect.is_shown() && effect.executed);
+            is_quiet && of.clone().next().is_some()
+        });
+        (unknown.count(), quiet.count())
+    }
+
     /// Returns the rows of single workloads that do not execute the patch.
-    pub(super) fn unexecuted_rows(&self) -> impl Iterator<Item = &Row<'a>> {
-        let unexecuted = |row: &&Row<'_>| row.effects.iter().flatten().any(|e| !e.executed);
+    fn unexecuted_rows(&self) -> impl Iterator<Item = &EffectRow<'a>> {
+        let unexecuted = |row: &&EffectRow<'_>| row.effects.iter().flatten().any(|e| !e.executed);
         self.details.iter().filter(unexecuted)
     }
 
@@ -432,7 +452,7 @@ impl<'a> View<'a> {
         effects: &'a [Effect],
         kind: EffectKind,
         workload: Option<&str>,
-    ) -> Row<'a> {
+    ) -> EffectRow<'a> {
         let cells: Vec<Option<&Effect>> = self
             .columns
             .iter()
@@ -465,22 +485,24 @@ impl<'a> View<'a> {
                 notes.push(word)
             }
         }
-        let (verdict, tone) = match main.map(|effect| effect.verdict) {
-            _ if main.is_some_and(Effect::is_stale) => ("stale", Tone::Quiet),
-            _ if main.is_some_and(|effect| !effect.executed) => (number::NOT_EXECUTED, Tone::Quiet),
-            Some(Verdict::Faster) => ("faster", Tone::Good),
-            Some(Verdict::Slower) => ("slower", Tone::Bad),
-            Some(Verdict::Mixed) => ("mixed", Tone::Bad),
-            Some(Verdict::NoEffect) => ("no effect", Tone::Quiet),
-            Some(Verdict::NoTypicalEffect) => ("no typical effect", Tone::Quiet),
-            Some(Verdict::Unclear) => ("unclear", Tone::Open),
-            None => ("no figures", Tone::Open),
+        let (verdict, style) = match main.map(|effect| effect.verdict) {
+            _ if main.is_some_and(Effect::is_stale) => ("stale", Style::Quiet),
+            _ if main.is_some_and(|effect| !effect.executed) => {
+                (number::NOT_EXECUTED, Style::Quiet)
+            }
+            Some(Verdict::Faster) => ("faster", Style::Good),
+            Some(Verdict::Slower) => ("slower", Style::Bad),
+            Some(Verdict::Mixed) => ("mixed", Style::Bad),
+            Some(Verdict::NoEffect) => ("no effect", Style::Quiet),
+            Some(Verdict::NoTypicalEffect) => ("no typical effect", Style::Quiet),
+            Some(Verdict::Unclear) => ("unclear", Style::Open),
+            None => ("no figures", Style::Open),
         };
-        Row {
+        EffectRow {
             label,
             effects: cells,
             verdict,
-            tone,
+            style,
             notes,
             no_longer_helps: false,
         }
@@ -512,7 +534,7 @@ impl<'a> View<'a> {
         notes
     }
 
-    fn total(&self) -> Row<'a> {
+    fn total(&self) -> EffectRow<'a> {
         let attribution = self.attribution;
         let mut row = self.row(Label::Total, &attribution.total, EffectKind::Total, None);
         let full = Point::Step(attribution.patches.len());
@@ -526,7 +548,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns the row of the control on a workload, or else on the suite or single workload that verdicts are about.
-    fn control_of(&self, workload: Option<&str>) -> Option<Row<'a>> {
+    fn control_of(&self, workload: Option<&str>) -> Option<EffectRow<'a>> {
         let find = |meter: Meter| {
             let workload = match workload {
                 Some(workload) => workload,
@@ -545,18 +567,18 @@ impl<'a> View<'a> {
         if known.is_empty() {
             return None;
         }
-        let (verdict, tone) = if known.iter().any(|effect| effect.leaves_out_zero()) {
-            ("misses 0", Tone::Bad)
+        let (verdict, style) = if known.iter().any(|effect| effect.leaves_out_zero()) {
+            ("misses 0", Style::Bad)
         } else if known.iter().all(|effect| effect.low.is_none()) {
-            ("unclear", Tone::Open)
+            ("unclear", Style::Open)
         } else {
-            ("includes 0", Tone::Quiet)
+            ("includes 0", Style::Quiet)
         };
-        Some(Row {
+        Some(EffectRow {
             label: Label::Control,
             effects,
             verdict,
-            tone,
+            style,
             notes: Vec::new(),
             no_longer_helps: false,
         })

@@ -1,25 +1,25 @@
 //! The sections of a comment, in their order.
 
-use std::fmt::Write;
-
 use super::length::Section;
 use super::{MeasurementStatus, Notice, PendingApproval, PullRequestRef};
 use crate::bisect::document as bisect_document;
 use crate::document::markdown::render;
-use crate::document::{Folding, Node, Text, name, note, paragraph, sentence};
-use crate::escape::{address, code};
+use crate::document::{
+    self, Folding, Inline, Node, Style, Target, Text, heading, list, name, note, paragraph,
+    sentence,
+};
+use crate::escape::address;
+use crate::functions;
 use crate::method::commands;
 use crate::nouns::point_name;
 use crate::number;
 use crate::report;
 use crate::text::capital;
-use crate::view::{Label, Row, SeparateEffects, Tone, View};
+use crate::view::{EffectRow, Label, SeparateEffects, View};
 use perfquilt_judge::attribution::{Attribution, SUITE};
 use perfquilt_model::error::Kind;
 use perfquilt_model::failure::Failure;
 
-/// Maximum number of rows in an unfolded table of workloads.
-const MAX_OPEN_ROWS: usize = 12;
 /// Maximum number of failures shown in full.
 pub(super) const MAX_FAILURES: usize = 5;
 /// Maximum number of files listed that need an approval.
@@ -38,33 +38,38 @@ pub(super) fn sections(
     status: MeasurementStatus,
     title: &str,
 ) -> Vec<Section> {
-    let heading = format!("## {} {title}\n", super::status::mark(status));
+    let heading = document::title(format!("{} {title}", super::status::mark(status)));
+    let answer = match notice.answer.trim_end() {
+        "" => String::new(),
+        answer => format!("\n{answer}\n"),
+    };
     let measured = |rank, of: &dyn Fn(&View<'_>) -> Vec<Node>| {
         Section::new(rank, view.map_or(String::new(), |view| written(&of(view))))
     };
-    let of = |rank, of: &dyn Fn(&Attribution) -> Option<Node>| {
-        measured(rank, &|view| of(view.attribution).into_iter().collect())
+    let of_view = |rank, of: &dyn Fn(&View<'_>) -> Option<Node>| {
+        measured(rank, &|view| of(view).into_iter().collect())
     };
     vec![
-        Section::new(0, heading),
-        Section::new(1, introduction(notice, view)),
+        Section::new(0, render(&[heading], 2)),
+        Section::new(1, written(&activity(notice))),
+        Section::new(1, answer),
+        Section::new(1, written(&introduction(notice, view))),
         view.map_or_else(|| Section::new(0, String::new()), main_table),
         Section::new(2, written(&failures(notice.failures))),
         measured(2, &legend),
         measured(4, &report::provenance),
-        measured(5, &|view| report::shown_workloads(view, MAX_OPEN_ROWS)),
+        measured(5, &report::single_workloads),
         Section::new(2, bisection(notice)),
-        measured(7, &report::separate_effects),
-        measured(13, &|view| {
-            report::all_workloads(view).into_iter().collect()
+        of_view(7, &report::separately),
+        of_view(12, &|view| {
+            report::workloads(view).filter(|_| view.has_suite())
         }),
-        of(8, &report::changed_functions),
-        of(9, &report::noise),
-        of(11, &|attribution| Some(report::method(attribution))),
-        of(10, &|attribution| Some(report::machine(attribution))),
-        of(12, &report::builds),
-        measured(6, &|view| vec![reproduce(notice, view)]),
-        Section::new(1, links(&notice.subject)),
+        of_view(8, &|view| functions::in_short(view.attribution)),
+        of_view(9, &|view| report::noise(view.attribution)),
+        of_view(10, &|view| report::method(view.attribution)),
+        of_view(11, &|view| report::builds(view.attribution)),
+        of_view(6, &|view| reproduce(notice, view)),
+        Section::new(1, written(&[links(&notice.subject)])),
     ]
 }
 
@@ -85,7 +90,7 @@ fn legend(view: &View<'_>) -> Vec<Node> {
 }
 
 /// Returns the commands that repeat the measurement.
-fn reproduce(notice: &Notice<'_>, view: &View<'_>) -> Node {
+fn reproduce(notice: &Notice<'_>, view: &View<'_>) -> Option<Node> {
     let mut lines = checkout(&notice.subject);
     lines.extend(commands(view.attribution, "markdown", true));
     report::reproduce(lines)
@@ -94,83 +99,83 @@ fn reproduce(notice: &Notice<'_>, view: &View<'_>) -> Node {
 /// Returns the last line of a shortened comment, which says where the whole report is.
 pub(super) fn shortened(notice: &Notice<'_>) -> String {
     let whole = match (&notice.subject.report, notice.attribution) {
-        (Some(link), _) if address(link).is_some() => format!("[the whole report]({link})"),
+        (Some(link), _) if address(link).is_some() => link_to("the whole report", link),
         (_, Some(attribution)) => {
-            let name = code(&attribution.experiment);
-            format!("`perfquilt report --format markdown` of {name}")
+            let of = name(&attribution.experiment);
+            format!("`perfquilt report --format markdown` of {of}").into()
         }
-        _ => "the log of the run".to_owned(),
+        _ => "the log of the run".into(),
     };
-    format!("\nThis comment was too long and leaves something out, which is in {whole}.\n")
+    let words = "This comment was too long and leaves something out, which is in ";
+    let parts = [words.into(), whole, ".".into()];
+    written(&[paragraph(Text::joined(parts, ""))])
 }
 
-/// Renders the current activity, the number of patches per verdict, and the scope of the measurement.
-fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> String {
-    let mut text = String::new();
-    if let Some(activity) = &notice.activity {
-        text += &written(&[note(sentence(activity))]);
-    }
-    if let Some(pending_approval) = &notice.pending_approval {
-        text.push_str(&approval(pending_approval));
-    }
-    if !notice.answer.is_empty() {
-        let _ = writeln!(text, "\n{}", notice.answer.trim_end());
-    }
-    if let Some(moved) = &notice.subject.moved_on {
-        let _ = writeln!(
-            text,
-            "\n> This is about {}; the pull request has moved on to {}.",
+fn link_to(words: &str, link: &str) -> Text {
+    Inline::Link(words.to_owned(), Target::Web(link.to_owned())).into()
+}
+
+/// Says what happens now, and what waits for an approval.
+fn activity(notice: &Notice<'_>) -> Vec<Node> {
+    let activity = notice.activity.as_deref();
+    let activity = activity.map(|activity| note(sentence(activity)));
+    let approval = notice.pending_approval.iter().flat_map(approval);
+    activity.into_iter().chain(approval).collect()
+}
+
+/// Returns the number of patches per verdict, the earlier effect, and the scope of the measurement.
+fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> Vec<Node> {
+    let moved = notice.subject.moved_on.as_ref().map(|moved| {
+        note(format!(
+            "This is about {}; the pull request has moved on to {}.",
             commit(&notice.subject.head),
             commit(moved)
-        );
-    }
-    let Some(view) = view else {
-        return text;
-    };
-    let _ = writeln!(text, "\n{}.", view.tally(&|name| code(name)));
-    if let Some(line) = notice
-        .earlier
-        .and_then(|before| earlier_total(before, view))
-    {
-        let _ = writeln!(text, "\n{line}");
-    }
-    text + &written(&[report::subject(view)])
+        ))
+    });
+    let measured = view.into_iter().flat_map(|view| {
+        let tally = paragraph(view.tally(&name) + ".");
+        let earlier = notice
+            .earlier
+            .and_then(|before| earlier_total(before, view));
+        let earlier = earlier.map(paragraph).into_iter();
+        [tally]
+            .into_iter()
+            .chain(earlier)
+            .chain([report::subject(view)])
+    });
+    moved.into_iter().chain(measured).collect()
 }
 
-/// Renders the files to be reviewed, and the command that approves them.
-fn approval(pending_approval: &PendingApproval) -> String {
-    let mut text = format!(
-        "\n> Not run yet: {} changes files that control the build. After a review, an authorised user can run it \
-         with `@{} approve {}`. A newer commit needs an approval of its own.\n",
-        commit(&pending_approval.head),
-        pending_approval.name,
-        pending_approval.head
-    );
-    text.push('\n');
-    for file in pending_approval.files.iter().take(MAX_FILES) {
-        let _ = writeln!(text, "- {}", code(file));
-    }
-    let more = pending_approval.files.len().saturating_sub(MAX_FILES);
-    if more > 0 {
-        let _ = writeln!(text, "- and {more} more");
-    }
-    text
+/// Returns the files to be reviewed, and the command that approves them.
+fn approval(pending: &PendingApproval) -> Vec<Node> {
+    let words = note(format!(
+        "Not run yet: {} changes files that control the build. After a review, an authorised user can run it with {}. A newer \
+         commit needs an approval of its own.",
+        commit(&pending.head),
+        name(&format!("@{} approve {}", pending.name, pending.head))
+    ));
+    let files = pending.files.iter().take(MAX_FILES).map(|file| name(file));
+    let more = pending.files.len().saturating_sub(MAX_FILES);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    let files = list(files.chain(more));
+    [words].into_iter().chain(files).collect()
 }
 
 /// Renders the report of a bisection, one heading level lower, without the changed files, which the pull request shows.
 fn bisection(notice: &Notice<'_>) -> String {
-    let failed = match written(&failures(notice.bisection_failures)) {
-        none if none.is_empty() => none,
-        failed => format!("\n### Bisection\n{failed}"),
-    };
+    let mut failed = failures(notice.bisection_failures);
+    if !failed.is_empty() {
+        failed.insert(0, heading("Bisection"));
+    }
     let Some(mut found) = notice.bisection.cloned() else {
-        return failed;
+        return written(&failed);
     };
     for culprit in &mut found.culprits {
         culprit.files.clear();
     }
     found.next.clear();
-    format!("{failed}\n{}", render(&bisect_document(&found).0, 3))
+    let found = render(&bisect_document(&found).0, 3);
+    format!("{}\n{found}", written(&failed))
 }
 
 /// Describes the total effect in the earlier experiment, on the current meter and workload.
@@ -187,15 +192,15 @@ fn earlier_total(before: &Attribution, view: &View<'_>) -> Option<String> {
     let places = number::decimals(meter, [total].into_iter());
     Some(format!(
         "Before, on {}, it was {}.",
-        code(&before.release),
+        name(&before.release),
         number::named(total, places)
     ))
 }
 
 fn commit(id: &str) -> String {
     match id.char_indices().nth(SHORT_ID) {
-        Some((end, _)) => code(&id[..end]),
-        None => code(id),
+        Some((end, _)) => name(&id[..end]),
+        None => name(id),
     }
 }
 
@@ -205,14 +210,15 @@ fn main_table(view: &View<'_>) -> Section {
     if let (Some((_, places)), Some(_)) = (heads.first().copied(), without(view)) {
         heads.insert(1, ("without it", places));
     }
-    let rows: Vec<Row<'_>> = view
+    let rows: Vec<EffectRow<'_>> = view
         .rows
         .iter()
         .map(|row| with_effect_without(row, view))
         .collect();
-    let all: Vec<&Row<'_>> = rows.iter().collect();
-    let write = |rows: &[&Row<'_>]| {
-        let table = report::columns(&heads, view.nouns().one, rows);
+    let all: Vec<&EffectRow<'_>> = rows.iter().collect();
+    let write = |rows: &[&EffectRow<'_>]| {
+        let about = format!("Effect of each {}", view.nouns().one);
+        let table = report::columns(about, &heads, view.nouns().one, rows);
         let left_out = all.len() - rows.len();
         let words = (left_out > 0)
             .then(|| paragraph(format!("{left_out} further rows are left out here.")));
@@ -246,7 +252,7 @@ fn without<'v, 'a>(view: &'v View<'a>) -> Option<&'v SeparateEffects<'a>> {
 }
 
 /// Returns a main row with the effect without the patch after the first figure, if the table has a column for it.
-fn with_effect_without<'a>(row: &Row<'a>, view: &View<'a>) -> Row<'a> {
+fn with_effect_without<'a>(row: &EffectRow<'a>, view: &View<'a>) -> EffectRow<'a> {
     let mut effects = row.effects.clone();
     if let (Some(table), false) = (without(view), effects.is_empty()) {
         let effect = match row.label {
@@ -259,11 +265,11 @@ fn with_effect_without<'a>(row: &Row<'a>, view: &View<'a>) -> Row<'a> {
         };
         effects.insert(1, effect);
     }
-    Row {
+    EffectRow {
         label: row.label,
         effects,
         verdict: row.verdict,
-        tone: row.tone,
+        style: row.style,
         notes: row.notes.clone(),
         no_longer_helps: row.no_longer_helps,
     }
@@ -271,11 +277,11 @@ fn with_effect_without<'a>(row: &Row<'a>, view: &View<'a>) -> Row<'a> {
 
 /// Selects at most `keep` rows and returns them in their order. The total comes first, then slower or failed rows, faster
 /// rows, and the rest.
-fn most_important<'r, 'a>(rows: &[&'r Row<'a>], keep: usize) -> Vec<&'r Row<'a>> {
-    let weight = |row: &Row<'_>| match (row.label, row.tone) {
+fn most_important<'r, 'a>(rows: &[&'r EffectRow<'a>], keep: usize) -> Vec<&'r EffectRow<'a>> {
+    let weight = |row: &EffectRow<'_>| match (row.label, row.style) {
         (Label::Total, _) => 0,
-        (_, Tone::Bad) => 1,
-        (_, Tone::Good) => 2,
+        (_, Style::Bad) => 1,
+        (_, Style::Good) => 2,
         (Label::Control, _) => 3,
         _ => 4,
     };
@@ -343,21 +349,20 @@ fn checkout(subject: &PullRequestRef) -> Vec<String> {
     }
 }
 
-/// Renders commits and links in one line.
-fn links(subject: &PullRequestRef) -> String {
-    let mut parts = Vec::new();
+/// Returns commits and links in one line.
+fn links(subject: &PullRequestRef) -> Node {
+    let mut parts: Vec<Text> = Vec::new();
     if !subject.head.is_empty() {
         let base = match subject.base.as_str() {
             "" => String::new(),
             base => format!(" on {}", commit(base)),
         };
-        parts.push(format!("{}{base}", commit(&subject.head)));
+        parts.push(format!("{}{base}", commit(&subject.head)).into());
     }
     for (words, link) in [("run", &subject.run), ("whole report", &subject.report)] {
-        if let Some(link) = link.as_deref().and_then(address) {
-            parts.push(format!("[{words}]({link})"));
-        }
+        let link = link.as_deref().filter(|link| address(link).is_some());
+        parts.extend(link.map(|link| link_to(words, link)));
     }
-    parts.push(concat!("perfquilt ", env!("CARGO_PKG_VERSION")).to_owned());
-    format!("\n<sub>{}</sub>\n", parts.join(" · "))
+    parts.push(concat!("perfquilt ", env!("CARGO_PKG_VERSION")).into());
+    Node::Footer(Text::joined(parts, " · "))
 }

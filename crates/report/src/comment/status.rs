@@ -2,7 +2,7 @@
 
 use super::Notice;
 use crate::nouns::Nouns;
-use crate::view::{Label, Row, View};
+use crate::view::{EffectRow, Label, View};
 use perfquilt_judge::attribution::{EffectKind, PatchEffects, Verdict};
 use perfquilt_judge::bisect::Conclusion;
 use perfquilt_model::comment::MeasurementStatus;
@@ -87,7 +87,7 @@ pub(super) fn mark(status: MeasurementStatus) -> &'static str {
     }
 }
 
-fn patches<'v, 'a>(view: &'v View<'a>) -> impl Iterator<Item = &'v Row<'a>> {
+fn patches<'v, 'a>(view: &'v View<'a>) -> impl Iterator<Item = &'v EffectRow<'a>> {
     view.rows
         .iter()
         .filter(|row| matches!(row.label, Label::Patch { .. }))
@@ -162,7 +162,7 @@ fn slower_patches(view: &View<'_>, partly: bool) -> Vec<usize> {
 }
 
 /// Returns the numbers of the patches whose rows match `which`.
-fn matching(view: &View<'_>, which: impl Fn(&Row<'_>) -> bool) -> Vec<usize> {
+fn matching(view: &View<'_>, which: impl Fn(&EffectRow<'_>) -> bool) -> Vec<usize> {
     patches(view)
         .filter(|row| which(row))
         .filter_map(|row| match row.label {

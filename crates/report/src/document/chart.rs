@@ -7,6 +7,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::inline;
 use crate::text::{clean, fit};
 use perfquilt_judge::attribution::ShownChange;
 use perfquilt_model::error::{Error, Result};
@@ -81,7 +82,7 @@ impl Ink {
     }
 }
 
-/// A mark in a row of [`rows`]. Offsets are pixels below the middle of the row.
+/// A mark in a row of a drawing. Offsets are pixels below the middle of the row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Mark {
     /// A filled bar with its height in pixels.
@@ -97,7 +98,7 @@ pub(crate) enum Mark {
 }
 
 /// A drawing, not yet drawn.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Chart {
     /// What it shows, for screen readers.
     pub(crate) about: String,
@@ -109,19 +110,46 @@ pub(crate) struct Chart {
 /// What a drawing shows.
 #[derive(Debug, Clone)]
 pub(crate) enum ChartContent {
+    /// Rows from the top down over one horizontal axis that includes 0.
     Rows(Vec<ChartRow>),
-    /// Series over a horizontal axis with this label.
+    /// Rows over an axis that need not include 0.
+    RowsWithoutZero(Vec<ChartRow>),
+    /// Series over a horizontal axis of whole numbers with this label; the axis of values includes 0.
     Series(&'static str, Vec<Series>),
+    /// Shares, down to the rarest, over ratios along an axis with this label; both axes are logarithmic.
+    Shares(&'static str, f64, Vec<Curve>),
+}
+
+impl Default for ChartContent {
+    fn default() -> Self {
+        ChartContent::Rows(Vec::new())
+    }
 }
 
 impl Chart {
+    /// Returns a drawing of rows over an axis with the label `unit`.
+    pub(crate) fn of_rows(
+        about: impl Into<String>,
+        unit: impl Into<String>,
+        rows: Vec<ChartRow>,
+    ) -> Self {
+        Chart {
+            about: about.into(),
+            unit: unit.into(),
+            content: ChartContent::Rows(rows),
+        }
+    }
+
     /// Draws it; `None` if there is nothing to draw.
     pub(crate) fn draw(&self) -> Result<Option<String>> {
-        let (about, unit) = (&clean(&self.about), &clean(&self.unit));
-        match &self.content {
-            ChartContent::Rows(shown) => rows(about, unit, shown),
-            ChartContent::Series(across, shown) => series(about, across, unit, shown),
-        }
+        let unit = &clean(&self.unit);
+        let svg = match &self.content {
+            ChartContent::Rows(shown) => rows(unit, shown, Some((0.0, 0.0))),
+            ChartContent::RowsWithoutZero(shown) => rows(unit, shown, None),
+            ChartContent::Series(across, shown) => series(across, unit, shown),
+            ChartContent::Shares(across, rarest, shown) => shares(across, unit, *rarest, shown),
+        };
+        Ok(svg?.map(|svg| finished(&svg, &clean(&self.about))))
     }
 }
 
@@ -145,6 +173,16 @@ pub(crate) fn estimate_marks(of: &ShownChange, dy: i32, ink: Ink) -> Vec<Mark> {
     line.into_iter().chain([mark]).collect()
 }
 
+/// Returns the caption of a drawing of estimates: keys of colours, and what the marks are.
+pub(crate) fn estimates<'k>(keys: impl IntoIterator<Item = (Ink, &'k str)>) -> inline::Text {
+    let keys = keys.into_iter();
+    let keys = keys.map(|(ink, words)| inline::key(ink, ink != Ink::Second, words));
+    inline::Text::joined(
+        keys.chain([". Marks are estimates, lines their intervals.".into()]),
+        "",
+    )
+}
+
 /// The ends of a mark or interval: from, to.
 pub(crate) type Ends = (f64, f64);
 
@@ -157,34 +195,15 @@ impl Mark {
     }
 }
 
-/// A row of [`rows`]: its label, which may be untrusted text, and its marks.
+/// A row of a drawing: its label, which may be untrusted text, and its marks.
 #[derive(Debug, Clone)]
 pub(crate) struct ChartRow {
     pub(crate) label: String,
     pub(crate) marks: Vec<Mark>,
 }
 
-/// Draws rows from the top down over one horizontal axis that includes 0. `about` is the label for screen readers,
-/// `unit` the label of the axis. `None` when there is nothing to draw.
-pub(crate) fn rows(about: &str, unit: &str, rows: &[ChartRow]) -> Result<Option<String>> {
-    drawing_of_rows(about, unit, rows, Some((0.0, 0.0)))
-}
-
-/// Draws rows like [`rows()`], over an axis that need not include 0.
-pub(crate) fn rows_without_zero(
-    about: &str,
-    unit: &str,
-    rows: &[ChartRow],
-) -> Result<Option<String>> {
-    drawing_of_rows(about, unit, rows, None)
-}
-
-fn drawing_of_rows(
-    about: &str,
-    unit: &str,
-    rows: &[ChartRow],
-    least: Option<Ends>,
-) -> Result<Option<String>> {
+/// Draws rows over an axis that includes the ends `least`.
+fn rows(unit: &str, rows: &[ChartRow], least: Option<Ends>) -> Result<Option<String>> {
     let ends = || rows.iter().flat_map(|row| row.marks.iter());
     let range = span(ends().map(|mark| mark.ends()).chain(least));
     let Some(range) = range.filter(|_| ends().next().is_some()) else {
@@ -228,7 +247,7 @@ fn drawing_of_rows(
         }
         root.present().map_err(failed)?;
     }
-    Ok(Some(finished(&svg, about)))
+    Ok(Some(svg))
 }
 
 type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -303,14 +322,7 @@ pub(crate) struct Series {
     pub(crate) points: Vec<(f64, f64, Option<Ends>)>,
 }
 
-/// Draws series over a horizontal axis of whole numbers, labelled `across`, and a vertical axis of values, which includes
-/// 0.
-pub(crate) fn series(
-    about: &str,
-    across: &str,
-    unit: &str,
-    shown: &[Series],
-) -> Result<Option<String>> {
+fn series(across: &str, unit: &str, shown: &[Series]) -> Result<Option<String>> {
     let all = || shown.iter().flat_map(|one| &one.points);
     let places = span(all().map(|(at, ..)| (*at - 0.5, *at + 0.5)));
     let Some(places) = places else {
@@ -351,10 +363,10 @@ pub(crate) fn series(
         }
         root.present().map_err(failed)?;
     }
-    Ok(Some(finished(&svg, about)))
+    Ok(Some(svg))
 }
 
-/// A falling curve of [`survival`].
+/// A falling curve of shares.
 #[derive(Debug, Clone)]
 pub(crate) struct Curve {
     pub(crate) ink: Ink,
@@ -362,14 +374,7 @@ pub(crate) struct Curve {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// Draws shares, down to `rarest`, over ratios, with both axes logarithmic. `None` when there is nothing to draw.
-pub(crate) fn survival(
-    about: &str,
-    across: &str,
-    unit: &str,
-    rarest: f64,
-    curves: &[Curve],
-) -> Result<Option<String>> {
+fn shares(across: &str, unit: &str, rarest: f64, curves: &[Curve]) -> Result<Option<String>> {
     let reached = curves.iter().flat_map(|curve| &curve.points);
     let reached = reached.filter(|(_, share)| *share >= rarest);
     let Some(ends) = span(reached.map(|(ratio, _)| (ratio.log2(), ratio.log2()))) else {
@@ -419,7 +424,7 @@ pub(crate) fn survival(
         }
         root.present().map_err(failed)?;
     }
-    Ok(Some(finished(&svg, about)))
+    Ok(Some(svg))
 }
 
 /// Returns whether a value is a whole number, apart from rounding errors.
@@ -552,9 +557,8 @@ mod tests {
         ];
         let label = "<script>&\"\u{202e}".to_owned();
         let row = ChartRow { label, marks };
-        let svg = rows("effects of \"a\" <b>", "%", std::slice::from_ref(&row))
-            .unwrap()
-            .unwrap();
+        let svg = Chart::of_rows("effects of \"a\" <b>", "%", vec![row]);
+        let svg = svg.draw().unwrap().unwrap();
         for part in [
             "var(--good)",
             "var(--bad)",
@@ -569,13 +573,14 @@ mod tests {
 
     #[test]
     fn nothing_is_no_drawing_and_odd_numbers_are_no_panic() {
-        assert_eq!(rows("x", "%", &[]).unwrap(), None);
+        let of_rows = |rows: &[ChartRow]| super::rows("%", rows, Some((0.0, 0.0))).unwrap();
+        assert_eq!(of_rows(&[]), None);
         let endless = ChartRow {
             label: String::new(),
             marks: vec![Mark::Bar((0.0, f64::MAX), 8, Ink::Good)],
         };
-        assert_eq!(rows("x", "%", &[endless]).unwrap(), None);
-        assert_eq!(rows_without_zero("x", "%", &[]).unwrap(), None);
+        assert_eq!(of_rows(&[endless]), None);
+        assert_eq!(super::rows("%", &[], None).unwrap(), None);
         for ends in [
             (0.0, 0.0),
             (f64::NAN, 1.0),
@@ -586,15 +591,15 @@ mod tests {
                 label: String::new(),
                 marks: vec![Mark::Whisker(ends, 0, Ink::Open)],
             };
-            assert!(rows("x", "%", &[row]).unwrap().is_some(), "{ends:?}");
+            assert!(of_rows(&[row]).is_some(), "{ends:?}");
         }
         let one = Series {
             ink: Ink::First,
             joined: true,
             points: vec![(3.0, 1.0, None)],
         };
-        assert!(series("x", "block", "%", &[one]).unwrap().is_some());
-        assert_eq!(series("x", "block", "%", &[]).unwrap(), None);
+        assert!(series("block", "%", &[one]).unwrap().is_some());
+        assert_eq!(series("block", "%", &[]).unwrap(), None);
     }
 
     #[test]

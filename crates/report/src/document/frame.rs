@@ -5,8 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 use sha2::{Digest, Sha256};
 
-use super::chart::Ink;
-use crate::text::{clean, long};
+use crate::text::clean;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -79,56 +78,11 @@ impl Render for Name<'_> {
     }
 }
 
-/// A sentence of this program that may contain untrusted names; text between backticks is rendered as code.
-pub(crate) struct Sentence<'a>(pub(crate) &'a str);
-
-impl Render for Sentence<'_> {
-    fn render(&self) -> Markup {
-        let text = long(self.0);
-        let parts: Vec<&str> = text.split('`').collect();
-        if parts.len().is_multiple_of(2) {
-            return html! { (text) };
-        }
-        html! {
-            @for (place, part) in parts.into_iter().enumerate() {
-                @if place % 2 == 1 { code { (part) } } @else { (part) }
-            }
-        }
-    }
-}
-
 /// Wraps a table so that it scrolls on narrow screens, also by keyboard; `about` labels it.
 pub fn scroll(about: &str, table: &Markup) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(clean(about)) { (table) }
     }
-}
-
-/// Renders a drawing with its caption and a folded table of the same figures.
-pub(crate) fn drawing(svg: &str, caption: &Markup, table: &Markup) -> Markup {
-    let table = html! { details { summary { "The same as a table" } (table) } };
-    figure(svg, caption, &table)
-}
-
-/// Renders a drawing with its caption, for figures whose table stands beside it.
-pub(crate) fn captioned(svg: &str, caption: &Markup) -> Markup {
-    figure(svg, caption, &html! {})
-}
-
-fn figure(svg: &str, caption: &Markup, further: &Markup) -> Markup {
-    html! {
-        figure {
-            (PreEscaped(svg))
-            figcaption { (caption) }
-            (further)
-        }
-    }
-}
-
-/// Renders a key of a legend.
-pub(crate) fn key(ink: Ink, round: bool, words: &str) -> Markup {
-    let shape = if round { "dot " } else { "" };
-    html! { span class=(format!("key {shape}k-{}", ink.name())) {} (words) }
 }
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
 //! Documents as pages. Text is escaped, and the frame's policy forbids scripts and everything that would be loaded.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use maud::{Markup, PreEscaped, Render, html};
 
-use super::inline::{Emphasis, Figure, Inline};
+use super::inline::{Emphasis, Figure, Inline, Target};
 use super::table::{Cell, Column, ColumnKind, Row};
-use super::{Drawing, Folding, Item, Node, Style, Table, Text, frame};
+use super::{Drawing, Folding, Ink, Item, Node, Style, Table, Text, frame};
+use crate::escape;
 use crate::text::clean;
 use perfquilt_model::error::Result;
 
 /// Writes a page: its title and all blocks before the first section, the sections, and what made it.
-pub(super) fn render(nodes: &[Node]) -> Result<String> {
+pub(super) fn render(nodes: &[Node], subject: &str) -> Result<String> {
     let is_section = |node: &Node| matches!(node, Node::Section(..));
     let first = nodes.iter().position(is_section).unwrap_or(nodes.len());
     let (head, main) = nodes.split_at(first);
@@ -24,6 +27,10 @@ pub(super) fn render(nodes: &[Node]) -> Result<String> {
             _ => None,
         })
         .collect();
+    let footers = nodes.iter().filter_map(|node| match node {
+        Node::Footer(text) => Some(text),
+        _ => None,
+    });
     let body = html! {
         header {
             (blocks(head)?)
@@ -34,13 +41,12 @@ pub(super) fn render(nodes: &[Node]) -> Result<String> {
             }
         }
         main { (blocks(main)?) }
-        footer { p { "perfquilt " (env!("CARGO_PKG_VERSION")) } }
+        footer { p {
+            "perfquilt " (env!("CARGO_PKG_VERSION")) @for text in footers { ", " (text) }
+        } }
     };
-    Ok(frame::page(
-        &format!("perfquilt: {}", title.unwrap_or_default()),
-        None,
-        &body,
-    ))
+    let title = format!("{subject}: {}", title.unwrap_or_default());
+    Ok(frame::page(&title, None, &body))
 }
 
 fn blocks(nodes: &[Node]) -> Result<Markup> {
@@ -53,6 +59,7 @@ fn block(node: &Node) -> Result<Markup> {
         Node::Heading(1, _, text) => html! { h1 { (text) } },
         Node::Heading(2, _, text) => html! { h2 { (text) } },
         Node::Heading(_, _, text) => html! { h3 { (text) } },
+        Node::Paragraph(Style::Alert, text) => html! { p.alert role="note" { (text) } },
         Node::Paragraph(style, text) => html! { p class=[style.class()] { (text) } },
         Node::List(items) => html! { ul { @for item in items { li { (item) } } } },
         Node::Facts(facts) => {
@@ -72,7 +79,13 @@ fn block(node: &Node) -> Result<Markup> {
             let drawings = drawings.iter().map(drawing).collect::<Result<Vec<_>>>()?;
             html! { div.charts { @for drawing in drawings { (drawing) } } }
         }
-        Node::Hint(_) => html! {},
+        // An image cannot run scripts.
+        Node::Picture(svg, about) => html! {
+            div.scroll tabindex="0" role="region" aria-label=(clean(about)) {
+                img src=(data("image/svg+xml", svg)) alt=(clean(about));
+            }
+        },
+        Node::Hint(_) | Node::Footer(_) => html! {},
         Node::Next(commands) => html! {
             p { "Next:" }
             pre tabindex="0" { @for (command, purpose) in commands {
@@ -148,6 +161,55 @@ fn table(table: &Table) -> Markup {
     frame::scroll(&table.about, &body)
 }
 
+/// Renders a key of a legend.
+fn key(ink: Ink, round: bool, words: &str) -> Markup {
+    let shape = if round { "dot " } else { "" };
+    html! { span class=(format!("key {shape}k-{}", ink.name())) {} (clean(words)) }
+}
+
+fn link(words: &str, target: &Target) -> Markup {
+    match target {
+        Target::Web(web) => match escape::address(web) {
+            Some(web) => html! { a href=(web) { (words) } },
+            None => html! { (words) },
+        },
+        Target::Within(name, kind, content) => {
+            html! { a href=(data(kind, content)) download=(file_name(name)) { (words) } }
+        }
+        Target::Beside(name) => html! { a href=(address(name)) { (words) } },
+    }
+}
+
+fn data(kind: &str, content: &[u8]) -> String {
+    format!("data:{kind};base64,{}", STANDARD.encode(content))
+}
+
+/// Returns the percent-encoded relative address of a file beside the page.
+fn address(name: &str) -> String {
+    let mut address = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            address.push(char::from(byte))
+        } else {
+            address.push_str(&format!("%{byte:02X}"))
+        }
+    }
+    address
+}
+
+/// Converts a name to that of a file without folders.
+fn file_name(name: &str) -> String {
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
+    let name: String = name.chars().take(120).map(plain).collect();
+    name.trim_start_matches('.').to_owned()
+}
+
 impl Style {
     /// Returns the class in `style.css`.
     fn class(self) -> Option<&'static str> {
@@ -159,6 +221,7 @@ impl Style {
             Style::Open => Some("open"),
             Style::Quiet => Some("quiet"),
             Style::Note => Some("note"),
+            Style::Alert => Some("alert"),
         }
     }
 }
@@ -192,7 +255,8 @@ impl Render for Inline {
             Inline::Name(text) | Inline::Code(text) => html! { code { (text) } },
             Inline::Strong(text) => html! { b { (text) } },
             Inline::Figure(figure) => html! { (figure) },
-            Inline::Key(ink, round, words) => frame::key(*ink, *round, words),
+            Inline::Key(ink, round, words) => key(*ink, *round, words),
+            Inline::Link(words, target) => link(&clean(words), target),
         }
     }
 }
@@ -211,5 +275,22 @@ impl Render for Figure {
             Emphasis::Significant => html! { b { (figure) } },
             Emphasis::Stale => html! { i { (figure) } },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_are_plain() {
+        assert_eq!(file_name("../../a b.gz"), "-..-a-b.gz");
+    }
+
+    #[test]
+    fn a_file_beside_the_page_is_reached_whatever_its_name_is() {
+        assert_eq!(address("run#1 50%?.gz"), "run%231%2050%25%3F.gz");
+        assert_eq!(address("a:b"), "a%3Ab");
+        assert_eq!(address("ä-_.~"), "%C3%A4-_.~");
     }
 }

@@ -48,6 +48,24 @@ pub(crate) enum Inline {
     Figure(Figure),
     /// A key of a drawing's legend: its colour, whether its marks are round, and words.
     Key(Ink, bool, String),
+    /// Words that lead somewhere, in formats that can.
+    Link(String, Target),
+}
+
+/// Where a link leads.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Target {
+    /// An address of the web; any other is no link.
+    Web(String),
+    /// A file within a page: its name, type and content.
+    Within(String, &'static str, Vec<u8>),
+    /// A file beside a page.
+    Beside(String),
+}
+
+/// Returns a key of a drawing's legend.
+pub(crate) fn key(ink: Ink, is_round: bool, words: &str) -> Text {
+    Inline::Key(ink, is_round, words.to_owned()).into()
 }
 
 /// A figure, which no format breaks into lines.
@@ -79,6 +97,14 @@ impl Figure {
                 effect if effect.is_shown() => Emphasis::Significant,
                 _ => Emphasis::None,
             },
+        }
+    }
+
+    /// Returns a figure with its value for machines.
+    pub(crate) fn valued(text: impl Into<String>, value: f64) -> Self {
+        Figure {
+            values: Some((value, None, None)),
+            ..Figure::plain(text)
         }
     }
 
@@ -132,7 +158,8 @@ impl Text {
     /// Returns the text without emphasis, as a terminal shows it.
     pub(crate) fn plain(&self) -> String {
         let one = |part: &Inline| match part {
-            Inline::Words(text) | Inline::Literal(text) | Inline::Name(text) => text.clone(),
+            Inline::Words(text) | Inline::Literal(text) => text.clone(),
+            Inline::Name(text) | Inline::Link(text, _) => text.clone(),
             Inline::Code(text) => format!("`{text}`"),
             Inline::Strong(text) => text.plain(),
             Inline::Figure(figure) => clean(&figure.text),

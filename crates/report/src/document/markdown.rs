@@ -1,7 +1,7 @@
 //! Documents as GitHub-flavoured Markdown. Nothing but its own markup is active: no text becomes markup, HTML, a link, a
 //! mention or a reference.
 
-use super::inline::{Emphasis, Figure, Inline};
+use super::inline::{Emphasis, Figure, Inline, Target};
 use super::table::{Cell, ColumnKind};
 use super::{Folding, Item, Node, Style, Table, Text};
 use crate::escape::{self, ZERO_WIDTH, code, fenced};
@@ -25,7 +25,7 @@ fn block(node: &Node, level: usize) -> String {
         |below: usize, text: &Text| format!("{} {}", "#".repeat(level + below), inline(text));
     match node {
         Node::Heading(below, _, text) => heading(usize::from(*below).saturating_sub(1), text),
-        Node::Paragraph(Style::Note, text) => format!("> {}", line(text)),
+        Node::Paragraph(Style::Note | Style::Alert, text) => format!("> {}", line(text)),
         Node::Paragraph(_, text) => line(text),
         Node::List(items) => lines(items.iter().map(item)),
         Node::Facts(facts) => lines(
@@ -60,9 +60,11 @@ fn block(node: &Node, level: usize) -> String {
                 };
                 title + render(&drawing.below, level).trim_end()
             };
-            drawings.iter().map(one).collect::<Vec<_>>().join("\n\n")
+            let shown = drawings.iter().filter(|drawing| drawing.has_text());
+            shown.map(one).collect::<Vec<_>>().join("\n\n")
         }
-        Node::Hint(_) => String::new(),
+        Node::Hint(_) | Node::Picture(..) => String::new(),
+        Node::Footer(text) => format!("<sub>{}</sub>", inline(text)),
         Node::Next(commands) => {
             let purpose = |text: &String| (!text.is_empty()).then(|| format!("# {text}"));
             let lines = commands
@@ -157,10 +159,23 @@ fn inline(text: &Text) -> String {
             Inline::Name(text) | Inline::Code(text) => code(text),
             Inline::Strong(text) => format!("**{}**", inline(text)),
             Inline::Figure(of) => figure(of),
+            Inline::Link(words, target) => link(words, target),
             Inline::Key(..) | Inline::Words(_) | Inline::Literal(_) => String::new(),
         };
     }
     written + &escape::words(&words)
+}
+
+fn link(words: &str, target: &Target) -> String {
+    let address = match target {
+        Target::Web(address) => escape::address(address),
+        Target::Within(..) | Target::Beside(_) => None,
+    };
+    let words = escape::markdown(words);
+    match address {
+        Some(address) => format!("[{words}]({address})"),
+        None => words,
+    }
 }
 
 /// Returns whether the end of a text and what follows it may form a link, a mention or an emoji together.

@@ -19,8 +19,8 @@ mod tests;
 use perfquilt_model::error::Result;
 
 pub(crate) use chart::{Chart, Ink};
-pub(crate) use inline::{Figure, Inline, Text, literal, name, sentence};
-pub(crate) use table::{Cell, Column, Table};
+pub(crate) use inline::{Figure, Inline, Target, Text, key, literal, name, sentence};
+pub(crate) use table::{Cell, Column, Table, table};
 
 /// A document in no format yet.
 #[derive(Debug, Clone, Default)]
@@ -45,8 +45,12 @@ pub(crate) enum Node {
     Section(&'static str, Folding, Text, Vec<Node>),
     /// Drawings beside each other; a format without drawings shows what stands below them.
     Drawings(Vec<Drawing>),
+    /// A picture (SVG), which only a page shows, and what it shows.
+    Picture(Vec<u8>, String),
     /// The commands to continue with, each with its purpose.
     Next(Vec<(String, String)>),
+    /// The last line, which says where the document is from.
+    Footer(Text),
 }
 
 /// What a block or cell means, from which its look follows.
@@ -64,6 +68,8 @@ pub(crate) enum Style {
     Quiet,
     /// A remark that a reader must not miss.
     Note,
+    /// A remark on the whole document.
+    Alert,
 }
 
 /// Where the content of [`Node::Details`] and [`Node::Section`] is shown.
@@ -97,6 +103,47 @@ pub(crate) struct Drawing {
     pub(crate) folded: bool,
 }
 
+impl Drawing {
+    /// Returns a drawing without heading and caption, whose table a page folds.
+    pub(crate) fn new(chart: Chart, table: Node) -> Self {
+        Drawing {
+            below: vec![table],
+            folded: true,
+            ..Drawing::alone(chart)
+        }
+    }
+
+    /// Returns a drawing whose table stands elsewhere.
+    pub(crate) fn alone(chart: Chart) -> Self {
+        Drawing {
+            heading: Text::default(),
+            chart,
+            caption: Text::default(),
+            below: Vec::new(),
+            folded: false,
+        }
+    }
+
+    pub(crate) fn heading(self, text: impl Into<Text>) -> Self {
+        Drawing {
+            heading: text.into(),
+            ..self
+        }
+    }
+
+    pub(crate) fn caption(self, text: impl Into<Text>) -> Self {
+        Drawing {
+            caption: text.into(),
+            ..self
+        }
+    }
+
+    /// Returns whether a format without drawings shows anything of it.
+    fn has_text(&self) -> bool {
+        !self.heading.is_empty() || !self.below.is_empty()
+    }
+}
+
 impl Document {
     /// Returns the document as text of at most `columns` columns; `color` allows ANSI colours.
     pub fn terminal(&self, columns: usize, color: bool) -> String {
@@ -113,7 +160,12 @@ impl Document {
     /// # Errors
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a drawing fails.
     pub fn html(&self) -> Result<String> {
-        html::render(&self.0)
+        self.page("perfquilt")
+    }
+
+    /// Returns the document as a page whose title begins with its subject.
+    pub(crate) fn page(&self, subject: &str) -> Result<String> {
+        html::render(&self.0, subject)
     }
 }
 
@@ -156,6 +208,22 @@ pub(crate) fn soft(text: impl Into<Text>) -> Node {
 /// Returns a remark that a reader must not miss.
 pub(crate) fn note(text: impl Into<Text>) -> Node {
     Node::Paragraph(Style::Note, text.into())
+}
+
+/// Returns a part of a page that other formats may fold; nothing if it has no content.
+pub(crate) fn section(
+    id: &'static str,
+    title: impl Into<Text>,
+    nodes: impl IntoIterator<Item = Node>,
+) -> Option<Node> {
+    let nodes: Vec<Node> = nodes.into_iter().collect();
+    (!nodes.is_empty()).then(|| Node::Section(id, Folding::Folded, title.into(), nodes))
+}
+
+/// Returns drawings beside each other; nothing if there are none.
+pub(crate) fn drawings(all: impl IntoIterator<Item = Drawing>) -> Option<Node> {
+    let all: Vec<Drawing> = all.into_iter().collect();
+    (!all.is_empty()).then_some(Node::Drawings(all))
 }
 
 /// Returns a list of `entries`; nothing if there are none.

@@ -1,6 +1,6 @@
 //! Tables of a document.
 
-use super::{Style, Text};
+use super::{Node, Style, Text};
 
 /// A table.
 #[derive(Debug, Clone, Default)]
@@ -52,6 +52,19 @@ pub(crate) struct Cell {
     pub(super) below: Vec<Text>,
     /// A remark on its text, behind it where there is room.
     pub(super) remark: Text,
+}
+
+/// Returns a table with these columns and rows; `about` says what it shows.
+pub(crate) fn table<R: IntoIterator<Item = Cell>>(
+    about: impl Into<String>,
+    columns: impl IntoIterator<Item = Column>,
+    rows: impl IntoIterator<Item = R>,
+) -> Node {
+    let mut table = Table::new(about, columns);
+    for row in rows {
+        table.row(row);
+    }
+    Node::Table(table)
 }
 
 impl Table {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::table::{ColumnKind, Row};
-use super::{Folding, Item, Node, Style, Table, Text};
+use super::{Drawing, Folding, Item, Node, Style, Table, Text};
 use crate::page::{BOLD, DIM, TextPage};
 use crate::text::{clean, fit, fit_end, width, wrap};
 
@@ -27,10 +27,10 @@ pub(super) fn render(nodes: &[Node], columns: usize, color: bool) -> String {
 
 /// Returns whether a blank line stands between two blocks.
 fn is_apart(before: &Node, after: &Node) -> bool {
-    let is_note = |node: &Node| matches!(node, Node::Paragraph(Style::Note, _));
+    let is_note = |node: &Node| matches!(node, Node::Paragraph(Style::Note | Style::Alert, _));
     match (before, after) {
         (_, Node::Heading(..) | Node::Details(..) | Node::Section(..)) => true,
-        (_, Node::Drawings(_) | Node::Next(_)) => true,
+        (_, Node::Drawings(_) | Node::Next(_) | Node::Footer(_)) => true,
         (Node::Heading(..), _) => false,
         (Node::Table(_) | Node::Drawings(_) | Node::Details(..) | Node::Section(..), _) => true,
         (Node::Paragraph(_, text), Node::Table(_)) => !text.plain().ends_with(':'),
@@ -42,7 +42,7 @@ fn is_apart(before: &Node, after: &Node) -> bool {
 
 fn sequence(style: Style) -> &'static str {
     match style {
-        Style::Plain | Style::Note => "",
+        Style::Plain | Style::Note | Style::Alert => "",
         Style::Soft | Style::Quiet => DIM,
         Style::Good => "\x1b[32m",
         Style::Bad => "\x1b[31m",
@@ -62,12 +62,13 @@ fn diff(line: &str) -> &'static str {
 
 impl TextPage {
     fn nodes(&mut self, nodes: &[Node]) {
-        let shown = |node: &&Node| {
-            use Node::{Details, Section};
-            !matches!(
-                node,
-                Details(Folding::LeftOut, ..) | Section(_, Folding::LeftOut, ..)
-            )
+        let shown = |node: &&Node| match node {
+            Node::Details(folding, ..) | Node::Section(_, folding, ..) => {
+                *folding != Folding::LeftOut
+            }
+            Node::Drawings(drawings) => drawings.iter().any(Drawing::has_text),
+            Node::Picture(..) => false,
+            _ => true,
         };
         let mut before = None;
         for node in nodes.iter().filter(shown) {
@@ -83,7 +84,7 @@ impl TextPage {
         match node {
             Node::Heading(_, Style::Plain, text) => self.paragraph(&text.plain(), BOLD),
             Node::Heading(_, style, text) => self.paragraph(&text.plain(), sequence(*style)),
-            Node::Paragraph(Style::Note, text) => {
+            Node::Paragraph(Style::Note | Style::Alert, text) => {
                 self.paragraph(&format!("Note: {}", text.plain()), "")
             }
             Node::Paragraph(style, text) => self.paragraph(&text.plain(), sequence(*style)),
@@ -96,7 +97,8 @@ impl TextPage {
                 self.nodes(nodes);
             }
             Node::Drawings(drawings) => {
-                for (place, drawing) in drawings.iter().enumerate() {
+                let shown = drawings.iter().filter(|drawing| drawing.has_text());
+                for (place, drawing) in shown.enumerate() {
                     if place > 0 {
                         self.blank();
                     }
@@ -106,7 +108,8 @@ impl TextPage {
                     self.nodes(&drawing.below);
                 }
             }
-            Node::Hint(text) => self.paragraph(&text.plain(), DIM),
+            Node::Picture(..) => {}
+            Node::Hint(text) | Node::Footer(text) => self.paragraph(&text.plain(), DIM),
             Node::Next(commands) => self.next(commands),
         }
     }

@@ -11,6 +11,13 @@ fn everywhere(text: &dyn Fn() -> String) -> Document {
         mixed.push(sentence(&text()).strong());
         mixed.push(Figure::plain(text()));
         mixed.push(raw());
+        for target in [
+            Target::Beside(text()),
+            Target::Within(text(), "application/gzip", text().into()),
+        ] {
+            mixed.push(Inline::Link(text(), target));
+        }
+        mixed.push(key(Ink::Good, true, &text()));
         mixed
     };
     let cell = || {
@@ -61,6 +68,7 @@ fn everywhere(text: &dyn Fn() -> String) -> Document {
         paragraph(raw()),
         paragraph(literal(&text())),
         note(mixed()),
+        Node::Paragraph(Style::Alert, mixed()),
         soft(name(&text())),
         Node::List(vec![Item::from(raw()).below(mixed()), mixed().into()]),
         Node::Facts(vec![(raw(), mixed())]),
@@ -77,6 +85,8 @@ fn everywhere(text: &dyn Fn() -> String) -> Document {
         ),
         Node::Section("folded", Folding::LeftOut, raw(), vec![paragraph(raw())]),
         Node::Hint(raw()),
+        Node::Picture(text().into(), text()),
+        Node::Footer(mixed()),
         Node::Next(vec![(text(), text())]),
     ])
 }

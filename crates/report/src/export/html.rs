@@ -1,7 +1,7 @@
 //! The report as a page.
 
 use super::{ExportedReport, Exporter, ReportData, RequiredInput};
-use crate::html::{PageContent, RawData, html};
+use crate::report::{PageContent, RawData, whole};
 use perfquilt_model::error::Result;
 
 /// Maximum size of embedded compressed observations, in bytes; it keeps a page below 3 MB.
@@ -57,9 +57,9 @@ impl Exporter for Html {
             distributions: data.distributions,
             data: raw,
             flame_graph: data.flame_graph,
-            stored: data.stored,
         };
-        let text = html(data.attribution, &content)?;
+        let document = whole(data.attribution, data.stored, Some(&content))?;
+        let text = document.page(data.attribution.base())?;
         let companion = match raw {
             RawData::File(..) => bytes,
             RawData::Embedded(_) | RawData::Command => None,

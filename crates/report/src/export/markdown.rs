@@ -1,7 +1,7 @@
 //! The report as Markdown.
 
 use super::{ExportedReport, Exporter, ReportData};
-use crate::report::markdown;
+use crate::report::whole;
 use perfquilt_model::error::Result;
 
 /// The report as GitHub-flavoured Markdown.
@@ -17,6 +17,8 @@ impl Exporter for Markdown {
     }
 
     fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
-        Ok(markdown(data.attribution, data.stored).markdown().into())
+        Ok(whole(data.attribution, data.stored, None)?
+            .markdown()
+            .into())
     }
 }

@@ -15,7 +15,7 @@ mod terminal;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::html::Distribution;
+use super::report::Distribution;
 use super::text::is_deceptive;
 use perfquilt_judge::attribution::{Attribution, Effect, PatchEffects, TransactionCost};
 use perfquilt_model::error::{Error, Result};

@@ -25,9 +25,13 @@ fn page(experiment: &Experiment) -> String {
         distributions: &Distribution::of(experiment.workloads[0], [vec![slices]]),
         data: RawData::Embedded(b"gzip"),
         flame_graph: Some(b"<svg><script>alert(1)</script></svg>"),
-        stored: true,
     };
-    html(&attribution, &content).unwrap()
+    shown(&attribution, &content, true)
+}
+
+fn shown(attribution: &Attribution, content: &PageContent<'_>, stored: bool) -> String {
+    let document = super::whole(attribution, stored, Some(content)).unwrap();
+    document.page(attribution.base()).unwrap()
 }
 
 /// Returns an experiment with content for every section.
@@ -62,11 +66,12 @@ fn whole() -> Experiment {
 fn every_section_is_there_and_every_drawing_has_a_table() {
     let page = page(&whole());
     // The list below has every section of the navigation.
-    assert_eq!(page.matches("<li><a href=\"#").count(), 12);
+    assert_eq!(page.matches("<li><a href=\"#").count(), 14);
     for (id, times) in [
         ("patches", 2),
         ("adds-up", 2),
         ("apart", 2),
+        ("single", 2),
         ("workloads", 2),
         ("functions", 2),
         ("flame-graph", 2),
@@ -76,6 +81,7 @@ fn every_section_is_there_and_every_drawing_has_a_table() {
         ("builds", 2),
         ("method", 2),
         ("data", 2),
+        ("reproduce", 2),
     ] {
         let found = page.matches(&format!("=\"{id}\"")).count();
         assert_eq!(found, times, "{id}");
@@ -173,9 +179,8 @@ fn no_patches_and_no_observations_are_a_page_too() {
         distributions: &[],
         data: RawData::Command,
         flame_graph: None,
-        stored: false,
     };
-    let page = html(&attribution, &content).unwrap();
+    let page = shown(&attribution, &content, false);
     assert!(page.contains("<h1>Nothing was measured"), "{page}");
     // Without a stored experiment, no command can continue.
     assert!(
@@ -183,12 +188,6 @@ fn no_patches_and_no_observations_are_a_page_too() {
         "{page}"
     );
     assert!(!page.contains("perfquilt run"), "{page}");
-}
-
-#[test]
-fn names_of_files_are_plain() {
-    assert_eq!(file_name("../../a b"), "-..-a-b");
-    assert_eq!(file_name(""), "experiment");
 }
 
 /// Returns the contrast of two colours `#rrggbb` (WCAG 2.2, section 1.4.3).
@@ -241,13 +240,6 @@ fn letters_and_marks_are_seen_in_light_and_dark() {
 }
 
 #[test]
-fn a_file_beside_the_page_is_reached_whatever_its_name_is() {
-    assert_eq!(address("run#1 50%?.gz"), "run%231%2050%25%3F.gz");
-    assert_eq!(address("a:b"), "a%3Ab");
-    assert_eq!(address("ä-_.~"), "%C3%A4-_.~");
-}
-
-#[test]
 fn tails_lanes_and_machines_are_drawn() {
     use perfquilt_judge::attribution::{
         GroupFigures, LaneFigures, LaneNoise, MachineFigures, MachineNoise,
@@ -280,10 +272,14 @@ fn tails_lanes_and_machines_are_drawn() {
             .to_vec(),
         p_value: 0.4,
     }];
-    let lanes = places::lanes(&attribution).unwrap().into_string();
+    let noise = |attribution: &Attribution| {
+        let nodes = noise(attribution).into_iter().collect();
+        Document(nodes).html().unwrap()
+    };
+    let lanes = noise(&attribution);
     assert!(drawn(&lanes, "What each lane measured, time"), "{lanes}");
     assert!(
-        lanes.contains("oltp_read_only: lane 1") && lanes.contains("−0.40 %"),
+        lanes.contains("oltp_read_only: lane 1") && lanes.contains("−0.40\u{a0}%"),
         "{lanes}"
     );
     attribution.noise.machines = vec![MachineNoise {
@@ -297,9 +293,7 @@ fn tails_lanes_and_machines_are_drawn() {
         p_value: 0.4,
         units: false,
     }];
-    let machines = places::machines(&attribution, "About.")
-        .unwrap()
-        .into_string();
+    let machines = noise(&attribution);
     assert!(
         drawn(&machines, "What each machine measured, time"),
         "{machines}"
