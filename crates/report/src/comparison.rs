@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::document::chart::{ChartContent, ChartRow, axis, estimate_marks};
+use super::document::chart::{ChartRow, axis, estimate_marks};
 use super::document::{
-    Cell, Chart, Column, Document, Drawing, Figure, Folding, Ink, Inline, Node, Style, Table, Text,
-    list, literal, name, note, paragraph, sentence, soft, title,
+    Cell, Chart, Column, Document, Drawing, Figure, Folding, Ink, Node, Style, Table, Text,
+    estimates, list, literal, name, note, paragraph, sentence, soft, title,
 };
 use super::nouns::Nouns;
 use super::number;
@@ -310,27 +310,15 @@ fn single_workload(table: &ComparisonTable, row: &ComparisonRow) -> Text {
 fn drawing(table: &ComparisonTable, noun: &str, folded: bool) -> Drawing {
     let about = Text::from(about(table));
     let [before, after, _] = HEADS;
-    Drawing {
-        chart: Chart {
-            about: format!(
-                "Effect of each {noun} in both experiments: {}",
-                about.plain()
-            ),
-            unit: axis(&[table.meter]),
-            content: ChartContent::Rows(rows(table).map(lane).collect()),
-        },
-        caption: Text::joined(
-            [
-                Inline::Key(Ink::First, true, before.to_owned()).into(),
-                Inline::Key(Ink::Second, false, after.to_owned()).into(),
-                ". Marks are estimates, lines their intervals.".into(),
-            ],
-            "",
-        ),
-        below: vec![figures(table, noun, about.plain())],
-        heading: about,
-        folded,
-    }
+    let words = format!(
+        "Effect of each {noun} in both experiments: {}",
+        about.plain()
+    );
+    let chart = Chart::of_rows(words, axis(&[table.meter]), rows(table).map(lane).collect());
+    let drawing = Drawing::new(chart, figures(table, noun, about.plain()))
+        .heading(about)
+        .caption(estimates([(Ink::First, before), (Ink::Second, after)]));
+    Drawing { folded, ..drawing }
 }
 
 fn lane(row: &ComparisonRow) -> ChartRow {

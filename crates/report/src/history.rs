@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::document::chart::{ChartContent, Series, axis};
 use super::document::{
-    Cell, Chart, Column, Document, Drawing, Figure, Ink, Inline, Node, Table, Text, heading,
-    literal, name, paragraph, soft, title,
+    Cell, Chart, Column, Document, Drawing, Figure, Ink, Node, Table, Text, heading, key, literal,
+    name, paragraph, soft, title,
 };
 use super::number;
 use super::text::clean;
@@ -318,26 +318,22 @@ impl History {
         let releases = releases.iter().filter(|(release, _)| here(release));
         let keys = releases
             .clone()
-            .map(|(release, ink)| Inline::Key(*ink, true, clean(release)).into());
+            .map(|(release, ink)| key(*ink, true, release));
         let words = Text::from(" Experiments from the earliest on; lines are intervals.");
         let of = |(release, ink): &(&str, Ink)| points(patch, experiments, release, *ink);
         let table = patch.table(&about, experiments, (self.meter, places));
         let best = patch.best.iter().map(|best| paragraph(best.text(places)));
-        Drawing {
-            heading: patch
-                .name
-                .as_deref()
-                .map_or("the whole series".to_owned(), name)
-                .into(),
-            chart: Chart {
-                about,
-                unit: axis(&[self.meter]),
-                content: ChartContent::Series("experiment", releases.map(of).collect()),
-            },
-            caption: Text::joined(keys.chain([words]), ""),
-            below: [table].into_iter().chain(best).collect(),
-            folded: true,
-        }
+        let chart = Chart {
+            about,
+            unit: axis(&[self.meter]),
+            content: ChartContent::Series("experiment", releases.map(of).collect()),
+        };
+        let title = patch.name.as_deref();
+        let mut drawing = Drawing::new(chart, table)
+            .heading(title.map_or("the whole series".to_owned(), name))
+            .caption(Text::joined(keys.chain([words]), ""));
+        drawing.below.extend(best);
+        drawing
     }
 }
 

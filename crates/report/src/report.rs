@@ -6,6 +6,7 @@ mod builds;
 mod effects;
 mod noise;
 mod slices;
+mod tails;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -18,7 +19,7 @@ use super::method::{SIGNIFICANT, commands, describe_method};
 use super::nouns::Nouns;
 use super::text::capital;
 use super::view::View;
-use super::{functions, number, tail};
+use super::{functions, number};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
@@ -27,7 +28,6 @@ pub(super) use builds::builds;
 pub(super) use effects::{columns, separately, single_workloads, workloads};
 pub(super) use noise::noise;
 pub use slices::Distribution;
-pub(super) use slices::slow_slices;
 
 /// The content of a page besides the attribution document.
 #[derive(Debug, Clone, Copy)]
@@ -113,7 +113,7 @@ pub(super) fn whole(
         separately(&view),
         opened(section("single", "On single workloads", single)),
         workloads(&view).filter(|_| page.is_some() || view.has_suite()),
-        tail::mean_and_tail(&view, distributions),
+        tails::mean_and_tail(&view, distributions),
         functions::in_full(attribution),
         flame_graph.and_then(|svg| self::flame_graph(svg, &attribution.functions)),
         slices::slices(view.nouns(), distributions),

@@ -1,15 +1,7 @@
 //! The mean and the tail of slices beside their typical time, in words and figures.
 
-use super::document::chart::{ChartRow, axis, estimate_marks, estimates};
-use super::document::{
-    Cell, Chart, Column, Drawing, Figure, Ink, Node, drawings, literal, paragraph, section, table,
-};
 use super::number;
-use super::report::{Distribution, slow_slices};
-use super::view::View;
-use perfquilt_judge::attribution::{
-    Effect, HeavyTail, ShownChange, TailFigure, TailFigures, Verdict,
-};
+use perfquilt_judge::attribution::{Effect, HeavyTail, ShownChange, TailFigure, Verdict};
 use perfquilt_judge::stats::STALLED;
 use perfquilt_model::observation::{Meter, Statistic};
 
@@ -117,7 +109,7 @@ fn named(meter: Meter, statistic: Statistic, figure: &TailFigure, places: usize)
 }
 
 /// Formats a figure with its interval, or the share of slow slices before and after.
-fn figure(meter: Meter, statistic: Statistic, of: &TailFigure, places: usize) -> String {
+pub(super) fn figure(meter: Meter, statistic: Statistic, of: &TailFigure, places: usize) -> String {
     let shown = |ends| number::change(&ShownChange::of(meter, of.estimate, ends), places);
     match statistic {
         Statistic::Mean if of.heavy_tail.is_some() => {
@@ -125,91 +117,5 @@ fn figure(meter: Meter, statistic: Statistic, of: &TailFigure, places: usize) ->
         }
         Statistic::Slow | Statistic::Stalled => number::shares(of.before, of.after, places),
         Statistic::Mean | Statistic::P99 => shown(of.low.zip(of.high)),
-    }
-}
-
-/// The columns of the section on mean and tail.
-const HEADS: [&str; 5] = [
-    "typical speed",
-    "mean",
-    "slow slices",
-    "stalled slices",
-    "99th percentile",
-];
-
-/// The statistics among [`HEADS`] that are drawn, as they are fractions of speed.
-const INKS: [(Ink, &str); 3] = [
-    (Ink::First, HEADS[0]),
-    (Ink::Second, HEADS[1]),
-    (Ink::Third, HEADS[4]),
-];
-
-/// What the figures of the section are.
-const ABOUT: &str = "\
-Per cent of speed (+ is faster). The typical time leaves out the slowest and the fastest fifth of the slices. The mean counts every slice; its inverse is \
-the throughput; it is not determined where a few stalls carry much of it. Slow slices took more than twice the typical time of \
-their round, stalled ones more than twenty times: the share before and after. Bold figures are significant after adjustment for all rows.";
-
-/// Returns the section on typical time, mean and tail of each patch, where a tail is known, on the suite or single workload
-/// that verdicts are about.
-pub(super) fn mean_and_tail(view: &View<'_>, distributions: &[Distribution]) -> Option<Node> {
-    let (meter, places) = view.columns.first().copied()?;
-    let rows = view.rows.iter().filter_map(|row| {
-        let effect = row.effects.first().copied().flatten()?;
-        Some((row.label.text(), effect, effect.tail.as_deref()?))
-    });
-    let rows: Vec<(String, &Effect, &TailFigures)> = rows.collect();
-    let about = format!("Typical time, mean and tail of each {}", view.nouns().one);
-    let columns = [Column::names(view.nouns().one)].into_iter();
-    let columns = columns.chain(HEADS.map(Column::figures));
-    let table = table(
-        about.clone(),
-        columns,
-        rows.iter().map(|row| cells(row, places)),
-    );
-    let chart = Chart::of_rows(about, axis(&[meter]), rows.iter().map(marks).collect());
-    let chart = Drawing::alone(chart).caption(estimates(INKS));
-    let drawn = [chart].into_iter().chain(slow_slices(view, distributions));
-    let nodes = [paragraph(ABOUT), table].into_iter().chain(drawings(drawn));
-    section("tail", "Mean and tail", nodes.filter(|_| !rows.is_empty()))
-}
-
-/// Returns the cells of a row: its name, and the figures below [`HEADS`].
-fn cells((name, effect, tail): &(String, &Effect, &TailFigures), places: usize) -> Vec<Cell> {
-    let typical = number::effect(effect, places);
-    let typical = Figure::marked(typical, tail.typical.is_shown());
-    let statistics = [
-        Statistic::Mean,
-        Statistic::Slow,
-        Statistic::Stalled,
-        Statistic::P99,
-    ];
-    let others = statistics.map(|statistic| match tail.get(statistic) {
-        Some(of) => {
-            let text = figure(effect.meter, statistic, of, places);
-            Figure::marked(text, of.verdict.is_shown())
-        }
-        None => Figure::plain("–"),
-    });
-    let figures = [typical].into_iter().chain(others).map(Cell::from);
-    [literal(name).into()].into_iter().chain(figures).collect()
-}
-
-/// Returns the marks of typical time, mean and 99th percentile, below each other.
-fn marks((name, effect, tail): &(String, &Effect, &TailFigures)) -> ChartRow {
-    let of = |figure: &TailFigure| {
-        ShownChange::of(effect.meter, figure.estimate, figure.low.zip(figure.high))
-    };
-    let figures = [
-        Some(effect.shown()),
-        tail.mean.as_ref().map(of),
-        tail.p99.as_ref().map(of),
-    ];
-    let figures = figures.into_iter().zip(INKS).zip([-6, 0, 6]);
-    let marks =
-        figures.filter_map(|((figure, (ink, _)), dy)| Some(estimate_marks(&figure?, dy, ink)));
-    ChartRow {
-        label: name.clone(),
-        marks: marks.flatten().collect(),
     }
 }

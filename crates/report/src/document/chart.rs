@@ -7,7 +7,6 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::inline;
 use crate::text::{clean, fit};
 use perfquilt_judge::attribution::ShownChange;
 use perfquilt_model::error::{Error, Result};
@@ -171,16 +170,6 @@ pub(crate) fn estimate_marks(of: &ShownChange, dy: i32, ink: Ink) -> Vec<Mark> {
         _ => Mark::Dot(at, dy, ink),
     };
     line.into_iter().chain([mark]).collect()
-}
-
-/// Returns the caption of a drawing of estimates: keys of colours, and what the marks are.
-pub(crate) fn estimates<'k>(keys: impl IntoIterator<Item = (Ink, &'k str)>) -> inline::Text {
-    let keys = keys.into_iter();
-    let keys = keys.map(|(ink, words)| inline::key(ink, ink != Ink::Second, words));
-    inline::Text::joined(
-        keys.chain([". Marks are estimates, lines their intervals.".into()]),
-        "",
-    )
 }
 
 /// The ends of a mark or interval: from, to.

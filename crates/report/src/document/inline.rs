@@ -11,6 +11,16 @@ const NAME: char = '\u{1}';
 const LITERAL: char = '\u{2}';
 const END: char = '\u{3}';
 
+/// Returns the caption of a drawing of estimates: keys of colours, and what the marks are.
+pub(crate) fn estimates<'k>(keys: impl IntoIterator<Item = (Ink, &'k str)>) -> Text {
+    let keys = keys.into_iter();
+    let keys = keys.map(|(ink, words)| key(ink, ink != Ink::Second, words));
+    Text::joined(
+        keys.chain([". Marks are estimates, lines their intervals.".into()]),
+        "",
+    )
+}
+
 /// Marks a name within a sentence: code on pages and in Markdown, as it is on a terminal.
 pub(crate) fn name(text: &str) -> String {
     format!("{NAME}{}{END}", clean(text))
@@ -158,8 +168,8 @@ impl Text {
     /// Returns the text without emphasis, as a terminal shows it.
     pub(crate) fn plain(&self) -> String {
         let one = |part: &Inline| match part {
-            Inline::Words(text) | Inline::Literal(text) => text.clone(),
-            Inline::Name(text) | Inline::Link(text, _) => text.clone(),
+            Inline::Words(text) | Inline::Literal(text) | Inline::Name(text) => text.clone(),
+            Inline::Link(text, _) => clean(text),
             Inline::Code(text) => format!("`{text}`"),
             Inline::Strong(text) => text.plain(),
             Inline::Figure(figure) => clean(&figure.text),

@@ -19,7 +19,7 @@ mod tests;
 use perfquilt_model::error::Result;
 
 pub(crate) use chart::{Chart, Ink};
-pub(crate) use inline::{Figure, Inline, Target, Text, key, literal, name, sentence};
+pub(crate) use inline::{Figure, Inline, Target, Text, estimates, key, literal, name, sentence};
 pub(crate) use table::{Cell, Column, Table, table};
 
 /// A document in no format yet.

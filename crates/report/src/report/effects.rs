@@ -1,9 +1,9 @@
 //! The sections with the effects of the patches: in order, adding up, each by itself, and by workload.
 
-use crate::document::chart::{ChartRow, Mark, axis, estimate_marks, estimates};
+use crate::document::chart::{ChartRow, Mark, axis, estimate_marks};
 use crate::document::{
-    Cell, Chart, Column, Drawing, Figure, Folding, Ink, Node, Style, Table, Text, drawings, key,
-    list, literal, name, paragraph, section, sentence, soft,
+    Cell, Chart, Column, Drawing, Figure, Folding, Ink, Node, Style, Table, Text, drawings,
+    estimates, key, list, literal, name, paragraph, section, sentence, soft,
 };
 use crate::view::{EffectRow, Label, SeparateEffects, View};
 use crate::{number, workload_name};
