@@ -8,7 +8,7 @@ use crate::document::{
 use crate::nouns::Nouns;
 use crate::number;
 use crate::text::{capital, clean};
-use perfquilt_judge::attribution::{Attribution, MachineNoise, NoiseSpread, GroupFigures};
+use perfquilt_judge::attribution::{Attribution, GroupFigures, MachineNoise, NoiseSpread};
 use perfquilt_model::observation::{Conditions, Meter};
 
 /// Returns the section on noise; nothing if no noise is known.
