@@ -209,7 +209,7 @@ fn one_layout(attribution: &Attribution) -> Option<Node> {
     let mut spread = attribution.noise.spread.iter();
     let timed =
         spread.any(|spread| spread.blocks > 0 && matches!(spread.meter, Meter::Time | Meter::Cpu));
-    let words = "All times come from one code layout a point, whose luck is part of the effects.";
+    let words = "All times come from one code layout a point, which is part of the effects.";
     (timed && attribution.noise.layouts < 2).then(|| paragraph(words))
 }
 
