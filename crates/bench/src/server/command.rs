@@ -332,9 +332,6 @@ fn uses(words: &[String], placeholder: &str) -> bool {
 }
 
 /// Refuses words with placeholders that no running server has.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) that names the placeholder.
 pub fn check_placeholders(words: &[String]) -> Result<()> {
     let sample: BTreeMap<String, String> = ["server", "dir", "socket", "port", "config"]
         .map(|name| (name.to_owned(), String::new()))

@@ -10,11 +10,7 @@ use perfquilt_model::error::{Error, Result};
 const BLOCK: usize = 64 * 1024;
 
 /// Copies the folder `from` to the new folder `to`, sharing blocks if the file system supports it
-/// (`FICLONE`). Symbolic links are copied as links.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) on any input/output failure, for example a full
-/// disk; `to` is then incomplete.
+/// (`FICLONE`). Symbolic links are copied as links. After a failure, `to` is incomplete.
 pub fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to).map_err(|e| Error::io("create", to, &e))?;
     for entry in std::fs::read_dir(from).map_err(|e| Error::io("read", from, &e))? {

@@ -7,7 +7,7 @@
 
 mod command;
 mod copy;
-mod innodb;
+pub(crate) mod innodb;
 mod listener;
 mod log;
 mod mariadb;
@@ -105,31 +105,17 @@ pub enum ClientThreads {
 pub trait ServerAdapter: Send + Sync {
     /// Returns the digest of everything except the built server that determines how it runs. It is part of the
     /// harness's identity and of the key of prepared data.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a configuration file cannot be read.
     fn identity(&self) -> Result<String>;
 
     /// Fills the empty folder `data` with the files that the server needs before its first start.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's output.
     fn prepare(&self, server: &Path, data: &Path, progress: &dyn Progress) -> Result<()>;
 
     /// Starts the server and returns once it accepts connections.
     ///
     /// Call this from a thread that outlives the server: the kernel kills the server when that thread ends.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the log's tail when it ends or does not
-    /// become ready in time; [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when its program or
-    /// valgrind is missing.
     fn start(&self, launch: &Launch<'_>) -> Result<Running>;
 
     /// Prepares a newly filled data set for cloning. Called once, before the server is stopped.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's output.
     fn settle(&self, running: &mut Running) -> Result<()>;
 
     /// Returns the threads that execute the clients' work.
@@ -197,10 +183,6 @@ pub struct AdapterSetup<'a> {
 }
 
 /// Checks `[server]`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with file and line, for an unknown adapter and for invalid
-/// settings.
 pub fn check(config: &Config) -> Result<()> {
     if config.server.adapter.is_empty() {
         // A workspace that only keeps a series.
@@ -213,9 +195,6 @@ pub fn check(config: &Config) -> Result<()> {
 }
 
 /// Returns the adapter named in `[server]`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the section or its files are wrong.
 pub fn adapter(ws: &Workspace) -> Result<Box<dyn ServerAdapter>> {
     (kind(&ws.config)?.adapter)(&AdapterSetup {
         server: &ws.config.server,

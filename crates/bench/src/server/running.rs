@@ -193,10 +193,6 @@ impl ListenAddress {
 
 impl Running {
     /// Starts the process of `plan` and waits until `ready` returns that it accepts connections.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`] with the log's tail when the server ends or is not ready in time; [`Kind::Usage`] when its program
-    /// is missing; those of `ready`.
     pub fn begin(
         plan: StartPlan<'_>,
         ready: &mut dyn FnMut(&Endpoint) -> Result<bool>,
@@ -374,9 +370,6 @@ impl Running {
 
     /// Replaces the configuration's placeholders (`{socket}`, `{port}`, `{dir}`, `{server}`,
     /// `{config}`) in a command for this server.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a placeholder that does not exist.
     pub fn expand(&self, words: &[String]) -> Result<Vec<String>> {
         perfquilt_config::expand(words, &self.values)
     }
@@ -400,10 +393,6 @@ impl Running {
 
     /// Checks that the server is still running, and that nothing of it runs without its first process, except for helpers
     /// that neither listen for it nor work.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the log's tail when it has ended, with the names of the
-    /// processes that went on.
     pub fn check(&mut self) -> Result<()> {
         match self.ended()? {
             None => {
@@ -460,10 +449,7 @@ impl Running {
 
     /// Shuts the server down so that it writes all data, and returns the path of `DIR/data`. The folder is not
     /// removed: the caller owns `DIR`.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when it does not end in time or ends with an
-    /// error; its folder is removed in that case.
+    /// If the server does not end in time or ends with an error, its folder is removed.
     pub fn stop_cleanly(mut self) -> Result<PathBuf> {
         self.check()?;
         self.held_connection = None;

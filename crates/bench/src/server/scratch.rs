@@ -98,10 +98,6 @@ pub struct Scratch {
 
 impl Scratch {
     /// Creates a folder with room for concurrent servers.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when neither the RAM disk nor the cache's disk
-    /// has enough space, [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when no folder can be created.
     pub fn open(ws: &Workspace, space: ServerSpace) -> Result<Self> {
         let (servers, need) = (space.servers, space.files());
         let ram = Path::new(RAM_DISK);

@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 
 use super::command::CommandAdapter;
 use super::command::CommandServer;
-use super::innodb::{ServerSettings, configuration};
-use super::mariadb::Mariadb;
 use super::*;
 use perfquilt_config::Section;
 use perfquilt_model::error::Kind;
@@ -630,7 +628,7 @@ fn fake_mariadb(base: &Path, script: &str) -> PathBuf {
 fn mariadb_is_bootstrapped_by_the_built_results_own_tables() {
     let world = World::new();
     let server = fake_mariadb(world.base.path(), r#"echo "$@" > args; cat > input"#);
-    let adapter = Mariadb::new(innodb_settings(world.base.path(), world.logs()));
+    let adapter = mariadb(&world);
     let data = world.base.path().join("data");
     adapter.prepare(&server, &data, &Silent).unwrap();
     let input = std::fs::read_to_string(data.join("input")).unwrap();
@@ -649,7 +647,7 @@ fn a_bootstrap_with_errors_fails_whatever_its_exit_code() {
     let world = World::new();
     let script = r#"cat > /dev/null; echo "ERROR: 1146  Table 'a' doesn't exist" >&2"#;
     let server = fake_mariadb(world.base.path(), script);
-    let adapter = Mariadb::new(innodb_settings(world.base.path(), world.logs()));
+    let adapter = mariadb(&world);
     let error = adapter
         .prepare(&server, &world.base.path().join("data"), &Silent)
         .unwrap_err();
@@ -665,7 +663,7 @@ fn an_incomplete_result_is_named() {
     let world = World::new();
     let server = fake_mariadb(world.base.path(), "");
     std::fs::remove_file(server.join("share/mysql_system_tables.sql")).unwrap();
-    let adapter = Mariadb::new(innodb_settings(world.base.path(), world.logs()));
+    let adapter = mariadb(&world);
     let dir = world.scratch.fresh().unwrap();
     let error = adapter.start(&Launch::new("0", &server, &dir)).unwrap_err();
     assert_eq!(
@@ -679,22 +677,12 @@ fn a_configuration_the_server_would_ignore_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let base = tempfile::tempdir().unwrap();
     let file = base.path().join("server.cnf");
-    let new = || -> Result<Mariadb> {
-        Ok(Mariadb::new(ServerSettings {
-            config: Some(configuration(base.path(), &file)?),
-            ..innodb_settings(base.path(), base.path().into())
-        }))
-    };
-    assert_eq!(new().unwrap_err().kind(), Kind::Usage);
+    let new = || innodb_adapter(&mariadb::KIND, base.path(), Some(file.clone()));
+    let refused = || new().err().unwrap();
+    assert_eq!(refused().kind(), Kind::Usage);
     std::fs::write(&file, "[mysqld]\n").unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
-    assert!(
-        new()
-            .unwrap_err()
-            .hint_text()
-            .unwrap()
-            .starts_with("chmod o-w")
-    );
+    assert!(refused().hint_text().unwrap().starts_with("chmod o-w"));
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
     let adapter = new().unwrap();
     let before = adapter.identity().unwrap();
@@ -702,13 +690,45 @@ fn a_configuration_the_server_would_ignore_is_refused() {
     assert_ne!(adapter.identity().unwrap(), before);
 }
 
-fn innodb_settings(bench_config: &Path, logs: PathBuf) -> ServerSettings {
-    ServerSettings {
-        bench_config: bench_config.into(),
-        config: None,
+/// Creates an adapter for the workspace with this `bench-config/`, which gets the logs, too.
+pub(super) fn innodb_adapter(
+    kind: &AdapterKind,
+    bench_config: &Path,
+    config: Option<PathBuf>,
+) -> Result<Box<dyn ServerAdapter>> {
+    let server = perfquilt_config::Server {
+        adapter: kind.name.to_owned(),
+        config,
         disk: perfquilt_config::Disk::default(),
         start_seconds: 5.0,
-        logs,
+        settings: Section::default(),
+    };
+    (kind.adapter)(&AdapterSetup {
+        server: &server,
+        bench_config: bench_config.to_path_buf(),
+        logs: bench_config.to_path_buf(),
+    })
+}
+
+fn mariadb(world: &World) -> Box<dyn ServerAdapter> {
+    innodb_adapter(&mariadb::KIND, world.base.path(), None).unwrap()
+}
+
+#[test]
+fn identities_of_adapters_stay() {
+    let base = tempfile::tempdir().unwrap();
+    for (kind, expected) in [
+        (
+            mariadb::KIND,
+            "dbd9815f157f283fbd17115bb7c698eb84b55f5e3b18d11f918892240ed41cb1",
+        ),
+        (
+            mysql::KIND,
+            "a3e55c95b210b63b21ebdab97f3f559cc1f97f8ef45dc6e83f6c70f4b109b2dc",
+        ),
+    ] {
+        let adapter = innodb_adapter(&kind, base.path(), None).unwrap();
+        assert_eq!(adapter.identity().unwrap(), expected, "{}", kind.name);
     }
 }
 

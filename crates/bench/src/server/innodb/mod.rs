@@ -1,6 +1,7 @@
-//! Common parts of MariaDB and MySQL: their protocol on a Unix socket, InnoDB's background work and its counters.
+//! The adapter of MariaDB and MySQL: their start on a Unix socket, InnoDB's background work and its counters.
 
 mod client;
+pub(crate) mod packets;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,48 +11,74 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
+
 use super::running::{Endpoint, ListenAddress, Running, ServerProcess, StartPlan, Stop};
-use super::{AdapterSetup, Instrumentation, Launch, StorageCounts, command, copy_tree};
+use super::{
+    AdapterSetup, ClientThreads, Instrumentation, Launch, ServerAdapter, StorageCounts,
+    StorageReader, command, copy_tree,
+};
 use perfquilt_config::{Disk, Server};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::progress::{Progress, Silent};
+use perfquilt_system::process::Command;
 
 use client::Client;
 
-/// The workspace's settings of its servers.
-#[derive(Debug, Clone)]
-pub(super) struct ServerSettings {
-    /// The folder that relative paths start at.
-    pub bench_config: PathBuf,
-    /// The servers' own configuration file.
-    pub config: Option<PathBuf>,
-    /// Where the data are.
-    pub disk: Disk,
-    /// The servers must answer within this time.
-    pub start_seconds: f64,
-    /// The folder for the logs of servers that fail.
-    pub logs: PathBuf,
-}
-
-/// Differences between the two servers at their start.
-pub(super) struct ServerOptions {
+/// A server of the family: what MariaDB and MySQL do not share.
+pub(super) struct Vendor {
+    /// Its name in the adapter's identity.
+    pub name: &'static str,
+    /// Part of the identity: changes with the options on the command line.
+    pub options_version: u32,
     /// Options with which a commit waits until the disk has stored it, whatever the configuration says.
     pub durable: &'static [&'static str],
     /// Options for running under valgrind.
     pub callgrind: &'static [&'static str],
     /// Functions whose instructions are not counted.
     pub uncounted: &'static [&'static str],
+    /// Finds the files of a built server.
+    pub layout: fn(server: &Path) -> Result<Layout>,
+    /// Options of every run beside the common ones: some with the folder of the data, others without a value.
+    pub options: fn(data: &Path) -> Vec<OsString>,
+    /// The name of the step that fills an empty folder with data.
+    pub filling: &'static str,
+    /// Fills an empty folder, which need not exist, with the command that runs the built server.
+    pub fill: fn(command: Command, server: &Path, data: &Path) -> Result<()>,
+    /// A program, and the vendor of the built servers that have it instead.
+    pub other: Option<(&'static str, &'static Vendor)>,
 }
 
-impl ServerSettings {
-    /// Returns the settings of a workspace.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the configuration file is missing, or world-writable so
-    /// that the server would ignore it.
-    pub fn of(setup: &AdapterSetup<'_>) -> Result<Self> {
+/// The parts of a built server that the adapters need.
+pub(super) struct Layout {
+    /// The server's program.
+    pub program: PathBuf,
+    /// The folder with its messages.
+    pub messages: PathBuf,
+    /// The folder with its character sets.
+    pub charsets: PathBuf,
+}
+
+/// Runs the servers of a vendor on a Unix socket, without network.
+pub(super) struct InnodbAdapter {
+    vendor: &'static Vendor,
+    /// The folder that relative paths start at.
+    bench_config: PathBuf,
+    /// The servers' own configuration file.
+    config: Option<PathBuf>,
+    disk: Disk,
+    start_seconds: f64,
+    /// The folder for the logs of servers that fail.
+    logs: PathBuf,
+}
+
+impl InnodbAdapter {
+    /// Creates the adapter of a workspace. Refuses a configuration file that the server would ignore.
+    pub fn new(vendor: &'static Vendor, setup: &AdapterSetup<'_>) -> Result<Self> {
         let file = setup.server.config.as_deref();
         let config = file.map(|file| configuration(&setup.bench_config, file));
-        Ok(ServerSettings {
+        Ok(InnodbAdapter {
+            vendor,
             bench_config: setup.bench_config.clone(),
             config: config.transpose()?,
             disk: setup.server.disk,
@@ -60,45 +87,94 @@ impl ServerSettings {
         })
     }
 
-    /// Returns the option that names the configuration file. It must come first.
-    pub fn config_option(&self) -> OsString {
-        match &self.config {
-            Some(file) => option("--defaults-file=", file),
-            None => "--no-defaults".into(),
+    fn vendor_of(&self, server: &Path) -> &'static Vendor {
+        match self.vendor.other {
+            Some((program, other)) if server.join(program).exists() => other,
+            _ => self.vendor,
         }
     }
 
-    /// Starts a server whose program and options, which `words` returns for the folder of the data, are those of its every
-    /// run. Where there are no data yet, `prepare` makes them.
-    pub fn start(
-        &self,
-        launch: &Launch<'_>,
-        options: &ServerOptions,
-        words: impl FnOnce(&Path) -> Result<Vec<OsString>>,
-        prepare: impl FnOnce(&Path) -> Result<()>,
-    ) -> Result<Running> {
+    fn identity_of(&self, vendor: &Vendor) -> Result<String> {
+        let mut digest = Sha256::new();
+        digest.update(format!("{} {}\n", vendor.name, vendor.options_version));
+        if let Some((_, other)) = vendor.other {
+            digest.update(self.identity_of(other)?);
+        }
+        if self.disk == Disk::Durable {
+            digest.update(format!("{:?}\n", vendor.durable));
+        }
+        if let (Some(file), None) = (&self.config, vendor.other) {
+            digest.update(std::fs::read(file).map_err(|e| Error::io("read", file, &e))?);
+        }
+        Ok(hex::encode(digest.finalize()))
+    }
+
+    /// Returns the program of a built server and the options of its every run, including the one that fills the data.
+    fn words(&self, server: &Path, data: &Path) -> Result<Vec<OsString>> {
+        let vendor = self.vendor_of(server);
+        let layout = (vendor.layout)(server)?;
+        let mut words = vec![
+            layout.program.into_os_string(),
+            // It must come first.
+            match &self.config {
+                Some(file) => option("--defaults-file=", file),
+                None => "--no-defaults".into(),
+            },
+            option("--datadir=", data),
+            option("--lc-messages-dir=", &layout.messages),
+            option("--character-sets-dir=", &layout.charsets),
+            // Keep the server from loading plugins from its compiled-in folder.
+            option("--plugin-dir=", data),
+            option("--tmpdir=", data),
+        ];
+        words.extend((vendor.options)(data));
+        if rustix::process::geteuid().is_root() {
+            // It refuses to run as root without this option.
+            words.push("--user=root".into());
+        }
+        Ok(words)
+    }
+}
+
+impl ServerAdapter for InnodbAdapter {
+    fn identity(&self) -> Result<String> {
+        self.identity_of(self.vendor)
+    }
+
+    fn prepare(&self, server: &Path, data: &Path, progress: &dyn Progress) -> Result<()> {
+        let vendor = self.vendor_of(server);
+        let words = self.words(server, data)?;
+        let step = progress.begin(vendor.filling, None);
+        let command = Command::new(&words[0]).args(&words[1..]);
+        (vendor.fill)(command, server, data)?;
+        step.finish("");
+        Ok(())
+    }
+
+    fn start(&self, launch: &Launch<'_>) -> Result<Running> {
+        let vendor = self.vendor_of(launch.server);
         let data = launch.dir.join("data");
         match launch.template {
             Some(template) => copy_tree(template, &data)?,
             None if data.exists() => {}
-            None => prepare(&data)?,
+            None => self.prepare(launch.server, &data, &Silent)?,
         }
         let address = ListenAddress::new(launch.dir, None)?;
-        let mut words = words(&data)?;
+        let mut words = self.words(launch.server, &data)?;
         words.extend([
             "--skip-networking".into(),
             option("--socket=", &address.socket),
             option("--pid-file=", &launch.dir.join("server.pid")),
         ]);
         if self.disk == Disk::Durable {
-            words.extend(options.durable.iter().map(OsString::from));
+            words.extend(vendor.durable.iter().map(OsString::from));
         }
         if launch.filling {
             words.push("--innodb-fast-shutdown=0".into());
         }
         let is_callgrind = matches!(launch.instrumentation, Instrumentation::Callgrind { .. });
         if is_callgrind {
-            words.extend(options.callgrind.iter().map(OsString::from));
+            words.extend(vendor.callgrind.iter().map(OsString::from));
         }
         let values = command::placeholder_values(launch, &address, &self.bench_config);
         let plan = StartPlan {
@@ -110,7 +186,7 @@ impl ServerSettings {
             process: ServerProcess::Group,
             start_seconds: self.start_seconds,
             kept_logs: self.logs.clone(),
-            uncounted: options.uncounted,
+            uncounted: vendor.uncounted,
             values,
         };
         let mut running = Running::begin(plan, &mut |endpoint| Ok(sends_greeting(endpoint)))?;
@@ -119,6 +195,22 @@ impl ServerSettings {
             running.hold(snapshot);
         }
         Ok(running)
+    }
+    fn settle(&self, running: &mut Running) -> Result<()> {
+        analyze_tables(&running.endpoint)
+    }
+
+    fn client_threads(&self) -> ClientThreads {
+        // This function reads and executes one command of a client; background threads never run it.
+        ClientThreads::WithFunction("do_command")
+    }
+
+    fn shares_data(&self, server: &Path, other: &Path) -> bool {
+        self.vendor_of(server).name == self.vendor_of(other).name
+    }
+
+    fn storage_reader(&self) -> Option<StorageReader> {
+        Some(read_storage)
     }
 }
 
@@ -165,7 +257,7 @@ pub(super) fn incomplete(server: &Path, what: &str) -> Error {
 }
 
 /// Computes the statistics of all tables.
-pub(super) fn analyze_tables(endpoint: &Endpoint) -> Result<()> {
+fn analyze_tables(endpoint: &Endpoint) -> Result<()> {
     let mut client = Client::connect(&endpoint.socket)?;
     let tables = client.query(
         "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES \
@@ -208,7 +300,7 @@ fn sends_greeting(endpoint: &Endpoint) -> bool {
 }
 
 /// Reads InnoDB's counters of data files and logs.
-pub(super) fn read_storage(endpoint: &Endpoint) -> Result<StorageCounts> {
+fn read_storage(endpoint: &Endpoint) -> Result<StorageCounts> {
     let mut client = Client::connect(&endpoint.socket)?;
     let rows = client.query("SHOW GLOBAL STATUS LIKE 'Innodb_data_%'")?;
     let value = |name: &str| {

@@ -36,9 +36,6 @@ pub type Rows = Vec<Vec<Option<String>>>;
 
 impl Client {
     /// Connects to `database` as [`USER`], without a password.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's answer.
     pub fn connect(socket: &Path, database: &str) -> Result<Self> {
         Self::connect_within(socket, database, READ_TIMEOUT)
     }
@@ -73,9 +70,6 @@ impl Client {
     }
 
     /// Runs statements as text and returns the rows of all of them.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's error message.
     pub fn query(&mut self, statements: &str) -> Result<Rows> {
         self.send_query(statements)?;
         let mut rows = Rows::new();
@@ -95,9 +89,6 @@ impl Client {
     }
 
     /// Adds a text statement to the messages that the next [`Client::exchange`] sends.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the text contains a zero byte.
     pub fn send_query(&mut self, statements: &str) -> Result<()> {
         frontend::query(statements, &mut self.output).map_err(|e| lost(&e))
     }
@@ -109,10 +100,6 @@ impl Client {
 
     /// Sends the buffered messages, which must make the server ready for a query exactly once (a query or a sync), and
     /// passes its answers to `each` until it is.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's error message, or when the connection
-    /// breaks; the errors of `each`.
     pub fn exchange(&mut self, each: &mut dyn FnMut(Message) -> Result<()>) -> Result<()> {
         self.stream
             .write_all(&self.output)

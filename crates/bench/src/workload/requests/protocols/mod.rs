@@ -54,9 +54,6 @@ pub struct Options {
 /// Writes requests and reads replies.
 pub trait Protocol: fmt::Debug + Send + Sync {
     /// Divides a request's text into the parts that [`Protocol::encode`] needs.
-    ///
-    /// # Errors
-    /// Why the request is invalid.
     fn parts(&self, request: &RequestSettings) -> std::result::Result<Vec<String>, String>;
 
     /// Appends the request with these values.
@@ -66,18 +63,12 @@ pub trait Protocol: fmt::Debug + Send + Sync {
     fn reader(&self) -> Box<dyn ReplyReader>;
 
     /// Logs a new connection in, to the `database` of the workload's data.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's answer.
     fn open(&self, _stream: &mut Stream, _database: Option<&str>) -> Result<()> {
         Ok(())
     }
 
     /// Prepares the statements of `requests`, which the connection will send. Returns by how much the server's numbers
     /// of these statements exceed those that [`Protocol::encode`] writes.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's answer.
     fn prepare(&self, _stream: &mut Stream, _requests: &[Request]) -> Result<u32> {
         Ok(0)
     }
@@ -92,9 +83,6 @@ pub trait Protocol: fmt::Debug + Send + Sync {
 
     /// Makes the server publish what it counted for this connection, before its counters are read. Servers that
     /// publish at once have nothing to do.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the server's answer.
     fn publish_counters(&self, _stream: &mut Stream) -> Result<()> {
         Ok(())
     }
@@ -117,9 +105,6 @@ pub trait ReplyReader: fmt::Debug + Send {
     /// Reads on in the reply to `request`. `input` is all that was received behind the bytes already read; it may end
     /// within the reply, or have more behind it. Any input is possible: the server may be broken. Nothing is read after
     /// an error.
-    ///
-    /// # Errors
-    /// A violation of the protocol.
     fn read<'a>(
         &mut self,
         request: &Request,

@@ -5,6 +5,10 @@
 mod value;
 
 use super::{Malformed, Progress, Protocol, ProtocolKind, ReplyOutcome, ReplyReader};
+use crate::server::innodb::packets::{
+    self, COMMAND_QUERY, EOF, ERR, MAX_PACKET, NULL, OK, PacketStream, close_packet, error_text,
+    log_in, packet_length, refused,
+};
 use crate::workload::requests::request::Request;
 use crate::workload::requests::settings::RequestSettings;
 use crate::workload::requests::stream::Stream;
@@ -26,18 +30,8 @@ pub(super) const KIND: ProtocolKind = ProtocolKind {
     },
 };
 
-/// Capabilities of the client: protocol 4.1, transactions, authentication by plugins.
-const CAPABILITIES: u32 = 0x1 | 0x200 | 0x2000 | 0x8000 | 0x8_0000;
-/// The capability to choose a database at the begin.
-const CONNECT_WITH_DATABASE: u32 = 0x8;
-/// utf8mb4_general_ci.
-const COLLATION: u8 = 45;
 /// The status flag of a result that another one follows.
 const MORE_RESULTS: u16 = 0x8;
-/// The largest packet: a longer one has several parts, which no workload needs.
-const MAX_PACKET: usize = 0xff_ffff;
-
-const COMMAND_QUERY: u8 = 0x03;
 const COMMAND_PREPARE: u8 = 0x16;
 const COMMAND_EXECUTE: u8 = 0x17;
 const TYPE_LONGLONG: u8 = 0x08;
@@ -84,24 +78,7 @@ impl Protocol for MySql {
     }
 
     fn open(&self, stream: &mut Stream, database: Option<&str>) -> Result<()> {
-        let greeting = receive(stream)?;
-        if greeting.first() == Some(&0xff) {
-            return Err(refused("the connection", &greeting[1..]));
-        }
-        send(stream, 1, &login(database))?;
-        loop {
-            let answer = receive(stream)?;
-            match answer.split_first() {
-                Some((0x00, _)) => break,
-                Some((0xff, rest)) => return Err(refused("the login", rest)),
-                // Another plugin: without a password, an empty packet serves all of them.
-                Some((0xfe, _)) => send(stream, 3, &[])?,
-                // More data of a plugin.
-                Some((0x01, _)) => {}
-                _ => return Err(Error::bench("unexpected reply during login")),
-            }
-        }
-        Ok(())
+        log_in(stream, database)
     }
 
     fn prepare(&self, stream: &mut Stream, requests: &[Request]) -> Result<u32> {
@@ -138,15 +115,6 @@ impl Protocol for MySql {
     fn fill_pipeline(&self) -> usize {
         1
     }
-}
-
-/// Writes the header of the packet that begins at `start`.
-fn close_packet(start: usize, sequence: u8, out: &mut [u8]) {
-    // A longer statement gets a wrong length, and an error of the server.
-    let length = (out.len() - start - 4).min(MAX_PACKET);
-    let length = u32::try_from(length).unwrap_or_default().to_le_bytes();
-    out[start..start + 3].copy_from_slice(&length[..3]);
-    out[start + 3] = sequence;
 }
 
 /// Appends the execution of a prepared statement.
@@ -209,23 +177,8 @@ fn length_encoded(length: usize, out: &mut Vec<u8>) {
 
 /// Returns a length-encoded integer and the bytes behind it.
 fn read_length_encoded(input: &[u8]) -> Result<(u64, &[u8]), Malformed> {
-    let short = || Malformed("a packet that ends too early".to_owned());
-    let (&first, rest) = input.split_first().ok_or_else(short)?;
-    let size = match first {
-        0..=0xfa => return Ok((first.into(), rest)),
-        0xfc => 2,
-        0xfd => 3,
-        0xfe => 8,
-        _ => return Err(Malformed::instead_of("a number", input)),
-    };
-    let (number, rest) = rest.split_at_checked(size).ok_or_else(short)?;
-    let mut bytes = [0; 8];
-    bytes[..size].copy_from_slice(number);
-    Ok((u64::from_le_bytes(bytes), rest))
-}
-
-fn packet_length([a, b, c]: [u8; 3]) -> usize {
-    usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16
+    let malformed = || Malformed::instead_of("a number", input);
+    packets::length_encoded(input).ok_or_else(malformed)
 }
 
 /// Packets at the begin of a buffer.
@@ -282,13 +235,13 @@ impl ReplyReader for Reader {
         let mut packets = Packets { input, at: 0 };
         while let Some(packet) = packets.next()? {
             let status = match (self.next, packet) {
-                (_, [0xff, rest @ ..]) => {
+                (_, [ERR, ..]) => {
                     self.restart();
-                    let outcome = ReplyOutcome::Error(message(rest).into());
+                    let outcome = ReplyOutcome::Error(error_text(packet).into());
                     return Ok(Progress::complete(packets.at, outcome));
                 }
-                (Next::Result, [0x00, rest @ ..]) => status_of_ok(rest)?,
-                (Next::Result, [0xfb, ..] | []) => {
+                (Next::Result, [OK, rest @ ..]) => status_of_ok(rest)?,
+                (Next::Result, [NULL, ..] | []) => {
                     return Err(Malformed::instead_of("a result", packet));
                 }
                 (Next::Result, columns) => {
@@ -297,7 +250,7 @@ impl ReplyReader for Reader {
                     self.next = Next::Column(count);
                     continue;
                 }
-                (Next::Column(0), [0xfe, ..]) => {
+                (Next::Column(0), [EOF, ..]) => {
                     self.next = Next::Row;
                     self.is_empty = true;
                     self.value = None;
@@ -314,7 +267,7 @@ impl ReplyReader for Reader {
                     continue;
                 }
                 // Rows may begin with this byte too, but are longer.
-                (Next::Row, [0xfe, _, _, a, b]) => {
+                (Next::Row, [EOF, _, _, a, b]) => {
                     self.next = Next::Result;
                     u16::from_le_bytes([*a, *b])
                 }
@@ -376,65 +329,26 @@ fn status_of_ok(packet: &[u8]) -> Result<u16, Malformed> {
     }
 }
 
-/// Returns the text of an error packet without its first byte: behind its number and its state.
-fn message(packet: &[u8]) -> &[u8] {
-    let text = packet.get(2..).unwrap_or_default();
-    match text {
-        [b'#', _, _, _, _, _, text @ ..] => text,
-        _ => text,
+impl PacketStream for Stream {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.send(bytes)
     }
-}
 
-fn refused(what: &str, packet: &[u8]) -> Error {
-    let message = String::from_utf8_lossy(message(packet))
-        .escape_debug()
-        .to_string();
-    Error::bench(format!("the server refused {what}: {message}"))
-}
-
-/// Returns the login of `root` without a password.
-fn login(database: Option<&str>) -> Vec<u8> {
-    let mut capabilities = CAPABILITIES;
-    if database.is_some() {
-        capabilities |= CONNECT_WITH_DATABASE;
-    }
-    let mut login = capabilities.to_le_bytes().to_vec();
-    login.extend_from_slice(&(1u32 << 30).to_le_bytes());
-    login.push(COLLATION);
-    login.extend_from_slice(&[0; 23]);
-    login.extend_from_slice(b"root\0\0");
-    if let Some(database) = database {
-        login.extend_from_slice(database.as_bytes());
-        login.push(0);
-    }
-    login.extend_from_slice(b"mysql_native_password\0");
-    login
-}
-
-fn send(stream: &mut Stream, sequence: u8, content: &[u8]) -> Result<()> {
-    let mut packet = vec![0; 4];
-    packet.extend_from_slice(content);
-    close_packet(0, sequence, &mut packet);
-    stream.send(&packet)
-}
-
-/// Receives one packet.
-fn receive(stream: &mut Stream) -> Result<Vec<u8>> {
-    loop {
-        let mut packets = Packets {
-            input: stream.received(),
-            at: 0,
-        };
-        let packet = packets
-            .next()
-            .map_err(|malformed| Error::bench(format!("the server sent {}", malformed.0)))?;
-        if let Some(packet) = packet {
-            let packet = packet.to_vec();
-            let length = packets.at;
-            stream.consume(length);
-            return Ok(packet);
+    fn read_packet(&mut self) -> Result<(u8, Vec<u8>)> {
+        loop {
+            let input = self.received();
+            let mut packets = Packets { input, at: 0 };
+            let packet = packets
+                .next()
+                .map_err(|malformed| Error::bench(format!("the server sent {}", malformed.0)))?;
+            if let Some(content) = packet {
+                let packet = (input[3], content.to_vec());
+                let length = packets.at;
+                self.consume(length);
+                return Ok(packet);
+            }
+            self.receive()?;
         }
-        stream.receive()?;
     }
 }
 
@@ -452,13 +366,13 @@ fn prepare(stream: &mut Stream, request: &Request) -> Result<u32> {
             }
         }
     }
-    send(stream, 0, &statement)?;
-    let answer = receive(stream)?;
+    stream.write_packet(0, &statement)?;
+    let (_, answer) = stream.read_packet()?;
     let label = &request.label;
     // Its number, and how many columns and parameters it has.
     let [0x00, a, b, c, d, e, f, g, h, ..] = answer[..] else {
         let what = format!("to prepare `{label}`");
-        return Err(refused(&what, answer.get(1..).unwrap_or_default()));
+        return Err(refused(&what, &answer));
     };
     let id = u32::from_le_bytes([a, b, c, d]);
     let columns = u16::from_le_bytes([e, f]);
@@ -473,7 +387,7 @@ fn prepare(stream: &mut Stream, request: &Request) -> Result<u32> {
     for count in [parameters, columns] {
         let packets = if count == 0 { 0 } else { u32::from(count) + 1 };
         for _ in 0..packets {
-            receive(stream)?;
+            stream.read_packet()?;
         }
     }
     Ok(id)

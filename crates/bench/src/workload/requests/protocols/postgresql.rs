@@ -304,9 +304,7 @@ fn is_without_rows(body: &[u8]) -> bool {
 }
 
 /// Returns the statement with `$1` and so on for its placeholders, followed by these.
-///
-/// # Errors
-/// A placeholder inside a longer quoted text, which the server would not take for a value.
+/// The error is a placeholder inside a longer quoted text, which the server would not take for a value.
 fn with_numbers(text: &str) -> Result<Vec<String>, String> {
     let mut parts = vec![String::new()];
     let mut rest = text;

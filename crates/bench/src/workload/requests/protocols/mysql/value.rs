@@ -1,6 +1,7 @@
 //! The first value of a row as text.
 
-use super::{Malformed, TYPE_LONGLONG, read_length_encoded};
+use super::{Malformed, TYPE_LONGLONG};
+use crate::server::innodb::packets;
 
 const TYPE_TINY: u8 = 0x01;
 const TYPE_SHORT: u8 = 0x02;
@@ -67,10 +68,7 @@ impl Column {
 
 /// Returns a text with its length before it, and the bytes behind it.
 fn length_encoded_text(input: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
-    let (length, rest) = read_length_encoded(input)?;
-    let length = usize::try_from(length).unwrap_or(usize::MAX);
-    rest.split_at_checked(length)
-        .ok_or_else(|| Malformed::instead_of("a text", input))
+    packets::length_encoded_text(input).ok_or_else(|| Malformed::instead_of("a text", input))
 }
 
 /// Returns the first value of a row in text form; `None` for NULL.
