@@ -22,9 +22,6 @@ use perfquilt_config::Config;
 use perfquilt_model::error::Result;
 
 /// Checks the sections of the configuration that the server's adapter and the workloads' clients read.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with file and line.
 pub fn check(config: &Config) -> Result<()> {
     server::check(config)?;
     workload::check(config)

@@ -58,10 +58,6 @@ pub struct Builder {
 impl Builder {
     /// Creates a builder of `release` with the recipe called `recipe`. Queries the installed tools (a tenth
     /// of a second) but builds nothing.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a recipe that is unknown or not buildable, or
-    /// whose files or tools are missing.
     pub fn new(ws: &Workspace, recipe: &str, release: &str) -> Result<Builder> {
         Self::of(ws, recipe, ws.config.recipe(recipe)?.clone(), release)
     }
@@ -199,9 +195,6 @@ impl Builder {
     }
 
     /// Creates the folder of the caches.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it cannot be created.
     fn create_cache(&self) -> Result<()> {
         std::fs::create_dir_all(&self.cache_dir).map_err(|error| {
             let folder = self.cache_dir.display();

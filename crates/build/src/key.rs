@@ -48,9 +48,6 @@ pub(super) fn of_configuration(
 
 /// Returns the digest of everything in a recipe that a result depends on, including the content of the files below
 /// `bench-config/` (`config`) that it names. `include` is the content of `cmake_include`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when one of these files cannot be read.
 pub(super) fn of_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -> Result<String> {
     let mut digest = Sha256::new();
     let mut add = |label: &str, value: &[u8]| {

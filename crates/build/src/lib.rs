@@ -87,9 +87,7 @@ pub trait SourceTree {
 
     /// Checks out the git tree `tree` in `dir`, which is created if missing. Files that are the same in both trees
     /// keep their times; unmanaged files (objects of a build in the source tree) stay.
-    ///
-    /// # Errors
-    /// Failures of git or of the file system. The next call must be able to recover from them.
+    /// After a failure, the next call must be able to recover.
     fn move_to(&self, tree: &str, dir: &Path, progress: &dyn Progress) -> Result<()>;
 }
 

@@ -13,9 +13,6 @@ impl Built {
     /// Returns whether this server differs from the one of `before` in line numbers alone, given that its sources have the
     /// same code on other lines: every byte that a process would load and that differs is part of a number (binary, or as
     /// text of the same length) that is that of a moved line in the one and in the other.
-    ///
-    /// # Errors
-    /// Files that cannot be read.
     pub fn differs_in_line_numbers(&self, before: &Built, moved: &MovedLines) -> Result<bool> {
         if moved.is_empty() || self.identity == before.identity {
             return Ok(false);

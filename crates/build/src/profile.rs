@@ -40,9 +40,6 @@ pub trait Training: Send + Sync + std::fmt::Debug {
     fn identity(&self) -> Result<String>;
 
     /// Trains the built `server` with `env` in its environment, and stops it cleanly so that it writes its counts.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the server or the client fails.
     fn train(
         &self,
         server: &Built,

@@ -188,9 +188,6 @@ impl Relink {
 
     /// Links the executable in the layout drawn from `seed` to `output`, an absolute path. The same seed
     /// gives the same bytes.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`] when the linker fails; [`Kind::Interrupted`] on a signal.
     pub fn link(&self, seed: u64, output: &Path) -> Result<()> {
         let fill = |word: &String| word.replace("{output}", &output.display().to_string());
         let words: Vec<String> = self.record.words.iter().map(fill).collect();

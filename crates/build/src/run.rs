@@ -112,10 +112,6 @@ pub(crate) struct ProgramRun {
 
 /// Runs `command` until it ends. A failed command is not an error here: the caller checks
 /// [`ProgramRun::success`].
-///
-/// # Errors
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) on a signal, after stopping the command and its
-/// children; failures to start it or to write the log.
 pub(super) fn run(
     command: &Command,
     log: &mut Log,

@@ -24,9 +24,6 @@ pub(super) struct Toolchain {
 impl Toolchain {
     /// Finds the installed tools. `packages` are the Debian packages whose headers and libraries the
     /// server is built against.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a tool is missing.
     pub(super) fn find(recipe: &Recipe, packages: &[String]) -> Result<Toolchain> {
         let cmake = recipe.system != Some(BuildSystem::Command);
         let mut lines = vec![format!("machine: {}", machine(recipe))];

@@ -24,10 +24,6 @@ pub(super) struct Work {
 
 impl Work {
     /// Opens the folder `dir`, waiting until no other process builds in it.
-    ///
-    /// # Errors
-    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) while waiting; failures of the file
-    /// system.
     pub(super) fn lock(dir: &Path, progress: &dyn Progress) -> Result<Work> {
         let path = dir.join("lock");
         let mut file = locks::wait_file(&path, || {

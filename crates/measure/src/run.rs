@@ -140,10 +140,6 @@ pub struct BuiltPoint {
 
 /// Builds `points` with the recipe called `recipe` on this machine, or as jobs of the scheduler `on`. The other points are
 /// built even if one fails; only an interruption ends the build early.
-///
-/// # Errors
-/// [`Kind::Usage`] for an unknown recipe, a missing tool or a point outside the series;
-/// [`Kind::Interrupted`].
 pub fn build_points(
     ws: &Workspace,
     prepared: &Prepared,
@@ -345,9 +341,6 @@ pub struct TestFailures {
 
 /// Runs the server's own tests at the points of the series that were built. A suite that does not run is no reason not
 /// to measure.
-///
-/// # Errors
-/// [`Kind::Usage`] for a recipe without tests; [`Kind::Interrupted`].
 fn test_built(
     ws: &Workspace,
     prepared: &Prepared,
@@ -481,9 +474,6 @@ pub struct RunRequest {
 
 impl RunRequest {
     /// Returns the points to build and measure, the bare release first.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] for a point outside the series.
     pub fn points(&self, prepared: &Prepared) -> Result<Vec<Point>> {
         let count = prepared.series.patches().len();
         let mut points: Vec<Point> = (0..=count).map(Point::Step).collect();

@@ -35,9 +35,6 @@ struct Common {
 }
 
 /// Returns the kind of the task in the file `path`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is no task, or of another version.
 pub fn kind_of(path: &Path) -> Result<TaskKind> {
     let common: Common = read(path)?;
     if common.schema == SCHEMA {
@@ -49,9 +46,6 @@ pub fn kind_of(path: &Path) -> Result<TaskKind> {
 }
 
 /// Reads the task in the file `path`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is no such task.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let missing = || Error::usage(format!("there is no {}", path.display()));
     let bytes = read_untrusted(path, LARGEST)?.ok_or_else(missing)?;

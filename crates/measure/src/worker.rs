@@ -8,10 +8,6 @@ use perfquilt_model::error::Result;
 use perfquilt_model::progress::Progress;
 
 /// Carries out the task in the file `path` on this machine, called `machine`, and publishes its results beside it.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is no task, or this machine is not as the head
-/// expects; the errors of measuring.
 pub fn work(path: &Path, machine: &str, progress: &dyn Progress) -> Result<()> {
     match kind_of(path)? {
         TaskKind::Blocks => experiment::measure_blocks(path, machine, progress),

@@ -61,9 +61,6 @@ impl DoctorReport {
 }
 
 /// Checks this machine for `workspace`, or for the common requirements of all workspaces.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a malformed list of packages or lock file.
 pub fn examine(workspace: Option<&Workspace>, cache: &Path) -> Result<DoctorReport> {
     let packages = packages::check(&packages::packages(workspace)?);
     let state = workspace.map(Workspace::state);

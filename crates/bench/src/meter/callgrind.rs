@@ -31,11 +31,6 @@ pub struct Profile {
 
 impl Profile {
     /// Reads the profile in `file`.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be read,
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with file and line when it is not a profile or
-    /// is truncated.
     pub fn read(file: &Path) -> Result<Self> {
         let reader = std::fs::File::open(file).map_err(|e| Error::io("read", file, &e))?;
         Self::parse(std::io::BufReader::new(reader)).map_err(|error| match error.location() {

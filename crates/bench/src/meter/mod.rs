@@ -69,9 +69,6 @@ enum Backend {
 
 impl Counter {
     /// Chooses hardware counters if this machine has them, else callgrind.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it has neither.
     pub fn detect() -> Result<Self> {
         match Self::hardware()? {
             Some(counter) if counter.meters().contains(&Meter::Instructions) => Ok(counter),
@@ -89,9 +86,6 @@ impl Counter {
     }
 
     /// Returns callgrind even on machines with hardware counters, because it distinguishes functions.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when valgrind is not installed.
     pub fn callgrind() -> Result<Self> {
         for program in ["valgrind", "vgdb"] {
             if find_program(program).is_none() {
@@ -183,10 +177,6 @@ impl Counter {
     /// Runs `warm_up` uncounted and then `transactions` counted transactions on `running`, which was started with
     /// [`Counter::instrumentation`]. `run` must do the same work every time (a fixed seed), and all of it in one
     /// call: the cost of connecting counts once per call.
-    ///
-    /// # Errors
-    /// Failures of `run`; [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the server ends or the
-    /// source counts nothing.
     pub fn count(
         &self,
         running: &mut Running,

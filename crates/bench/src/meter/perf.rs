@@ -253,9 +253,6 @@ fn pipe(path: &Path) -> Result<File> {
 }
 
 /// Returns the readings of `sources` in the output of `perf stat`, for `n` transactions.
-///
-/// # Errors
-/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when an event was not counted, or only part of the time.
 pub(super) fn readings(text: &str, sources: &[&EventSource], n: u64) -> Result<Vec<(Meter, f64)>> {
     let events = sources.iter().flat_map(|source| source.events).copied();
     let extrapolated: BTreeSet<&str> = events

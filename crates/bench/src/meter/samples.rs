@@ -27,9 +27,6 @@ pub enum SamplingEvent {
 
 impl SamplingEvent {
     /// Returns the event this machine can sample by, preferring cycles.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] when perf is not installed or not allowed to sample.
     pub fn detect() -> Result<Self> {
         if find_program("perf").is_none() {
             return Err(Error::usage("perf is not installed")
@@ -103,9 +100,6 @@ pub struct Sampling(PerfSession);
 
 impl Sampling {
     /// Starts to sample all threads of `running`.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`] when perf fails.
     pub fn start(running: &Running, by: SamplingEvent) -> Result<Self> {
         let words = ["record", "-q", "-F", FREQUENCY, "-e", by.event()];
         let mut session = PerfSession::attach(running.dir(), &running.pids(), &words)?;
@@ -114,9 +108,6 @@ impl Sampling {
     }
 
     /// Stops sampling `running` and returns the samples. `executable` is the server's own file.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`] when perf fails, or took no sample.
     pub fn finish(self, running: &Running, executable: &Path) -> Result<Samples> {
         let file = self.0.finish()?;
         let output = Command::new("perf")

@@ -98,10 +98,6 @@ pub struct ProfileRequest<'a> {
 
 /// Profiles both servers. Under callgrind both run in parallel; sampled, they take turns. `make` makes the server of each
 /// run; with `None` it runs where it was built.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when valgrind, perf or a workload's script is missing;
-/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when a server or client fails.
 pub fn measure(
     ws: &Workspace,
     request: &ProfileRequest<'_>,

@@ -204,10 +204,6 @@ impl Sandbox {
     }
 
     /// Starts the program `tool`, which is perfquilt, with `arguments` inside, in the folder `directory`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when bubblewrap is not installed or the sandbox cannot be
-    /// created.
     pub fn start(
         &self,
         tool: &Path,

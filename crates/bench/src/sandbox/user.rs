@@ -19,9 +19,6 @@ pub(super) struct OtherUser {
 
 impl OtherUser {
     /// Returns the user `name` of this system, which may be a number, if this program runs as root; `None` otherwise.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such user, or it is root.
     pub(super) fn needed(name: &str) -> Result<Option<Self>> {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);

@@ -95,9 +95,6 @@ pub(super) struct BurstHandle<'a, J> {
 
 impl<J: Clone> BurstHandle<'_, J> {
     /// Runs `job` on all threads.
-    ///
-    /// # Errors
-    /// The first failure of a thread.
     pub(super) fn run(&mut self, job: J) -> Result<BurstTime> {
         let burst = self.burst;
         *burst.job.lock().unwrap_or_else(PoisonError::into_inner) = Some(job);

@@ -53,9 +53,6 @@ pub trait Client: fmt::Debug + Send + Sync {
     }
 
     /// Checks that the client can run, and writes the files it needs, before anything is built or started for it.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a program or a script is missing.
     fn set_up(&self, _setup: &Setup<'_>) -> Result<()> {
         Ok(())
     }
@@ -67,25 +64,16 @@ pub trait Client: fmt::Debug + Send + Sync {
     }
 
     /// Fills a running server with that data.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the client's error messages.
     fn fill(&self, _environment: &Environment, _running: &Running) -> Result<()> {
         Ok(())
     }
 
     /// Prepares a server that was just started.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the client's error messages.
     fn after_start(&self, _environment: &Environment, _running: &Running) -> Result<()> {
         Ok(())
     }
 
     /// Measures all `servers`, which are at least one, alternating between them.
-    ///
-    /// # Errors
-    /// A [`ClientFailure`] that names the server if the client knows which one failed.
     fn interleave(
         &self,
         environment: &Environment,
@@ -94,9 +82,6 @@ pub trait Client: fmt::Debug + Send + Sync {
     ) -> Result<BlockSlices, ClientFailure>;
 
     /// Connects to a server that is to run transactions on request; `seed` determines them.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the client cannot connect.
     fn connect<'a>(
         &'a self,
         environment: &'a Environment,
@@ -109,9 +94,6 @@ pub trait Client: fmt::Debug + Send + Sync {
 pub trait Requests {
     /// Runs about `transactions`, rounded up to what the client can run, and returns their number. The n-th request
     /// runs the same transactions in every client with the same seed.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the client fails.
     fn run(&mut self, running: &Running, transactions: u64) -> Result<u64>;
 
     /// Whether transactions of the last request were restarted (a deadlock, a duplicate key), so that the server
@@ -294,10 +276,6 @@ impl From<Error> for ClientFailure {
 }
 
 /// Returns the settings of a workload from the section of its kind.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with file and line, when the section is missing or a setting is
-/// unknown or of the wrong type.
 pub fn settings<S: serde::de::DeserializeOwned>(workload: &Workload) -> Result<S> {
     workload.settings.parse()?.ok_or_else(|| {
         let (kind, section) = (&workload.kind, workload.settings.name());
@@ -307,9 +285,6 @@ pub fn settings<S: serde::de::DeserializeOwned>(workload: &Workload) -> Result<S
 }
 
 /// Checks that a setting that counts something is at least 1, and small enough to be added up.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with file and line.
 pub fn check_count(section: &Section, key: &str, count: impl Into<u64>) -> Result<()> {
     match count.into() {
         0 => Err(section.error(&[key], format!("`{key}` must be at least 1"))),

@@ -26,11 +26,6 @@ pub struct Clients {
 
 impl Clients {
     /// Creates clients for the workloads of `ws` on the servers of `release`, a name in its configuration.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a workload's settings are invalid, or its script or its
-    /// client does not exist;
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a temporary folder cannot be created.
     pub fn new(ws: &Workspace, release: &str, workloads: &[&Workload]) -> Result<Self> {
         Self::of_kinds(KINDS, ws, release, workloads)
     }
@@ -72,10 +67,7 @@ impl Clients {
     }
 
     /// Measures one workload on all `servers`, alternating between them.
-    ///
-    /// # Errors
-    /// A [`ClientFailure`] that names the server if the client knows which one failed. The caller checks
-    /// whether a server has crashed.
+    /// The caller checks whether a server has crashed.
     pub fn interleave(
         &self,
         servers: &mut [(Point, Running)],
@@ -95,9 +87,6 @@ impl Clients {
     }
 
     /// Starts a client connected to `running` that runs transactions on request.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the client cannot connect.
     pub fn serve(&self, running: &Running, workload: &Workload, seed: u64) -> Result<Serving<'_>> {
         let requests = self
             .client(workload)?
@@ -139,9 +128,6 @@ impl Clients {
 
     /// Fills a running server with the data of all `workloads`, each data set once, in a database of
     /// its own.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) with the client's error messages.
     pub fn fill(&self, workloads: &[&Workload], running: &Running) -> Result<()> {
         let mut sets = BTreeMap::new();
         for workload in workloads {
@@ -160,9 +146,6 @@ pub struct Serving<'a>(RefCell<Box<dyn Requests + 'a>>);
 
 impl Serving<'_> {
     /// See [`Requests::run`].
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the client fails.
     pub fn request(&self, running: &Running, transactions: u64) -> Result<u64> {
         self.0.borrow_mut().run(running, transactions)
     }

@@ -54,10 +54,6 @@ const REMOVED_KINDS: &[(&str, &str)] = &[(
 )];
 
 /// Returns the client of a workload, of one of `kinds`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), with file and line, for an unknown kind and for invalid
-/// settings.
 pub fn client_of(workload: &Workload, kinds: &[WorkloadKind]) -> Result<Box<dyn Client>> {
     match kinds.iter().find(|kind| kind.name == workload.kind) {
         Some(kind) => {
@@ -107,10 +103,6 @@ pub fn identity() -> String {
 
 /// Returns the digest of a workload: its settings, its scripts, the files of `bench_config` that its commands name,
 /// and the version of its client.
-///
-/// # Errors
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a script cannot be read;
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for invalid settings, and when another file cannot be read.
 pub fn workload_identity(bench_config: &Path, workload: &Workload) -> Result<String> {
     let client = client(workload)?;
     let mut digest = Sha256::new();

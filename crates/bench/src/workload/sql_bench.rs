@@ -151,10 +151,6 @@ fn unpack(files: &[(PathBuf, Vec<u8>)], folder: &Path) -> Result<()> {
 }
 
 /// Refuses unusable settings before anything is built or started for them.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the release has no such program, or Perl or its
-/// driver are missing.
 fn check(settings: &SqlBenchSettings, section: &Section, folder: &Path) -> Result<()> {
     if !folder.join(program(settings)).is_file() {
         let programs = programs(folder);

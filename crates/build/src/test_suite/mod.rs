@@ -47,10 +47,6 @@ pub struct SuiteRunner<'a> {
 
 impl<'a> SuiteRunner<'a> {
     /// Creates a runner of the tests of `builder`'s recipe.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the recipe has no tests, or a file that they name
-    /// cannot be read.
     pub fn new(builder: &'a Builder) -> Result<Self> {
         let Some(suite) = builder.suite() else {
             let recipe = builder.recipe_name();

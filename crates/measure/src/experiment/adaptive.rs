@@ -78,10 +78,6 @@ pub struct AdaptiveRunner<'a> {
 impl<'a> AdaptiveRunner<'a> {
     /// Opens a runner for the states between `header`'s changes; continues the experiment of `key`. `preset`
     /// gives the measuring settings; of its workloads and meters the runner uses only the given ones.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown workload, or a meter that this machine
-    /// cannot read.
     pub fn open(
         ws: &'a Workspace,
         preset: &Preset,
@@ -129,10 +125,6 @@ impl<'a> AdaptiveRunner<'a> {
     }
 
     /// Adds a state's server.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when code layouts are to be varied and cannot be;
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
     pub fn add(&mut self, state: usize, built: &Built, progress: &dyn Progress) -> Result<()> {
         self.settle(built, progress)?;
         let point = Point::Step(state);
@@ -366,9 +358,6 @@ fn of_one(preset: &Preset, workload: &str, meter: Meter) -> Preset {
 }
 
 /// Asks the site that measures.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `meter` cannot be read there.
 fn site_for(ws: &Workspace, preset: &Preset, meter: Meter) -> Result<Site> {
     let site = Site::ask(ws, preset, !meter.is_timed(), &Silent)?;
     if !meter.is_timed() && !site.facts.meters.contains(&meter) {

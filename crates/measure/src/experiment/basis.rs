@@ -31,9 +31,6 @@ pub(super) struct Work<'a> {
 }
 
 /// Returns the forecast of the experiment.
-///
-/// # Errors
-/// Invalid settings of workloads, more lanes than this machine has cores for, or a damaged store.
 pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<(Forecast, BlockTimes)> {
     let Spec { ws, preset, .. } = work.spec;
     let workloads = work.spec.workloads();

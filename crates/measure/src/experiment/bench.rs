@@ -19,10 +19,6 @@ pub(super) enum Bench<'a> {
 
 impl<'a> Bench<'a> {
     /// Prepares `site` for the experiment stored under `key` with this `header`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a tool or script is missing;
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the release's server does not run or its data do not fit.
     pub(super) fn open(
         spec: &'a Spec<'_>,
         site: &'a Site,

@@ -130,9 +130,6 @@ impl Collected {
     }
 
     /// Adds an observation.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when its block already has its point.
     pub fn add(&mut self, observation: Observation) -> Result<()> {
         let key = (observation.workload.clone(), observation.meter);
         if let Some(collector) = self.notes.get_mut(&key) {

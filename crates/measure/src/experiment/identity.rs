@@ -59,9 +59,6 @@ pub struct Facts {
 
 impl Facts {
     /// Returns the facts of this machine; `counts` tells whether a meter is to be counted.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when nothing can be counted here but is to be.
     pub fn here(counts: bool) -> Result<Self> {
         let counter = counts.then(Counter::detect).transpose()?;
         let counter = counter.as_ref();

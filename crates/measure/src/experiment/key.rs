@@ -18,9 +18,6 @@ pub struct ExperimentKey {
 
 impl ExperimentKey {
     /// Returns the first attempt from this one on that `fits`.
-    ///
-    /// # Errors
-    /// The first error of `fits`.
     pub fn first(mut self, fits: impl Fn(&Self) -> Result<bool>) -> Result<Self> {
         while !fits(&self)? {
             self.attempt += 1;

@@ -51,10 +51,6 @@ pub(super) fn describe_quota(quota: &CpuQuota) -> String {
 
 /// Returns the processors of each lane: `possible` are those of as many lanes as there are cores for, `servers` the
 /// servers of one lane.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for more lanes than are possible;
-/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) for more than fit into memory.
 pub(super) fn choose(
     requested: Lanes,
     possible: Vec<Vec<usize>>,
@@ -83,9 +79,6 @@ pub(super) fn automatic(possible: usize, servers: &ServerSpace) -> usize {
 }
 
 /// Returns the requested number of lanes.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for more lanes than there are cores for.
 pub(super) fn within_cores(count: NonZeroU32, possible: usize) -> Result<usize> {
     let count = usize::try_from(count.get()).unwrap_or(usize::MAX);
     if count > possible {

@@ -14,10 +14,7 @@ pub(crate) struct ExperimentLock {
 
 impl ExperimentLock {
     /// Locks the experiment of `key` in the workspace with the state folder `state`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) while another process holds the lock;
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the lock file cannot be made.
+    /// Fails while another process holds the lock.
     pub(crate) fn of(state: &Path, key: &str) -> Result<Self> {
         let name = format!("experiment-{}.lock", key.replace(' ', "-"));
         let path = state.join("locks").join(name);

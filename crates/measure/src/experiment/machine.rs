@@ -113,10 +113,6 @@ pub struct ThisMachine<'a> {
 
 impl<'a> ThisMachine<'a> {
     /// Prepares the data with the base's server, unless it exists, and folders for the servers of all lanes.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] when a tool or script is missing, or for more lanes than there are cores; [`Kind::Bench`] when
-    /// the base's server does not run or the data does not fit.
     pub fn new(
         ws: &'a Workspace,
         mut setup: Setup<'a>,
@@ -679,9 +675,7 @@ impl<'m> MachineLane<'m> {
     }
 
     /// Runs a question's workload on its server with traps in place of the code.
-    ///
-    /// # Errors
-    /// The server ended, or anything else failed.
+    /// Fails if the server ended, or if anything else failed.
     fn survives(&self, question: &ExecutionQuestion<'_>) -> Result<()> {
         let &ExecutionQuestion {
             point,

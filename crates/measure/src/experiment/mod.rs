@@ -145,9 +145,6 @@ pub struct Foreseen<'a> {
 
 /// Returns the forecast of an experiment on points of the release and recipe of `header`, and whether earlier experiments
 /// answer all of it. The forecast is that of measuring everything else anew.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for wrong settings or missing tools.
 pub fn foresee(
     ws: &Workspace,
     preset: &Preset,
@@ -214,10 +211,6 @@ fn assume_earlier_conditions(spec: &mut Spec<'_>, store: &Store) -> Result<()> {
 }
 
 /// Has a job of the scheduler called `on` report what its machine is: processor, cores, memory, kernel.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the scheduler refuses the job or does not answer;
-/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when no machine answers.
 pub fn ask_machine(
     ws: &Workspace,
     on: &str,

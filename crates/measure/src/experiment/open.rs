@@ -35,9 +35,6 @@ pub(super) struct OpenExperiment<'a> {
 
 impl<'a> OpenExperiment<'a> {
     /// Begins the `attempt` to measure the points `measured`, or continues it: then the points that failed stay failed.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) while another process measures it.
     pub(super) fn begin(
         spec: &Spec<'_>,
         attempt: Attempt,

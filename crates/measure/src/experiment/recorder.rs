@@ -127,11 +127,6 @@ impl<'a> Recorder<'a> {
     }
 
     /// Stores an event of `block`, which was measured at `place`.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when a workload has no usable slices;
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be
-    /// written.
     pub fn record(&mut self, block: &Block, place: &Place, event: Event) -> Result<Recorded> {
         match event {
             Event::Placed(place) => Ok(Recorded::Placed(place)),

@@ -32,9 +32,6 @@ pub type Data = BTreeMap<Point, (String, PathBuf)>;
 pub(super) type Candidates = BTreeMap<Point, Candidate>;
 
 /// Returns the servers to measure, and maps every other point to the measured point with the same binary.
-///
-/// # Errors
-/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the release itself is not among the `points`.
 pub(super) fn distinct(
     points: &[(Point, Built)],
     header: &ExperimentHeader,

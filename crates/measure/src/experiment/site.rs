@@ -24,10 +24,6 @@ pub(super) struct Site {
 impl Site {
     /// Returns the facts of this machine, or of one in the cluster that the preset names. `counts` tells whether a meter is
     /// counted.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a meter is counted and none can be, or the cluster does
-    /// not respond.
     pub(super) fn ask(
         ws: &Workspace,
         preset: &Preset,
@@ -48,9 +44,6 @@ impl Site {
     }
 
     /// Returns the site without asking a cluster, for a forecast: its machines are taken to be like this one.
-    ///
-    /// # Errors
-    /// As for [`Site::ask`].
     pub(super) fn assume(ws: &Workspace, preset: &Preset, counts: bool) -> Result<Self> {
         if let Some(on) = &preset.on {
             cluster::configured(ws, on)?;

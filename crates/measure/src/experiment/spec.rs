@@ -37,10 +37,6 @@ pub(super) struct Spec<'a> {
 impl<'a> Spec<'a> {
     /// Resolves the workloads and meters of `preset` for measuring at `site` in these `layouts`, and completes the `header`
     /// of a series on a release.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for a workload that does not exist, or a meter of the storage
-    /// that the server's adapter does not know.
     pub(super) fn resolve(
         ws: &'a Workspace,
         preset: &Preset,
@@ -66,9 +62,6 @@ impl<'a> Spec<'a> {
     }
 
     /// Leaves out the counted meters that the site cannot read, with a warning.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when no meter is left.
     pub(super) fn keep_readable(&mut self, site: &Site, progress: &dyn Progress) -> Result<()> {
         self.counted.retain(|meter| {
             let known = site.facts.meters.contains(meter);

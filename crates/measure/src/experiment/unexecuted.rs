@@ -55,11 +55,7 @@ impl OpenPatch<'_> {
 
 impl ExecutionCheck<'_> {
     /// Returns the patches that workloads do not execute: the stored answers, and those of servers that are started
-    /// for it.
-    ///
-    /// # Errors
-    /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted), and failures of the store. Whatever else
-    /// fails leaves the patch among those that are executed.
+    /// for it. A failure, except of the store, leaves the patch among those that are executed.
     pub(super) fn unexecuted(
         &self,
         store: &Store,

@@ -41,9 +41,6 @@ struct Commit {
 impl<'a> CommitRevisions<'a> {
     /// Lists the commits between the releases called `old` and `new`, which come from one git repository; with
     /// `bare`, without the series.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] when there is no history between them; the errors of [`upstream::ensure`].
     pub fn new(
         ws: &'a Workspace,
         (old, new): (&str, &str),

@@ -18,9 +18,6 @@ use perfquilt_system::git::Git;
 const RUNS: u32 = 3;
 
 /// Returns the files that differ between two trees.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when git does not run.
 pub(super) fn files(ws: &Workspace, before: &str, after: &str) -> Result<Vec<FileStat>> {
     let git = Git::bare(&ws.object_store());
     let stat = git.ok(&["diff", "--numstat", "--no-renames", "-z", before, after])?;

@@ -63,9 +63,6 @@ pub(super) struct Jobs<'a> {
 
 impl Jobs<'_> {
     /// Builds the `items` that are not in the cache; returns the errors by tree. Everything else is in the cache then.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] when no machine has the coordinator's compilers, or the scheduler refuses the jobs; [`Kind::Interrupted`].
     pub(super) fn build(&self, items: &[BuildItem]) -> Result<BTreeMap<String, Error>> {
         let mut seen = BTreeSet::new();
         let is_missing = |item: &&BuildItem| self.builder.cached(&item.tree).is_none();

@@ -39,9 +39,6 @@ pub enum NextStep {
 
 /// Returns the next step for the `prepared` series, measured with the preset called `preset`; `None` where the
 /// workspace has no such preset, so that it only keeps a series. Builds nothing.
-///
-/// # Errors
-/// A damaged store or edit branch.
 pub fn next_step(ws: &Workspace, prepared: &Prepared, preset: &str) -> Result<Option<NextStep>> {
     if let Some(branch) = edit::unwritten(ws, None)?.into_iter().next() {
         return Ok(Some(NextStep::Refresh {

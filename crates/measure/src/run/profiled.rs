@@ -34,9 +34,6 @@ struct ProfiledSide {
 impl ProfiledServers {
     /// Prepares the links of two servers, each given with its measured executable. Notes why there is but one layout, if
     /// one of them cannot be linked again.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when no folder can be created.
     pub fn new(
         ws: &Workspace,
         servers: [(&Target, Option<&str>); 2],
@@ -79,9 +76,6 @@ impl ProfiledServers {
 
     /// Makes the first (0) or second (1) server in the layout drawn from a seed, 0 for the linker's own, and removes the
     /// one that was made for that side before. Returns its folder.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the linker fails.
     pub fn make(&self, side: usize, layout: u64) -> Result<PathBuf> {
         let side = &self.sides[side];
         let Some(binary) = &side.binary else {

@@ -15,10 +15,6 @@ use perfquilt_patches::series::path::shown;
 /// Builds the new release, then each patch that goes in on top of the ones before it, and stores in the report how that
 /// went; with `test`, runs the server's own tests at each point that builds. A patch that does not compile does not stop
 /// the later ones.
-///
-/// # Errors
-/// [`Kind::Build`] when the bare release cannot be built; [`Kind::Usage`] for an unknown recipe or a missing tool;
-/// [`Kind::Interrupted`].
 pub fn build_rebased(
     ws: &Workspace,
     rebased: &mut RebasedSeries,

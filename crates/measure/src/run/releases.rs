@@ -22,10 +22,6 @@ use perfquilt_store::Store;
 
 /// Measures the releases called `old` and `new`, without and with the patch `which` of each series or the whole
 /// series, until the source of a loss is known.
-///
-/// # Errors
-/// Those of [`prepare`], of building and of measuring (all four servers are needed);
-/// [`Kind::Usage`] when there is no such patch.
 pub fn compare(
     ws: &Workspace,
     (old, new): (&str, &str),

@@ -47,9 +47,6 @@ pub struct SeriesRevisions<'a> {
 impl<'a> SeriesRevisions<'a> {
     /// Selects the points from `good` (by default the bare release) to `bad` (by default the whole series).
     /// `version` is the release the user named, if any.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when these are not two points in this order.
     pub fn new(
         prepared: &'a Prepared,
         version: Option<&str>,

@@ -38,10 +38,6 @@ pub struct SandboxArea<'a> {
 impl<'a> SandboxArea<'a> {
     /// Fetches `release` (the current one if `None`) and opens the area. A new one starts with the release and with a
     /// copy of the workspace's results.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when no sandbox can be created or the release is unknown;
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be written.
     pub fn open(
         ws: &'a Workspace,
         release: Option<&'a str>,
@@ -90,11 +86,6 @@ impl<'a> SandboxArea<'a> {
     /// Runs this program with the arguments `words` in a sandbox without network, in which the area and the folder
     /// `outcome` can be written. Returns its exit code. `relay` gets its two streams, which are pipes: code inside can
     /// write to them, and must not reach a terminal.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the series leads out of the workspace;
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when a limit ended the sandbox;
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the program in it was killed.
     pub fn run(
         &self,
         words: &[OsString],

@@ -35,9 +35,6 @@ pub struct TestedPoint {
 
 /// Tests the bare release and `points` with the tests of the recipe called `recipe`, and stores the results for the
 /// reports. Points without results do not stop the others.
-///
-/// # Errors
-/// [`Kind::Usage`] for a recipe without tests; the errors of the bare release's build and tests; [`Kind::Interrupted`].
 pub fn test_points(
     ws: &Workspace,
     prepared: &Prepared,

@@ -14,11 +14,6 @@ use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 
 /// Runs `preset` on `servers`, each a point and a name that [`Target::find`] takes, instead of the points of the series.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown name, and for points that are given twice, have gaps
-/// or lack the base; [`Kind::Build`](perfquilt_model::error::Kind::Build) when a server cannot be built; those of
-/// [`experiment::run`](crate::experiment::run). Servers that fail while being measured are in the outcome.
 pub fn run_servers(
     ws: &Workspace,
     preset: &Preset,

@@ -40,10 +40,6 @@ impl Sessions {
     /// Opens the session that asks `question` in `context` (machine, harness, settings, recipe), or begins it;
     /// with `fresh`, an unfinished one that uses no stored measurement. A session with an unusable end is not
     /// reopened, since its cause may have been fixed. `store` has the observations.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when files cannot be read or written;
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) while another process runs it.
     pub fn open(
         &self,
         question: &Question,
@@ -98,9 +94,6 @@ impl Sessions {
     }
 
     /// Loads the session called `name`, by default the one written last.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is none.
     pub fn find(&self, name: Option<&str>) -> Result<StoredSession> {
         let none = || {
             Error::usage("there is no bisection yet")

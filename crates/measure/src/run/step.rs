@@ -82,9 +82,6 @@ pub struct CommitsHere {
 impl CommitsHere {
     /// Reads the commits `good`, `HEAD` and `bad` of the repository at `folder`. Copies their files into the
     /// object store of `ws`, unless it has them.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] when `folder` is no repository or does not have these commits.
     pub fn new(ws: &Workspace, folder: &Path, (good, bad): (&str, &str)) -> Result<Self> {
         let git = Git::new(folder);
         let source = ws.config.release(None)?;

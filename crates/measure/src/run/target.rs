@@ -71,9 +71,6 @@ fn unknown(text: &str) -> Error {
 impl Target {
     /// Finds the server that `text` names: `[RELEASE:]POINT[@RECIPE]`, built if necessary (with `recipe` where
     /// the name has none), or the folder of one built elsewhere.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] for an unknown name; [`Kind::Build`] when it cannot be built.
     pub fn find(ws: &Workspace, text: &str, recipe: &str, progress: &dyn Progress) -> Result<Self> {
         match Name::parse(text) {
             Some(name) => Self::point(ws, &name, recipe, progress),
@@ -93,9 +90,6 @@ impl Target {
     }
 
     /// Checks that `text` names a server, without building it.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] for an unknown name.
     pub fn check(ws: &Workspace, text: &str, progress: &dyn Progress) -> Result<()> {
         match Name::parse(text) {
             Some(name) => {

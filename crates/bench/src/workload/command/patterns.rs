@@ -26,9 +26,6 @@ pub(super) struct InvalidSetting {
 
 impl Patterns {
     /// Compiles the patterns of `settings`.
-    ///
-    /// # Errors
-    /// [`InvalidSetting`] for a pattern that does not compile or lacks a group, and for `rate` together with `seconds`.
     pub(super) fn new(settings: &CommandSettings) -> Result<Self, InvalidSetting> {
         let operations = compile("operations", settings.operations.as_deref())?;
         if let Some(operations) = &operations {

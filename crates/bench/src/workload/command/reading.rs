@@ -38,10 +38,6 @@ pub(super) struct UnreadableOutput {
 
 impl ClientReport {
     /// Extracts the measurements of a run of `transactions` from its output; `workload` is its name in messages.
-    ///
-    /// # Errors
-    /// [`UnreadableOutput`] of [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when a pattern finds no match, or
-    /// something else than a number.
     pub(super) fn read(
         output: &Output,
         patterns: &Patterns,

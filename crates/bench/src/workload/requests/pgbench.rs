@@ -23,9 +23,6 @@ pub(super) struct ScriptFault {
 }
 
 /// Divides `PATH@WEIGHT` into path and weight, which is 1 if it is not given.
-///
-/// # Errors
-/// A fault of the weight.
 pub(super) fn with_weight(text: &str) -> Result<(&str, u32), String> {
     match text.rsplit_once('@') {
         None => Ok((text, 1)),

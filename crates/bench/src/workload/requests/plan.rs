@@ -58,9 +58,6 @@ pub(super) type WeightedRequests<'a> = (u32, &'a [RequestSettings]);
 
 impl Plan {
     /// Compiles transactions; `section` is the name of their array in the settings.
-    ///
-    /// # Errors
-    /// The first invalid setting.
     pub(super) fn new(
         protocol: Box<dyn Protocol>,
         parameters: &BTreeMap<String, ParameterSettings>,

@@ -56,9 +56,6 @@ impl Socket {
 
 impl Stream {
     /// Connects to a server: to its port if it has one, else to its Unix socket.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when it does not accept the connection.
     pub(super) fn open(running: &Running) -> Result<Self> {
         let endpoint = &running.endpoint;
         let socket = match endpoint.port {
@@ -95,9 +92,6 @@ impl Stream {
     }
 
     /// Sends all of `bytes`.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the server closes the connection or does not read.
     pub fn send(&mut self, mut bytes: &[u8]) -> Result<()> {
         let mut waiting = Waiting::new(self.timeout);
         while !bytes.is_empty() {
@@ -125,10 +119,6 @@ impl Stream {
     }
 
     /// Waits until more bytes were received.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the server closes the connection, does not answer in time
-    /// or sends a part of a reply that does not end.
     pub fn receive(&mut self) -> Result<()> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

@@ -59,9 +59,7 @@ impl Template {
     /// Parses `text`: `{NAME}` stands for a value of the parameter NAME, one and the same in a transaction, and
     /// `{NAME:2}`, `{NAME:3}` … for further ones. Other braces stand for themselves. `parameters` are the indices
     /// of the parameters; values are looked up in and added to `slots`.
-    ///
-    /// # Errors
-    /// The placeholder whose name is not among `parameters`.
+    /// The error is the placeholder whose name is not among `parameters`.
     pub(super) fn parse(
         text: &str,
         parameters: &BTreeMap<&str, usize>,

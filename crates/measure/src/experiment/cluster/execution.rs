@@ -113,11 +113,7 @@ pub(in crate::experiment) fn executes(
     Ok(found.collect())
 }
 
-/// Answers the questions of the file `path`.
-///
-/// # Errors
-/// [`Kind::Usage`] when it is no such task; [`Kind::Interrupted`], which publishes nothing;
-/// [`Kind::Internal`] when the answer cannot be written.
+/// Answers the questions of the file `path`. Publishes nothing when interrupted.
 pub fn answer_execution(path: &Path, progress: &dyn Progress) -> Result<()> {
     let task: ExecutionTask = task::read(path)?;
     let answer = match find_out(&task, progress) {

@@ -39,10 +39,6 @@ enum Answer {
 }
 
 /// Asks a machine of the cluster what it measures with.
-///
-/// # Errors
-/// The errors of [`Facts::here`] on a machine, and of [`tasks::run`];
-/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when no machine answers.
 pub(in crate::experiment) fn facts(
     ws: &Workspace,
     scheduler: &dyn Scheduler,
@@ -90,12 +86,7 @@ pub(in crate::experiment) fn facts(
     }
 }
 
-/// Answers the question of the file `path`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is no question;
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted), which publishes nothing;
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the answer cannot be written.
+/// Answers the question of the file `path`. Publishes nothing when interrupted.
 pub fn answer(path: &Path) -> Result<()> {
     let question: Question = task::read(path)?;
     let answer = match Facts::here(question.counts) {

@@ -116,9 +116,6 @@ impl BlockTask {
     }
 
     /// Reads a task's file.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is no such file.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let missing = || Error::usage(format!("there is no {}", path.display()));
         let bytes = read_untrusted(path, LARGEST)?.ok_or_else(missing)?;
@@ -286,9 +283,6 @@ impl BlockFile {
     /// Reads the result of `block`; `None` if there is none yet.
     ///
     /// The file is not trusted: code of the measured patches ran on the machine that wrote it.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it is another block's, or damaged.
     pub(super) fn read(path: &Path, experiment: &str, block: &Block) -> Result<Option<Self>> {
         let Some(bytes) = read_untrusted(path, LARGEST)? else {
             return Ok(None);
@@ -321,9 +315,6 @@ impl BlockFile {
     }
 
     /// Returns the events, checked against `block`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when they have a workload or point that the block has not.
     pub(super) fn into_events(self, block: &Block) -> Result<Vec<Event>> {
         let wrong = |why: String| {
             Error::usage(format!(

@@ -122,9 +122,6 @@ struct Waiting {
 }
 
 /// Returns the scheduler called `name` with the settings of the workspace.
-///
-/// # Errors
-/// The errors of [`configured`]; [`Kind::Usage`] when it does not answer.
 pub(crate) fn scheduler(ws: &Workspace, name: &str) -> Result<Box<dyn Scheduler>> {
     let scheduler = configured(ws, name)?;
     match scheduler.list(&["perfquilt".to_owned()]) {
@@ -137,9 +134,6 @@ pub(crate) fn scheduler(ws: &Workspace, name: &str) -> Result<Box<dyn Scheduler>
 }
 
 /// Returns the scheduler called `name`, without asking whether its cluster answers.
-///
-/// # Errors
-/// The errors of [`scheduler::scheduler`]; [`Kind::Usage`] when the results are on a network file system.
 pub(super) fn configured(ws: &Workspace, name: &str) -> Result<Box<dyn Scheduler>> {
     doctor::results(&ws.results())?;
     let schedulers = &ws.config.cluster.schedulers;

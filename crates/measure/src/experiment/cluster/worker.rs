@@ -58,9 +58,6 @@ pub(super) struct Here {
 
 impl Here {
     /// Opens the workspace of `task`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] when this machine's harness or workloads are not those of the task.
     pub(super) fn open(task: &BlockTask) -> Result<Self> {
         // A job has no home folder that would tell where the cache is.
         let ws = Workspace::open_with_cache(&task.workspace, task.cache.clone())?;
@@ -82,9 +79,6 @@ impl Here {
     }
 
     /// Returns what to measure.
-    ///
-    /// # Errors
-    /// [`Kind::Bench`] when a server cannot be linked again.
     pub(super) fn setup(&self, task: &BlockTask) -> Result<Setup<'_>> {
         let mut candidates = Candidates::new();
         for (&point, server) in &task.servers {
