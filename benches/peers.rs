@@ -12,9 +12,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use perfquilt_bench::server::{
-    self, Launch, Running, Scratch, ServerAdapter, ServerSpace, prepare_template,
-};
+use perfquilt_bench::server::{self, Launch, Running, Scratch, ServerAdapter, ServerSpace};
 use perfquilt_bench::workload::Clients;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Workload};
@@ -84,15 +82,11 @@ impl<'a> Bench<'a> {
         let adapter = server::adapter(ws).unwrap();
         let clients = Clients::new(ws, &prepared.release.name, &[workload]).unwrap();
         let data = clients.data_key(workload).unwrap().unwrap();
-        let template = prepare_template(
-            ws,
-            adapter.as_ref(),
-            &server,
-            &format!("peers-{}-{data}", prepared.release.name),
-            &|running| clients.fill(&[workload], running),
-            &Silent,
-        )
-        .unwrap();
+        let release = format!("peers-{}", prepared.release.name);
+        let data_of = (release.as_str(), server.as_path());
+        let template = clients
+            .template(ws, adapter.as_ref(), &[workload], data_of, &Silent)
+            .unwrap();
         let bytes = server::size_of_tree(&template).unwrap();
         Bench {
             adapter,

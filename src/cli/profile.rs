@@ -15,14 +15,15 @@ use super::report_options::choose_format;
 use super::series_as_written::SeriesChoice;
 use perfquilt_bench::meter::Counter;
 use perfquilt_bench::meter::samples::SamplingEvent;
-use perfquilt_bench::profile::{self, CostSource, CostTables, MakeServer, ProfileRequest, Subject};
+use perfquilt_bench::profile::{
+    self, CostSource, CostTables, MakeServer, ProfileRequest, ProfiledServer,
+};
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::profile::{CallEdge, HotLine, ProfileDifference};
-use perfquilt_measure::run::{ProfiledServers, Target};
+use perfquilt_measure::run::{FoundServer, FreshLinks, NamedServer, series_of};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::profile::CostTable;
-use perfquilt_model::progress::Progress;
 use perfquilt_patches::upstream;
 use perfquilt_report::profile::{AnnotatedFunction, ProfileReport, SourceLine, document};
 
@@ -155,7 +156,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let servers = [&arguments.before, &arguments.after];
     let releases: Vec<_> = servers
         .into_iter()
-        .filter_map(|name| Target::series(name))
+        .filter_map(|name| series_of(name))
         .collect();
     arguments.series.check(context, &ws, &releases)?;
     let progress = context.output.progress();
@@ -181,13 +182,18 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         Some(preset) => preset.workload(&ws.config, name)?,
         None => ws.config.workload(name)?.clone(),
     };
-    Target::check(&ws, &arguments.before, progress)?;
-    Target::check(&ws, &arguments.after, progress)?;
-    let before = Target::find(&ws, &arguments.before, recipe, progress)?;
-    let after = Target::find(&ws, &arguments.after, recipe, progress)?;
+    let [before, after] = servers.map(|name| FoundServer::find(&ws, name, progress));
+    let (before, after) = (before?, after?);
+    let before = before.build(&ws, recipe, progress)?;
+    let after = after.build(&ws, recipe, progress)?;
+    let [of_before, of_after] = [&before, &after].map(|named| binary(&ws, named, recipe));
+    let binaries = [of_before?, of_after?];
     // Instructions do not depend on the layout, and their source needs the path at which the server was built.
     let servers = match source {
-        CostSource::Perf(_) => Some(sampled_servers(&ws, [&before, &after], recipe, progress)?),
+        CostSource::Perf(_) => {
+            let servers = [(&before, binaries[0]), (&after, binaries[1])];
+            Some(FreshLinks::new(&ws, servers, progress)?)
+        }
         CostSource::Callgrind => None,
     };
     let make = servers
@@ -202,8 +208,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             runs: arguments.runs,
         },
         [
-            &subject(&ws, &before, recipe)?,
-            &subject(&ws, &after, recipe)?,
+            profiled(&before, binaries[0]),
+            profiled(&after, binaries[1]),
         ],
         make.as_ref().map(|make| make as &MakeServer<'_>),
         progress,
@@ -295,49 +301,30 @@ fn lines(annotated: &AnnotatedFunction) -> serde_json::Value {
 }
 
 /// Returns the path of a server's measured executable in its folder.
-fn binary<'a>(ws: &'a Workspace, target: &Target, recipe: &str) -> Result<Option<&'a str>> {
+fn binary<'a>(ws: &'a Workspace, named: &NamedServer, recipe: &str) -> Result<Option<&'a str>> {
     // The recipe of a server built elsewhere is unknown.
-    let recipe = target.recipe.as_deref().unwrap_or(recipe);
+    let recipe = named.recipe.as_deref().unwrap_or(recipe);
     Ok(ws.config.recipe(recipe)?.binary.as_deref())
 }
 
-/// Prepares servers that are linked again for each sampled run.
-fn sampled_servers(
-    ws: &Workspace,
-    [before, after]: [&Target; 2],
-    recipe: &str,
-    progress: &dyn Progress,
-) -> Result<ProfiledServers> {
-    let servers = [
-        (before, binary(ws, before, recipe)?),
-        (after, binary(ws, after, recipe)?),
-    ];
-    ProfiledServers::new(ws, servers, progress)
-}
-
-/// Returns a server as the subject of a profile.
-fn subject(ws: &Workspace, target: &Target, recipe: &str) -> Result<Subject> {
-    let binary = binary(ws, target, recipe)?;
-    Ok(Subject {
-        label: target.label.clone(),
-        executable: target.built.dir.join(binary.unwrap_or_default()),
-        server: target.built.dir.clone(),
-        release: target.release.clone(),
-        data: target.data.clone(),
-        base: target.base.clone(),
-    })
+fn profiled<'a>(named: &'a NamedServer, binary: Option<&'a str>) -> ProfiledServer<'a> {
+    ProfiledServer {
+        server: &named.server,
+        binary: binary.unwrap_or_default(),
+        release: &named.release,
+    }
 }
 
 fn difference(
-    [before, after]: [&Target; 2],
+    [before, after]: [&NamedServer; 2],
     workload: &Workload,
     source: CostSource,
     pair: &CostTables,
 ) -> ProfileDifference {
     ProfileDifference {
         schema: 1,
-        before: before.label.clone(),
-        after: after.label.clone(),
+        before: before.server.label.clone(),
+        after: after.server.label.clone(),
         workload: workload.name.clone(),
         source: source.name().to_owned(),
         unit: source.unit().to_owned(),
@@ -376,18 +363,18 @@ fn function<'a>(difference: &'a ProfileDifference, name: &str) -> Result<&'a str
 
 fn annotated(
     ws: &Workspace,
-    before: &Target,
-    after: &Target,
+    before: &NamedServer,
+    after: &NamedServer,
     pair: &CostTables,
     function: &str,
 ) -> Result<AnnotatedFunction> {
-    let side = |target: &Target, tables: &[CostTable]| -> Result<Vec<SourceLine>> {
+    let side = |named: &NamedServer, tables: &[CostTable]| -> Result<Vec<SourceLine>> {
         let lines = ProfileDifference::lines(tables, function);
         let mut sources = Vec::new();
         let mut text: Option<(String, Option<String>)> = None;
         for hot in lines {
             if text.as_ref().is_none_or(|(file, _)| *file != hot.file) {
-                text = Some((hot.file.clone(), source_of(ws, target, &hot)?));
+                text = Some((hot.file.clone(), source_of(ws, named, &hot)?));
             }
             let content = text.as_ref().and_then(|(_, content)| content.as_deref());
             // Line 0 is code that the compiler made.
@@ -410,8 +397,8 @@ fn annotated(
 }
 
 /// Returns the text of the source file of a line, if the file is in the server's tree.
-fn source_of(ws: &Workspace, target: &Target, hot: &HotLine) -> Result<Option<String>> {
-    let Some(tree) = &target.tree else {
+fn source_of(ws: &Workspace, named: &NamedServer, hot: &HotLine) -> Result<Option<String>> {
+    let Some(tree) = &named.tree else {
         return Ok(None);
     };
     // Debug information has the absolute path at compile time; the file is its longest suffix that exists in the tree.

@@ -18,7 +18,7 @@ use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_measure::experiment::NoiseSource;
 use perfquilt_measure::run::run as run_job;
-use perfquilt_measure::run::{RunForecast, SandboxArea, Target, foresee, run_servers};
+use perfquilt_measure::run::{RunForecast, SandboxArea, foresee, run_servers, series_of};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::point::Point;
@@ -88,9 +88,7 @@ impl Arguments {
     fn releases(&self) -> Vec<Option<&str>> {
         if self.names_servers() {
             let servers = self.servers.iter();
-            servers
-                .filter_map(|(_, name)| Target::series(name))
-                .collect()
+            servers.filter_map(|(_, name)| series_of(name)).collect()
         } else {
             vec![self.measuring.release.as_deref()]
         }

@@ -133,6 +133,19 @@ pub struct Built {
 }
 
 impl Built {
+    /// Returns a server that exists in `dir`, without a record of its build.
+    pub fn existing(key: &str, dir: impl Into<PathBuf>, identity: &str) -> Self {
+        Built {
+            key: key.to_owned(),
+            dir: dir.into(),
+            identity: identity.to_owned(),
+            seconds: BuildSeconds::default(),
+            compiled_units: 0,
+            cached: true,
+            profile: None,
+        }
+    }
+
     /// Returns the record of this build that is stored with the observations of `point`. `binary` is the measured
     /// executable in the folder.
     pub fn record(&self, point: Point, binary: Option<&str>) -> PointBuild {

@@ -95,7 +95,6 @@ fn decimal(old: &[u8], new: &[u8], place: usize, moved: &MovedLines) -> Option<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::BuildSeconds;
     use perfquilt_model::error::Kind;
     use perfquilt_system::process::Command;
 
@@ -112,15 +111,8 @@ mod tests {
             .run_ok(Kind::Build)
             .unwrap();
         let files = list(&dir).unwrap();
-        Built {
-            key: name.to_owned(),
-            identity: super::super::identity::identity_of_files(&dir, &files).unwrap(),
-            dir,
-            seconds: BuildSeconds::default(),
-            compiled_units: 1,
-            cached: false,
-            profile: None,
-        }
+        let identity = super::super::identity::identity_of_files(&dir, &files).unwrap();
+        Built::existing(name, dir, &identity)
     }
 
     /// Returns whether code moves from one source to the other, and the lines.

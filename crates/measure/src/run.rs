@@ -5,6 +5,7 @@ pub mod commits;
 mod explain;
 mod jobs;
 mod line_numbers;
+mod named;
 mod next_step;
 mod profiled;
 mod rebased;
@@ -16,7 +17,6 @@ mod server_tests;
 mod servers;
 pub mod sessions;
 pub mod step;
-mod target;
 #[cfg(test)]
 mod testing;
 mod training;
@@ -24,14 +24,14 @@ mod training;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::experiment::{self, Budget, Forecast};
+use crate::experiment::{self, Budget, Forecast, ReusePolicy};
 use perfquilt_bench::server;
 use perfquilt_build::{BuildItem, Built, SourceTree};
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
-use perfquilt_model::observation::{ExperimentHeader, PointBuild};
+use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_patches::series::Series;
@@ -41,13 +41,13 @@ use perfquilt_store::{ExperimentId, Store};
 use serde::Serialize;
 
 pub use jobs::build_task;
+pub use named::{FoundServer, NamedServer, series_of};
 pub use next_step::{NextStep, next_step};
-pub use profiled::ProfiledServers;
+pub use profiled::FreshLinks;
 pub use rebased::build_rebased;
 pub use sandboxed::SandboxArea;
 pub use server_tests::{TestedPoint, new_failures, test_points};
 pub use servers::run_servers;
-pub use target::Target;
 pub use training::{builder, builder_on};
 
 /// A series applied to a release.
@@ -270,7 +270,7 @@ fn touched(prepared: &Prepared, point: Point) -> Vec<String> {
 
 /// The result of a run.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct MeasuredRun {
     /// The experiment in the workspace's store.
     pub experiment: ExperimentId,
     /// Points whose build failed, with the whole error.
@@ -284,7 +284,7 @@ pub struct Outcome {
     pub tests: TestFailures,
 }
 
-impl Outcome {
+impl MeasuredRun {
     /// Returns the failures of the run: what ended it, then those of single points.
     pub fn failures(&self) -> Vec<Failure> {
         let stopped = self.stopped.iter().map(|error| Failure::new(error, None));
@@ -313,7 +313,7 @@ pub fn run(
     release: Option<&str>,
     wanted: &RunRequest,
     progress: &dyn Progress,
-) -> Result<Outcome> {
+) -> Result<MeasuredRun> {
     let prepared = prepare(ws, release, progress)?;
     let points = wanted.points(&prepared)?;
     // What is wrong with the server's section should not wait until everything is built.
@@ -511,7 +511,7 @@ fn measure(
     built: Vec<BuiltPoint>,
     wanted: &RunRequest,
     progress: &dyn Progress,
-) -> Result<Outcome> {
+) -> Result<MeasuredRun> {
     let mut measurable = Vec::new();
     let mut build_errors = Vec::new();
     let mut failed = BTreeMap::new();
@@ -541,46 +541,38 @@ fn measure(
     header.failed = failed;
     header.line_numbers = line_numbers::points(ws, prepared, &measurable)?;
     header.command.clone_from(&wanted.command);
-    let measurable = Measurable {
-        points: &measurable,
-        data: &experiment::Data::new(),
-        builds: &builds,
-    };
-    let outcome = measure_points(ws, preset, header, measurable, wanted, progress)?;
-    Ok(Outcome {
+    let servers = (&measurable[..], &experiment::Data::new());
+    let store = Store::open(&ws.results())?;
+    let outcome = measure_points(ws, preset, header, servers, wanted, &store, progress)?;
+    store.record_builds(outcome.experiment, &builds)?;
+    Ok(MeasuredRun {
         build_errors,
         ..outcome
     })
 }
 
-/// Servers that are there to be measured.
-#[derive(Clone, Copy)]
-struct Measurable<'a> {
-    points: &'a [(Point, Built)],
-    /// The data of those that cannot use the base's.
-    data: &'a experiment::Data,
-    /// The builds to record.
-    builds: &'a [PointBuild],
-}
-
-/// Measures servers with the settings of `preset`, and stores the observations.
+/// Measures built points with the settings of `preset`, some on data of their own, and stores the observations.
 fn measure_points(
     ws: &Workspace,
     preset: &Preset,
     header: ExperimentHeader,
-    servers: Measurable<'_>,
+    (points, data): (&[(Point, Built)], &experiment::Data),
     wanted: &RunRequest,
+    store: &Store,
     progress: &dyn Progress,
-) -> Result<Outcome> {
-    let store = Store::open(&ws.results())?;
+) -> Result<MeasuredRun> {
     let request = experiment::ExperimentRequest {
-        points: servers.points,
-        data: servers.data,
-        fresh: wanted.fresh,
+        points,
+        data,
+        reuse: if wanted.fresh {
+            ReusePolicy::Repeat
+        } else {
+            ReusePolicy::Reuse
+        },
         time_unexecuted: wanted.time_unexecuted,
         budget: wanted.budget,
     };
-    let measured = experiment::run(ws, preset, &request, header, &store, progress);
+    let measured = experiment::run(ws, preset, &request, header, store, progress);
     let (experiment, failed, stopped) = match measured {
         Ok(outcome) => (outcome.id, outcome.failed.into_iter().collect(), None),
         Err(error) => match store.current() {
@@ -588,8 +580,7 @@ fn measure_points(
             None => return Err(error),
         },
     };
-    store.record_builds(experiment, servers.builds)?;
-    Ok(Outcome {
+    Ok(MeasuredRun {
         experiment,
         build_errors: Vec::new(),
         failed,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::table;
 use crate::meter::samples::{Sampling, SamplingEvent};
 use crate::meter::{self, Counter, RunTransactions, WARM_UP};
-use crate::server::{self, Launch, Running, Scratch, ServerAdapter, ServerSpace, prepare_template};
+use crate::server::{self, Launch, MeasuredServer, Running, Scratch, ServerAdapter, ServerSpace};
 use crate::workload::{Clients, Serving};
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
@@ -53,22 +53,16 @@ impl CostSource {
 
 /// A server to profile.
 #[derive(Debug, Clone)]
-pub struct Subject {
-    /// Label for messages: the release and the last patch.
-    pub label: String,
-    /// The folder of the built server.
-    pub server: PathBuf,
-    /// The measured executable.
-    pub executable: PathBuf,
+pub struct ProfiledServer<'a> {
+    /// The server, with data of its own.
+    pub server: &'a MeasuredServer,
+    /// The measured executable in its folder.
+    pub binary: &'a str,
     /// The release that determines its configuration and clients.
-    pub release: String,
-    /// Identifier of its data; servers of the same release share it.
-    pub data: String,
-    /// The folder of the built server that creates the data if it does not exist.
-    pub base: PathBuf,
+    pub release: &'a str,
 }
 
-/// Makes the server of the first (0) or second (1) subject for a run, in the code layout drawn from a seed (0: the
+/// Makes the first (0) or second (1) server for a run, in the code layout drawn from a seed (0: the
 /// linker's own), and returns its folder.
 pub type MakeServer<'a> = dyn Fn(usize, u64) -> Result<PathBuf> + Sync + 'a;
 
@@ -101,7 +95,7 @@ pub struct ProfileRequest<'a> {
 pub fn measure(
     ws: &Workspace,
     request: &ProfileRequest<'_>,
-    [before, after]: [&Subject; 2],
+    [before, after]: [ProfiledServer<'_>; 2],
     make: Option<&MakeServer<'_>>,
     progress: &dyn Progress,
 ) -> Result<CostTables> {
@@ -221,7 +215,7 @@ fn order(turn: usize, seed: u64) -> [usize; 2] {
 /// One server with everything needed to start it.
 struct Side<'a> {
     source: CostSource,
-    subject: &'a Subject,
+    server: ProfiledServer<'a>,
     workload: &'a Workload,
     adapter: Box<dyn ServerAdapter>,
     clients: Clients,
@@ -235,20 +229,17 @@ impl<'a> Side<'a> {
         ws: &Workspace,
         workload: &'a Workload,
         source: CostSource,
-        subject: &'a Subject,
+        server: ProfiledServer<'a>,
         progress: &dyn Progress,
     ) -> Result<Self> {
         let adapter = server::adapter(ws)?;
-        let clients = Clients::new(ws, &subject.release, &[workload])?;
-        let key = clients.template_key(&subject.data, adapter.as_ref(), &[workload])?;
-        let template = prepare_template(
-            ws,
-            adapter.as_ref(),
-            &subject.base,
-            &key,
-            &|running| clients.fill(&[workload], running),
-            progress,
-        )?;
+        let clients = Clients::new(ws, server.release, &[workload])?;
+        let MeasuredServer { dir, data, .. } = server.server;
+        let data = match data {
+            Some((data, by)) => (data.as_str(), by.as_path()),
+            None => (server.release, dir.as_path()),
+        };
+        let template = clients.template(ws, adapter.as_ref(), &[workload], data, progress)?;
         let space = ServerSpace {
             servers: SERVERS,
             bytes: server::size_of_tree(&template)?,
@@ -256,7 +247,7 @@ impl<'a> Side<'a> {
         let scratch = Scratch::open(ws, space)?;
         Ok(Side {
             source,
-            subject,
+            server,
             workload,
             adapter,
             clients,
@@ -266,7 +257,7 @@ impl<'a> Side<'a> {
         })
     }
 
-    /// Lets `make` make the server of each run, as that of the subject `place`.
+    /// Lets `make` make the server of each run, as the server `place`.
     fn made_by(self, make: Option<&'a MakeServer<'a>>, place: usize) -> Self {
         Side {
             make: make.map(|make| (make, place)),
@@ -281,14 +272,13 @@ impl<'a> Side<'a> {
         work: impl FnOnce(&mut Running, &Serving<'_>, &Path) -> Result<T>,
     ) -> Result<T> {
         let dir = self.scratch.fresh()?;
-        let built = &self.subject.server;
+        let built = self.server.server;
         let server = match self.make {
             Some((make, place)) => make(place, seed)?,
-            None => built.clone(),
+            None => built.dir.clone(),
         };
-        let inside = self.subject.executable.strip_prefix(built);
-        let executable = server.join(inside.unwrap_or(&self.subject.executable));
-        let mut launch = Launch::new(&self.subject.label, &server, &dir);
+        let executable = server.join(self.server.binary);
+        let mut launch = Launch::new(&built.label, &server, &dir);
         launch.template = Some(&self.template);
         if self.source == CostSource::Callgrind {
             launch.instrumentation = meter::call_graph_instrumentation(&dir);

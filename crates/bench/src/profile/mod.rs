@@ -8,4 +8,4 @@ mod frames;
 mod measure;
 mod table;
 
-pub use measure::{CostSource, CostTables, MakeServer, ProfileRequest, Subject, measure};
+pub use measure::{CostSource, CostTables, MakeServer, ProfileRequest, ProfiledServer, measure};

@@ -26,6 +26,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Config, Server};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
+use serde::{Deserialize, Serialize};
 
 pub use command::{check_placeholders, placeholder_values};
 pub use copy::{copy_tree, size_of_tree};
@@ -35,7 +36,7 @@ pub use running::{
 pub(crate) use scratch::memory_available;
 pub use scratch::{Scratch, ServerSpace};
 pub use start_failure::may_start_with;
-pub use template::prepare_template;
+pub(crate) use template::prepare_template;
 
 /// Instrumentation of a running server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -90,6 +91,19 @@ impl<'a> Launch<'a> {
             env: Vec::new(),
         }
     }
+}
+
+/// A built server to start and measure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredServer {
+    /// Its name in messages: the point and its patch.
+    pub label: String,
+    /// Its folder.
+    pub dir: PathBuf,
+    /// The release whose data it needs, or another name of them, and the folder of the built server that prepares them;
+    /// `None` if they are those of the others.
+    pub data: Option<(String, PathBuf)>,
 }
 
 /// The threads of a server, in all its processes, that execute the clients' work, for meters that count by thread.

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
@@ -10,11 +11,12 @@ use super::{
     BlockSlices, Client, ClientFailure, Environment, KINDS, Placement, Requests, Setup, TimedBlock,
     WorkloadKind, client_of,
 };
-use crate::server::{Running, ServerAdapter};
+use crate::server::{Running, ServerAdapter, prepare_template};
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
 
 /// Runs clients, with their scripts and the placement of clients and servers on processors.
 #[derive(Debug)]
@@ -126,9 +128,24 @@ impl Clients {
         ))
     }
 
+    /// Returns the folder of the data of `workloads` that starts are cloned from. The built server in the folder `server`
+    /// prepares them as those of `release`, unless they exist.
+    pub fn template(
+        &self,
+        ws: &Workspace,
+        adapter: &dyn ServerAdapter,
+        workloads: &[&Workload],
+        (release, server): (&str, &Path),
+        progress: &dyn Progress,
+    ) -> Result<PathBuf> {
+        let key = self.template_key(release, adapter, workloads)?;
+        let fill = |running: &mut Running| self.fill(workloads, running);
+        prepare_template(ws, adapter, server, &key, &fill, progress)
+    }
+
     /// Fills a running server with the data of all `workloads`, each data set once, in a database of
     /// its own.
-    pub fn fill(&self, workloads: &[&Workload], running: &Running) -> Result<()> {
+    fn fill(&self, workloads: &[&Workload], running: &Running) -> Result<()> {
         let mut sets = BTreeMap::new();
         for workload in workloads {
             let client = self.client(workload)?;

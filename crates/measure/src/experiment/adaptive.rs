@@ -12,11 +12,12 @@ use super::driver::Driver;
 use super::fingerprint::{self, Fingerprint};
 use super::identity;
 use super::plan::{Reading, Scope, single};
-use super::servers::{Candidates, candidate, vary_layouts};
+use super::servers::{Servers, server, vary_layouts};
 use super::site::Site;
 use super::spec::Spec;
 use super::strategy::RequestedBlocks;
 use perfquilt_bench::meter::Counter;
+use perfquilt_bench::server::MeasuredServer;
 use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset};
@@ -114,9 +115,9 @@ impl<'a> AdaptiveRunner<'a> {
         if self.layouts_chosen {
             return Ok(());
         }
-        let one = candidate(Point::BASE, built, &self.spec.header);
-        let mut candidates = Candidates::from([(Point::BASE, one)]);
-        let layouts = vary_layouts(&self.spec.preset, &mut candidates, progress)?;
+        let one = server(Point::BASE, built, &self.spec.header);
+        let one = Servers::from([(Point::BASE, one)]);
+        let (layouts, _) = vary_layouts(&self.spec.preset, &one, progress)?;
         self.spec.set_layouts(layouts)?;
         self.layouts_chosen = true;
         self.id = self.store.begin(&self.spec.header, &self.key)?;
@@ -162,12 +163,12 @@ impl<'a> AdaptiveRunner<'a> {
             .iter()
             .filter_map(|state| Some(self.data.get(state)?.1));
         let needed: BTreeSet<usize> = states.iter().copied().chain(with_data).collect();
-        let mut candidates = Candidates::new();
+        let mut servers = Servers::new();
         // The base prepares the data; without it, the first server that is built.
         let base = [0].into_iter().chain(states.iter().copied());
         if let Some(built) = base.filter_map(|state| self.servers.get(&state)).next() {
-            let base = candidate(Point::BASE, built, &self.spec.header);
-            candidates.insert(Point::BASE, base);
+            let base = server(Point::BASE, built, &self.spec.header);
+            servers.insert(Point::BASE, base);
         }
         for state in needed {
             let built = self
@@ -175,23 +176,22 @@ impl<'a> AdaptiveRunner<'a> {
                 .get(&state)
                 .ok_or_else(|| Error::internal(format!("state {state} has no server")))?;
             let point = Point::Step(state);
-            candidates.insert(point, candidate(point, built, &self.spec.header));
+            let data = self.data.get(&state).and_then(|(release, by)| {
+                let by = self.servers.get(by)?;
+                Some((release.clone(), by.dir.clone()))
+            });
+            let server = server(point, built, &self.spec.header);
+            servers.insert(point, MeasuredServer { data, ..server });
         }
         // The check of the first server holds for all.
         let preset = Preset {
             layouts: Some(self.spec.layouts),
             ..self.spec.preset.clone()
         };
-        vary_layouts(&preset, &mut candidates, progress)?;
-        for (state, (release, by)) in &self.data {
-            let by = self.servers.get(by).map(|built| built.dir.clone());
-            if let (Some(candidate), Some(by)) = (candidates.get_mut(&Point::Step(*state)), by) {
-                candidate.data = Some((release.clone(), by));
-            }
-        }
+        let (_, relinks) = vary_layouts(&preset, &servers, progress)?;
         let setup = self
             .spec
-            .setup(candidates, states.len(), Unexecuted::default())?;
+            .setup((servers, relinks), states.len(), Unexecuted::default())?;
         let readings = self.spec.readings();
         let margin = Meter::default_margin;
         let collected = match self.collected.take() {

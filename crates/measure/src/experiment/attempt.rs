@@ -18,7 +18,7 @@ use perfquilt_store::{EarlierExperiment, ExperimentIdentity, Store};
 
 /// How an experiment treats earlier measurements of the same servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReusePolicy {
+pub enum ReusePolicy {
     /// Reuses them where they still hold.
     Reuse,
     /// Ignores them; continues an experiment of the same key, finished or not.

@@ -12,11 +12,11 @@ use super::lengths::share;
 use super::links::Links;
 use super::plan::{Block, BlockKind, Reading};
 use super::private::{copy, may_execute, private_copy, room};
-use super::servers::Candidate;
+use super::servers::{Relinks, Servers};
 use perfquilt_bench::cpu_quota::ControlGroups;
 use perfquilt_bench::meter::{CountResult, Counter, WARM_UP};
 use perfquilt_bench::server::{
-    self, Launch, Running, Scratch, ServerAdapter, ServerSpace, prepare_template, size_of_tree,
+    self, Launch, MeasuredServer, Running, Scratch, ServerAdapter, ServerSpace, size_of_tree,
 };
 use perfquilt_bench::workload::{
     self, BlockSlices, ClientFailure, Clients, HostMonitor, Standstill, StandstillWatch,
@@ -60,7 +60,9 @@ pub struct ExecutionQuestion<'a> {
 #[derive(Debug)]
 pub struct Setup<'a> {
     /// The points' servers; the base's is among them.
-    pub candidates: BTreeMap<Point, Candidate>,
+    pub servers: Servers,
+    /// How to link them again.
+    pub relinks: Relinks,
     /// The workloads.
     pub workloads: Vec<&'a Workload>,
     /// Seconds that one timed block measures a workload, for up to six servers together.
@@ -74,7 +76,7 @@ pub struct Setup<'a> {
     /// Whether timed blocks read what the servers count themselves.
     pub reads_storage: bool,
     /// The most servers that run at once on one lane.
-    pub servers: usize,
+    pub most_servers: usize,
     /// The requested number of lanes.
     pub lanes: Lanes,
     /// The points that workloads need not be timed on.
@@ -93,7 +95,7 @@ pub struct ThisMachine<'a> {
     setup: Setup<'a>,
     adapter: Box<dyn ServerAdapter>,
     template: PathBuf,
-    /// Data templates of candidates that have data of their own.
+    /// Data templates of servers that have data of their own.
     templates: BTreeMap<Point, PathBuf>,
     counter: Option<Counter>,
     scratch: Scratch,
@@ -118,7 +120,8 @@ impl<'a> ThisMachine<'a> {
         mut setup: Setup<'a>,
         progress: &'a dyn Progress,
     ) -> Result<Self> {
-        align_layouts(&mut setup.candidates);
+        // The layouts of one seed are common to all servers.
+        Relink::align(&mut setup.relinks.values_mut().collect::<Vec<_>>());
         let adapter = server::adapter(ws)?;
         let clients = Clients::new(ws, &setup.release, &setup.workloads)?;
         let counter = if setup.count_meters.is_empty() {
@@ -127,38 +130,30 @@ impl<'a> ThisMachine<'a> {
             Some(Counter::detect()?.only(&setup.count_meters))
         };
         let base = setup
-            .candidates
+            .servers
             .get(&Point::BASE)
             .ok_or_else(|| Error::internal("the base is not among the servers to measure"))?;
-        let template = |release: &str, server: &Path| {
-            let key = clients.template_key(release, adapter.as_ref(), &setup.workloads)?;
-            prepare_template(
-                ws,
-                adapter.as_ref(),
-                server,
-                &key,
-                &|running| clients.fill(&setup.workloads, running),
-                progress,
-            )
+        let of = |data: (&str, &Path)| {
+            clients.template(ws, adapter.as_ref(), &setup.workloads, data, progress)
         };
         let mut templates = BTreeMap::new();
-        for (&point, candidate) in &setup.candidates {
-            if let Some((release, server)) = &candidate.data {
-                templates.insert(point, template(release, server)?);
+        for (&point, server) in &setup.servers {
+            if let Some((release, by)) = &server.data {
+                templates.insert(point, of((release, by))?);
             }
         }
         // Of the release's own server, unless the base was built elsewhere.
-        let template = match &base.data {
-            Some((release, server)) => template(release, server)?,
-            None => template(&setup.release, &base.dir)?,
+        let template = match templates.get(&Point::BASE) {
+            Some(template) => template.clone(),
+            None => of((&setup.release, &base.dir))?,
         };
         let threads = |workload: &&Workload| clients.threads(workload);
         let threads = setup.workloads.iter().map(threads).max().unwrap_or(1);
         let executable = setup.binary.as_ref().map_or(0, |binary| {
-            room(&setup.candidates, binary, allowed_cpus().len())
+            room(&setup.servers, &setup.relinks, binary, allowed_cpus().len())
         });
         let servers = ServerSpace {
-            servers: setup.servers,
+            servers: setup.most_servers,
             bytes: size_of_tree(&template)?.saturating_add(executable),
         };
         let wanted = lanes::wanted(ws.config.server.disk, setup.lanes);
@@ -335,10 +330,10 @@ impl<'m> MachineLane<'m> {
             .ok_or_else(|| Error::internal(format!("no workload `{name}`")))
     }
 
-    fn candidate(&self, point: Point) -> Result<&'m Candidate> {
+    fn server(&self, point: Point) -> Result<&'m MeasuredServer> {
         self.machine
             .setup
-            .candidates
+            .servers
             .get(&point)
             .ok_or_else(|| Error::internal(format!("no server for point {point}")))
     }
@@ -360,8 +355,7 @@ impl<'m> MachineLane<'m> {
         let launches = folders
             .iter()
             .map(|(point, dir, server)| {
-                let candidate = self.candidate(*point)?;
-                let mut launch = Launch::new(&candidate.label, server, dir);
+                let mut launch = Launch::new(&self.server(*point)?.label, server, dir);
                 launch.template = Some(self.template(*point));
                 Ok((*point, launch))
             })
@@ -506,25 +500,25 @@ impl<'m> MachineLane<'m> {
     }
 
     fn private_folder(&self, point: Point, layout: u64) -> Result<Private> {
-        let candidate = self.candidate(point)?;
-        let dir = self.machine.scratch.fresh()?;
-        let Some(binary) = &self.machine.setup.binary else {
-            return Ok((point, dir, candidate.dir.clone()));
+        let machine = self.machine;
+        let built = &self.server(point)?.dir;
+        let dir = machine.scratch.fresh()?;
+        let Some(binary) = &machine.setup.binary else {
+            return Ok((point, dir, built.clone()));
         };
         let to = self.program_folder(&dir)?;
         // Every server runs a copy, also the only one of its layout: how the file was written decides where its pages
         // are in memory.
-        let make = |from: &Path, to: &Path| match &candidate.relink {
+        let make = |from: &Path, to: &Path| match machine.setup.relinks.get(&point) {
             _ if layout == 0 => copy(from, to),
             Some(relink) => {
                 let link = |path: &Path| relink.link(layout, path);
-                let key = (candidate.dir.as_path(), layout);
-                let machine = self.machine;
+                let key = (built.as_path(), layout);
                 copy(&machine.links.executable(key, &machine.scratch, &link)?, to)
             }
             None => Err(Error::internal("a layout was planned that cannot be made")),
         };
-        let server = private_copy(&candidate.dir, binary, &to, &make)?;
+        let server = private_copy(built, binary, &to, &make)?;
         Ok((point, dir, server))
     }
 
@@ -684,14 +678,14 @@ impl<'m> MachineLane<'m> {
             seconds,
         } = question;
         let _turn = self.turn()?;
-        let candidate = self.candidate(point)?;
+        let built = self.server(point)?;
         let dir = self.machine.scratch.fresh()?;
         let to = self.program_folder(&dir)?;
         let outcome = (|| {
             let binary = self.machine.setup.binary.as_deref().unwrap_or_default();
-            let make = |_: &Path, to: &Path| code.link_with_traps(&candidate.dir, to);
-            let server = private_copy(&candidate.dir, binary, &to, &make)?;
-            let mut launch = Launch::new(&candidate.label, &server, &dir);
+            let make = |_: &Path, to: &Path| code.link_with_traps(&built.dir, to);
+            let server = private_copy(&built.dir, binary, &to, &make)?;
+            let mut launch = Launch::new(&built.label, &server, &dir);
             launch.template = Some(self.template(point));
             let mut running = self.machine.adapter.start(&launch)?;
             self.clients.after_start(workload, &running)?;
@@ -817,9 +811,9 @@ impl<'m> MachineLane<'m> {
         block: &Block,
         transactions: &BTreeMap<String, u64>,
     ) -> Result<Result<Vec<(String, CountResult)>, String>> {
-        let candidate = self.candidate(point)?;
+        let built = self.server(point)?;
         let dir = self.machine.scratch.fresh()?;
-        let mut launch = Launch::new(&candidate.label, &candidate.dir, &dir);
+        let mut launch = Launch::new(&built.label, &built.dir, &dir);
         launch.template = Some(self.template(point));
         launch.instrumentation = counter.instrumentation(&dir);
         let mut running = self.machine.adapter.start(&launch)?;
@@ -865,15 +859,6 @@ impl Lane for MachineLane<'_> {
             Reading::Counted => self.counted(block, transactions, report),
         }
     }
-}
-
-/// Makes the layouts of one seed common to all servers.
-fn align_layouts(candidates: &mut BTreeMap<Point, Candidate>) {
-    let mut relinks: Vec<&mut Relink> = candidates
-        .values_mut()
-        .filter_map(|candidate| candidate.relink.as_mut())
-        .collect();
-    Relink::align(&mut relinks);
 }
 
 /// Returns the error for restarted transactions, which do more work than the same number on another server.

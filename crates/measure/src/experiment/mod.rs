@@ -54,20 +54,21 @@ use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_store::Store;
 
-use attempt::{Attempt, ReusePolicy, reusable};
+pub use attempt::ReusePolicy;
+use attempt::{Attempt, reusable};
 pub use cluster::{answer_execution, answer_facts, measure_blocks};
 pub(crate) use cluster::{jobs as cluster_jobs, scheduler as cluster_scheduler};
 use design::Design;
 pub use forecast::{Forecast, NoiseSource};
 pub(crate) use key::{ComparisonKey, FreshQuestion};
 pub(crate) use lock::ExperimentLock;
+pub use open::MeasuredExperiment;
 use open::OpenExperiment;
-pub use open::Outcome;
 use plan::{Block, BlockKind};
 pub use planned::Budget;
 use planned::{Length, PlannedMeasurement, stored_wave};
 pub use servers::Data;
-use servers::{Candidates, candidate, distinct, identical, vary_layouts};
+use servers::{distinct, each, identical, vary_layouts};
 use site::Site;
 use spec::Spec;
 use unexecuted::ExecutionCheck;
@@ -79,8 +80,8 @@ pub struct ExperimentRequest<'a> {
     pub points: &'a [(Point, Built)],
     /// Data templates for points of other releases.
     pub data: &'a Data,
-    /// Whether to measure every point, including those that an earlier experiment measured.
-    pub fresh: bool,
+    /// How earlier measurements of them are treated.
+    pub reuse: ReusePolicy,
     /// Whether to time workloads that do not execute the code that a patch changes, too.
     pub time_unexecuted: bool,
     /// The time that the command may take; `None` without a limit.
@@ -88,7 +89,7 @@ pub struct ExperimentRequest<'a> {
 }
 
 /// Measures the built points with the settings of `preset`, and resumes an earlier run of the same experiment.
-/// Reuses observations of other experiments that still hold, unless the request is for fresh ones. `header`
+/// Reuses observations of other experiments that still hold, if the request says so. `header`
 /// names series, release, recipe and the points that could not be built; this function fills in machine,
 /// harness and identical points. A second server of the base joins as [`Point::Control`].
 ///
@@ -106,28 +107,75 @@ pub fn run(
     header: ExperimentHeader,
     store: &Store,
     progress: &dyn Progress,
-) -> Result<Outcome> {
-    let points = request.points;
-    let (mut candidates, identical) = distinct(points, &header)?;
-    for (point, candidate) in &mut candidates {
-        candidate.data = request.data.get(point).cloned();
+) -> Result<MeasuredExperiment> {
+    let &ExperimentRequest {
+        points,
+        data,
+        reuse,
+        time_unexecuted,
+        budget,
+    } = request;
+    let (mut servers, identical) = match reuse {
+        ReusePolicy::Separate => (each(points, &header), BTreeMap::new()),
+        _ => distinct(points, &header)?,
+    };
+    for (point, server) in &mut servers {
+        server.data = data.get(point).cloned();
     }
     let header = ExperimentHeader {
         identical,
         ..header
     };
-    let servers = Servers {
-        points,
-        candidates,
-        reuse: if request.fresh {
-            ReusePolicy::Repeat
-        } else {
-            ReusePolicy::Reuse
-        },
-        time_unexecuted: request.time_unexecuted,
-        budget: request.budget,
+    let (layouts, relinks) = vary_layouts(preset, &servers, progress)?;
+    if let Some(words) = preset.unreachable_margin(&|meter| ws.config.margin(meter)) {
+        progress.warn(&words);
+    }
+    let site = Site::ask(ws, preset, !preset.counted_meters().is_empty(), progress)?;
+    let mut spec = Spec::resolve(ws, preset, &site, layouts, header)?;
+    spec.keep_readable(&site, progress)?;
+    let identities = points.iter();
+    let identities = identities.map(|(point, built)| (*point, built.identity.clone()));
+    let identity = spec.identity(identities.collect())?;
+    let unexecuted = if time_unexecuted || spec.timed.is_empty() {
+        Vec::new()
+    } else {
+        let check = ExecutionCheck {
+            spec: &spec,
+            site: &site,
+            identity: &identity,
+            points,
+            servers: &servers,
+        };
+        check.unexecuted(store, progress)?
     };
-    measure(ws, preset, servers, header, store, progress)
+    let attempt = Attempt::choose(&spec, (points, &identity), reuse, time_unexecuted, store)?;
+    if let Some(left) = &attempt.left {
+        servers.retain(|point, _| left.contains(point));
+    }
+    let measured: Vec<Point> = servers.keys().copied().collect();
+    let seed = attempt.seed;
+    let open = OpenExperiment::begin(&spec, attempt, &measured, &identity, &unexecuted, store)?;
+    if measured.is_empty() {
+        store.plan(open.id, &without_blocks(&spec.requested()))?;
+        return Ok(open.into_outcome(BTreeMap::new()));
+    }
+    let with_end_to_end = reuse != ReusePolicy::Separate;
+    let design = Design::new(&spec, &identity, measured, with_end_to_end);
+    let experiment = PlannedMeasurement {
+        spec: &spec,
+        design: &design,
+        seed,
+        length: Length::choose(&design, &open, budget)?,
+        // An experiment keeps the waves that it began with.
+        wave: match &site.scheduler {
+            Some(_) => stored_wave(store, open.id)?.or_else(|| Some(cluster::wave(ws))),
+            None => None,
+        },
+        budget,
+        margin: &|meter| ws.config.margin(meter),
+        progress,
+    };
+    experiment.carry_out(open, &site, (servers, relinks), &unexecuted)
 }
 
 /// An experiment to forecast.
@@ -229,100 +277,18 @@ pub fn against_itself(
     header: ExperimentHeader,
     store: &Store,
     progress: &dyn Progress,
-) -> Result<Outcome> {
+) -> Result<MeasuredExperiment> {
     let points: Vec<(Point, Built)> = (0..=header.series.len())
         .map(|k| (Point::Step(k), base.clone()))
         .collect();
-    let mut candidates: Candidates = points
-        .iter()
-        .map(|(point, built)| (*point, candidate(*point, built, &header)))
-        .collect();
-    candidates.insert(Point::Control, candidate(Point::Control, base, &header));
-    let servers = Servers {
+    let request = ExperimentRequest {
         points: &points,
-        candidates,
+        data: &Data::new(),
         reuse: ReusePolicy::Separate,
         time_unexecuted: true,
         budget: None,
     };
-    measure(ws, preset, servers, header, store, progress)
-}
-
-/// The built points, and the servers that are measured for them.
-struct Servers<'a> {
-    points: &'a [(Point, Built)],
-    candidates: Candidates,
-    /// How earlier measurements of them are treated.
-    reuse: ReusePolicy,
-    time_unexecuted: bool,
-    budget: Option<Budget>,
-}
-
-/// Measures `servers`: resolves the settings, chooses what to reuse, opens the experiment in the store, and drives its blocks.
-fn measure(
-    ws: &Workspace,
-    preset: &Preset,
-    Servers {
-        points,
-        mut candidates,
-        reuse,
-        time_unexecuted,
-        budget,
-    }: Servers<'_>,
-    header: ExperimentHeader,
-    store: &Store,
-    progress: &dyn Progress,
-) -> Result<Outcome> {
-    let layouts = vary_layouts(preset, &mut candidates, progress)?;
-    if let Some(words) = preset.unreachable_margin(&|meter| ws.config.margin(meter)) {
-        progress.warn(&words);
-    }
-    let site = Site::ask(ws, preset, !preset.counted_meters().is_empty(), progress)?;
-    let mut spec = Spec::resolve(ws, preset, &site, layouts, header)?;
-    spec.keep_readable(&site, progress)?;
-    let identities = points.iter();
-    let identities = identities.map(|(point, built)| (*point, built.identity.clone()));
-    let identity = spec.identity(identities.collect())?;
-    let unexecuted = if time_unexecuted || spec.timed.is_empty() {
-        Vec::new()
-    } else {
-        let check = ExecutionCheck {
-            spec: &spec,
-            site: &site,
-            identity: &identity,
-            points,
-            candidates: &candidates,
-        };
-        check.unexecuted(store, progress)?
-    };
-    let attempt = Attempt::choose(&spec, (points, &identity), reuse, time_unexecuted, store)?;
-    if let Some(left) = &attempt.left {
-        candidates.retain(|point, _| left.contains(point));
-    }
-    let measured: Vec<Point> = candidates.keys().copied().collect();
-    let seed = attempt.seed;
-    let open = OpenExperiment::begin(&spec, attempt, &measured, &identity, &unexecuted, store)?;
-    if measured.is_empty() {
-        store.plan(open.id, &without_blocks(&spec.requested()))?;
-        return Ok(open.into_outcome(BTreeMap::new()));
-    }
-    let with_end_to_end = reuse != ReusePolicy::Separate;
-    let design = Design::new(&spec, &identity, measured, with_end_to_end);
-    let experiment = PlannedMeasurement {
-        spec: &spec,
-        design: &design,
-        seed,
-        length: Length::choose(&design, &open, budget)?,
-        // An experiment keeps the waves that it began with.
-        wave: match &site.scheduler {
-            Some(_) => stored_wave(store, open.id)?.or_else(|| Some(cluster::wave(ws))),
-            None => None,
-        },
-        budget,
-        margin: &|meter| ws.config.margin(meter),
-        progress,
-    };
-    experiment.carry_out(open, &site, candidates, &unexecuted)
+    run(ws, preset, &request, header, store, progress)
 }
 
 /// Returns plans without blocks for an experiment that reuses every effect: the workloads and meters are the

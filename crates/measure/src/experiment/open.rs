@@ -12,7 +12,7 @@ use perfquilt_store::{ExperimentId, ExperimentIdentity, Store};
 
 /// The result of an experiment.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct MeasuredExperiment {
     /// The stored experiment with the observations.
     pub id: ExperimentId,
     /// Points whose measurement failed, with the whole error. The stored header keeps the reason in one line;
@@ -104,8 +104,8 @@ impl<'a> OpenExperiment<'a> {
     }
 
     /// Closes the experiment. Measuring the points `failed` did not succeed.
-    pub(super) fn into_outcome(self, failed: BTreeMap<Point, Error>) -> Outcome {
-        Outcome {
+    pub(super) fn into_outcome(self, failed: BTreeMap<Point, Error>) -> MeasuredExperiment {
+        MeasuredExperiment {
             id: self.id,
             failed,
         }

@@ -9,10 +9,10 @@ use super::collected::Collected;
 use super::design::Design;
 use super::driver::Driver;
 use super::forecast::Forecast;
-use super::open::{OpenExperiment, Outcome};
+use super::open::{MeasuredExperiment, OpenExperiment};
 use super::plan::{Block, BlockKind};
 use super::progress::BlockTimes;
-use super::servers::Candidates;
+use super::servers::{Relinks, Servers};
 use super::site::Site;
 use super::spec::Spec;
 use super::stopping;
@@ -103,9 +103,9 @@ impl PlannedMeasurement<'_> {
         &self,
         mut open: OpenExperiment<'_>,
         site: &Site,
-        candidates: Candidates,
+        (servers, relinks): (Servers, Relinks),
         unexecuted: &[UnexecutedPatch],
-    ) -> Result<Outcome> {
+    ) -> Result<MeasuredExperiment> {
         let (store, id) = (open.store, open.id);
         let looked_at = stopping::looked_at(store, id)?;
         let requested = self.design.planned(self.length.timed_blocks, self.wave);
@@ -117,7 +117,7 @@ impl PlannedMeasurement<'_> {
         let is_complete = driver.is_complete(all, &open.failed_before)?;
         // Without a third server only the base and its control are left: every other point is the same binary or was not
         // built.
-        if candidates.len() < 3 || is_complete {
+        if servers.len() < 3 || is_complete {
             store.finish(id)?;
             let failed = std::mem::take(&mut open.failed_before);
             return Ok(open.into_outcome(failed));
@@ -127,9 +127,8 @@ impl PlannedMeasurement<'_> {
             driver = self.driver(&open, &planned)?;
         }
         let left_out = Unexecuted::of(&open.header, unexecuted);
-        let setup = self
-            .spec
-            .setup(candidates, self.design.most_servers(), left_out)?;
+        let most = self.design.most_servers();
+        let setup = self.spec.setup((servers, relinks), most, left_out)?;
         let record = (open.key.as_str(), &open.header, unexecuted);
         let bench = Bench::open(self.spec, site, setup, record, self.wave, self.progress)?;
         if let Some(lanes) = bench.describe_lanes() {

@@ -5,35 +5,31 @@
 //! server has to fetch its own code again at each turn: they would look faster by some per cent. With a copy
 //! each, all are alike.
 
-use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
-use super::servers::Candidate;
+use super::servers::{Relinks, Servers};
+use perfquilt_bench::server::MeasuredServer;
 use perfquilt_build::Relink;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::point::Point;
 
 /// Returns the bytes that the private executable `binary` of each of these servers takes, with those kept for a later
 /// block with the same layouts, plus its share of the space to link `at_once` of them.
-pub(super) fn room(candidates: &BTreeMap<Point, Candidate>, binary: &str, at_once: usize) -> u64 {
-    let executable = |candidate: &Candidate| {
-        let path = candidate.dir.join(binary);
+pub(super) fn room(servers: &Servers, relinks: &Relinks, binary: &str, at_once: usize) -> u64 {
+    let executable = |server: &MeasuredServer| {
+        let path = server.dir.join(binary);
         std::fs::metadata(path).map_or(0, |found| found.len())
     };
-    let linking =
-        |candidate: &Candidate| candidate.relink.as_ref().map_or(0, Relink::temporary_bytes);
-    let largest = candidates.values().map(executable).max().unwrap_or(0);
-    let links = candidates.values().map(linking).max().unwrap_or(0);
-    let links = links.saturating_mul(at_once.min(candidates.len()) as u64);
+    let largest = servers.values().map(executable).max().unwrap_or(0);
+    let links = relinks.values().map(Relink::temporary_bytes).max();
+    let links = links
+        .unwrap_or(0)
+        .saturating_mul(at_once.min(servers.len()) as u64);
     // Those of the block, of the next one with the same layouts, and those that are linked for it meanwhile.
-    let linked = candidates
-        .values()
-        .any(|candidate| candidate.relink.is_some());
-    let kept = largest.saturating_mul(if linked { 3 } else { 1 });
-    kept.saturating_add(links / candidates.len().max(1) as u64)
+    let kept = largest.saturating_mul(if relinks.is_empty() { 1 } else { 3 });
+    kept.saturating_add(links / servers.len().max(1) as u64)
 }
 
 /// Makes `to` look like the folder `server` of a built server: `make` writes its file `binary` (from the path
@@ -86,6 +82,7 @@ pub(crate) fn may_execute(folder: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perfquilt_model::point::Point;
 
     #[test]
     fn the_executable_is_copied_and_the_rest_linked() {
@@ -106,22 +103,21 @@ mod tests {
     #[test]
     fn room_is_for_the_largest_executable() {
         let folder = tempfile::tempdir().unwrap();
-        let candidate = |name: &str, bytes: usize| {
+        let server = |name: &str, bytes: usize| {
             let dir = folder.path().join(name);
             std::fs::create_dir(&dir).unwrap();
             std::fs::write(dir.join("d"), vec![0; bytes]).unwrap();
-            Candidate {
+            MeasuredServer {
                 label: name.to_owned(),
                 dir,
-                relink: None,
                 data: None,
             }
         };
-        let candidates = BTreeMap::from([
-            (Point::BASE, candidate("a", 10)),
-            (Point::Step(1), candidate("b", 1000)),
+        let servers = Servers::from([
+            (Point::BASE, server("a", 10)),
+            (Point::Step(1), server("b", 1000)),
         ]);
-        assert_eq!(room(&candidates, "d", 4), 1000);
+        assert_eq!(room(&servers, &Relinks::new(), "d", 4), 1000);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use perfquilt_bench::server::MeasuredServer;
 use perfquilt_build::{Built, Relink};
 use perfquilt_config::{Layouts, Preset};
 use perfquilt_model::error::{Error, Result};
@@ -10,32 +11,21 @@ use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 
-/// A built server to measure.
-#[derive(Debug, Clone)]
-pub struct Candidate {
-    /// The point and its patch, for messages.
-    pub label: String,
-    /// The built server's folder.
-    pub dir: PathBuf,
-    /// How to link its executable again; `None` if that is impossible or not wanted.
-    pub relink: Option<Relink>,
-    /// The release whose data it needs, and the folder of the server that prepares it, if that is not the
-    /// experiment's release.
-    pub data: Option<(String, PathBuf)>,
-}
-
 /// Points whose data is not that of the experiment's release, with the key of the data and the folder of the
 /// server that prepares it.
 pub type Data = BTreeMap<Point, (String, PathBuf)>;
 
 /// The servers to measure: one for each distinct binary, and the control.
-pub(super) type Candidates = BTreeMap<Point, Candidate>;
+pub(super) type Servers = BTreeMap<Point, MeasuredServer>;
+
+/// How to link the executables of all servers to measure again; empty if one cannot be, or layouts are not varied.
+pub(super) type Relinks = BTreeMap<Point, Relink>;
 
 /// Returns the servers to measure, and maps every other point to the measured point with the same binary.
 pub(super) fn distinct(
     points: &[(Point, Built)],
     header: &ExperimentHeader,
-) -> Result<(Candidates, BTreeMap<Point, Point>)> {
+) -> Result<(Servers, BTreeMap<Point, Point>)> {
     let mut servers: BTreeMap<Point, &Built> = points
         .iter()
         .map(|(point, built)| (*point, built))
@@ -53,8 +43,19 @@ pub(super) fn distinct(
     servers.retain(|point, _| !identical.contains_key(point));
     servers.insert(Point::Control, base);
     let servers = servers.into_iter();
-    let candidates = servers.map(|(point, built)| (point, candidate(point, built, header)));
-    Ok((candidates.collect(), identical))
+    let servers = servers.map(|(point, built)| (point, server(point, built, header)));
+    Ok((servers.collect(), identical))
+}
+
+/// Returns a server for each of `points`, and the control, without regard to which are the same binary.
+pub(super) fn each(points: &[(Point, Built)], header: &ExperimentHeader) -> Servers {
+    let control = points.iter().find(|(point, _)| *point == Point::BASE);
+    let control = control.map(|(_, base)| (Point::Control, base));
+    let servers = points.iter().map(|(point, built)| (*point, built));
+    let servers = servers.chain(control);
+    servers
+        .map(|(point, built)| (point, server(point, built, header)))
+        .collect()
 }
 
 /// Maps each of `points`, which are in order, to the first one with the same binary, if that is another one. The text is
@@ -72,61 +73,60 @@ pub(super) fn identical<'p>(
 }
 
 /// Returns the server of a point; `header` names its patch.
-pub(super) fn candidate(point: Point, built: &Built, header: &ExperimentHeader) -> Candidate {
+pub(super) fn server(point: Point, built: &Built, header: &ExperimentHeader) -> MeasuredServer {
     let patch = match point {
         Point::Step(k) | Point::Alone(k) | Point::Without(k) => {
             k.checked_sub(1).and_then(|index| header.series.get(index))
         }
         Point::Control => None,
     };
-    Candidate {
+    MeasuredServer {
         label: match patch {
             Some(patch) => format!("{point} ({patch})"),
             None => format!("{point} (the release)"),
         },
         dir: built.dir.clone(),
-        relink: None,
         data: None,
     }
 }
 
-/// Returns how to vary the servers' code layouts: as the preset says if every server can be linked again.
-/// Prepares the linking then.
+/// Returns how to vary the servers' code layouts: as the preset says if every server can be linked again, and how to link
+/// them then.
 pub(super) fn vary_layouts(
     preset: &Preset,
-    candidates: &mut Candidates,
+    servers: &Servers,
     progress: &dyn Progress,
-) -> Result<Layouts> {
+) -> Result<(Layouts, Relinks)> {
     let layouts = preset.layouts.unwrap_or(Layouts::Padded);
     if layouts == Layouts::Off || preset.timed_meters().is_empty() {
-        return Ok(Layouts::Off);
+        return Ok((Layouts::Off, Relinks::new()));
     }
-    let mut relinks = BTreeMap::new();
-    for (&point, candidate) in candidates.iter() {
-        match Relink::of(&candidate.dir, layouts) {
-            Ok(relink) => relinks.insert(point, relink),
-            Err(reason) => {
-                let reason = format!("{}: {reason}", candidate.label);
-                if preset.layouts.is_some() {
-                    return Err(
-                        Error::usage(format!("code layouts cannot be varied: {reason}"))
-                            .hint("`layouts = \"off\"` in the preset measures the servers as they were linked"),
-                    );
-                }
-                progress.warn(&format!(
-                    "code layouts are not varied, so times come from a single layout: {reason}"
-                ));
-                return Ok(Layouts::Off);
-            }
-        };
-    }
-    for (point, relink) in relinks {
-        if let Some(candidate) = candidates.get_mut(&point) {
-            candidate.relink = Some(relink);
+    match relinks(servers, layouts) {
+        Ok(relinks) => Ok((layouts, relinks)),
+        Err(reason) if preset.layouts.is_some() => {
+            let fault = format!("code layouts cannot be varied: {reason}");
+            let hint = "`layouts = \"off\"` in the preset measures the servers as they were linked";
+            Err(Error::usage(fault).hint(hint))
+        }
+        Err(reason) => {
+            progress.warn(&format!(
+                "code layouts are not varied, so times come from a single layout: {reason}"
+            ));
+            Ok((Layouts::Off, Relinks::new()))
         }
     }
-    Ok(layouts)
 }
+
+/// Returns how to link servers again, or why the first one that cannot be cannot.
+pub(super) fn relinks(servers: &Servers, layouts: Layouts) -> Result<Relinks, String> {
+    let relink = |(&point, server): (&Point, &MeasuredServer)| {
+        let relink = Relink::of(&server.dir, layouts);
+        let relink = relink.map_err(|reason| format!("{}: {reason}", server.label))?;
+        Ok((point, relink))
+    };
+    servers.iter().map(relink).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,29 +134,19 @@ mod tests {
     use perfquilt_model::progress::Silent;
 
     fn built(point: usize, identity: &str) -> (Point, Built) {
-        let built = Built {
-            key: format!("key-{point}"),
-            dir: format!("/{point}").into(),
-            identity: identity.into(),
-            seconds: perfquilt_build::BuildSeconds::default(),
-            compiled_units: 0,
-            cached: true,
-            profile: None,
-        };
+        let built = Built::existing(&format!("key-{point}"), format!("/{point}"), identity);
         (Point::Step(point), built)
     }
 
     #[test]
     fn the_same_binary_is_measured_once_and_the_base_twice() {
         let points = [built(0, "a"), built(1, "b"), built(2, "b"), built(3, "a")];
-        let (candidates, identical) =
-            distinct(&points, &ExperimentHeader::new("toy-1", "quick")).unwrap();
-        let measured: Vec<Point> = candidates.keys().copied().collect();
+        let header = ExperimentHeader::new("toy-1", "quick");
+        let (servers, identical) = distinct(&points, &header).unwrap();
+        let measured: Vec<Point> = servers.keys().copied().collect();
         assert_eq!(measured, [Point::Step(0), Point::Step(1), Point::Control]);
-        assert_eq!(
-            candidates[&Point::Control].dir,
-            candidates[&Point::BASE].dir
-        );
+        assert_eq!(servers[&Point::Control].dir, servers[&Point::BASE].dir);
+        assert_eq!(each(&points, &header).len(), 5);
         assert_eq!(
             identical,
             BTreeMap::from([
@@ -173,10 +163,9 @@ mod tests {
             let dir = folder.path().join(name);
             std::fs::create_dir_all(dir.join("relink")).unwrap();
             std::fs::write(dir.join("relink/link.json"), link).unwrap();
-            Candidate {
+            MeasuredServer {
                 label: name.into(),
                 dir,
-                relink: None,
                 data: None,
             }
         };
@@ -198,22 +187,18 @@ mod tests {
             lanes: Default::default(),
             budget: None,
         };
-        let vary = |layouts, candidates: &mut Candidates| {
-            vary_layouts(&preset(layouts), candidates, &Silent)
-        };
+        let vary = |layouts, servers: &Servers| vary_layouts(&preset(layouts), servers, &Silent);
         let good = r#"{"words":["cc"],"env":{}}"#;
-        let mut candidates = BTreeMap::from([(Point::BASE, server("a", good))]);
-        assert_eq!(
-            vary(Some(Layouts::Off), &mut candidates).unwrap(),
-            Layouts::Off
-        );
-        assert!(candidates[&Point::BASE].relink.is_none());
-        assert_eq!(vary(None, &mut candidates).unwrap(), Layouts::Padded);
-        assert!(candidates[&Point::BASE].relink.is_some());
+        let mut servers = BTreeMap::from([(Point::BASE, server("a", good))]);
+        let (layouts, relinks) = vary(Some(Layouts::Off), &servers).unwrap();
+        assert_eq!((layouts, relinks.len()), (Layouts::Off, 0));
+        let (layouts, relinks) = vary(None, &servers).unwrap();
+        assert_eq!((layouts, relinks.len()), (Layouts::Padded, 1));
         let bad = r#"{"words":[],"env":{},"reason":"no linker"}"#;
-        candidates.insert(Point::Step(1), server("b", bad));
-        assert_eq!(vary(None, &mut candidates).unwrap(), Layouts::Off);
-        let error = vary(Some(Layouts::Padded), &mut candidates).unwrap_err();
+        servers.insert(Point::Step(1), server("b", bad));
+        let (layouts, relinks) = vary(None, &servers).unwrap();
+        assert_eq!((layouts, relinks.len()), (Layouts::Off, 0));
+        let error = vary(Some(Layouts::Padded), &servers).unwrap_err();
         assert!(error.message().contains("b: no linker"), "{error}");
     }
 

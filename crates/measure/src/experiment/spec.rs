@@ -6,7 +6,7 @@ use super::identity;
 use super::machine::Setup;
 use super::recorder::Readings;
 use super::reuse::ReuseQuery;
-use super::servers::Candidates;
+use super::servers::{Relinks, Servers};
 use super::site::Site;
 use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
@@ -161,23 +161,25 @@ impl<'a> Spec<'a> {
         }
     }
 
-    /// Returns the settings for measuring `candidates`, at most `servers` at once on a lane.
+    /// Returns the settings for measuring `servers`, at most `most_servers` at once on a lane.
     pub(super) fn setup(
         &self,
-        candidates: Candidates,
-        servers: usize,
+        (servers, mut relinks): (Servers, Relinks),
+        most_servers: usize,
         unexecuted: Unexecuted,
     ) -> Result<Setup<'_>> {
+        relinks.retain(|point, _| servers.contains_key(point));
         let recipe = self.ws.config.recipe(&self.preset.recipe)?;
         Ok(Setup {
-            candidates,
+            servers,
+            relinks,
             workloads: self.workloads(),
             block_seconds: self.preset.block_seconds,
             release: self.header.release.clone(),
             binary: recipe.binary.clone(),
             count_meters: self.counted.clone(),
             reads_storage: self.timed.iter().any(|meter| meter.is_storage()),
-            servers,
+            most_servers,
             lanes: self.preset.lanes,
             unexecuted,
         })

@@ -8,7 +8,7 @@ use super::identity::Facts;
 use super::open::OpenExperiment;
 use super::site::Site;
 use super::spec::Spec;
-use perfquilt_build::{BuildSeconds, Built};
+use perfquilt_build::Built;
 use perfquilt_config::Layouts;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind};
@@ -38,14 +38,8 @@ impl Fixture {
             std::fs::copy(std::path::Path::new(toy).join(file), copy).unwrap();
         }
         let cache = folder.path().join("cache");
-        let built = |k: usize| Built {
-            key: format!("key-{k}"),
-            dir: format!("/{k}").into(),
-            identity: format!("server {k}"),
-            seconds: BuildSeconds::default(),
-            compiled_units: 0,
-            cached: true,
-            profile: None,
+        let built = |k: usize| {
+            Built::existing(&format!("key-{k}"), format!("/{k}"), &format!("server {k}"))
         };
         Fixture {
             ws: Workspace::open_with_cache(folder.path(), cache).unwrap(),

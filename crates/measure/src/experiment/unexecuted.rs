@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::cluster::{self, BlockTask};
 use super::machine::{ExecutionQuestion, Setup, ThisMachine};
-use super::servers::Candidates;
+use super::servers::{Relinks, Servers};
 use super::site::Site;
 use super::spec::Spec;
 use perfquilt_bench::workload;
@@ -29,7 +29,7 @@ pub(super) struct ExecutionCheck<'a> {
     pub(super) identity: &'a ExperimentIdentity,
     pub(super) points: &'a [(Point, Built)],
     /// All servers.
-    pub(super) candidates: &'a Candidates,
+    pub(super) servers: &'a Servers,
 }
 
 /// A patch of which it is unknown whether workloads execute it.
@@ -65,7 +65,7 @@ impl ExecutionCheck<'_> {
             return Ok(Vec::new());
         };
         let steps: Vec<Point> = self
-            .candidates
+            .servers
             .iter()
             .filter(|(point, of)| matches!(point, Point::Step(_)) && of.data.is_none())
             .map(|(&point, _)| point)
@@ -79,7 +79,7 @@ impl ExecutionCheck<'_> {
         let mut open = Vec::new();
         for pair in steps.windows(2) {
             let (against, point) = (pair[0], pair[1]);
-            let (before, after) = (&self.candidates[&against], &self.candidates[&point]);
+            let (before, after) = (&self.servers[&against], &self.servers[&point]);
             let Ok(code) = comparison.changed(&before.dir, &after.dir, binary, runs_programs)
             else {
                 continue;
@@ -130,10 +130,11 @@ impl ExecutionCheck<'_> {
         }
         let step = progress.begin("check which code runs", None);
         let spec = self.spec;
+        let servers = (self.servers.clone(), Relinks::new());
         let setup = Setup {
             count_meters: Vec::new(),
             reads_storage: false,
-            ..spec.setup(self.candidates.clone(), 1, Unexecuted::default())?
+            ..spec.setup(servers, 1, Unexecuted::default())?
         };
         let answers = match &self.site.scheduler {
             None => ThisMachine::new(spec.ws, setup, progress)?.executes(&questions)?,

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::request::BisectRequest;
-use perfquilt_bench::profile::{self, CostSource, ProfileRequest, Subject};
+use perfquilt_bench::profile::{self, CostSource, ProfileRequest, ProfiledServer};
+use perfquilt_bench::server::MeasuredServer;
 use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution;
@@ -41,14 +42,15 @@ pub(super) fn functions(
             request.preset.recipe
         ))
     })?;
-    let subject = |label: &str, built: &Built| Subject {
+    let server = |label: &str, built: &Built| MeasuredServer {
         label: label.to_owned(),
-        executable: built.dir.join(binary),
-        server: built.dir.clone(),
-        release: release.to_owned(),
-        data: release.to_owned(),
-        base: before.dir.clone(),
+        dir: built.dir.clone(),
+        data: Some((release.to_owned(), before.dir.clone())),
     };
+    let servers = [
+        server("without the change", before),
+        server("with the change", after),
+    ];
     let workload = request.preset.workload(&ws.config, &request.workload)?;
     let pair = profile::measure(
         ws,
@@ -58,10 +60,11 @@ pub(super) fn functions(
             transactions: None,
             runs: RUNS,
         },
-        [
-            &subject("without the change", before),
-            &subject("with the change", after),
-        ],
+        servers.each_ref().map(|server| ProfiledServer {
+            server,
+            binary,
+            release,
+        }),
         None,
         progress,
     )?;

@@ -1,9 +1,9 @@
-//! The servers of a sampled profile.
+//! Fresh links of the servers of a sampled profile.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::Target;
+use super::NamedServer;
 use crate::experiment::private::{copy, may_execute, private_copy};
 use perfquilt_bench::server::{Scratch, ServerSpace};
 use perfquilt_build::Relink;
@@ -15,13 +15,13 @@ use perfquilt_model::progress::Progress;
 /// Makes the executables of two servers afresh for each run of a profile, in a code layout that both share: code that
 /// they have in common lies at the same addresses, and no layout is behind all runs.
 #[derive(Debug)]
-pub struct ProfiledServers {
+pub struct FreshLinks {
     scratch: Scratch,
-    sides: [ProfiledSide; 2],
+    sides: [LinkedSide; 2],
 }
 
 #[derive(Debug)]
-struct ProfiledSide {
+struct LinkedSide {
     server: PathBuf,
     /// The measured executable inside the server's folder; without one, the server runs where it was built.
     binary: Option<String>,
@@ -31,16 +31,16 @@ struct ProfiledSide {
     last: Mutex<Option<PathBuf>>,
 }
 
-impl ProfiledServers {
+impl FreshLinks {
     /// Prepares the links of two servers, each given with its measured executable. Notes why there is but one layout, if
     /// one of them cannot be linked again.
     pub fn new(
         ws: &Workspace,
-        servers: [(&Target, Option<&str>); 2],
+        servers: [(&NamedServer, Option<&str>); 2],
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let mut sides = servers.map(|(target, binary)| ProfiledSide {
-            server: target.built.dir.clone(),
+        let mut sides = servers.map(|(named, binary)| LinkedSide {
+            server: named.server.dir.clone(),
             binary: binary.map(str::to_owned),
             relink: None,
             last: Mutex::default(),
@@ -62,7 +62,7 @@ impl ProfiledServers {
         }
         let space = ServerSpace {
             servers: sides.len(),
-            bytes: sides.iter().map(ProfiledSide::bytes).max().unwrap_or(0),
+            bytes: sides.iter().map(LinkedSide::bytes).max().unwrap_or(0),
         };
         let scratch = Scratch::open(ws, space)?;
         // Containers often mount the RAM disk noexec.
@@ -71,7 +71,7 @@ impl ProfiledServers {
         } else {
             Scratch::within(&ws.cache().join("run"))?
         };
-        Ok(ProfiledServers { scratch, sides })
+        Ok(FreshLinks { scratch, sides })
     }
 
     /// Makes the first (0) or second (1) server in the layout drawn from a seed, 0 for the linker's own, and removes the
@@ -94,7 +94,7 @@ impl ProfiledServers {
     }
 }
 
-impl ProfiledSide {
+impl LinkedSide {
     /// Returns the space that its executable takes, while it is linked.
     fn bytes(&self) -> u64 {
         let executable = self.binary.as_ref().map(|binary| self.server.join(binary));
@@ -114,13 +114,13 @@ mod tests {
         let server = base.path().join("built");
         std::fs::create_dir_all(server.join("bin")).unwrap();
         std::fs::write(server.join("bin/d"), "d").unwrap();
-        let side = |binary: Option<&str>| ProfiledSide {
+        let side = |binary: Option<&str>| LinkedSide {
             server: server.clone(),
             binary: binary.map(str::to_owned),
             relink: None,
             last: Mutex::default(),
         };
-        let servers = ProfiledServers {
+        let servers = FreshLinks {
             scratch: Scratch::within(&base.path().join("run")).unwrap(),
             sides: [side(Some("bin/d")), side(None)],
         };

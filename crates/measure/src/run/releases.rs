@@ -267,7 +267,6 @@ impl Side {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfquilt_build::BuildSeconds;
 
     #[test]
     fn a_fresh_comparison_is_a_new_one_and_goes_on_until_it_is_decided() {
@@ -303,15 +302,7 @@ mod tests {
 
     #[test]
     fn a_server_is_started_once_for_both_states_of_a_release() {
-        let built = |identity: &str| Built {
-            key: String::new(),
-            dir: std::path::PathBuf::new(),
-            identity: identity.to_owned(),
-            seconds: BuildSeconds::default(),
-            compiled_units: 0,
-            cached: true,
-            profile: None,
-        };
+        let built = |identity: &str| Built::existing("", "", identity);
         let of = |identities: [&str; CELLS]| cells(&identities.map(built));
         assert_eq!(of(["a", "b", "c", "d"]), [0, 1, 2, 3]);
         assert_eq!(of(["a", "a", "c", "d"]), [0, 0, 2, 3]);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Measurable, Outcome, RunRequest, Target, measure_points};
+use super::{FoundServer, MeasuredRun, NamedServer, RunRequest, measure_points};
 use crate::experiment::Data;
 use perfquilt_bench::server;
 use perfquilt_build::Built;
@@ -12,23 +12,28 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_store::Store;
 
-/// Runs `preset` on `servers`, each a point and a name that [`Target::find`] takes, instead of the points of the series.
+/// Runs `preset` on `servers`, each a point and a name that [`FoundServer::find`] takes, instead of the points of the series.
 pub fn run_servers(
     ws: &Workspace,
     preset: &Preset,
     servers: &[(Point, String)],
     wanted: &RunRequest,
     progress: &dyn Progress,
-) -> Result<Outcome> {
+) -> Result<MeasuredRun> {
     let (points, mut header, data) = named_servers(ws, preset, servers, progress)?;
     header.command.clone_from(&wanted.command);
-    let measurable = Measurable {
-        points: &points,
-        data: &data,
-        builds: &[],
-    };
-    measure_points(ws, preset, header, measurable, wanted, progress)
+    let store = Store::open(&ws.results())?;
+    measure_points(
+        ws,
+        preset,
+        header,
+        (&points, &data),
+        wanted,
+        &store,
+        progress,
+    )
 }
 
 /// Servers to measure, their header, and the data of those of other releases.
@@ -43,47 +48,41 @@ fn named_servers(
 ) -> Result<NamedServers> {
     let given: Vec<Point> = servers.iter().map(|(point, _)| *point).collect();
     check_points(&given)?;
-    // Before anything is built.
-    for (_, name) in servers {
-        Target::check(ws, name, progress)?;
+    // All before anything is built.
+    let found = servers
+        .iter()
+        .map(|(point, name)| Ok((*point, FoundServer::find(ws, name, progress)?)));
+    let found: Vec<(Point, FoundServer)> = found.collect::<Result<_>>()?;
+    let mut named: BTreeMap<Point, NamedServer> = BTreeMap::new();
+    for (point, server) in found {
+        named.insert(point, server.build(ws, &preset.recipe, progress)?);
     }
-    let mut targets: BTreeMap<Point, Target> = BTreeMap::new();
-    for (point, name) in servers {
-        let target = Target::find(ws, name, &preset.recipe, progress)?;
-        targets.insert(*point, target);
-    }
-    let base = &targets[&Point::BASE];
+    let base = &named[&Point::BASE];
     let mut header =
         ExperimentHeader::new(&base.release, base.recipe.as_deref().unwrap_or_default());
-    header.base = Some(base.label.clone());
-    let label = |target: &Target| target.label.clone();
+    header.base = Some(base.server.label.clone());
     let at = |k: usize| [Point::Step(k), Point::Alone(k), Point::Without(k)];
-    let last = targets
-        .keys()
-        .filter_map(|point| patch_number(*point))
-        .max();
+    let last = named.keys().filter_map(|point| patch_number(*point)).max();
     header.series = (1..=last.unwrap_or(0))
         .filter_map(|k| {
-            let mut found = at(k).into_iter().filter_map(|point| targets.get(&point));
-            found.next().map(label)
+            let mut found = at(k).into_iter().filter_map(|point| named.get(&point));
+            found.next().map(|named| named.server.label.clone())
         })
         .collect();
-    let release = base.release.clone();
     let adapter = server::adapter(ws)?;
     // A folder may hold any version; where it can, it gets the first server's data, as if it were a point.
     // That server's own data must not be taken for the data of the workspace's release.
-    let other = |point: Point, target: &Target| {
-        let is_release = target.tree.is_some() && target.release != release;
-        let is_folder = point == Point::BASE && target.tree.is_none();
-        is_release || is_folder || !adapter.shares_data(&target.base, &base.base)
+    let own_data = |(point, of): (&Point, &NamedServer)| {
+        let (data, by) = of.server.data.as_ref()?;
+        let (_, base_by) = base.server.data.as_ref()?;
+        let is_release = of.tree.is_some() && of.release != base.release;
+        let is_folder = *point == Point::BASE && of.tree.is_none();
+        let is_other = is_release || is_folder || !adapter.shares_data(by, base_by);
+        is_other.then(|| (*point, (data.clone(), by.clone())))
     };
-    let data: Data = targets
-        .iter()
-        .filter(|(point, target)| other(**point, target))
-        .map(|(point, target)| (*point, (target.data.clone(), target.base.clone())))
-        .collect();
-    let built = targets.into_iter();
-    let built = built.map(|(point, target)| (point, target.built));
+    let data: Data = named.iter().filter_map(own_data).collect();
+    let built = named.into_iter();
+    let built = built.map(|(point, named)| (point, named.built));
     Ok((built.collect(), header, data))
 }
 

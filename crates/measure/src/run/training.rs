@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::Prepared;
-use perfquilt_bench::server::{self, Launch, Scratch, ServerSpace, prepare_template};
+use perfquilt_bench::server::{self, Launch, Scratch, ServerSpace};
 use perfquilt_bench::workload::{self, Clients};
 use perfquilt_build::{BuildItem, Builder, Built, Training};
 use perfquilt_config::workspace::Workspace;
@@ -74,15 +74,8 @@ impl Training for Trainer {
         let adapter = server::adapter(&self.ws)?;
         let workloads: Vec<&Workload> = self.workloads.iter().collect();
         let clients = Clients::new(&self.ws, &self.release, &workloads)?;
-        let key = clients.template_key(&self.release, adapter.as_ref(), &workloads)?;
-        let template = prepare_template(
-            &self.ws,
-            adapter.as_ref(),
-            &server.dir,
-            &key,
-            &|running| clients.fill(&workloads, running),
-            progress,
-        )?;
+        let data = (self.release.as_str(), server.dir.as_path());
+        let template = clients.template(&self.ws, adapter.as_ref(), &workloads, data, progress)?;
         let space = ServerSpace {
             servers: 1,
             bytes: server::size_of_tree(&template)?,

@@ -13,6 +13,7 @@ use crate::experiment::plan::{Block, BlockKind};
 use crate::task::{SCHEMA, TaskKind};
 use perfquilt_bench::meter::callgrind::FunctionCost;
 use perfquilt_bench::meter::{CountResult, MeterReading};
+use perfquilt_bench::server::MeasuredServer;
 use perfquilt_bench::workload::{BlockSlices, workload_identity};
 use perfquilt_config::Layouts;
 use perfquilt_config::workspace::Workspace;
@@ -26,15 +27,6 @@ use perfquilt_system::files::read_untrusted;
 const LONGEST_NAME: usize = 255;
 /// The largest file of a task or of a block, in bytes.
 const LARGEST: u64 = 256 << 20;
-
-/// A server that a task measures.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::experiment) struct TaskServer {
-    pub label: String,
-    pub dir: PathBuf,
-    pub data: Option<(String, PathBuf)>,
-}
 
 /// A block of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -61,7 +53,7 @@ pub(in crate::experiment) struct BlockTask {
     /// The identities of the workloads, which the worker's must equal.
     pub workloads: BTreeMap<String, String>,
     pub layouts: Layouts,
-    pub servers: BTreeMap<Point, TaskServer>,
+    pub servers: BTreeMap<Point, MeasuredServer>,
     pub block_seconds: f64,
     pub binary: Option<String>,
     pub count_meters: Vec<Meter>,
@@ -85,14 +77,6 @@ impl BlockTask {
             let identity = workload_identity(&ws.bench_config(), workload)?;
             Ok((workload.name.clone(), identity))
         });
-        let servers = setup.candidates.iter().map(|(&point, candidate)| {
-            let server = TaskServer {
-                label: candidate.label.clone(),
-                dir: candidate.dir.clone(),
-                data: candidate.data.clone(),
-            };
-            (point, server)
-        });
         Ok(BlockTask {
             kind: TaskKind::Blocks,
             schema: SCHEMA,
@@ -104,12 +88,12 @@ impl BlockTask {
             unexecuted: unexecuted.to_vec(),
             workloads: workloads.collect::<Result<_>>()?,
             layouts,
-            servers: servers.collect(),
+            servers: setup.servers.clone(),
             block_seconds: setup.block_seconds,
             binary: setup.binary.clone(),
             count_meters: setup.count_meters.clone(),
             reads_storage: setup.reads_storage,
-            most_servers: setup.servers,
+            most_servers: setup.most_servers,
             blocks: Vec::new(),
             results: PathBuf::new(),
         })

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use super::files::{BlockFile, BlockTask, TaskBlock, TaskServer, result_path};
+use super::files::{BlockFile, BlockTask, TaskBlock, result_path};
 use crate::experiment::executor::{Event, Executor};
 use crate::experiment::identity::{Facts, harness};
 use crate::experiment::machine::{Setup, ThisMachine};
-use crate::experiment::servers::{Candidate, Candidates};
+use crate::experiment::servers::{Relinks, relinks};
+use perfquilt_bench::server::MeasuredServer;
 use perfquilt_bench::workload;
-use perfquilt_build::{Contents, Relink, contents};
+use perfquilt_build::{Contents, contents};
 use perfquilt_cluster::exchange::publish;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{BUILD_RECORD, Lanes, Layouts, Workload};
@@ -80,32 +81,20 @@ impl Here {
 
     /// Returns what to measure.
     pub(super) fn setup(&self, task: &BlockTask) -> Result<Setup<'_>> {
-        let mut candidates = Candidates::new();
-        for (&point, server) in &task.servers {
-            let relink = match task.layouts {
-                Layouts::Off => None,
-                layouts => Some(
-                    Relink::of(&server.dir, layouts)
-                        .map_err(|reason| Error::bench(format!("{}: {reason}", server.label)))?,
-                ),
-            };
-            let candidate = Candidate {
-                label: server.label.clone(),
-                dir: server.dir.clone(),
-                relink,
-                data: server.data.clone(),
-            };
-            candidates.insert(point, candidate);
-        }
+        let relinks = match task.layouts {
+            Layouts::Off => Relinks::new(),
+            layouts => relinks(&task.servers, layouts).map_err(Error::bench)?,
+        };
         Ok(Setup {
-            candidates,
+            servers: task.servers.clone(),
+            relinks,
             workloads: self.workloads.iter().collect(),
             block_seconds: task.block_seconds,
             release: task.header.release.clone(),
             binary: task.binary.clone(),
             count_meters: task.count_meters.clone(),
             reads_storage: task.reads_storage,
-            servers: task.most_servers,
+            most_servers: task.most_servers,
             lanes: Lanes::Auto,
             unexecuted: Unexecuted::of(&task.header, &task.unexecuted),
         })
@@ -113,7 +102,7 @@ impl Here {
 }
 
 /// Checks that a server in the cache is what the coordinator built.
-fn check_contents(server: &TaskServer) -> Result<()> {
+fn check_contents(server: &MeasuredServer) -> Result<()> {
     if contents(&server.dir) != Contents::Different {
         return Ok(());
     }

@@ -3,31 +3,44 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::{build_points, prepare};
-use perfquilt_build::{BuildSeconds, Built, identity_of_files};
+use super::{Prepared, build_points, prepare};
+use perfquilt_bench::server::MeasuredServer;
+use perfquilt_build::{Built, identity_of_files};
 use perfquilt_config::INSTALL_RESERVED;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 
-/// A server that exists now.
+/// A server given by name, built.
 #[derive(Debug, Clone)]
-pub struct Target {
-    /// Its description, for display.
-    pub label: String,
+pub struct NamedServer {
+    /// The server, with the data of its release or, for a folder, data of its own.
+    pub server: MeasuredServer,
+    /// The build.
+    pub built: Built,
     /// The recipe it was built with, if known.
     pub recipe: Option<String>,
-    /// The server.
-    pub built: Built,
     /// The release whose configuration and clients it gets.
     pub release: String,
-    /// The key of its data: servers of the same release share it.
-    pub data: String,
-    /// The folder of the built server that prepares the data, if it does not exist.
-    pub base: PathBuf,
     /// The git tree of its source, if known.
     pub tree: Option<String>,
+}
+
+/// A server that exists or can be built, found by its name.
+#[derive(Debug)]
+pub enum FoundServer {
+    /// A point of a release.
+    Point {
+        /// The release with its series.
+        prepared: Box<Prepared>,
+        /// The point.
+        point: Point,
+        /// The recipe that the name has.
+        recipe: Option<String>,
+    },
+    /// The folder of a server built elsewhere.
+    Folder(PathBuf),
 }
 
 /// The parts of a server's name.
@@ -68,52 +81,51 @@ fn unknown(text: &str) -> Error {
     .hint("`perfquilt status` shows the points")
 }
 
-impl Target {
-    /// Finds the server that `text` names: `[RELEASE:]POINT[@RECIPE]`, built if necessary (with `recipe` where
-    /// the name has none), or the folder of one built elsewhere.
-    pub fn find(ws: &Workspace, text: &str, recipe: &str, progress: &dyn Progress) -> Result<Self> {
-        match Name::parse(text) {
-            Some(name) => Self::point(ws, &name, recipe, progress),
-            None if Path::new(text).is_dir() => {
-                let binary = ws.config.recipe(recipe)?.binary.as_deref();
-                Self::folder(ws, Path::new(text), binary.unwrap_or_default())
-            }
-            None => Err(unknown(text)),
-        }
-    }
+/// Returns the release whose series makes the server that `text` names (`None` inside: the current one); `None` where it has
+/// no patches or was built elsewhere.
+pub fn series_of(text: &str) -> Option<Option<&str>> {
+    let name = Name::parse(text)?;
+    (!matches!(name.point, Point::BASE | Point::Control)).then_some(name.release)
+}
 
-    /// Returns the release whose series makes the server that `text` names (`None` inside: the current one); `None` where
-    /// it has no patches or was built elsewhere.
-    pub fn series(text: &str) -> Option<Option<&str>> {
-        let name = Name::parse(text)?;
-        (!matches!(name.point, Point::BASE | Point::Control)).then_some(name.release)
-    }
-
-    /// Checks that `text` names a server, without building it.
-    pub fn check(ws: &Workspace, text: &str, progress: &dyn Progress) -> Result<()> {
+impl FoundServer {
+    /// Finds the server that `text` names, without building it: `[RELEASE:]POINT[@RECIPE]`, or the folder of one built
+    /// elsewhere.
+    pub fn find(ws: &Workspace, text: &str, progress: &dyn Progress) -> Result<Self> {
         match Name::parse(text) {
             Some(name) => {
-                name.recipe
-                    .map(|recipe| ws.config.recipe(recipe))
-                    .transpose()?;
+                if let Some(recipe) = name.recipe {
+                    ws.config.recipe(recipe)?;
+                }
                 let prepared = prepare(ws, name.release, progress)?;
-                prepared.stack.tree(name.point).map(drop)
+                prepared.stack.tree(name.point)?;
+                Ok(FoundServer::Point {
+                    prepared: Box::new(prepared),
+                    point: name.point,
+                    recipe: name.recipe.map(str::to_owned),
+                })
             }
-            None if Path::new(text).is_dir() => Ok(()),
+            None if Path::new(text).is_dir() => Ok(FoundServer::Folder(text.into())),
             None => Err(unknown(text)),
         }
     }
 
-    fn point(
+    /// Builds the server if necessary, with `recipe` where its name has none.
+    pub fn build(
+        self,
         ws: &Workspace,
-        name: &Name<'_>,
         recipe: &str,
         progress: &dyn Progress,
-    ) -> Result<Self> {
-        let own = name.recipe.unwrap_or(recipe);
-        ws.config.recipe(own)?;
-        let prepared = prepare(ws, name.release, progress)?;
-        let tree = prepared.stack.tree(name.point)?;
+    ) -> Result<NamedServer> {
+        let (prepared, point, named) = match self {
+            FoundServer::Point {
+                prepared,
+                point,
+                recipe,
+            } => (prepared, point, recipe),
+            FoundServer::Folder(dir) => return folder(ws, &dir, recipe),
+        };
+        let own = named.as_deref().unwrap_or(recipe);
         let build = |recipe: &str, point: Point| -> Result<(String, Built)> {
             let mut servers = build_points(ws, &prepared, (recipe, None), &[point], progress)?;
             let server = servers
@@ -121,41 +133,49 @@ impl Target {
                 .ok_or_else(|| Error::new(Kind::Internal, "nothing was built"))?;
             Ok((server.label, server.built?))
         };
-        // The default build of the bare release always prepares the data, whatever the target is.
+        // The default build of the bare release always prepares the data, whatever the server is.
         let base = build(recipe, Point::BASE)?;
-        let (label, built) = match name.point {
-            Point::BASE | Point::Control if own == recipe => base.clone(),
+        let by = base.1.dir.clone();
+        let (label, built) = match point {
+            Point::BASE | Point::Control if own == recipe => base,
             Point::BASE | Point::Control => build(own, Point::BASE)?,
             point => build(own, point)?,
         };
-        Ok(Target {
-            label: match name.recipe {
-                Some(recipe) => format!("{label} ({recipe})"),
-                None => label,
+        let release = prepared.release.name.clone();
+        Ok(NamedServer {
+            server: MeasuredServer {
+                label: match &named {
+                    Some(recipe) => format!("{label} ({recipe})"),
+                    None => label,
+                },
+                dir: built.dir.clone(),
+                data: Some((release.clone(), by)),
             },
             recipe: Some(own.to_owned()),
+            tree: Some(prepared.stack.tree(point)?),
             built,
-            release: prepared.release.name.clone(),
-            data: prepared.release.name,
-            base: base.1.dir,
-            tree: Some(tree),
+            release,
         })
     }
+}
 
-    fn folder(ws: &Workspace, dir: &Path, binary: &str) -> Result<Self> {
-        let absolute = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
-        let built = elsewhere(&absolute, binary)?;
-        Ok(Target {
+fn folder(ws: &Workspace, dir: &Path, recipe: &str) -> Result<NamedServer> {
+    let binary = ws.config.recipe(recipe)?.binary.as_deref();
+    let absolute = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
+    let built = elsewhere(&absolute, binary.unwrap_or_default())?;
+    // Data of another server may not be compatible.
+    let data = format!("elsewhere-{}", &built.identity[..16]);
+    Ok(NamedServer {
+        server: MeasuredServer {
             label: dir.display().to_string(),
-            recipe: None,
-            release: ws.config.release_name(&ws.config.upstream.current),
-            // Data of another server may not be compatible.
-            data: format!("elsewhere-{}", &built.identity[..16]),
-            base: absolute,
-            built,
-            tree: None,
-        })
-    }
+            dir: absolute.clone(),
+            data: Some((data, absolute)),
+        },
+        recipe: None,
+        release: ws.config.release_name(&ws.config.upstream.current),
+        tree: None,
+        built,
+    })
 }
 
 /// Returns a server built elsewhere. It may run any file of its folder, so its identity covers all of them.
@@ -170,15 +190,7 @@ fn elsewhere(dir: &Path, binary: &str) -> Result<Built> {
         return Err(refused("it is not a file"));
     }
     let identity = identity_of_files(dir, &files(dir)?)?;
-    Ok(Built {
-        key: identity[..40].to_owned(),
-        dir: dir.to_owned(),
-        identity,
-        seconds: BuildSeconds::default(),
-        compiled_units: 0,
-        cached: true,
-        profile: None,
-    })
+    Ok(Built::existing(&identity[..40], dir, &identity))
 }
 
 /// Returns the files below `dir` by relative path, with their sizes, without those that the cache of built
