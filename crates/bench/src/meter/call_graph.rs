@@ -6,6 +6,19 @@ use std::io::BufRead;
 use std::path::Path;
 
 use perfquilt_model::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// A function's own cost, without that of its callees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FunctionCost {
+    /// Demangled name; an address if there is no symbol.
+    pub name: String,
+    /// Instructions executed.
+    pub instructions: u64,
+    /// Misses of the simulated first-level instruction cache.
+    pub l1i_misses: u64,
+}
 
 /// A place in the code: an address inside an object file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +47,8 @@ pub struct Calls {
 pub struct CallGraph {
     /// Instructions executed.
     pub instructions: u64,
+    /// Misses of the simulated first-level instruction cache; 0 without cache simulation.
+    pub l1i_misses: u64,
     /// Paths of object files.
     pub objects: Vec<String>,
     /// Paths of source files, `???` if unknown.
@@ -42,6 +57,8 @@ pub struct CallGraph {
     pub functions: Vec<String>,
     /// Own instructions by function (an index into `functions`) and position.
     pub own: BTreeMap<(usize, Site), u64>,
+    /// Own misses by function, of those that have some.
+    pub misses: BTreeMap<usize, u64>,
     /// Calls by caller, position of the call, and callee.
     pub calls: BTreeMap<(usize, Site, usize), Calls>,
 }
@@ -50,8 +67,13 @@ impl CallGraph {
     /// Reads the profile in `file`.
     pub fn read(file: &Path) -> Result<Self> {
         let reader = std::fs::File::open(file).map_err(|e| Error::io("read", file, &e))?;
+        Self::parse(std::io::BufReader::new(reader), file)
+    }
+
+    /// Parses a profile, `file` in errors.
+    fn parse(reader: impl BufRead, file: &Path) -> Result<Self> {
         let mut parser = Parser::default();
-        for (index, line) in std::io::BufReader::new(reader).split(b'\n').enumerate() {
+        for (index, line) in reader.split(b'\n').enumerate() {
             let line = line.map_err(|e| Error::io("read", file, &e))?;
             // Names may hold any byte; costs and keywords are ASCII.
             let line = String::from_utf8_lossy(&line);
@@ -66,9 +88,33 @@ impl CallGraph {
 
     /// Whether a function of this name ran, with any parameters.
     pub fn ran(&self, name: &str) -> bool {
-        self.functions
-            .iter()
-            .any(|function| super::callgrind::is_named(function, name))
+        let is_named = |function: &String| {
+            let rest = function.strip_prefix(name);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['(', '.', '\'']))
+        };
+        self.functions.iter().any(is_named)
+    }
+
+    /// Returns the own costs of the functions that have some, highest first.
+    pub fn own_costs(&self) -> Vec<FunctionCost> {
+        let mut by_function: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+        for (&(function, _), cost) in &self.own {
+            by_function.entry(function).or_default().0 += cost;
+        }
+        for (&function, misses) in &self.misses {
+            by_function.entry(function).or_default().1 += misses;
+        }
+        let each = by_function.into_iter();
+        let mut costs: Vec<FunctionCost> = each
+            .map(|(function, (instructions, l1i_misses))| FunctionCost {
+                name: self.functions[function].clone(),
+                instructions,
+                l1i_misses,
+            })
+            .collect();
+        // Order equal costs by name, so that the order is deterministic.
+        costs.sort_by(|a, b| (b.instructions, &a.name).cmp(&(a.instructions, &b.name)));
+        costs
     }
 
     /// Sums several graphs.
@@ -78,6 +124,7 @@ impl CallGraph {
         let mut names = NameTables::default();
         for graph in graphs {
             total.instructions += graph.instructions;
+            total.l1i_misses += graph.l1i_misses;
             let objects = names.objects.add_all(&graph.objects);
             let files = names.files.add_all(&graph.files);
             let functions = names.functions.add_all(&graph.functions);
@@ -89,6 +136,9 @@ impl CallGraph {
             for (&(function, site), cost) in &graph.own {
                 let key = (functions[function], moved(site));
                 *total.own.entry(key).or_default() += cost;
+            }
+            for (&function, misses) in &graph.misses {
+                *total.misses.entry(functions[function]).or_default() += misses;
             }
             for (&(caller, site, callee), calls) in &graph.calls {
                 let key = (functions[caller], moved(site), functions[callee]);
@@ -164,8 +214,9 @@ struct Parser {
     /// Whether cost lines begin with an address and with a line.
     has_address: bool,
     has_line: bool,
-    /// The column of instructions among the costs.
+    /// The columns of instructions and of misses among the costs.
     ir: Option<usize>,
+    i1mr: Option<usize>,
     object: usize,
     file: usize,
     function: Option<usize>,
@@ -174,8 +225,9 @@ struct Parser {
     address: u64,
     line: u64,
     own: HashMap<(usize, Site), u64>,
+    misses: BTreeMap<usize, u64>,
     edges: HashMap<(usize, Site, usize), Calls>,
-    totals: Option<u64>,
+    totals: Option<(u64, u64)>,
 }
 
 impl Parser {
@@ -220,14 +272,28 @@ impl Parser {
                 self.has_address = value.split_whitespace().any(|word| word == "instr");
                 self.has_line = value.split_whitespace().any(|word| word == "line");
             }
-            "events" => self.ir = value.split_whitespace().position(|event| event == "Ir"),
-            "totals" => {
-                let total = value.split_whitespace().nth(self.ir?)?;
-                self.totals = Some(total.parse().ok()?);
+            "events" => {
+                let column = |name| value.split_whitespace().position(|event| event == name);
+                (self.ir, self.i1mr) = (column("Ir"), column("I1mr"));
             }
+            "totals" => self.totals = Some(self.costs(value.split_whitespace())?),
             _ => {}
         }
         Some(())
+    }
+
+    /// Returns instructions and misses in the columns of a line. Omitted trailing ones are zero.
+    fn costs<'w>(&self, words: impl Iterator<Item = &'w str>) -> Option<(u64, u64)> {
+        let (mut instructions, mut misses) = (0, 0);
+        let ir = self.ir?;
+        for (column, word) in words.enumerate() {
+            if column == ir {
+                instructions = word.parse().ok()?;
+            } else if Some(column) == self.i1mr {
+                misses = word.parse().ok()?;
+            }
+        }
+        Some((instructions, misses))
     }
 
     fn cost_line(&mut self, text: &str) -> Option<()> {
@@ -238,11 +304,7 @@ impl Parser {
         if self.has_line {
             self.line = position(words.next()?, self.line)?;
         }
-        // Omitted trailing costs are zero.
-        let cost = match words.nth(self.ir?) {
-            Some(word) => word.parse().ok()?,
-            None => 0,
-        };
+        let (cost, misses) = self.costs(words)?;
         let function = self.function?;
         // Before the first file or object line they are unknown.
         if self.names.objects.names.is_empty() {
@@ -267,17 +329,23 @@ impl Parser {
             return Some(());
         }
         *self.own.entry((function, site)).or_default() += cost;
+        if misses > 0 {
+            *self.misses.entry(function).or_default() += misses;
+        }
         Some(())
     }
 
     fn finish(self) -> Option<CallGraph> {
+        // Written last: without it, the profile is truncated.
+        let (instructions, l1i_misses) = self.totals?;
         Some(CallGraph {
-            // Written last: without it, the profile is truncated.
-            instructions: self.totals?,
+            instructions,
+            l1i_misses,
             objects: self.names.objects.names,
             files: self.names.files.names,
             functions: self.names.functions.names,
             own: self.own.into_iter().collect(),
+            misses: self.misses,
             calls: self.edges.into_iter().collect(),
         })
     }
@@ -332,10 +400,95 @@ fn=(2)
 totals: 32 1
 ";
 
+    const LINES: &str = "\
+# callgrind format
+version: 1
+creator: callgrind-3.19.0
+pid: 7
+cmd:  server --option=a:b
+part: 1
+thread: 11
+
+desc: Timerange: Basic block 0 - 35
+positions: line
+events: Ir Dr Dw I1mr
+summary: 0
+
+ob=(1) /x/server
+fl=(1) ???
+fn=(1) do_command(THD*, bool)
+0 5 1 1 2
++3 4
+cob=(2) /x/libc.so.6
+cfi=(2) ./malloc.c
+cfn=(2) malloc
+calls=3 3350
+0 999 9 9 9
+* 1
+
+fn=(2)
+-7 20 0 0 1
+
+fn=plain_name
+1 2
+fn=plain_name
+1 3
+
+totals: 35 1 1 3
+";
+
+    fn read(text: &str) -> Result<CallGraph> {
+        CallGraph::parse(text.as_bytes(), Path::new("profile"))
+    }
+
     fn parse(text: &str) -> Option<CallGraph> {
-        let mut parser = Parser::default();
-        text.lines().try_for_each(|line| parser.line(line))?;
-        parser.finish()
+        read(text).ok()
+    }
+
+    fn cost(name: &str, instructions: u64, l1i_misses: u64) -> FunctionCost {
+        FunctionCost {
+            name: name.into(),
+            instructions,
+            l1i_misses,
+        }
+    }
+
+    #[test]
+    fn own_costs_are_summed_without_calls() {
+        let graph = read(LINES).unwrap();
+        assert_eq!((graph.instructions, graph.l1i_misses), (35, 3));
+        let costs = graph.own_costs();
+        assert_eq!(
+            costs,
+            [
+                cost("malloc", 20, 1),
+                cost("do_command(THD*, bool)", 10, 2),
+                cost("plain_name", 5, 0),
+            ]
+        );
+        let sum: u64 = costs.iter().map(|f| f.instructions).sum();
+        assert_eq!(sum, graph.instructions);
+        let twice = CallGraph::sum([&graph, &graph]);
+        assert_eq!((twice.instructions, twice.l1i_misses), (70, 6));
+        assert_eq!(twice.own_costs()[0], cost("malloc", 40, 2));
+        assert_eq!(CallGraph::sum([]).instructions, 0);
+    }
+
+    #[test]
+    fn functions_are_found_by_name_without_parameters() {
+        let graph = read(LINES).unwrap();
+        assert!(graph.ran("do_command"));
+        assert!(graph.ran("malloc"));
+        assert!(!graph.ran("do_comm"));
+        assert!(!graph.ran("command"));
+    }
+
+    #[test]
+    fn without_a_simulated_cache_there_are_no_misses() {
+        let graph = read("positions: line\nevents: Ir\nfn=(1) f\n3 4\ntotals: 4\n").unwrap();
+        assert_eq!((graph.instructions, graph.l1i_misses), (4, 0));
+        let text = "positions: instr line\nevents: Ir\nfn=(1) f\n0x1a 3 4\ntotals: 4\n";
+        assert_eq!(read(text).unwrap().own_costs(), [cost("f", 4, 0)]);
     }
 
     #[test]
@@ -398,11 +551,27 @@ totals: 32 1
     fn truncated_and_other_files_are_refused() {
         let cut = SAMPLE.split("totals").next().unwrap();
         assert_eq!(parse(cut), None);
+        let cut = &LINES[..LINES.len() - 20];
+        assert!(read(cut).unwrap_err().message().contains("incomplete"));
+        let error = read("hello\n").unwrap_err();
+        assert_eq!(error.location().unwrap().line, Some(1));
+        let header = "positions: line\nevents: Ir\n";
+        for other in ["3 4\ntotals: 4\n", "fn=(x) f\n", "fn=(1) f\n1 x\n"] {
+            assert!(read(&format!("{header}{other}")).is_err(), "{other}");
+        }
+        assert!(read("").is_err());
         assert_eq!(parse("<html>\n"), None);
         assert_eq!(
             parse("positions: line\nevents: Ir\nfn=(3)\n1 2\ntotals: 2\n"),
             None
         );
         assert_eq!(parse("positions: line\nevents: Ir\n1 2\ntotals: 2\n"), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_makes_it_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            let _ = CallGraph::parse(bytes.as_slice(), Path::new("profile"));
+        }
     }
 }

@@ -4,13 +4,14 @@
 //! server. Both sources count user space only.
 
 pub mod call_graph;
-pub mod callgrind;
 mod name;
 mod perf;
 pub mod samples;
 mod vgdb;
 
 use std::path::Path;
+
+use serde::{Deserialize, Serialize};
 
 use crate::server::{ClientThreads, Instrumentation, Running};
 use perfquilt_model::error::{Error, Result};
@@ -20,14 +21,14 @@ use perfquilt_system::process::{Command, find_program};
 
 pub use name::plain_name;
 
-use call_graph::CallGraph;
-use callgrind::{FunctionCost, Profile};
+use call_graph::{CallGraph, FunctionCost};
 
 /// Counted transactions per uncounted one before them, which fills caches and the server's memory pools.
 pub const WARM_UP: u64 = 5;
 
 /// A meter's reading.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MeterReading {
     /// The meter.
     pub meter: Meter,
@@ -38,7 +39,8 @@ pub struct MeterReading {
 }
 
 /// Result of counting a number of transactions.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CountResult {
     /// One reading per meter.
     pub readings: Vec<MeterReading>,
@@ -238,11 +240,7 @@ fn count_with_callgrind(
     transactions: u64,
     run: &RunTransactions<'_>,
 ) -> Result<CountResult> {
-    let (profiles, n) = instrumented(running, transactions, run, Profile::read)?;
-    let profile = of_clients(&profiles, threads);
-    if profile.instructions == 0 {
-        return Err(nothing_counted(running));
-    }
+    let (graph, n) = instrumented(running, threads, transactions, run)?;
     let reading = |meter, total: u64| MeterReading {
         meter,
         value: total as f64 / n as f64,
@@ -250,34 +248,36 @@ fn count_with_callgrind(
     };
     Ok(CountResult {
         readings: vec![
-            reading(Meter::Instructions, profile.instructions),
-            reading(Meter::L1iMisses, profile.l1i_misses),
+            reading(Meter::Instructions, graph.instructions),
+            reading(Meter::L1iMisses, graph.l1i_misses),
         ],
-        functions: profile.functions,
+        functions: graph.own_costs(),
     })
 }
 
-/// Runs `transactions` with callgrind's counting on; returns each thread's profile, parsed by `read`, and the number
-/// of transactions.
-fn instrumented<P>(
+/// Runs `transactions` with callgrind's counting on; returns the costs of the clients' threads and the number of
+/// transactions.
+fn instrumented(
     running: &mut Running,
+    threads: ClientThreads,
     transactions: u64,
     run: &RunTransactions<'_>,
-    read: impl Fn(&Path) -> Result<P>,
-) -> Result<(Vec<P>, u64)> {
+) -> Result<(CallGraph, u64)> {
     let control = vgdb::Control::new(running)?;
     control.instrument(running, true)?;
     let n = run_checked(running, transactions, run)?;
     control.instrument(running, false)?;
-    Ok((control.dump(running, read)?, n))
-}
-
-fn nothing_counted(running: &Running) -> Error {
-    Error::bench(format!(
+    let graph = of_clients(&control.dump(running)?, threads);
+    if graph.instructions > 0 {
+        return Ok((graph, n));
+    }
+    Err(Error::bench(format!(
         "callgrind counted nothing in the server of {}",
         running.label()
     ))
-    .hint("the command that starts the server must stay in the foreground and be the server itself")
+    .hint(
+        "the command that starts the server must stay in the foreground and be the server itself",
+    ))
 }
 
 /// Returns the instrumentation of a server started in `dir` for [`call_graph()`].
@@ -301,46 +301,29 @@ pub fn call_graph(
     if warm_up > 0 {
         run_checked(running, warm_up, run)?;
     }
-    let (graphs, n) = instrumented(running, transactions, run, CallGraph::read)?;
-    let clients: Vec<&CallGraph> = match threads {
-        ClientThreads::WithFunction(name) => graphs.iter().filter(|g| g.ran(name)).collect(),
-        ClientThreads::All => Vec::new(),
-    };
-    let graph = if clients.is_empty() {
-        CallGraph::sum(&graphs)
-    } else {
-        CallGraph::sum(clients)
-    };
-    match graph.instructions {
-        0 => Err(nothing_counted(running)),
-        _ => Ok((graph, n)),
-    }
+    instrumented(running, threads, transactions, run)
 }
 
-/// Sums the profiles of the clients' threads.
-fn of_clients(profiles: &[Profile], threads: ClientThreads) -> Profile {
+/// Sums the costs of the clients' threads.
+fn of_clients(graphs: &[CallGraph], threads: ClientThreads) -> CallGraph {
     if let ClientThreads::WithFunction(name) = threads {
-        let clients: Vec<&Profile> = profiles.iter().filter(|p| p.ran(name)).collect();
+        let clients: Vec<&CallGraph> = graphs.iter().filter(|of| of.ran(name)).collect();
         if !clients.is_empty() {
-            return Profile::sum(clients);
+            return CallGraph::sum(clients);
         }
     }
-    Profile::sum(profiles)
+    CallGraph::sum(graphs)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn profile(function: &str, instructions: u64) -> Profile {
-        Profile {
+    fn profile(function: &str, instructions: u64) -> CallGraph {
+        CallGraph {
             instructions,
-            l1i_misses: 1,
-            functions: vec![FunctionCost {
-                name: function.into(),
-                instructions,
-                l1i_misses: 1,
-            }],
+            functions: vec![function.to_owned()],
+            ..CallGraph::default()
         }
     }
 

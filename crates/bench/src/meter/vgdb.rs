@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::call_graph::CallGraph;
 use crate::server::{Instrumentation, Running};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::Command;
@@ -46,17 +47,13 @@ impl Control {
         self.send(running, &["instrumentation", if on { "on" } else { "off" }])
     }
 
-    /// Dumps one profile per thread, parses each with `read` and removes it; counts restart at zero. Processes that
+    /// Dumps one profile per thread, reads it and removes it; counts restart at zero. Processes that
     /// ended since counting began have left theirs.
-    pub(super) fn dump<P>(
-        &self,
-        running: &mut Running,
-        read: impl Fn(&Path) -> Result<P>,
-    ) -> Result<Vec<P>> {
+    pub(super) fn dump(&self, running: &mut Running) -> Result<Vec<CallGraph>> {
         self.send(running, &["dump"])?;
         let mut profiles = Vec::new();
         for file in self.files()? {
-            profiles.push(read(&file)?);
+            profiles.push(CallGraph::read(&file)?);
             remove(&file)?;
         }
         Ok(profiles)

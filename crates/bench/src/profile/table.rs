@@ -211,6 +211,7 @@ mod tests {
                 ((1, site(2), 1), calls(6, 700)),
                 ((1, site(2), 2), calls(20, 500)),
             ]),
+            ..CallGraph::default()
         }
     }
 
