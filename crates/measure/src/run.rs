@@ -31,7 +31,7 @@ use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
-use perfquilt_model::observation::ExperimentHeader;
+use perfquilt_model::observation::{ExperimentHeader, PointBuild};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_patches::series::Series;
@@ -541,26 +541,24 @@ fn measure(
     header.failed = failed;
     header.line_numbers = line_numbers::points(ws, prepared, &measurable)?;
     header.command.clone_from(&wanted.command);
-    let servers = (&measurable[..], &experiment::Data::new());
-    let store = Store::open(&ws.results())?;
-    let outcome = measure_points(ws, preset, header, servers, wanted, &store, progress)?;
-    store.record_builds(outcome.experiment, &builds)?;
+    let servers = (&measurable[..], &experiment::Data::new(), &builds[..]);
     Ok(MeasuredRun {
         build_errors,
-        ..outcome
+        ..measure_points(ws, preset, header, servers, wanted, progress)?
     })
 }
 
-/// Measures built points with the settings of `preset`, some on data of their own, and stores the observations.
+/// Measures built points with the settings of `preset`, some on data of their own, and stores the observations and the
+/// records of their builds.
 fn measure_points(
     ws: &Workspace,
     preset: &Preset,
     header: ExperimentHeader,
-    (points, data): (&[(Point, Built)], &experiment::Data),
+    (points, data, builds): (&[(Point, Built)], &experiment::Data, &[PointBuild]),
     wanted: &RunRequest,
-    store: &Store,
     progress: &dyn Progress,
 ) -> Result<MeasuredRun> {
+    let store = Store::open(&ws.results())?;
     let request = experiment::ExperimentRequest {
         points,
         data,
@@ -572,7 +570,7 @@ fn measure_points(
         time_unexecuted: wanted.time_unexecuted,
         budget: wanted.budget,
     };
-    let measured = experiment::run(ws, preset, &request, header, store, progress);
+    let measured = experiment::run(ws, preset, &request, header, &store, progress);
     let (experiment, failed, stopped) = match measured {
         Ok(outcome) => (outcome.id, outcome.failed.into_iter().collect(), None),
         Err(error) => match store.current() {
@@ -580,6 +578,7 @@ fn measure_points(
             None => return Err(error),
         },
     };
+    store.record_builds(experiment, builds)?;
     Ok(MeasuredRun {
         experiment,
         build_errors: Vec::new(),

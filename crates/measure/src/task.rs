@@ -5,11 +5,15 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use perfquilt_model::error::{Error, Result};
+use perfquilt_cluster::exchange::publish;
+use perfquilt_cluster::tasks::result_of;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::failure::Failure;
 use perfquilt_system::files::read_untrusted;
+use perfquilt_system::process::check_interrupted_soon;
 
 /// The version of the files of tasks and their results.
-pub(crate) const SCHEMA: u32 = 2;
+pub(crate) const SCHEMA: u32 = 3;
 /// The largest file of a task, in bytes.
 const LARGEST: u64 = 256 << 20;
 
@@ -60,4 +64,17 @@ fn wrong(path: &Path, why: &str) -> Error {
 pub(crate) fn to_bytes<T: Serialize>(value: &T) -> Result<Vec<u8>> {
     serde_json::to_vec(value)
         .map_err(|error| Error::internal(format!("cannot write a job's file: {error}")))
+}
+
+/// Publishes the answer to the task in the file `path`: its outcome, or why there is none. Publishes nothing when interrupted.
+pub(crate) fn answer<T: Serialize>(path: &Path, outcome: Result<T>) -> Result<()> {
+    let answer = match outcome {
+        Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+        Err(error) => {
+            check_interrupted_soon()?;
+            Err(Failure::new(&error, None))
+        }
+        Ok(value) => Ok(value),
+    };
+    publish(&result_of(path), &to_bytes(&answer)?).map(drop)
 }

@@ -99,6 +99,18 @@ pub struct Observation {
 }
 
 impl Observation {
+    /// Returns the observation without mean and tail.
+    #[must_use]
+    pub fn without_tail(self) -> Self {
+        Observation {
+            mean: None,
+            slow: None,
+            p99: None,
+            stalled: None,
+            ..self
+        }
+    }
+
     /// Returns the observation of one transaction that took `value`, in the meter's unit: first in its block, in the linker's
     /// own layout, without mean and tail, of an experiment without a name.
     pub fn new(block: u32, point: Point, workload: &str, meter: Meter, value: f64) -> Self {

@@ -2,7 +2,7 @@
 
 use super::view::View;
 use super::{number, server_tests};
-use perfquilt_judge::attribution::{Attribution, Effect, Interval, Verdict};
+use perfquilt_judge::attribution::{Attribution, Effect, StoppingRule, Verdict};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
@@ -31,7 +31,7 @@ impl View<'_> {
             };
             let level = 100.0 * effect.level;
             let words = match effect.interval {
-                Interval::Anytime => format!(
+                StoppingRule::Anytime => format!(
                     "the {level:.0} % interval that holds however often one looks, because the experiment {}",
                     if attribution.is_complete() {
                         "was continued after its end, or shortened before it"
@@ -39,11 +39,11 @@ impl View<'_> {
                         "is unfinished"
                     }
                 ),
-                Interval::Sequential | Interval::Fixed => {
+                StoppingRule::FixedWidth | StoppingRule::FixedSample => {
                     format!("the {level:.0} % interval over blocks")
                 }
             };
-            if effect.interval == Interval::Sequential {
+            if effect.interval == StoppingRule::FixedWidth {
                 until_narrow.push(meter.to_string());
             }
             match kinds.iter_mut().find(|(known, _)| *known == words) {

@@ -2,7 +2,7 @@
 
 use super::escape::{SENTENCE, shell};
 use super::text::{clean, cleaned};
-use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, Interval, Verdict};
+use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, StoppingRule, Verdict};
 
 /// Returns the next useful command after the report of a stored experiment, with its purpose.
 pub fn next_command(attribution: &Attribution) -> String {
@@ -87,7 +87,7 @@ pub(super) fn is_sandboxed(attribution: &Attribution) -> bool {
 fn narrower(attribution: &Attribution, unclear: &Effect) -> (String, &'static str) {
     let done = attribution.progress.iter().map(|p| p.done as usize).max();
     // A rule that looks at widths would end where the experiment ended.
-    let all = if attribution.stopping.is_some() || unclear.interval == Interval::Sequential {
+    let all = if attribution.stopping.is_some() || unclear.interval == StoppingRule::FixedWidth {
         " --resolution 0"
     } else {
         ""
@@ -244,7 +244,7 @@ mod tests {
         let next = next_command(&attribution);
         assert!(next.contains(&expected), "{next}");
         for effect in &mut attribution.patches[0].effects {
-            effect.interval = Interval::Sequential;
+            effect.interval = StoppingRule::FixedWidth;
         }
         let next = next_command(&attribution);
         assert!(next.contains("--fresh --resolution 0 --blocks"), "{next}");

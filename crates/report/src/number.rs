@@ -229,7 +229,7 @@ pub(super) fn units(meters: &[Meter]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfquilt_judge::attribution::{EffectKind, Interval, Verdict};
+    use perfquilt_judge::attribution::{EffectKind, StoppingRule, Verdict};
     use perfquilt_model::point::Point;
 
     fn of(estimate: f64, low: f64, high: f64) -> Effect {
@@ -243,7 +243,7 @@ mod tests {
             low: Some(low),
             high: Some(high),
             level: 0.95,
-            interval: Interval::Fixed,
+            interval: StoppingRule::FixedSample,
             standard_error: None,
             verdict: Verdict::Unclear,
             minimum_detectable: None,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::OnceLock;
 
 use perfquilt_judge::attribution::{
-    Agreement, Attribution, Effect, EffectKind, Interval, PatchEffects, SUITE, Verdict,
+    Agreement, Attribution, Effect, EffectKind, PatchEffects, SUITE, StoppingRule, Verdict,
 };
 use perfquilt_judge::stats::FEWEST_COUNTED;
 use perfquilt_model::observation::Meter;
@@ -651,7 +651,7 @@ pub(super) fn no_interval(effect: &Effect) -> &'static str {
         _ if is_counted(effect.meter) && effect.blocks < FEWEST_COUNTED => {
             "equal counts of fewer than six starts give no interval"
         }
-        Interval::Anytime => "too few blocks to tell before the end",
+        StoppingRule::Anytime => "too few blocks to tell before the end",
         _ if effect.unpaired => "a single run of each gives no interval",
         _ => "a single code layout, or blocks that all ran at one time, give no interval",
     }

@@ -68,8 +68,6 @@ pub struct Launch<'a> {
     pub template: Option<&'a Path>,
     /// Instrumentation of the server.
     pub instrumentation: Instrumentation,
-    /// The processors it may use; `None` for all.
-    pub cpus: Option<&'a [usize]>,
     /// Whether this start fills a template. The server must then finish its background work (purging, merging)
     /// before it stops, because the next start would otherwise continue it during a measurement.
     pub filling: bool,
@@ -78,7 +76,7 @@ pub struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    /// Describes a plain start of `server` in `dir`, on any processor, with newly prepared data.
+    /// Describes a plain start of `server` in `dir`, with newly prepared data.
     pub fn new(label: &'a str, server: &'a Path, dir: &'a Path) -> Self {
         Launch {
             label,
@@ -86,7 +84,6 @@ impl<'a> Launch<'a> {
             dir,
             template: None,
             instrumentation: Instrumentation::Plain,
-            cpus: None,
             filling: false,
             env: Vec::new(),
         }

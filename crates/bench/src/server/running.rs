@@ -246,9 +246,6 @@ impl Running {
         if let Instrumentation::Callgrind { .. } = launch.instrumentation {
             command = command.without_env(NAMES_OF_PIPES);
         }
-        if let Some(cpus) = launch.cpus {
-            command = command.cpus(cpus);
-        }
         if plan.process == ServerProcess::Postmaster {
             command = command.death_signal(DeathSignal::Quit).ordinary_user();
         }

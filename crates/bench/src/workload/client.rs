@@ -5,6 +5,8 @@ use std::fmt;
 use std::path::Path;
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 use super::environment::Environment;
 use super::watch::{HostMonitor, ServerUsage};
 use crate::server::Running;
@@ -170,7 +172,8 @@ impl TimedBlock<'_> {
 }
 
 /// Slices of a timed block of one workload: one row per slice for each server, with rows aligned by round.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BlockSlices {
     /// Wall-clock time of the slices.
     pub time: Vec<Slices>,
@@ -188,7 +191,8 @@ pub struct BlockSlices {
     /// Rounds discarded because a transaction on some server was restarted.
     pub discarded_rounds: u64,
     /// Transactions that each server executed in these rounds outside of any slice, per transaction in a slice: the
-    /// untimed begin of a turn.
+    /// untimed begin of a turn. Only [`BlockSlices::add_usage`] needs it.
+    #[serde(skip)]
     pub untimed_share: f64,
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::stats::{FORESEEABLE, blocks_joined};
+use crate::stats::{FORESEEABLE, StoppingRule, blocks_joined};
 
 use perfquilt_model::observation::{
     Conditions, ExcludedReadings, FunctionChange, Meter, PointBuild, ReusedFrom, Statistic,
@@ -198,19 +198,6 @@ pub struct Progress {
     pub ended: bool,
 }
 
-/// The rule that determined the number of blocks, and so the guarantee of an interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Interval {
-    /// Fixed beforehand.
-    Fixed,
-    /// Determined by the widths of intervals: a stopping rule ended the experiment.
-    Sequential,
-    /// Not final: the experiment has not ended, or was extended after its end or shortened before it. The interval
-    /// is valid at every look.
-    Anytime,
-}
-
 /// The effects of one patch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PatchEffects {
@@ -323,8 +310,8 @@ pub struct Effect {
     pub high: Option<f64>,
     /// The confidence level.
     pub level: f64,
-    /// The guarantee of the interval.
-    pub interval: Interval,
+    /// The rule that determined the number of blocks, and so the guarantee of the interval.
+    pub interval: StoppingRule,
     /// Standard error of the estimate on the log scale, which approximates that of the speed; `null` with a
     /// single block.
     pub standard_error: Option<f64>,

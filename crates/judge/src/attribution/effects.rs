@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::correlation::{Correlations, TableKey};
 use super::document::{
-    self, Effect, EffectKind, Operation, PatchEffects, Provenance, SUITE, TailFigure, TailFigures,
+    Effect, EffectKind, Operation, PatchEffects, Provenance, SUITE, TailFigure, TailFigures,
     Verdict,
 };
 use super::mean_cost::MeanCost;
@@ -594,7 +594,7 @@ impl Effects<'_> {
             low: Some(0.0),
             high: Some(0.0),
             level: stopping_rule.level(),
-            interval: interval_type(stopping_rule),
+            interval: stopping_rule,
             standard_error: Some(0.0),
             verdict: Verdict::NoEffect,
             minimum_detectable: Some(0.0),
@@ -686,7 +686,7 @@ impl Effects<'_> {
                     minimum_detectable: known.then(|| speed(interval.minimum_detectable(1.0))),
                     equivalent: interval.equivalent(margin),
                     level: interval.stopping_rule.level(),
-                    interval: interval_type(interval.stopping_rule),
+                    interval: interval.stopping_rule,
                     standard_error: Some(interval.standard_error).filter(|error| error.is_finite()),
                     p_value: interval
                         .standard_error
@@ -1278,14 +1278,6 @@ fn is_count(meter: Meter) -> bool {
 /// seen to change instructions by 4 · 10⁻⁴, and what a server uses by a per cent.
 fn states(meter: Meter) -> f64 {
     if meter.is_usage() { 1e-2 } else { 4e-4 }
-}
-
-fn interval_type(stopping_rule: StoppingRule) -> document::Interval {
-    match stopping_rule {
-        StoppingRule::FixedSample => document::Interval::Fixed,
-        StoppingRule::FixedWidth => document::Interval::Sequential,
-        StoppingRule::Anytime => document::Interval::Anytime,
-    }
 }
 
 impl SkewedInterval {

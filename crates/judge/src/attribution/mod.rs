@@ -31,6 +31,7 @@ mod within;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, Supplement};
 
+pub use crate::stats::StoppingRule;
 pub use agreement::Agreement;
 pub use change::{PatchChange, changes};
 pub use collect::{Collector, ObservationFault};
@@ -40,7 +41,7 @@ pub use comparison::{
 };
 pub use document::{
     Attribution, Cells, ComparedWith, ControlEffect, Dependence, Effect, EffectKind, EndToEnd,
-    EndToEndSide, ExcludedMachine, ExclusionReason, GroupFigures, HeavyTail, Interval, LaneFigures,
+    EndToEndSide, ExcludedMachine, ExclusionReason, GroupFigures, HeavyTail, LaneFigures,
     LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread, OpenEffect, Operation,
     PatchEffects, PointDependence, Progress, Provenance, SUITE, ShownChange, Stopping, TailFigure,
     TailFigures, TransactionCost, Verdict,

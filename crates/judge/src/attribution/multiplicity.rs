@@ -478,6 +478,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::stats::StoppingRule;
 
     #[test]
     fn what_a_row_says_is_contradicted_by_its_tail() {
@@ -522,7 +523,7 @@ mod tests {
             low: None,
             high: None,
             level: 0.95,
-            interval: super::super::document::Interval::Fixed,
+            interval: StoppingRule::FixedSample,
             standard_error: None,
             verdict: Verdict::Unclear,
             minimum_detectable: None,

@@ -438,7 +438,7 @@ fn meters_agree_only_when_one_explains_the_other() {
         low: Some(estimate - half),
         high: Some(estimate + half),
         level: 0.95,
-        interval: document::Interval::Fixed,
+        interval: StoppingRule::FixedSample,
         standard_error: Some(half / 2.0),
         verdict,
         minimum_detectable: Some(half),
@@ -537,7 +537,7 @@ fn what_is_known_well_enough_is_left_out() {
         (8..16).contains(&stopping.expected.unwrap()),
         "{stopping:?}"
     );
-    assert_eq!(in_order(&result, 1).interval, Interval::Anytime);
+    assert_eq!(in_order(&result, 1).interval, StoppingRule::Anytime);
     assert!((in_order(&result, 1).level - 0.99).abs() < 1e-12);
 }
 
@@ -545,11 +545,11 @@ fn what_is_known_well_enough_is_left_out() {
 fn an_experiment_ends_by_its_widths_or_its_budget() {
     let (result, stopping) = stopping_of(&spread_out(0.004), 40);
     assert!(stopping.open.is_empty() && stopping.ended && result.is_complete());
-    assert_eq!(in_order(&result, 1).interval, Interval::Sequential);
+    assert_eq!(in_order(&result, 1).interval, StoppingRule::FixedWidth);
     // Ten blocks were all there may be.
     let (result, stopping) = stopping_of(&spread_out(0.01), 10);
     assert!(!stopping.open.is_empty() && stopping.ended && result.is_complete());
-    assert_eq!(in_order(&result, 1).interval, Interval::Sequential);
+    assert_eq!(in_order(&result, 1).interval, StoppingRule::FixedWidth);
     // Before the first block there are no figures, and the experiment has not ended.
     let (result, stopping) = stopping_of(&[], 10);
     assert!(!stopping.ended && !result.is_complete());
@@ -562,7 +562,7 @@ fn what_an_earlier_rule_ended_stays_ended_and_says_so() {
     let (result, stopping) = stopping_by(&spread_out(0.01), 40, true);
     assert!(stopping.ended && stopping.earlier_rule && result.is_complete());
     assert!(!stopping.needs_workload("b") && !stopping.open.is_empty());
-    assert_eq!(in_order(&result, 1).interval, Interval::Sequential);
+    assert_eq!(in_order(&result, 1).interval, StoppingRule::FixedWidth);
     let warning = &result.warnings[0];
     assert!(
         warning.contains("ended this experiment by its own rule"),

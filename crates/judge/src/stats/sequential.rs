@@ -4,6 +4,7 @@
 //! widened by the factor [`widening`]. Before that, the interval must hold at every look at once:
 //! [`anytime_critical_value`].
 
+use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::quantile::{LEVEL, student};
@@ -21,14 +22,18 @@ pub const EARLY_LEVEL: f64 = 0.99;
 const MIXTURE: f64 = 1.0;
 
 /// The rule that determined the number of blocks, and so which interval is valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum StoppingRule {
     /// The number was fixed before the first block.
+    #[serde(rename = "fixed")]
     FixedSample,
     /// The experiment ended when its intervals were narrow enough (or its blocks used up); the rule did not
     /// look at estimates.
+    #[serde(rename = "sequential")]
     FixedWidth,
-    /// The number is not final: the interval is valid at this and all other looks together.
+    /// The number is not final, as the experiment has not ended, or was extended after its end or shortened before it: the
+    /// interval is valid at this and all other looks together.
+    #[serde(rename = "anytime")]
     Anytime,
 }
 

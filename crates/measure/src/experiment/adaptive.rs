@@ -22,31 +22,12 @@ use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset};
 use perfquilt_judge::attribution::Unexecuted;
+use perfquilt_judge::bisect::MeasuredBlock;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Metric};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::{Progress, Silent};
 use perfquilt_store::{EarlierExperiment, ExperimentId, Store};
-
-/// The costs measured in one block, by state.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct BlockCosts {
-    /// The block's number.
-    pub number: u32,
-    /// The cost of one transaction, by state.
-    pub costs: BTreeMap<usize, f64>,
-    /// Seeds of the code layouts, by state; none for the linker's own layout.
-    pub layouts: BTreeMap<usize, u64>,
-}
-
-/// The blocks of an earlier experiment that measured the same servers, numbered by the states here.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EarlierBlocks {
-    /// The experiment's name.
-    pub experiment: String,
-    /// Its blocks with at least two of the states.
-    pub blocks: Vec<BlockCosts>,
-}
 
 /// The identifiers of a state's server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -145,7 +126,7 @@ impl<'a> AdaptiveRunner<'a> {
     }
 
     /// Returns the blocks measured so far, from `number` on.
-    pub fn blocks(&self, number: u32) -> Result<Vec<BlockCosts>> {
+    pub fn blocks(&self, number: u32) -> Result<Vec<MeasuredBlock>> {
         let mut blocks = stored(self.store, &self.key, (self.workload(), self.metric))?;
         blocks.retain(|block| block.number >= number);
         Ok(blocks)
@@ -253,13 +234,13 @@ impl<'a> AdaptiveRunner<'a> {
         }
     }
 
-    /// Returns the blocks of `store` with servers of the states, latest experiment first: those measured on
+    /// Returns the blocks of `store` with at least two servers of the states, latest experiment first: those measured on
     /// this machine in the same way as this runner measures.
     pub fn known(
         &self,
         store: &Store,
         names: &BTreeMap<usize, ServerIds>,
-    ) -> Result<Vec<EarlierBlocks>> {
+    ) -> Result<Vec<MeasuredBlock>> {
         let harnesses = self.harnesses()?;
         let own = self.store.header(self.id)?.experiment;
         let identity = self.spec.identity(BTreeMap::new())?;
@@ -279,12 +260,10 @@ impl<'a> AdaptiveRunner<'a> {
             }
             let states = |point: Point| shared.get(&point).copied();
             let blocks = blocks_of(store, name, workload, self.metric, &states)?;
-            if !blocks.is_empty() {
-                known.push(EarlierBlocks {
-                    experiment: name.clone(),
-                    blocks,
-                });
-            }
+            known.extend(blocks.into_iter().map(|block| MeasuredBlock {
+                source: Some(name.clone()),
+                ..block
+            }));
         }
         Ok(known)
     }
@@ -316,7 +295,7 @@ pub fn stored(
     store: &Store,
     key: &str,
     (workload, metric): (&str, Metric),
-) -> Result<Vec<BlockCosts>> {
+) -> Result<Vec<MeasuredBlock>> {
     let states = |point: Point| match point {
         Point::Step(state) => Some(state),
         _ => None,
@@ -408,10 +387,10 @@ fn blocks_of(
     workload: &str,
     metric: Metric,
     state_of: &dyn Fn(Point) -> Option<usize>,
-) -> Result<Vec<BlockCosts>> {
+) -> Result<Vec<MeasuredBlock>> {
     let id = store.find(experiment)?;
     let (_, observations) = store.load(id)?;
-    let mut blocks: BTreeMap<(bool, u32), BlockCosts> = BTreeMap::new();
+    let mut blocks: BTreeMap<(bool, u32), MeasuredBlock> = BTreeMap::new();
     for observation in observations {
         let wanted = observation.experiment == experiment
             && observation.workload == workload
@@ -422,15 +401,15 @@ fn blocks_of(
         };
         let place = (observation.direct, observation.block);
         let block = blocks.entry(place).or_default();
-        block.costs.insert(state, cost);
+        block.values.insert(state, cost);
         if observation.layout != 0 {
             block.layouts.insert(state, observation.layout);
         }
     }
     Ok(blocks
         .into_iter()
-        .filter(|(_, block)| block.costs.len() > 1)
-        .map(|((direct, number), block)| BlockCosts {
+        .filter(|(_, block)| block.values.len() > 1)
+        .map(|((direct, number), block)| MeasuredBlock {
             number: if direct { DIRECT + number } else { number },
             ..block
         })
@@ -440,7 +419,7 @@ fn blocks_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfquilt_model::observation::{Observation, SCHEMA};
+    use perfquilt_model::observation::Observation;
 
     #[test]
     fn a_direct_block_keeps_its_number() {
@@ -451,26 +430,8 @@ mod tests {
         let id = store.begin(&header, "key").unwrap();
         let add = |block: u32, direct: bool| {
             let of = |step: usize| Observation {
-                schema: SCHEMA,
-                experiment: String::new(),
-                block,
-                order: 0,
-                point: Point::Step(step),
-                layout: 0,
-                workload: "w".into(),
-                meter: Meter::Time,
-                unit: Meter::Time.unit().into(),
-                value: 100.0,
-                n: 1,
                 direct,
-                mean: None,
-                slow: None,
-                p99: None,
-                stalled: None,
-                lane: None,
-                began: None,
-                ended: None,
-                machine: None,
+                ..Observation::new(block, Point::Step(step), "w", Meter::Time, 100.0)
             };
             store.append(id, &[of(0), of(1)], &[]).unwrap();
         };

@@ -6,10 +6,10 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Instant;
 
 use super::collected::{Collected, NoteOn};
-use super::executor::{Event, Executor, Place};
+use super::executor::{BlockJob, Event, Executor, Place};
 use super::plan::{Block, BlockKind, Reading};
 use super::progress::words;
-use super::recorder::{Readings, Recorded, Recorder};
+use super::recorder::{Readings, Recorder};
 use super::strategy::{Next, NextBlock, SoFar, Strategy};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::Meter;
@@ -17,13 +17,6 @@ use perfquilt_model::point::Point;
 use perfquilt_model::progress::{Progress, Step};
 use perfquilt_store::{ExperimentId, Store};
 use perfquilt_system::process::check_interrupted;
-
-/// A block to measure.
-struct Job {
-    block: Block,
-    /// The number of transactions that a counted block counts, by workload.
-    transactions: BTreeMap<String, u64>,
-}
 
 /// A message of a lane to the driver.
 enum Message {
@@ -84,7 +77,7 @@ impl Run<'_> {
 }
 
 /// Measures jobs on one lane until their queue ends. The lane is opened by its first job.
-fn work(lane: u32, executor: &dyn Executor, jobs: &Receiver<Job>, driver: &Sender<Message>) {
+fn work(lane: u32, executor: &dyn Executor, jobs: &Receiver<BlockJob>, driver: &Sender<Message>) {
     let mut open = None;
     for job in jobs {
         let mut measure = || {
@@ -92,7 +85,7 @@ fn work(lane: u32, executor: &dyn Executor, jobs: &Receiver<Job>, driver: &Sende
                 Some(open) => open,
                 none => none.insert(executor.open(lane)?),
             };
-            measuring.run(&job.block, &job.transactions, &mut |event| {
+            measuring.run(&job, &mut |event| {
                 let (reply, replied) = mpsc::channel();
                 let event = Box::new(event);
                 let message = Message::Event { lane, event, reply };
@@ -187,7 +180,7 @@ impl<'a> Driver<'a> {
         let started = Instant::now();
         let end = std::thread::scope(|scope| {
             let (to_driver, inbox) = mpsc::channel();
-            let lanes: Vec<Sender<Job>> = (0..run.lanes)
+            let lanes: Vec<Sender<BlockJob>> = (0..run.lanes)
                 .map(|lane| {
                     let (jobs, queue) = mpsc::channel();
                     let to_driver = to_driver.clone();
@@ -213,7 +206,7 @@ impl<'a> Driver<'a> {
         &mut self,
         run: &mut Run<'_>,
         strategy: &mut dyn Strategy,
-        lanes: &[Sender<Job>],
+        lanes: &[Sender<BlockJob>],
         inbox: &Receiver<Message>,
     ) -> Result<()> {
         let mut end = Ok(());
@@ -281,7 +274,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Makes the job of measuring a block on `lane`, and announces it.
-    fn assign(&self, run: &mut Run<'_>, lane: u32, next: NextBlock) -> Job {
+    fn assign(&self, run: &mut Run<'_>, lane: u32, next: NextBlock) -> BlockJob {
         if let Some(announcement) = &next.announcement {
             let step = run
                 .step
@@ -301,7 +294,7 @@ impl<'a> Driver<'a> {
         };
         run.begun += 1;
         run.running.insert(lane, running);
-        Job {
+        BlockJob {
             block: next.block,
             transactions,
         }
@@ -312,29 +305,42 @@ impl<'a> Driver<'a> {
         let Some(running) = run.running.get_mut(&lane) else {
             return Err(Error::internal("a lane without a block reports a result"));
         };
-        let block = &running.block;
-        match self.recorder.record(block, &running.place, event)? {
-            Recorded::Stored {
+        let at = (&running.block, &running.place);
+        let (workload, observations) = match event {
+            Event::Timed {
                 workload,
-                observations,
+                measured,
+                sample,
             } => {
-                for observation in observations {
-                    self.collected.add(observation)?;
-                }
-                if let Some(name) = &running.name
-                    && let Some(line) = self.line(name, &workload, block)
-                {
-                    run.held.entry(running.order).or_default().push(line);
-                    run.show_held();
-                }
+                let timed = (measured, sample);
+                let stored = self.recorder.store_timed(at, &workload, timed)?;
+                (workload, stored)
             }
-            Recorded::Placed(place) => running.place = place,
-            // Several lanes may have started its server.
-            Recorded::Failed(point, _) if run.failed.contains_key(&point) => {}
-            Recorded::Failed(point, error) => {
-                warn_of_failure(point, &error, run.progress);
-                run.failed.insert(point, error);
+            Event::Counted { workload, readings } => {
+                let stored = self.recorder.store_counted(at, &workload, &readings)?;
+                (workload, stored)
             }
+            Event::Placed(place) => {
+                running.place = place;
+                return Ok(());
+            }
+            Event::Failed { point, error } => {
+                // Several lanes may have started its server.
+                if !run.failed.contains_key(&point) {
+                    warn_of_failure(point, &error, run.progress);
+                    run.failed.insert(point, error);
+                }
+                return Ok(());
+            }
+        };
+        for observation in observations {
+            self.collected.add(observation)?;
+        }
+        if let Some(name) = &running.name
+            && let Some(line) = self.line(name, &workload, &running.block)
+        {
+            run.held.entry(running.order).or_default().push(line);
+            run.show_held();
         }
         Ok(())
     }

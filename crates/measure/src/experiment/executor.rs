@@ -2,12 +2,25 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use super::plan::Block;
 use perfquilt_bench::meter::CountResult;
 use perfquilt_bench::workload::BlockSlices;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::HostSample;
 use perfquilt_model::point::Point;
+
+/// A block to measure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlockJob {
+    /// The block. It contains everything that differs between blocks, so that any lane can measure it.
+    pub block: Block,
+    /// The number of transactions that a counted block counts, by workload.
+    pub transactions: BTreeMap<String, u64>,
+}
 
 /// Where a block was measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,9 +32,12 @@ pub struct Place {
 }
 
 /// A result of a block.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Event {
-    /// The block was measured elsewhere than on the executor's lane; comes before its results.
+    /// The block was measured elsewhere than on the executor's lane; comes before its results. A file of a block says that
+    /// once.
+    #[serde(skip)]
     Placed(Place),
     /// A workload was timed on all remaining servers.
     Timed {
@@ -44,8 +60,17 @@ pub enum Event {
         /// The point.
         point: Point,
         /// The reason.
+        #[serde(serialize_with = "as_failure", deserialize_with = "from_failure")]
         error: Error,
     },
+}
+
+fn as_failure<S: Serializer>(error: &Error, serializer: S) -> Result<S::Ok, S::Error> {
+    Failure::new(error, None).serialize(serializer)
+}
+
+fn from_failure<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Error, D::Error> {
+    Ok(Failure::deserialize(deserializer)?.cut().into())
 }
 
 /// Receives events; its error ends the block.
@@ -68,19 +93,12 @@ pub trait Executor: Sync {
     fn open(&self, number: u32) -> Result<Box<dyn Lane + '_>>;
 }
 
-/// Measures one block at a time. A block contains everything that differs between blocks, so that any lane can
-/// measure it.
+/// Measures one block at a time.
 pub trait Lane {
-    /// Measures `block` and reports each workload as soon as it is done. `transactions` is the number of
-    /// transactions that a counted block counts, by workload.
+    /// Measures the block of `job` and reports each workload as soon as it is done.
     ///
     /// # Errors
     /// Errors that end the block: the release itself fails, the user stops it, the disk is full. Failures of
     /// single points are events.
-    fn run(
-        &mut self,
-        block: &Block,
-        transactions: &BTreeMap<String, u64>,
-        report: &mut Report<'_>,
-    ) -> Result<()>;
+    fn run(&mut self, job: &BlockJob, report: &mut Report<'_>) -> Result<()>;
 }

@@ -1,11 +1,13 @@
 //! The executor for this machine: real servers, real clients.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
 
-use super::executor::{Event, Executor, Lane, Report};
+use super::executor::{BlockJob, Event, Executor, Lane, Report};
 use super::fleet::{StartFolders, with_fleet};
 use super::lanes;
 use super::lengths::share;
@@ -195,33 +197,13 @@ impl<'a> ThisMachine<'a> {
     /// Returns whether workloads execute code, for each of `questions` in their order; `None` where that could not be
     /// found out. All lanes answer side by side.
     pub fn executes(&self, questions: &[ExecutionQuestion<'_>]) -> Result<Vec<Option<bool>>> {
-        let next = AtomicUsize::new(0);
-        let answer = |lane: &Vec<usize>| -> Vec<(usize, Result<Option<bool>>)> {
+        let lanes = self.lanes.len();
+        let answers = side_by_side(lanes, questions.len(), &|lane, index| {
             // The thread of a lane stays on the lane's processors.
-            pin_this_thread(lane);
-            let mut answers = Vec::new();
-            loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some(question) = questions.get(index) else {
-                    return answers;
-                };
-                answers.push((index, self.executes_on(lane, question)));
-            }
-        };
-        let mut answers: Vec<(usize, Result<Option<bool>>)> = std::thread::scope(|scope| {
-            let lanes: Vec<_> = self
-                .lanes
-                .iter()
-                .map(|lane| scope.spawn(|| answer(lane)))
-                .collect();
-            let lanes = lanes.into_iter();
-            let panicked = |_| vec![(0, Err(Error::internal("a check panicked")))];
-            lanes
-                .flat_map(|lane| lane.join().unwrap_or_else(panicked))
-                .collect()
+            pin_this_thread(&self.lanes[lane]);
+            self.executes_on(&self.lanes[lane], &questions[index])
         });
-        answers.sort_by_key(|(index, _)| *index);
-        answers.into_iter().map(|(_, answer)| answer).collect()
+        answers.into_iter().collect()
     }
 
     /// Returns whether a workload, run on a lane for some seconds, executes any of the code: in any thread, from the
@@ -341,7 +323,7 @@ impl<'m> MachineLane<'m> {
     fn timed(&self, block: &Block, report: &mut Report<'_>) -> Result<()> {
         // Linking keeps all processors busy and would disturb another process that measures.
         let turn = self.turn()?;
-        let (folders, failures) = self.private_folders(block)?;
+        let (folders, failures) = self.private_folders(block);
         let forget_links = || {
             let servers = block.servers().into_iter();
             let seeds: Vec<u64> = servers
@@ -458,37 +440,20 @@ impl<'m> MachineLane<'m> {
 
     /// Makes a folder for each start with a private server in it, on all processors at once. Returns the
     /// folders, and the points whose server could not be made.
-    fn private_folders(&self, block: &Block) -> Result<(Vec<Private>, Failures)> {
-        let next = AtomicUsize::new(0);
-        let made: Mutex<Vec<(usize, Result<Private>)>> = Mutex::default();
+    fn private_folders(&self, block: &Block) -> (Vec<Private>, Failures) {
         let servers = block.servers();
-        let workers = allowed_cpus().len().clamp(1, servers.len().max(1));
-        std::thread::scope(|scope| {
-            for _ in 0..workers {
-                scope.spawn(|| {
-                    loop {
-                        let index = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(&(point, copy)) = servers.get(index) else {
-                            return;
-                        };
-                        let folder = self.private_folder(point, block.layout(point, copy));
-                        if let Ok(mut made) = made.lock() {
-                            made.push((index, folder));
-                        }
-                    }
-                });
-            }
+        let made = side_by_side(allowed_cpus().len(), servers.len(), &|_, index| {
+            let (point, copy) = servers[index];
+            self.private_folder(point, block.layout(point, copy))
         });
-        let mut made = made.into_inner().unwrap_or_default();
-        made.sort_by_key(|(index, _)| *index);
         let (mut folders, mut failures) = (Vec::new(), Vec::new());
-        for (index, folder) in made {
+        for ((point, _), folder) in servers.into_iter().zip(made) {
             match folder {
                 Ok(folder) => folders.push(folder),
-                Err(error) => failures.push((servers[index].0, error)),
+                Err(error) => failures.push((point, error)),
             }
         }
-        Ok((folders, failures))
+        (folders, failures)
     }
 
     /// Returns the folder for the program of a server whose data is in `dir`.
@@ -713,12 +678,8 @@ impl<'m> MachineLane<'m> {
         outcome
     }
 
-    fn counted(
-        &self,
-        block: &Block,
-        transactions: &BTreeMap<String, u64>,
-        report: &mut Report<'_>,
-    ) -> Result<()> {
+    fn counted(&self, job: &BlockJob, report: &mut Report<'_>) -> Result<()> {
+        let block = &job.block;
         let counter = self
             .machine
             .counter
@@ -726,51 +687,24 @@ impl<'m> MachineLane<'m> {
             .ok_or_else(|| Error::internal("no counting meter was requested"))?;
         // Counting keeps all processors busy and would disturb another process that measures.
         let turn = self.turn()?;
-        // By workload and point, since an event reports a whole workload.
-        type Readings = BTreeMap<String, BTreeMap<Point, CountResult>>;
-        let next = Mutex::new(block.points.iter().copied());
-        let readings: Mutex<Readings> = Mutex::default();
-        let failures: Mutex<Vec<(Point, Error)>> = Mutex::default();
-        let workers = allowed_cpus().len().clamp(1, block.points.len().max(1));
-        std::thread::scope(|scope| {
-            for _ in 0..workers {
-                scope.spawn(|| {
-                    loop {
-                        // Only a panic poisons the lock, and a panic ends the scope anyway.
-                        let Some(point) = next.lock().ok().and_then(|mut next| next.next()) else {
-                            return;
-                        };
-                        match self.count_point(counter, point, block, transactions) {
-                            Ok(of_point) => {
-                                if let Ok(mut readings) = readings.lock() {
-                                    for (workload, counted) in of_point {
-                                        readings
-                                            .entry(workload)
-                                            .or_default()
-                                            .insert(point, counted);
-                                    }
-                                }
-                            }
-                            Err(error) => {
-                                let stop = error.kind() == Kind::Interrupted;
-                                if let Ok(mut failures) = failures.lock() {
-                                    failures.push((point, error));
-                                }
-                                if stop {
-                                    return;
-                                }
-                            }
-                        }
-                    }
-                });
-            }
+        let points = &block.points;
+        let counted = side_by_side(allowed_cpus().len(), points.len(), &|_, index| {
+            self.count_point(counter, points[index], job)
         });
         drop(turn);
         check_interrupted()?;
-        for (point, error) in failures.into_inner().unwrap_or_default() {
-            failed(point, error, report)?;
+        // By workload and point, since an event reports a whole workload.
+        let mut readings: BTreeMap<String, BTreeMap<Point, CountResult>> = BTreeMap::new();
+        for (&point, counted) in points.iter().zip(counted) {
+            match counted {
+                Ok(of_point) => {
+                    for (workload, counted) in of_point {
+                        readings.entry(workload).or_default().insert(point, counted);
+                    }
+                }
+                Err(error) => failed(point, error, report)?,
+            }
         }
-        let mut readings = readings.into_inner().unwrap_or_default();
         for workload in &block.workloads {
             let readings = readings.remove(workload).unwrap_or_default();
             if readings.len() > 1 {
@@ -789,12 +723,11 @@ impl<'m> MachineLane<'m> {
         &self,
         counter: &Counter,
         point: Point,
-        block: &Block,
-        transactions: &BTreeMap<String, u64>,
+        job: &BlockJob,
     ) -> Result<Vec<(String, CountResult)>> {
         let mut again = String::new();
         for _ in 0..COUNT_TRIES {
-            match self.count_start(counter, point, block, transactions)? {
+            match self.count_start(counter, point, job)? {
                 Ok(readings) => return Ok(readings),
                 Err(workload) => again = workload,
             }
@@ -808,9 +741,12 @@ impl<'m> MachineLane<'m> {
         &self,
         counter: &Counter,
         point: Point,
-        block: &Block,
-        transactions: &BTreeMap<String, u64>,
+        job: &BlockJob,
     ) -> Result<Result<Vec<(String, CountResult)>, String>> {
+        let BlockJob {
+            block,
+            transactions,
+        } = job;
         let built = self.server(point)?;
         let dir = self.machine.scratch.fresh()?;
         let mut launch = Launch::new(&built.label, &built.dir, &dir);
@@ -848,17 +784,44 @@ impl<'m> MachineLane<'m> {
 }
 
 impl Lane for MachineLane<'_> {
-    fn run(
-        &mut self,
-        block: &Block,
-        transactions: &BTreeMap<String, u64>,
-        report: &mut Report<'_>,
-    ) -> Result<()> {
-        match block.kind.reading() {
-            Reading::Timed => self.timed(block, report),
-            Reading::Counted => self.counted(block, transactions, report),
+    fn run(&mut self, job: &BlockJob, report: &mut Report<'_>) -> Result<()> {
+        match job.block.kind.reading() {
+            Reading::Timed => self.timed(&job.block, report),
+            Reading::Counted => self.counted(job, report),
         }
     }
+}
+
+/// Does `count` pieces of work on threads of its own, which share the processors of this thread. `work` gets the numbers of
+/// its thread and of the piece; the results are in the order of the pieces.
+fn side_by_side<T: Send>(
+    threads: usize,
+    count: usize,
+    work: &(dyn Fn(usize, usize) -> T + Sync),
+) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let each = |thread: usize| -> Vec<(usize, T)> {
+        let indices = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        let indices = indices.take_while(|index| *index < count);
+        indices.map(|index| (index, work(thread, index))).collect()
+    };
+    let mut done: Vec<(usize, T)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads.clamp(1, count.max(1)))
+            .map(|thread| {
+                scope.spawn({
+                    let each = &each;
+                    move || each(thread)
+                })
+            })
+            .collect();
+        let join = |thread: ScopedJoinHandle<'_, Vec<(usize, T)>>| {
+            // A panic goes on here.
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        threads.into_iter().flat_map(join).collect()
+    });
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Returns the error for restarted transactions, which do more work than the same number on another server.

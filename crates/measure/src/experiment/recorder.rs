@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::executor::{Event, Place};
+use super::executor::Place;
 use super::plan::{Block, BlockKind, Reading};
-use super::values::{functions_of, observation, transactions_of};
+use super::values::{functions_of, transactions_of};
 use perfquilt_bench::meter::CountResult;
 use perfquilt_bench::meter::MeterReading;
 use perfquilt_bench::workload::BlockSlices;
@@ -42,21 +42,6 @@ impl Readings<'_> {
         let mut workloads = self.workloads.iter();
         workloads.find(|workload| workload.name == name).copied()
     }
-}
-
-/// An event after it was stored.
-pub enum Recorded {
-    /// Observations of a workload.
-    Stored {
-        /// The workload.
-        workload: String,
-        /// Its observations in this block, operations included.
-        observations: Vec<Observation>,
-    },
-    /// The block was measured at this place.
-    Placed(Place),
-    /// A point is skipped for the rest of the run.
-    Failed(Point, Error),
 }
 
 /// Stores the blocks of one experiment.
@@ -126,33 +111,6 @@ impl<'a> Recorder<'a> {
         meters.any(|&meter| !self.is_done(workload, meter, block))
     }
 
-    /// Stores an event of `block`, which was measured at `place`.
-    pub fn record(&mut self, block: &Block, place: &Place, event: Event) -> Result<Recorded> {
-        match event {
-            Event::Placed(place) => Ok(Recorded::Placed(place)),
-            Event::Timed {
-                workload,
-                measured,
-                sample,
-            } => {
-                let timed = (measured, sample);
-                let observations = self.store_timed((block, place), &workload, timed)?;
-                Ok(Recorded::Stored {
-                    workload,
-                    observations,
-                })
-            }
-            Event::Counted { workload, readings } => {
-                let observations = self.store_counted((block, place), &workload, &readings)?;
-                Ok(Recorded::Stored {
-                    workload,
-                    observations,
-                })
-            }
-            Event::Failed { point, error } => Ok(Recorded::Failed(point, error)),
-        }
-    }
-
     /// Stores how long `block` took on one of `lanes`, and the seconds that the settings give to its slices.
     pub fn record_duration(
         &self,
@@ -174,20 +132,62 @@ impl<'a> Recorder<'a> {
         self.store.record_duration(self.id, &of)
     }
 
+    /// Returns the observation of one point in `block`.
     fn observation(
         &self,
-        block: &Block,
+        (block, place): (&Block, &Place),
         workload: &str,
         point: Point,
-        reading: MeterReading,
+        MeterReading { meter, value, n }: MeterReading,
     ) -> Observation {
+        let order = block.points.iter().position(|other| *other == point);
         Observation {
             experiment: self.experiment.clone(),
-            ..observation(block, workload, point, reading)
+            order: order.and_then(|o| u32::try_from(o).ok()).unwrap_or(0),
+            n,
+            direct: block.is_end_to_end(),
+            lane: place.lane,
+            machine: place.machine.clone(),
+            ..Observation::new(block.number, point, workload, meter, value)
         }
     }
 
-    fn store_timed(
+    /// Returns the observations of a row, a workload or its operation, reduced from the slices of its points. They were
+    /// measured from a time on to another, if both are known.
+    fn reduced(
+        &self,
+        (block, place): (&Block, &Place),
+        (row, meter): (&str, Meter),
+        slices: &[Slices],
+        (began, ended): (Option<f64>, Option<f64>),
+    ) -> Vec<Observation> {
+        let mut copies = Copies::default();
+        let values = stats::reduce_block(slices).into_iter().zip(slices);
+        let observation = |(reduced, slices): (BlockValue, &Slices)| {
+            let point = reduced.point;
+            let copy = copies.of(point);
+            let reading = MeterReading {
+                meter,
+                value: reduced.value,
+                n: transactions_of(slices),
+            };
+            Observation {
+                block: block.stored_as(copy),
+                layout: block.layout(point, copy),
+                began,
+                ended,
+                mean: reduced.tail.map(|tail| tail.mean),
+                slow: reduced.tail.map(|tail| tail.slow),
+                p99: reduced.tail.and_then(|tail| tail.p99),
+                stalled: reduced.tail.map(|tail| tail.stalled),
+                ..self.observation((block, place), row, point, reading)
+            }
+        };
+        values.map(observation).collect()
+    }
+
+    /// Stores the slices of a workload in `block`, which was measured at `place`, and what they are reduced to.
+    pub fn store_timed(
         &mut self,
         (block, place): (&Block, &Place),
         workload: &str,
@@ -200,60 +200,25 @@ impl<'a> Recorder<'a> {
         // Without a second lane nothing else is measured at the time.
         let time = sample.filter(|sample| place.lane.is_some() && sample.began > 0.0);
         let began = time.map(|sample| sample.began);
-        let ended = time.map(|sample| sample.began + sample.seconds);
+        let times = (began, time.map(|sample| sample.began + sample.seconds));
         for &meter in &self.readings.timed {
             if self.is_done(workload, meter, block) {
                 continue;
             }
             let slices = measured.of(meter);
-            let values = stats::reduce_block(slices);
-            if values.len() != slices.len() || values.is_empty() {
+            let of_meter = self.reduced((block, place), (workload, meter), slices, times);
+            if of_meter.len() != slices.len() || of_meter.is_empty() {
                 return Err(unusable(workload, meter));
             }
-            for (copy, reduced, slices) in numbered(values, slices) {
-                let point = reduced.point;
-                let reading = MeterReading {
-                    meter,
-                    value: reduced.value,
-                    n: transactions_of(slices),
-                };
-                observations.push(Observation {
-                    block: block.stored_as(copy),
-                    layout: block.layout(point, copy),
-                    lane: place.lane,
-                    began,
-                    ended,
-                    machine: place.machine.clone(),
-                    mean: reduced.tail.map(|tail| tail.mean),
-                    slow: reduced.tail.map(|tail| tail.slow),
-                    p99: reduced.tail.and_then(|tail| tail.p99),
-                    stalled: reduced.tail.map(|tail| tail.stalled),
-                    ..self.observation(block, workload, point, reading)
-                });
-            }
+            observations.extend(of_meter);
         }
         let operations = measured.operations.into_iter().filter(|_| with_time);
-        for (name, rows) in operations {
+        for (name, slices) in operations {
             // A server without slices of an operation has no value for it.
-            let rows: Vec<Slices> = rows.into_iter().filter(has_slices).collect();
-            for (copy, reduced, row) in numbered(stats::reduce_block(&rows), &rows) {
-                let point = reduced.point;
-                let reading = MeterReading {
-                    meter: Meter::Time,
-                    value: reduced.value,
-                    n: transactions_of(row),
-                };
-                let part = RowName::operation(workload, &name).to_string();
-                observations.push(Observation {
-                    block: block.stored_as(copy),
-                    layout: block.layout(point, copy),
-                    lane: place.lane,
-                    began,
-                    ended,
-                    machine: place.machine.clone(),
-                    ..self.observation(block, &part, point, reading)
-                });
-            }
+            let slices: Vec<Slices> = slices.into_iter().filter(has_slices).collect();
+            let row = RowName::operation(workload, &name).to_string();
+            let of_row = self.reduced((block, place), (&row, Meter::Time), &slices, times);
+            observations.extend(of_row.into_iter().map(Observation::without_tail));
         }
         let slices: Vec<SliceBlob> = if with_time {
             let mut copies = Copies::default();
@@ -289,7 +254,8 @@ impl<'a> Recorder<'a> {
         Ok(observations)
     }
 
-    fn store_counted(
+    /// Stores the counts of a workload in `block`, which was measured at `place`.
+    pub fn store_counted(
         &mut self,
         (block, place): (&Block, &Place),
         workload: &str,
@@ -303,11 +269,8 @@ impl<'a> Recorder<'a> {
                 let wanted = self.readings.counted.contains(&reading.meter)
                     && !self.is_done(workload, reading.meter, block);
                 if wanted {
-                    observations.push(Observation {
-                        lane: place.lane,
-                        machine: place.machine.clone(),
-                        ..self.observation(block, workload, point, *reading)
-                    });
+                    let at = (block, place);
+                    observations.push(self.observation(at, workload, point, *reading));
                 }
             }
         }
@@ -357,14 +320,6 @@ impl Copies {
         *next += 1;
         *next - 1
     }
-}
-
-/// Pairs each value with its slices and with the copy number of its point.
-fn numbered(values: Vec<BlockValue>, slices: &[Slices]) -> Vec<(u32, BlockValue, &Slices)> {
-    let mut copies = Copies::default();
-    let each = values.into_iter().zip(slices);
-    each.map(|(value, slices)| (copies.of(value.point), value, slices))
-        .collect()
 }
 
 /// Returns whether there is a slice that yields a value.

@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::collected::Collected;
 use super::driver::Driver;
-use super::executor::{Event, Executor, Lane, Report};
+use super::executor::{BlockJob, Event, Executor, Lane, Report};
 use super::plan::{Block, BlockKind, Reading, Scope, plan};
 use super::progress::BlockTimes;
 use super::recorder::Readings;
@@ -17,7 +17,7 @@ use super::strategy::PlannedExperiment;
 use perfquilt_bench::meter::{CountResult, MeterReading};
 use perfquilt_bench::workload::BlockSlices;
 use perfquilt_config::Workload;
-use perfquilt_judge::attribution::{self, Attribution, EffectKind, Interval, Verdict};
+use perfquilt_judge::attribution::{self, Attribution, EffectKind, StoppingRule, Verdict};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::Slices;
 use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks, Supplement};
@@ -78,23 +78,18 @@ impl Executor for Simulated<'_> {
 struct SimulatedLane<'s, 'm>(&'s Mutex<&'m mut Simulation>);
 
 impl Lane for SimulatedLane<'_, '_> {
-    fn run(
-        &mut self,
-        block: &Block,
-        transactions: &BTreeMap<String, u64>,
-        report: &mut Report<'_>,
-    ) -> Result<()> {
+    fn run(&mut self, job: &BlockJob, report: &mut Report<'_>) -> Result<()> {
         let mut events = Vec::new();
         let end = self
             .0
             .lock()
             .unwrap()
-            .run(block, transactions, &mut |event| {
+            .run(&job.block, &job.transactions, &mut |event| {
                 events.push(event);
                 Ok(())
             });
         // Others measure meanwhile.
-        std::thread::sleep(Duration::from_millis(block.seed % 3));
+        std::thread::sleep(Duration::from_millis(job.block.seed % 3));
         events.into_iter().try_for_each(report)?;
         end
     }
@@ -546,7 +541,7 @@ fn an_experiment_ends_when_its_intervals_are_narrow_enough() {
     assert!(stopping.widest.unwrap() <= 0.005);
     let effects = attribution.patches.iter().flat_map(|patch| &patch.effects);
     for effect in effects.filter(|effect| effect.meter != Meter::Instructions) {
-        assert_eq!(effect.interval, Interval::Sequential, "{effect:?}");
+        assert_eq!(effect.interval, StoppingRule::FixedWidth, "{effect:?}");
     }
     // A finished experiment stays finished, also with a larger budget.
     for budget in [200, 300] {
@@ -577,7 +572,7 @@ fn an_interrupted_experiment_ends_with_the_same_blocks() {
         let so_far = parts.attribution();
         let of_time = so_far.total.iter().find(|e| e.meter == Meter::Time);
         let ended = so_far.stopping.is_some_and(|stopping| stopping.ended);
-        assert!(ended || of_time.is_none_or(|e| e.interval == Interval::Anytime));
+        assert!(ended || of_time.is_none_or(|e| e.interval == StoppingRule::Anytime));
     }
     let asked_of = |number: u32, of: &Fixture| of.blocks_done("y", Meter::Time).contains(&number);
     for number in 0..200 {
@@ -769,12 +764,12 @@ fn what_goes_on_after_its_end_says_so() {
             .unwrap()
             .interval
     };
-    assert_eq!(interval(&fixture), Interval::Fixed);
+    assert_eq!(interval(&fixture), StoppingRule::FixedSample);
     fixture.run(&mut Simulation::default(), 10, 0).1.unwrap();
-    assert_eq!(interval(&fixture), Interval::Anytime);
+    assert_eq!(interval(&fixture), StoppingRule::Anytime);
     // An extended experiment stays marked as such.
     fixture.run(&mut Simulation::default(), 10, 0).1.unwrap();
-    assert_eq!(interval(&fixture), Interval::Anytime);
+    assert_eq!(interval(&fixture), StoppingRule::Anytime);
 }
 
 /// Measures eight of sixty blocks of `fixture`.
@@ -790,14 +785,14 @@ fn interrupted(fixture: &Fixture) {
 
 #[test]
 fn what_is_shortened_after_a_look_says_so() {
-    let intervals = |fixture: &Fixture| -> BTreeSet<String> {
+    let intervals = |fixture: &Fixture| -> BTreeSet<StoppingRule> {
         let attribution = fixture.attribution();
         assert!(attribution.is_complete());
         let patches = attribution.patches.iter().flat_map(|patch| &patch.effects);
         let all = patches.chain(&attribution.total);
-        all.map(|effect| format!("{:?}", effect.interval)).collect()
+        all.map(|effect| effect.interval).collect()
     };
-    let anytime = BTreeSet::from(["Anytime".to_owned()]);
+    let anytime = BTreeSet::from([StoppingRule::Anytime]);
     // Blocks that are measured after the look make no difference.
     for blocks in [8, 12] {
         let fixture = Fixture::new();
@@ -823,7 +818,10 @@ fn what_is_shortened_after_a_look_says_so() {
             .run(&mut Simulation::default(), blocks, 0)
             .1
             .unwrap();
-        assert_eq!(intervals(&fixture), BTreeSet::from(["Fixed".to_owned()]));
+        assert_eq!(
+            intervals(&fixture),
+            BTreeSet::from([StoppingRule::FixedSample])
+        );
     }
     // So does a shorter one before the first block.
     let fixture = Fixture::new();

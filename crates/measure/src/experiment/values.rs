@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::plan::Block;
-use perfquilt_bench::meter::MeterReading;
 use perfquilt_bench::meter::{CountResult, plain_name};
-use perfquilt_model::observation::Slices;
-use perfquilt_model::observation::{Observation, PointFunctions};
+use perfquilt_model::observation::{PointFunctions, Slices};
 use perfquilt_model::point::Point;
 
 /// Returns the instructions per transaction of each function, where the meter distinguishes them.
@@ -34,27 +32,6 @@ pub(super) fn functions_of(
 pub(super) fn transactions_of(slices: &Slices) -> u64 {
     let count = slices.values.len() as u64;
     count.saturating_mul(slices.transactions_per_slice).max(1)
-}
-
-/// Returns the observation of one point in `block`; the store fills in its experiment.
-pub(super) fn observation(
-    block: &Block,
-    workload: &str,
-    point: Point,
-    MeterReading { meter, value, n }: MeterReading,
-) -> Observation {
-    let order = block.points.iter().position(|other| *other == point);
-    Observation {
-        order: order.and_then(|o| u32::try_from(o).ok()).unwrap_or(0),
-        layout: if meter.is_timed() {
-            block.layout(point, 0)
-        } else {
-            0
-        },
-        n,
-        direct: block.is_end_to_end(),
-        ..Observation::new(block.number, point, workload, meter, value)
-    }
 }
 
 /// Rounds down to 1, 2, 5, 10, …, between 20 and 5000, so that small differences in time do not change the

@@ -10,7 +10,7 @@ use super::request::BisectRequest;
 use super::revisions::Revisions;
 use super::sessions::{self, Sessions, StoredSession};
 use super::{StoredTrees, builder_on};
-use crate::experiment::adaptive::{self, AdaptiveRunner, BlockCosts, ServerIds};
+use crate::experiment::adaptive::{self, AdaptiveRunner, ServerIds};
 use perfquilt_build::{Builder, Built};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::{
@@ -264,8 +264,8 @@ impl<'a> BisectRun<'a> {
     fn tell_blocks(&mut self, numbers: Range<u32>, seconds: f64) -> Result<()> {
         let mut blocks = self.runner.blocks(numbers.start)?;
         blocks.retain(|values| numbers.contains(&values.number));
-        for values in blocks {
-            self.record(Event::Block(block(None, values, seconds)))?;
+        for block in blocks {
+            self.record(Event::Block(MeasuredBlock { seconds, ..block }))?;
         }
         Ok(())
     }
@@ -281,23 +281,16 @@ impl<'a> BisectRun<'a> {
             known.extend(self.runner.known(&results, &self.names)?);
         }
         let before = self.kept.session.events.len();
-        for known in known {
-            for values in known.blocks {
-                let place = (known.experiment.clone(), values.number);
-                let states = values.costs.len();
-                if self
-                    .imported
-                    .get(&place)
-                    .is_some_and(|imported| *imported >= states)
-                {
-                    continue;
-                }
+        for block in known {
+            let place = (block.source.clone().unwrap_or_default(), block.number);
+            let states = block.values.len();
+            if self
+                .imported
+                .get(&place)
+                .is_none_or(|imported| *imported < states)
+            {
                 self.imported.insert(place, states);
-                self.record(Event::Block(block(
-                    Some(known.experiment.clone()),
-                    values,
-                    0.0,
-                )))?;
+                self.record(Event::Block(block))?;
             }
         }
         if self.kept.session.events.len() > before {
@@ -533,15 +526,5 @@ pub(super) fn no_values(workload: &str, meter: Metric, labels: &[&str]) -> Error
              percentile): more `block_seconds`, or shorter transactions"
         )),
         None => error,
-    }
-}
-
-fn block(source: Option<String>, values: BlockCosts, seconds: f64) -> MeasuredBlock {
-    MeasuredBlock {
-        source,
-        number: values.number,
-        values: values.costs,
-        layouts: values.layouts,
-        seconds,
     }
 }

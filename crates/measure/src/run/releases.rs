@@ -8,12 +8,12 @@ use sha2::{Digest, Sha256};
 use super::bisect::{no_values, results};
 use super::request::BisectRequest;
 use super::{Prepared, StoredTrees, build_item, builder, prepare};
-use crate::experiment::adaptive::{self, AdaptiveRunner, BlockCosts};
+use crate::experiment::adaptive::{self, AdaptiveRunner};
 use crate::experiment::{ComparisonKey, ExperimentLock, FreshQuestion};
 use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::{CELLS, DifferenceInDifferences, LossTable};
-use perfquilt_judge::bisect::{Question, Revision};
+use perfquilt_judge::bisect::{MeasuredBlock, Question, Revision};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
@@ -74,8 +74,8 @@ pub fn compare(
     let cells = cells(&servers);
     let measured: BTreeSet<usize> = cells.into_iter().collect();
     let measured: Vec<usize> = measured.into_iter().collect();
-    let add = |comparison: &mut DifferenceInDifferences, values: &BlockCosts, seconds: f64| {
-        let cost = |state: usize| values.costs.get(&state).copied().unwrap_or(f64::NAN);
+    let add = |comparison: &mut DifferenceInDifferences, values: &MeasuredBlock, seconds: f64| {
+        let cost = |state: usize| values.values.get(&state).copied().unwrap_or(f64::NAN);
         comparison.add(cells.map(cost), measured.len(), seconds);
     };
     let is_decided = |key: &ComparisonKey| -> Result<bool> {

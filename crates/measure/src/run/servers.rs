@@ -12,7 +12,6 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
-use perfquilt_store::Store;
 
 /// Runs `preset` on `servers`, each a point and a name that [`FoundServer::find`] takes, instead of the points of the series.
 pub fn run_servers(
@@ -24,16 +23,8 @@ pub fn run_servers(
 ) -> Result<MeasuredRun> {
     let (points, mut header, data) = named_servers(ws, preset, servers, progress)?;
     header.command.clone_from(&wanted.command);
-    let store = Store::open(&ws.results())?;
-    measure_points(
-        ws,
-        preset,
-        header,
-        (&points, &data),
-        wanted,
-        &store,
-        progress,
-    )
+    let servers = (&points[..], &data, &[][..]);
+    measure_points(ws, preset, header, servers, wanted, progress)
 }
 
 /// Servers to measure, their header, and the data of those of other releases.

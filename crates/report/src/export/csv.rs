@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{ExportedReport, Exporter, ReportData, UniqueNames, effects, failed, one_line};
 use perfquilt_judge::attribution::{
-    Attribution, Effect, EffectKind, Interval, ShownChange, Verdict,
+    Attribution, Effect, EffectKind, ShownChange, StoppingRule, Verdict,
 };
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Statistic;
@@ -91,7 +91,7 @@ struct CsvRow<'a> {
     low: Option<f64>,
     high: Option<f64>,
     level: f64,
-    interval: Interval,
+    interval: StoppingRule,
     verdict: Verdict,
     standard_error: Option<f64>,
     minimum_detectable: Option<f64>,

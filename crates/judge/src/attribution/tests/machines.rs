@@ -253,9 +253,9 @@ fn a_machine_that_is_left_out_does_not_decide_whether_measuring_has_ended() {
             assert_eq!(result.stopping, Some(measuring.clone()));
             assert_eq!(result.is_complete(), measuring.ended);
             let expected = if measuring.ended {
-                Interval::Sequential
+                StoppingRule::FixedWidth
             } else {
-                Interval::Anytime
+                StoppingRule::Anytime
             };
             assert_eq!(in_order(&result, 1).interval, expected);
             assert_eq!(in_order(&result, 1).units, 7);

@@ -86,7 +86,10 @@ fn their_interval_is_called_what_it_is() {
     let result = attribute_with(&header(1), &runs(), &supplement, &margin).unwrap();
     let effect = in_order(&result, 1);
     assert!(effect.unpaired && !result.is_complete());
-    assert_eq!((effect.interval, effect.level), (Interval::Fixed, 0.95));
+    assert_eq!(
+        (effect.interval, effect.level),
+        (StoppingRule::FixedSample, 0.95)
+    );
 }
 
 #[test]

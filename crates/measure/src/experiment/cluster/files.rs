@@ -3,23 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::executor::{Event, Place};
+use crate::experiment::executor::{BlockJob, Event, Place};
 use crate::experiment::machine::Setup;
 use crate::experiment::plan::{Block, BlockKind};
 use crate::task::{SCHEMA, TaskKind};
-use perfquilt_bench::meter::callgrind::FunctionCost;
-use perfquilt_bench::meter::{CountResult, MeterReading};
 use perfquilt_bench::server::MeasuredServer;
-use perfquilt_bench::workload::{BlockSlices, workload_identity};
+use perfquilt_bench::workload::workload_identity;
 use perfquilt_config::Layouts;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::failure::Failure;
-use perfquilt_model::observation::{ExperimentHeader, HostSample, Meter, Slices, UnexecutedPatch};
+use perfquilt_model::observation::{ExperimentHeader, Meter, UnexecutedPatch};
 use perfquilt_model::point::Point;
 use perfquilt_system::files::read_untrusted;
 
@@ -27,15 +23,6 @@ use perfquilt_system::files::read_untrusted;
 const LONGEST_NAME: usize = 255;
 /// The largest file of a task or of a block, in bytes.
 const LARGEST: u64 = 256 << 20;
-
-/// A block of a task.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::experiment) struct TaskBlock {
-    pub block: Block,
-    /// The transactions that a counted block counts, by workload.
-    pub transactions: BTreeMap<String, u64>,
-}
 
 /// The task of a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -59,7 +46,7 @@ pub(in crate::experiment) struct BlockTask {
     pub count_meters: Vec<Meter>,
     pub reads_storage: bool,
     pub most_servers: usize,
-    pub blocks: Vec<TaskBlock>,
+    pub blocks: Vec<BlockJob>,
     /// The folder for results.
     pub results: PathBuf,
 }
@@ -98,23 +85,6 @@ impl BlockTask {
             results: PathBuf::new(),
         })
     }
-
-    /// Reads a task's file.
-    pub(super) fn read(path: &Path) -> Result<Self> {
-        let missing = || Error::usage(format!("there is no {}", path.display()));
-        let bytes = read_untrusted(path, LARGEST)?.ok_or_else(missing)?;
-        let wrong =
-            |why: String| Error::usage(format!("not a task of blocks: {why}")).at(path, None);
-        let task: Self =
-            serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
-        if task.schema != SCHEMA {
-            return Err(wrong(format!(
-                "its schema is {}, not {SCHEMA}",
-                task.schema
-            )));
-        }
-        Ok(task)
-    }
 }
 
 /// Returns the path of a block's result in the folder of results.
@@ -125,90 +95,6 @@ pub(super) fn result_path(folder: &Path, block: &Block) -> PathBuf {
         BlockKind::Timed => "block",
     };
     folder.join(format!("{kind}-{}.json", block.number))
-}
-
-/// The slices of a point, little-endian `f32` in base64.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PackedSlices {
-    point: Point,
-    values: String,
-    transactions_per_slice: u64,
-}
-
-impl From<&Slices> for PackedSlices {
-    fn from(slices: &Slices) -> Self {
-        let bytes: Vec<u8> = slices
-            .values
-            .iter()
-            .flat_map(|value| value.to_le_bytes())
-            .collect();
-        PackedSlices {
-            point: slices.point,
-            values: STANDARD.encode(bytes),
-            transactions_per_slice: slices.transactions_per_slice,
-        }
-    }
-}
-
-impl PackedSlices {
-    fn unpack(self) -> std::result::Result<Slices, String> {
-        let bytes = STANDARD
-            .decode(&self.values)
-            .map_err(|error| error.to_string())?;
-        let (values, rest) = bytes.as_chunks::<4>();
-        if !rest.is_empty() {
-            return Err("slices end within a value".to_owned());
-        }
-        if self.transactions_per_slice == 0 {
-            return Err("a slice without transactions".to_owned());
-        }
-        Ok(Slices {
-            point: self.point,
-            values: values
-                .iter()
-                .map(|value| f32::from_le_bytes(*value))
-                .collect(),
-            transactions_per_slice: self.transactions_per_slice,
-        })
-    }
-}
-
-fn pack(slices: &[Slices]) -> Vec<PackedSlices> {
-    slices.iter().map(PackedSlices::from).collect()
-}
-
-fn unpack(packed: Vec<PackedSlices>) -> std::result::Result<Vec<Slices>, String> {
-    packed.into_iter().map(PackedSlices::unpack).collect()
-}
-
-/// A count of one point.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PackedCount {
-    readings: Vec<(Meter, f64, u64)>,
-    functions: Vec<(String, u64, u64)>,
-}
-
-/// An [`Event`] as it is stored in a file.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum PackedEvent {
-    Timed {
-        workload: String,
-        time: Vec<PackedSlices>,
-        cpu: Vec<PackedSlices>,
-        operations: BTreeMap<String, Vec<PackedSlices>>,
-        usage: BTreeMap<Meter, Vec<PackedSlices>>,
-        rounds: u64,
-        discarded_rounds: u64,
-        sample: Option<HostSample>,
-    },
-    Counted {
-        workload: String,
-        readings: BTreeMap<Point, PackedCount>,
-    },
-    Failed(Failure),
 }
 
 /// The result of one block.
@@ -223,7 +109,8 @@ pub(super) struct BlockFile {
     machine: String,
     /// The lane of that machine.
     lane: u32,
-    events: Vec<PackedEvent>,
+    /// Without places.
+    events: Vec<Event>,
     /// Why the block ended before its end.
     error: Option<Failure>,
 }
@@ -234,7 +121,7 @@ impl BlockFile {
         experiment: &str,
         block: &Block,
         (machine, lane): (&str, u32),
-        events: &[Event],
+        events: Vec<Event>,
         error: Option<&Error>,
     ) -> Self {
         BlockFile {
@@ -243,7 +130,7 @@ impl BlockFile {
             block: block.clone(),
             machine: machine.to_owned(),
             lane,
-            events: events.iter().filter_map(PackedEvent::of).collect(),
+            events,
             error: error.map(|error| Failure::new(error, None)),
         }
     }
@@ -306,17 +193,15 @@ impl BlockFile {
                 block.number
             ))
         };
-        let mut events = Vec::with_capacity(1 + self.events.len());
-        events.push(Event::Placed(Place {
+        let place = Event::Placed(Place {
             machine: Some(self.machine),
             lane: Some(self.lane),
-        }));
-        for packed in self.events {
-            let event = packed.unpack().map_err(wrong)?;
+        });
+        let checked = self.events.into_iter().map(|event| {
             check(&event, block).map_err(wrong)?;
-            events.push(event);
-        }
-        Ok(events)
+            Ok(event)
+        });
+        std::iter::once(Ok(place)).chain(checked).collect()
     }
 }
 
@@ -348,6 +233,9 @@ fn check(event: &Event, block: &Block) -> std::result::Result<(), String> {
                 let mut counts: BTreeMap<Point, u32> = BTreeMap::new();
                 for slices in list {
                     point(slices.point)?;
+                    if slices.transactions_per_slice == 0 {
+                        return Err("a slice without transactions".to_owned());
+                    }
                     let count = counts.entry(slices.point).or_default();
                     *count += 1;
                     if *count > block.copies.max(1) {
@@ -369,124 +257,5 @@ fn check(event: &Event, block: &Block) -> std::result::Result<(), String> {
         }
         Event::Failed { point: failed, .. } => point(*failed),
         Event::Placed(_) => Ok(()),
-    }
-}
-
-impl PackedEvent {
-    /// Packs a result; `None` for the place, which the file has once.
-    fn of(event: &Event) -> Option<Self> {
-        Some(match event {
-            Event::Placed(_) => return None,
-            Event::Timed {
-                workload,
-                measured,
-                sample,
-            } => PackedEvent::Timed {
-                workload: workload.clone(),
-                time: pack(&measured.time),
-                cpu: pack(&measured.cpu),
-                operations: measured
-                    .operations
-                    .iter()
-                    .map(|(name, slices)| (name.clone(), pack(slices)))
-                    .collect(),
-                usage: measured
-                    .usage
-                    .iter()
-                    .map(|(meter, slices)| (*meter, pack(slices)))
-                    .collect(),
-                rounds: measured.rounds,
-                discarded_rounds: measured.discarded_rounds,
-                sample: *sample,
-            },
-            Event::Counted { workload, readings } => PackedEvent::Counted {
-                workload: workload.clone(),
-                readings: readings
-                    .iter()
-                    .map(|(point, count)| (*point, count.into()))
-                    .collect(),
-            },
-            Event::Failed { point, error } => {
-                PackedEvent::Failed(Failure::new(error, Some(*point)))
-            }
-        })
-    }
-}
-
-impl From<&CountResult> for PackedCount {
-    fn from(count: &CountResult) -> Self {
-        let readings = count.readings.iter();
-        let functions = count.functions.iter();
-        PackedCount {
-            readings: readings.map(|of| (of.meter, of.value, of.n)).collect(),
-            functions: functions
-                .map(|of| (of.name.clone(), of.instructions, of.l1i_misses))
-                .collect(),
-        }
-    }
-}
-
-impl From<PackedCount> for CountResult {
-    fn from(packed: PackedCount) -> Self {
-        let reading = |(meter, value, n)| MeterReading { meter, value, n };
-        let function = |(name, instructions, l1i_misses)| FunctionCost {
-            name,
-            instructions,
-            l1i_misses,
-        };
-        CountResult {
-            readings: packed.readings.into_iter().map(reading).collect(),
-            functions: packed.functions.into_iter().map(function).collect(),
-        }
-    }
-}
-
-impl PackedEvent {
-    fn unpack(self) -> std::result::Result<Event, String> {
-        Ok(match self {
-            PackedEvent::Timed {
-                workload,
-                time,
-                cpu,
-                operations,
-                usage,
-                rounds,
-                discarded_rounds,
-                sample,
-            } => {
-                let operations = operations.into_iter();
-                Event::Timed {
-                    workload,
-                    measured: BlockSlices {
-                        time: unpack(time)?,
-                        cpu: unpack(cpu)?,
-                        operations: operations
-                            .map(|(name, slices)| Ok((name, unpack(slices)?)))
-                            .collect::<std::result::Result<_, String>>()?,
-                        usage: (usage.into_iter())
-                            .map(|(meter, slices)| Ok((meter, unpack(slices)?)))
-                            .collect::<std::result::Result<_, String>>()?,
-                        rounds,
-                        discarded_rounds,
-                        // Only the meters read once a block need it, which the worker has reduced already.
-                        untimed_share: 0.0,
-                    },
-                    sample,
-                }
-            }
-            PackedEvent::Counted { workload, readings } => Event::Counted {
-                workload,
-                readings: readings
-                    .into_iter()
-                    .map(|(point, count)| (point, count.into()))
-                    .collect(),
-            },
-            PackedEvent::Failed(failure) => {
-                let failure = failure.cut();
-                let point = failure.point.ok_or("a failure without a point")?;
-                let error = Error::new(failure.kind, failure.message).details(failure.details);
-                Event::Failed { point, error }
-            }
-        })
     }
 }

@@ -14,12 +14,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::executor::{Event, Executor, Lane, Report};
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+
+use super::executor::{BlockJob, Event, Executor, Lane, Report};
 use super::plan::{Block, BlockKind};
-use files::{BlockFile, TaskBlock, result_path};
+use crate::task::{self, SCHEMA};
+use files::{BlockFile, result_path};
 use perfquilt_cluster::dispatch::{Dispatch, Notice, OutageFilter};
 use perfquilt_cluster::doctor;
 use perfquilt_cluster::scheduler::{self, JobArray, Listing, Scheduler};
+use perfquilt_cluster::tasks::{self, ResultVerdict};
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -71,9 +76,9 @@ fn whole_group(block: &Block) -> usize {
 ///
 /// A task of timed blocks has the number of its group, by which a later coordinator finds the job of an earlier one, unless that
 /// is among `used`; any other task that of its first block.
-fn tasks(mut blocks: Vec<TaskBlock>, used: &mut BTreeSet<u32>) -> BTreeMap<u32, Vec<TaskBlock>> {
+fn tasks_of(mut blocks: Vec<BlockJob>, used: &mut BTreeSet<u32>) -> BTreeMap<u32, Vec<BlockJob>> {
     blocks.sort_by_key(|of| key_of(&of.block));
-    let mut groups: BTreeMap<BlockKey, Vec<TaskBlock>> = BTreeMap::new();
+    let mut groups: BTreeMap<BlockKey, Vec<BlockJob>> = BTreeMap::new();
     for of in blocks {
         groups.entry(group_of(&of.block)).or_default().push(of);
     }
@@ -102,7 +107,7 @@ fn key_of(block: &Block) -> BlockKey {
 #[derive(Default)]
 struct Waiting {
     /// Requested blocks that are in no task yet.
-    pending: Vec<TaskBlock>,
+    pending: Vec<BlockJob>,
     /// When the last one was asked for.
     asked: Option<Instant>,
     /// The groups of timed blocks that were submitted.
@@ -168,6 +173,31 @@ pub(crate) fn jobs(ws: &Workspace, name: &str) -> Result<JobArray> {
         minutes: config.minutes.get(),
         not_on: Vec::new(),
     })
+}
+
+/// Returns a short name for work that `text` identifies.
+fn digest_of(text: impl AsRef<[u8]>) -> String {
+    hex::encode(Sha256::digest(text))[..KEY_LENGTH].to_owned()
+}
+
+/// Runs `tasks` in jobs called `name`, and passes each answer to `take`, which may have it tried again.
+fn ask<T: DeserializeOwned>(
+    ws: &Workspace,
+    scheduler: &dyn Scheduler,
+    (name, tasks): (&str, &BTreeMap<u32, Vec<u8>>),
+    progress: &dyn Progress,
+    take: &mut dyn FnMut(u32, Result<T, Failure>) -> ResultVerdict,
+) -> Result<()> {
+    let array = jobs(ws, name)?;
+    let folder = array.folder.clone();
+    let asked = tasks::run(scheduler, array, tasks, progress, &mut |number, bytes| {
+        let answer: Result<T, Failure> = serde_json::from_slice(bytes)
+            .map_err(|error| Error::usage(format!("a machine's answer is damaged: {error}")))?;
+        Ok(take(number, answer.map_err(Failure::cut)))
+    });
+    // A folder that cannot be removed disturbs nobody.
+    let _ = std::fs::remove_dir_all(&folder);
+    asked.map(drop)
 }
 
 /// Describes the machines of a scheduler for the record of an experiment.
@@ -269,17 +299,16 @@ impl<'a> Cluster<'a> {
     }
 
     /// Writes the files of the tasks that `blocks` form, and adds them to the dispatch.
-    fn submit(&self, blocks: Vec<TaskBlock>) -> Result<BTreeMap<u32, Vec<Block>>> {
+    fn submit(&self, blocks: Vec<BlockJob>) -> Result<BTreeMap<u32, Vec<Block>>> {
         let mut submitted = BTreeMap::new();
-        let tasks = tasks(blocks, &mut self.waiting().groups);
+        let tasks = tasks_of(blocks, &mut self.waiting().groups);
         let mut dispatch = self.dispatch();
         for (number, blocks) in tasks {
             let asked: Vec<Block> = blocks.iter().map(|of| of.block.clone()).collect();
             let path = dispatch.task_file(number);
             // A job of an earlier coordinator may be measuring the task, and more of it.
-            let there = BlockTask::read(&path).is_ok_and(|task| {
-                let has = |of: &TaskBlock| task.blocks.contains(of);
-                blocks.iter().all(has)
+            let there = task::read(&path).is_ok_and(|task: BlockTask| {
+                task.schema == SCHEMA && blocks.iter().all(|of| task.blocks.contains(of))
             });
             if !there {
                 let task = BlockTask {
@@ -298,7 +327,7 @@ impl<'a> Cluster<'a> {
 
     /// Takes the requested blocks, once no further ones are requested. While tasks are being measured, whose ends have
     /// further blocks asked for, groups wait until they are whole.
-    fn settled(&self) -> Vec<TaskBlock> {
+    fn settled(&self) -> Vec<BlockJob> {
         let mut waiting = self.waiting();
         if waiting.asked.is_none_or(|asked| asked.elapsed() < SETTLED) {
             return Vec::new();
@@ -312,7 +341,7 @@ impl<'a> Cluster<'a> {
         for of in &pending {
             *sizes.entry(group_of(&of.block)).or_default() += 1;
         }
-        let is_whole = |of: &TaskBlock| sizes[&group_of(&of.block)] >= whole_group(&of.block);
+        let is_whole = |of: &BlockJob| sizes[&group_of(&of.block)] >= whole_group(&of.block);
         let (whole, rest): (Vec<_>, Vec<_>) = pending.into_iter().partition(is_whole);
         waiting.asked = (!rest.is_empty()).then(Instant::now);
         waiting.pending = rest;
@@ -498,19 +527,12 @@ struct ClusterLane<'c, 'a> {
 }
 
 impl Lane for ClusterLane<'_, '_> {
-    fn run(
-        &mut self,
-        block: &Block,
-        transactions: &BTreeMap<String, u64>,
-        report: &mut Report<'_>,
-    ) -> Result<()> {
+    fn run(&mut self, job: &BlockJob, report: &mut Report<'_>) -> Result<()> {
+        let block = &job.block;
         {
             let mut waiting = self.cluster.waiting();
             waiting.asked = Some(Instant::now());
-            waiting.pending.push(TaskBlock {
-                block: block.clone(),
-                transactions: transactions.clone(),
-            });
+            waiting.pending.push(job.clone());
         }
         let Some(file) = self.cluster.wait_for(key_of(block))? else {
             // A hole: further blocks make up for it.

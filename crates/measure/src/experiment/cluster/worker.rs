@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use super::files::{BlockFile, BlockTask, TaskBlock, result_path};
-use crate::experiment::executor::{Event, Executor};
+use super::files::{BlockFile, BlockTask, result_path};
+use crate::experiment::executor::{BlockJob, Event, Executor};
 use crate::experiment::identity::{Facts, harness};
 use crate::experiment::machine::{Setup, ThisMachine};
 use crate::experiment::servers::{Relinks, relinks};
+use crate::task;
 use perfquilt_bench::server::MeasuredServer;
 use perfquilt_bench::workload;
 use perfquilt_build::{Contents, contents};
@@ -27,7 +28,7 @@ use perfquilt_system::process::{check_interrupted, check_interrupted_soon};
 /// [`Kind::Usage`] when the file is no task, or this machine's harness or workloads are not those of the coordinator; the errors
 /// of measuring, which are published with the block as well.
 pub fn measure_blocks(path: &Path, machine: &str, progress: &dyn Progress) -> Result<()> {
-    let task = BlockTask::read(path)?;
+    let task: BlockTask = task::read(path)?;
     let here = Here::open(&task).or_else(|error| tell(&task, machine, error))?;
     let setup = here
         .setup(&task)
@@ -42,10 +43,16 @@ pub fn measure_blocks(path: &Path, machine: &str, progress: &dyn Progress) -> Re
 /// Returns `error`, which keeps this machine from measuring `task`; what is wrong with its servers is published in place of
 /// the first block that is not, so that the coordinator tells it and asks another machine.
 fn tell<T>(task: &BlockTask, machine: &str, error: Error) -> Result<T> {
-    let path = |of: &TaskBlock| result_path(&task.results, &of.block);
+    let path = |of: &BlockJob| result_path(&task.results, &of.block);
     let missing = task.blocks.iter().find(|of| !path(of).exists());
     if let Some(of) = missing.filter(|_| error.kind() == Kind::Bench) {
-        let file = BlockFile::new(&task.experiment, &of.block, (machine, 0), &[], Some(&error));
+        let file = BlockFile::new(
+            &task.experiment,
+            &of.block,
+            (machine, 0),
+            Vec::new(),
+            Some(&error),
+        );
         publish(&path(of), &file.to_bytes()?)?;
     }
     Err(error)
@@ -166,19 +173,15 @@ fn measure(machine: &ThisMachine<'_>, task: &BlockTask, name: &str) -> Result<()
                     let mut open = machine.open(lane)?;
                     loop {
                         check_interrupted()?;
-                        let Some(block) = next.lock().ok().and_then(|mut next| next.next()) else {
+                        let Some(job) = next.lock().ok().and_then(|mut next| next.next()) else {
                             return Ok(());
                         };
-                        let path = result_path(&task.results, &block.block);
+                        let path = result_path(&task.results, &job.block);
                         if path.exists() {
                             continue;
                         }
-                        let TaskBlock {
-                            block,
-                            transactions,
-                        } = block;
                         let mut events: Vec<Event> = Vec::new();
-                        let outcome = open.run(block, transactions, &mut |event| {
+                        let outcome = open.run(job, &mut |event| {
                             events.push(event);
                             Ok(())
                         });
@@ -194,9 +197,9 @@ fn measure(machine: &ThisMachine<'_>, task: &BlockTask, name: &str) -> Result<()
                         }
                         let file = BlockFile::new(
                             &task.experiment,
-                            block,
+                            &job.block,
                             (name, lane),
-                            &events,
+                            events,
                             error.as_ref(),
                         );
                         publish(&path, &file.to_bytes()?)?;
