@@ -263,8 +263,8 @@ fn the_examples_of_an_adapter_and_a_client_measure_a_server() {
         assert!(row.values.iter().all(|&time| time > 0.0));
     }
     let running = &servers[0].1;
-    let serving = clients.serve(running, workload, 1).unwrap();
-    assert_eq!(serving.request(running, 50).unwrap(), 50);
+    let mut client = clients.serve(running, workload, 1).unwrap();
+    assert_eq!(client.run(running, 50).unwrap(), 50);
 }
 
 #[test]

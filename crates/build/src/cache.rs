@@ -37,6 +37,18 @@ pub(super) struct BuildRecord {
     pub profile: Option<ProfileUse>,
 }
 
+impl BuildRecord {
+    fn built(self, key: &str, dir: PathBuf, cached: bool) -> Built {
+        Built {
+            seconds: self.seconds,
+            compiled_units: self.compiled_units,
+            cached,
+            profile: self.profile,
+            ..Built::existing(key, dir, &self.identity)
+        }
+    }
+}
+
 /// The contents of an entry, compared with what was built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
@@ -88,15 +100,7 @@ impl Cache {
         let text = std::fs::read(dir.join(BUILD_RECORD)).ok()?;
         let record: BuildRecord = serde_json::from_slice(&text).ok()?;
         let complete = record.format == FORMAT && is_complete(&dir, &record.files);
-        complete.then(|| Built {
-            key: key.to_owned(),
-            dir,
-            identity: record.identity,
-            seconds: record.seconds,
-            compiled_units: record.compiled_units,
-            cached: true,
-            profile: record.profile,
-        })
+        complete.then(|| record.built(key, dir, true))
     }
 
     /// Compares the contents of the entry `key` with what was built. An entry that differs gets out of the way, so that it
@@ -213,15 +217,7 @@ impl Cache {
                 .ok_or_else(|| Error::io("write", &dir, &error));
         }
         caches::pin(&dir.join(BUILD_RECORD));
-        Ok(Built {
-            key: key.to_owned(),
-            dir,
-            identity: record.identity,
-            seconds: record.seconds,
-            compiled_units: record.compiled_units,
-            cached: false,
-            profile: record.profile,
-        })
+        Ok(record.built(key, dir, false))
     }
 }
 
@@ -251,7 +247,6 @@ impl Drop for Collected {
 /// Copies a file or a folder with its content, following links. `ancestors` are the folders that contain `from`,
 /// from the installed one on.
 fn copy(from: &Path, to: &Path, ancestors: &mut Vec<PathBuf>) -> Result<()> {
-    let io = |what: &str, path: &Path, error: &std::io::Error| Error::io(what, path, error);
     let meta = match std::fs::metadata(from) {
         Ok(meta) => meta,
         Err(error) if from.is_symlink() => {
@@ -260,10 +255,10 @@ fn copy(from: &Path, to: &Path, ancestors: &mut Vec<PathBuf>) -> Result<()> {
                 from.display()
             )));
         }
-        Err(error) => return Err(io("read", from, &error)),
+        Err(error) => return Err(Error::io("read", from, &error)),
     };
     if meta.is_dir() {
-        let real = std::fs::canonicalize(from).map_err(|e| io("read", from, &e))?;
+        let real = std::fs::canonicalize(from).map_err(|e| Error::io("read", from, &e))?;
         if ancestors.contains(&real) {
             return Err(Error::build(format!(
                 "cannot install {}: it is a link to a folder that contains it",
@@ -271,9 +266,9 @@ fn copy(from: &Path, to: &Path, ancestors: &mut Vec<PathBuf>) -> Result<()> {
             )));
         }
         ancestors.push(real);
-        std::fs::create_dir_all(to).map_err(|e| io("create", to, &e))?;
-        for entry in std::fs::read_dir(from).map_err(|e| io("read", from, &e))? {
-            let entry = entry.map_err(|e| io("read", from, &e))?;
+        std::fs::create_dir_all(to).map_err(|e| Error::io("create", to, &e))?;
+        for entry in std::fs::read_dir(from).map_err(|e| Error::io("read", from, &e))? {
+            let entry = entry.map_err(|e| Error::io("read", from, &e))?;
             // CMake's own folders and scripts are among the products.
             if entry.file_name() == "CMakeFiles" || entry.file_name() == "cmake_install.cmake" {
                 continue;
@@ -291,10 +286,10 @@ fn copy(from: &Path, to: &Path, ancestors: &mut Vec<PathBuf>) -> Result<()> {
         )));
     }
     if let Some(folder) = to.parent() {
-        std::fs::create_dir_all(folder).map_err(|e| io("create", folder, &e))?;
+        std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
     }
     // The standard library asks the kernel to share blocks where the file system supports it.
-    std::fs::copy(from, to).map_err(|e| io("copy", from, &e))?;
+    std::fs::copy(from, to).map_err(|e| Error::io("copy", from, &e))?;
     Ok(())
 }
 

@@ -50,7 +50,7 @@ pub struct CountResult {
 }
 
 /// Runs (at least) a number of transactions on a server and returns how many it ran.
-pub type RunTransactions<'a> = dyn Fn(&Running, u64) -> Result<u64> + 'a;
+pub type RunTransactions<'a> = dyn FnMut(&Running, u64) -> Result<u64> + 'a;
 
 /// This machine's source of counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,7 +185,7 @@ impl Counter {
         threads: ClientThreads,
         warm_up: u64,
         transactions: u64,
-        run: &RunTransactions<'_>,
+        run: &mut RunTransactions<'_>,
     ) -> Result<CountResult> {
         if warm_up > 0 {
             run_checked(running, warm_up, run)?;
@@ -201,7 +201,7 @@ impl Counter {
 pub(crate) fn run_checked(
     running: &mut Running,
     transactions: u64,
-    run: &RunTransactions<'_>,
+    run: &mut RunTransactions<'_>,
 ) -> Result<u64> {
     match run(running, transactions) {
         Ok(0) => Err(Error::bench(format!(
@@ -217,7 +217,7 @@ fn count_with_perf(
     running: &mut Running,
     sources: &[&perf::EventSource],
     transactions: u64,
-    run: &RunTransactions<'_>,
+    run: &mut RunTransactions<'_>,
 ) -> Result<CountResult> {
     let mut session = perf::PerfSession::count(running, sources)?;
     session.enable()?;
@@ -238,7 +238,7 @@ fn count_with_callgrind(
     running: &mut Running,
     threads: ClientThreads,
     transactions: u64,
-    run: &RunTransactions<'_>,
+    run: &mut RunTransactions<'_>,
 ) -> Result<CountResult> {
     let (graph, n) = instrumented(running, threads, transactions, run)?;
     let reading = |meter, total: u64| MeterReading {
@@ -261,7 +261,7 @@ fn instrumented(
     running: &mut Running,
     threads: ClientThreads,
     transactions: u64,
-    run: &RunTransactions<'_>,
+    run: &mut RunTransactions<'_>,
 ) -> Result<(CallGraph, u64)> {
     let control = vgdb::Control::new(running)?;
     control.instrument(running, true)?;
@@ -296,7 +296,7 @@ pub fn call_graph(
     threads: ClientThreads,
     warm_up: u64,
     transactions: u64,
-    run: &RunTransactions<'_>,
+    run: &mut RunTransactions<'_>,
 ) -> Result<(CallGraph, u64)> {
     if warm_up > 0 {
         run_checked(running, warm_up, run)?;

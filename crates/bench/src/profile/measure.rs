@@ -7,7 +7,7 @@ use super::table;
 use crate::meter::samples::{Sampling, SamplingEvent};
 use crate::meter::{self, Counter, RunTransactions, WARM_UP};
 use crate::server::{self, Launch, MeasuredServer, Running, Scratch, ServerAdapter, ServerSpace};
-use crate::workload::{Clients, Serving};
+use crate::workload::{Clients, Requests};
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
@@ -164,10 +164,10 @@ fn sample_both(
 ) -> Result<(CostTable, CostTable)> {
     first.with(seed, |one, of_one, of_first| {
         second.with(seed, |other, of_other, of_second| {
-            let of_one = |running: &Running, n| of_one.request(running, n);
-            let of_other = |running: &Running, n| of_other.request(running, n);
-            let mut servers: [(&mut Running, &RunTransactions<'_>); 2] =
-                [(one, &of_one), (other, &of_other)];
+            let mut of_one = |running: &Running, n| of_one.run(running, n);
+            let mut of_other = |running: &Running, n| of_other.run(running, n);
+            let mut servers: [(&mut Running, &mut RunTransactions<'_>); 2] =
+                [(one, &mut of_one), (other, &mut of_other)];
             for (running, run) in &mut servers {
                 meter::run_checked(running, transactions.div_ceil(WARM_UP), *run)?;
             }
@@ -269,7 +269,7 @@ impl<'a> Side<'a> {
     fn with<T>(
         &self,
         seed: u64,
-        work: impl FnOnce(&mut Running, &Serving<'_>, &Path) -> Result<T>,
+        work: impl FnOnce(&mut Running, &mut dyn Requests, &Path) -> Result<T>,
     ) -> Result<T> {
         let dir = self.scratch.fresh()?;
         let built = self.server.server;
@@ -287,11 +287,11 @@ impl<'a> Side<'a> {
         self.clients
             .after_start(self.workload, &running)
             .map_err(|error| running.explain(error))?;
-        let serving = self
+        let mut client = self
             .clients
             .serve(&running, self.workload, seed)
             .map_err(|error| running.explain(error))?;
-        let result = work(&mut running, &serving, &executable)?;
+        let result = work(&mut running, client.as_mut(), &executable)?;
         running.stop()?;
         Ok(result)
     }
@@ -302,14 +302,14 @@ impl<'a> Side<'a> {
             CostSource::Callgrind => COUNTED_SECONDS,
             CostSource::Perf(_) => SAMPLED_SECONDS,
         };
-        self.with(0, |running, serving, _| {
+        self.with(0, |running, client, _| {
             let mut transactions = 1;
             // The first transactions open tables and fill caches.
-            serving.request(running, transactions)?;
+            client.run(running, transactions)?;
             loop {
                 check_interrupted()?;
                 let started = Instant::now();
-                let done = serving.request(running, transactions)?;
+                let done = client.run(running, transactions)?;
                 let seconds = started.elapsed().as_secs_f64();
                 if seconds >= wanted_seconds / 4.0 || done >= 1 << 24 {
                     let wanted = done as f64 * wanted_seconds / seconds.max(1e-6);
@@ -323,12 +323,15 @@ impl<'a> Side<'a> {
     /// Counts under callgrind.
     fn count(&self, transactions: u64, seed: u64) -> Result<CostTable> {
         let warm_up = transactions.div_ceil(WARM_UP);
-        self.with(seed, |running, serving, executable| {
+        self.with(seed, |running, client, executable| {
             let threads = self.adapter.client_threads();
-            let (graph, done) =
-                meter::call_graph(running, threads, warm_up, transactions, &|running, n| {
-                    serving.request(running, n)
-                })?;
+            let (graph, done) = meter::call_graph(
+                running,
+                threads,
+                warm_up,
+                transactions,
+                &mut |running, n| client.run(running, n),
+            )?;
             Ok(table::of_calls(&graph, done, executable))
         })
     }

@@ -1,8 +1,6 @@
 //! The clients of an experiment's workloads.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -88,12 +86,15 @@ impl Clients {
             .after_start(&self.environment, running)
     }
 
-    /// Starts a client connected to `running` that runs transactions on request.
-    pub fn serve(&self, running: &Running, workload: &Workload, seed: u64) -> Result<Serving<'_>> {
-        let requests = self
-            .client(workload)?
-            .connect(&self.environment, running, seed)?;
-        Ok(Serving(RefCell::new(requests)))
+    /// Starts a client connected to `running` that runs transactions on request. Dropping it ends it.
+    pub fn serve(
+        &self,
+        running: &Running,
+        workload: &Workload,
+        seed: u64,
+    ) -> Result<Box<dyn Requests + '_>> {
+        self.client(workload)?
+            .connect(&self.environment, running, seed)
     }
 
     fn client(&self, workload: &Workload) -> Result<&dyn Client> {
@@ -155,26 +156,5 @@ impl Clients {
         }
         let mut clients = sets.into_values();
         clients.try_for_each(|client| client.fill(&self.environment, running))
-    }
-}
-
-/// A client connected to one server. Dropping it ends the client.
-pub struct Serving<'a>(RefCell<Box<dyn Requests + 'a>>);
-
-impl Serving<'_> {
-    /// See [`Requests::run`].
-    pub fn request(&self, running: &Running, transactions: u64) -> Result<u64> {
-        self.0.borrow_mut().run(running, transactions)
-    }
-
-    /// See [`Requests::restarted`].
-    pub fn restarted(&self) -> bool {
-        self.0.borrow().restarted()
-    }
-}
-
-impl fmt::Debug for Serving<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Serving").finish_non_exhaustive()
     }
 }

@@ -31,7 +31,7 @@ pub use client::{
     BlockSlices, Client, ClientFailure, Requests, Setup, TimedBlock, WorkloadKind, check_count,
     settings,
 };
-pub use clients::{Clients, Serving};
+pub use clients::Clients;
 pub use environment::Environment;
 pub use placement::{Placement, allowed_cpus, lanes, pin_this_thread};
 pub use rounds::{rounds, rows};

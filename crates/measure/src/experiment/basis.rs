@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::design::Design;
 use super::fingerprint::CLUSTER;
 use super::forecast::{
     ClusterSize, DATABASE, Forecast, ForecastBasis, Guess, NoiseSource, Pace, SMALL_SERVER,
-    WindowSizes,
 };
 use super::lanes::{automatic, wanted, within_cores};
 use super::progress::BlockTimes;
@@ -18,28 +18,22 @@ use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, Meter};
 use perfquilt_store::{ExperimentSummary, Store};
 
-/// The experiment to forecast.
-pub(super) struct Work<'a> {
-    pub(super) spec: &'a Spec<'a>,
-    /// With release, machine and harness.
-    pub(super) header: &'a ExperimentHeader,
-    pub(super) windows: &'a WindowSizes,
-    pub(super) points: usize,
-    pub(super) end_to_end: bool,
-    /// Seconds to use; `None` without a limit.
-    pub(super) budget: Option<f64>,
-}
-
-/// Returns the forecast of the experiment.
-pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<(Forecast, BlockTimes)> {
-    let Spec { ws, preset, .. } = work.spec;
-    let workloads = work.spec.workloads();
-    let clients = Clients::new(ws, &work.header.release, &workloads)?;
+/// Returns the forecast of the experiment of `header`, for `budget` seconds in all, and how long its blocks take.
+pub(super) fn forecast(
+    design: &Design<'_>,
+    header: &ExperimentHeader,
+    budget: Option<f64>,
+    store: Option<&Store>,
+) -> Result<(Forecast, BlockTimes)> {
+    let spec = design.spec;
+    let Spec { ws, preset, .. } = spec;
+    let workloads = spec.workloads();
+    let clients = Clients::new(ws, &header.release, &workloads)?;
     let guess = match ws.config.server.adapter.as_str() {
         "command" => &SMALL_SERVER,
         _ => &DATABASE,
     };
-    let earlier = store.map(|store| Earlier::find(store, &work, guess));
+    let earlier = store.map(|store| Earlier::find(store, spec, header, guess));
     let earlier = earlier.transpose()?.unwrap_or_default();
     let threads = workloads.iter().map(|of| clients.threads(of)).max();
     let possible = lanes(threads.unwrap_or(1)).len();
@@ -47,9 +41,9 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<(Forecas
         machines: ws.config.cluster.machines.get(),
         between: earlier.between,
     });
-    let servers = work.windows.most_servers();
+    let servers = design.most_servers();
     let adapter = server::adapter(ws)?;
-    let key = clients.template_key(&work.header.release, adapter.as_ref(), &workloads)?;
+    let key = clients.template_key(&header.release, adapter.as_ref(), &workloads)?;
     let template = ws.cache().join("data").join(key);
     let space = match size_of_tree(&template) {
         Ok(bytes) if template.is_dir() => Some(ServerSpace { servers, bytes }),
@@ -59,7 +53,7 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<(Forecas
         // A worker takes as many lanes as its machine has; machines have lanes in proportion to their cores.
         _ if cluster.is_some() => {
             let here = allowed_cpus().len().max(1);
-            (possible * cores_of(work.header).unwrap_or(here) / here).max(1)
+            (possible * cores_of(header).unwrap_or(here) / here).max(1)
         }
         (Lanes::Count(count), _) => within_cores(count, possible)?,
         (Lanes::Auto, Some(space)) => automatic(possible, &space),
@@ -73,9 +67,9 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<(Forecas
         preset,
         timed: !preset.timed_meters().is_empty(),
         counted: !preset.counted_meters().is_empty(),
-        windows: work.windows,
-        points: work.points,
-        end_to_end: work.end_to_end,
+        windows: design.windows.iter().map(Vec::len).collect(),
+        points: design.points.len(),
+        end_to_end: !design.end_to_end.is_empty(),
         noise: &noise,
         source: earlier
             .name
@@ -87,7 +81,7 @@ pub(super) fn forecast(work: Work<'_>, store: Option<&Store>) -> Result<(Forecas
         lanes,
         cluster,
         processors: allowed_cpus().len(),
-        budget: work.budget,
+        budget,
         memory: (
             space.map(|space| space.times(lanes).memory()),
             cluster.is_none().then(ServerSpace::available_memory),
@@ -132,15 +126,19 @@ struct Earlier {
 impl Earlier {
     /// Looks for the pace and for the noise of each workload in the latest experiments on the same machine or cluster: in
     /// those of the release with the same harness, and in others where these did not time a workload.
-    fn find(store: &Store, work: &Work<'_>, guess: &Guess) -> Result<Self> {
+    fn find(
+        store: &Store,
+        spec: &Spec<'_>,
+        header: &ExperimentHeader,
+        guess: &Guess,
+    ) -> Result<Self> {
         let mut found = Earlier::default();
         let mut listed = store.list()?;
-        listed.retain(|of| !of.header.is_of_servers() && measured_there(&of.header, work.header));
-        let is_nearest = |of: &ExperimentHeader| {
-            of.release == work.header.release && measured_alike(of, work.header)
-        };
+        listed.retain(|of| !of.header.is_of_servers() && measured_there(&of.header, header));
+        let is_nearest =
+            |of: &ExperimentHeader| of.release == header.release && measured_alike(of, header);
         listed.sort_by_key(|of| !is_nearest(&of.header));
-        let preset = &work.spec.preset;
+        let preset = &spec.preset;
         let timed = preset.meters.contains(&Meter::Time);
         let counted = !preset.counted_meters().is_empty();
         for summary in listed {
@@ -158,7 +156,7 @@ impl Earlier {
                 let known = found.noise.get(&of.name);
                 known.is_none_or(|known| known.len() < most)
             };
-            let open: Vec<&Workload> = work.spec.workloads.iter().filter(is_open).collect();
+            let open: Vec<&Workload> = spec.workloads.iter().filter(is_open).collect();
             if timed && !open.is_empty() {
                 found.add_noise(store, &summary, &open)?;
             }

@@ -2,27 +2,22 @@
 
 use std::num::NonZeroU32;
 
-use super::basis::{self, Work};
-use super::forecast::{Forecast, WindowSizes};
 use super::plan::{Block, Scope, plan};
-use super::progress::BlockTimes;
 use super::spec::Spec;
 use super::windows;
-use perfquilt_config::Preset;
-use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, PlannedBlocks};
 use perfquilt_model::point::Point;
-use perfquilt_store::{ExperimentIdentity, Store};
+use perfquilt_store::ExperimentIdentity;
 
 /// The points of an experiment, divided into windows. A pure function of what is measured.
 pub(super) struct Design<'a> {
-    spec: &'a Spec<'a>,
+    pub(super) spec: &'a Spec<'a>,
     /// The points to measure, in order.
-    points: Vec<Point>,
+    pub(super) points: Vec<Point>,
     /// The points that are measured together; one window for a short series.
-    windows: Vec<Vec<Point>>,
+    pub(super) windows: Vec<Vec<Point>>,
     /// The points of the end-to-end check; none without one.
-    end_to_end: Vec<Point>,
+    pub(super) end_to_end: Vec<Point>,
 }
 
 impl<'a> Design<'a> {
@@ -47,11 +42,6 @@ impl<'a> Design<'a> {
             windows,
             points,
         }
-    }
-
-    /// Returns the preset of the experiment.
-    pub(super) fn preset(&self) -> &Preset {
-        &self.spec.preset
     }
 
     /// Returns the most servers that run at once on a lane.
@@ -98,24 +88,6 @@ impl<'a> Design<'a> {
             plan.wave = wave;
         }
         all
-    }
-
-    /// Returns the forecast of the experiment of `header`, for `budget` seconds in all.
-    pub(super) fn forecast(
-        &self,
-        header: &ExperimentHeader,
-        budget: Option<f64>,
-        store: Option<&Store>,
-    ) -> Result<(Forecast, BlockTimes)> {
-        let work = Work {
-            spec: self.spec,
-            header,
-            windows: &WindowSizes::of(&self.windows),
-            points: self.points.len(),
-            end_to_end: !self.end_to_end.is_empty(),
-            budget,
-        };
-        basis::forecast(work, store)
     }
 }
 

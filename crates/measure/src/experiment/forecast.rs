@@ -13,7 +13,6 @@ use super::progress::{BlockTimes, words};
 use perfquilt_config::Preset;
 use perfquilt_judge::attribution::{Design, ExpectedWidth, Scatter};
 use perfquilt_model::error::Result;
-use perfquilt_model::point::Point;
 use perfquilt_store::BlockDuration;
 
 /// Assumptions about a server without measurements.
@@ -251,27 +250,6 @@ fn seconds_in_words(seconds: f64) -> String {
     words((seconds * 1000.0).round().max(0.0) as u64)
 }
 
-/// The number of points of each window.
-#[derive(Debug, Clone, Default)]
-pub(super) struct WindowSizes {
-    /// Of the windows; one if all points are measured at once.
-    pub windows: Vec<usize>,
-}
-
-impl WindowSizes {
-    /// Returns the sizes of `windows`.
-    pub(super) fn of(windows: &[Vec<Point>]) -> Self {
-        WindowSizes {
-            windows: windows.iter().map(Vec::len).collect(),
-        }
-    }
-
-    /// Returns the largest number of servers that run at once on a lane.
-    pub(super) fn most_servers(&self) -> usize {
-        self.windows.iter().copied().max().unwrap_or(0)
-    }
-}
-
 /// Inputs of a forecast.
 #[derive(Debug, Clone)]
 pub(super) struct ForecastBasis<'a> {
@@ -281,8 +259,8 @@ pub(super) struct ForecastBasis<'a> {
     pub timed: bool,
     /// Whether counts are measured.
     pub counted: bool,
-    /// The sizes of windows.
-    pub windows: &'a WindowSizes,
+    /// The number of points of each window; one if all points are measured at once.
+    pub windows: Vec<usize>,
     /// All points.
     pub points: usize,
     /// Whether there is an end-to-end check.
@@ -328,6 +306,11 @@ impl ClusterSize {
 }
 
 impl ForecastBasis<'_> {
+    /// Returns the largest number of servers that run at once on a lane.
+    fn most_servers(&self) -> usize {
+        self.windows.iter().copied().max().unwrap_or(0)
+    }
+
     /// Returns the forecast.
     pub(super) fn forecast(&self) -> Result<Forecast> {
         let preset = self.preset;
@@ -355,8 +338,8 @@ impl ForecastBasis<'_> {
             .collect();
         Ok(Forecast {
             points: self.points,
-            windows: self.windows.windows.len(),
-            servers: self.windows.most_servers(),
+            windows: self.windows.len(),
+            servers: self.most_servers(),
             lanes: self.lanes,
             machines: self.cluster.map(|cluster| cluster.machines),
             memory: self.memory.0,
@@ -379,7 +362,7 @@ impl ForecastBasis<'_> {
     pub(super) fn block_times(&self) -> BlockTimes {
         let size = (self.points, self.workloads.len());
         BlockTimes {
-            timed: self.block(self.windows.most_servers(), size.1),
+            timed: self.block(self.most_servers(), size.1),
             counted: self.counted_block() * self.lanes.max(1) as f64,
         }
     }
@@ -392,7 +375,7 @@ impl ForecastBasis<'_> {
         let design = Design {
             workloads: scatters.iter().map(Cow::as_ref).collect(),
             // Beside these, a window has the release and its control.
-            patches: self.windows.most_servers().saturating_sub(2),
+            patches: self.most_servers().saturating_sub(2),
             blocks: most,
             resolution: self.preset.resolution.map(|width| (width, fewest)),
             repeats: !self.one_layout && most >= FEWEST_FOR_REPEATS,
@@ -454,7 +437,7 @@ impl ForecastBasis<'_> {
             let mut windows = 0.0;
             let mut before = 0;
             for (done, &of) in by_workload.iter().enumerate() {
-                windows += f64::from(of - before) * each(&self.windows.windows, workloads - done);
+                windows += f64::from(of - before) * each(&self.windows, workloads - done);
                 before = of;
             }
             seconds += (windows + direct) / lanes / machines;
@@ -470,7 +453,7 @@ impl ForecastBasis<'_> {
     /// Returns the number of blocks of each window that are measured before a cluster looks whether `blocks` are done.
     fn whole_waves(&self, blocks: u32) -> u32 {
         match self.cluster {
-            Some(cluster) if self.windows.windows.len() <= 1 => {
+            Some(cluster) if self.windows.len() <= 1 => {
                 blocks.next_multiple_of(cluster.wave().max(1))
             }
             _ => blocks,
@@ -519,18 +502,12 @@ mod tests {
         toml::from_str(&text).unwrap()
     }
 
-    fn sizes(windows: &[usize]) -> WindowSizes {
-        WindowSizes {
-            windows: windows.to_vec(),
-        }
-    }
-
-    fn basis<'a>(preset: &'a Preset, windows: &'a WindowSizes) -> ForecastBasis<'a> {
+    fn basis<'a>(preset: &'a Preset, windows: &[usize]) -> ForecastBasis<'a> {
         ForecastBasis {
             preset,
             timed: true,
             counted: false,
-            windows,
+            windows: windows.to_vec(),
             points: 6,
             end_to_end: false,
             noise: &NOTHING,
@@ -550,7 +527,7 @@ mod tests {
     #[test]
     fn as_many_blocks_as_the_resolution_needs() {
         let preset = preset(Some(0.008));
-        let six = sizes(&[6]);
+        let six = [6];
         let forecast = basis(&preset, &six).forecast().unwrap();
         assert!((10..60).contains(&forecast.blocks), "{forecast:?}");
         assert!(forecast.half_width <= 0.008);
@@ -590,7 +567,7 @@ mod tests {
     #[test]
     fn an_experiment_like_an_earlier_one_takes_as_long() {
         let preset = preset(None);
-        let six = sizes(&[6]);
+        let six = [6];
         let blocks = [
             took(false, (6, 1, 1), 2.5),
             took(false, (6, 1, 1), 3.5),
@@ -632,7 +609,7 @@ mod tests {
     fn each_workload_has_its_own_noise_and_its_own_number_of_blocks() {
         let mut preset = preset(Some(0.005));
         preset.workloads = vec!["calm".into(), "noisy".into(), "new".into()];
-        let six = sizes(&[6]);
+        let six = [6];
         // The standard deviation of an effect.
         let of = |sd: f64| Scatter::Assumed(sd / 2f64.sqrt());
         let noise = BTreeMap::from([
@@ -668,7 +645,7 @@ mod tests {
 
     #[test]
     fn blocks_that_have_no_interval_say_so() {
-        let (preset, six) = (preset(None), sizes(&[6]));
+        let (preset, six) = (preset(None), [6]);
         let mut forecast = basis(&preset, &six).forecast().unwrap();
         assert!(forecast.to_string().contains('±'), "{forecast}");
         forecast.half_width = f64::INFINITY;
@@ -681,7 +658,7 @@ mod tests {
     #[test]
     fn a_cluster_measures_whole_waves_on_all_machines() {
         let preset = preset(Some(0.008));
-        let six = sizes(&[6]);
+        let six = [6];
         let on = |machines, between| ForecastBasis {
             cluster: Some(ClusterSize { machines, between }),
             ..basis(&preset, &six)
@@ -707,7 +684,7 @@ mod tests {
     #[test]
     fn a_budget_is_used_and_not_exceeded() {
         let preset = preset(None);
-        let (one, two) = (sizes(&[6]), sizes(&[6, 6]));
+        let (one, two) = ([6], [6, 6]);
         for budget in [60.0, 600.0, 7200.0] {
             let basis = ForecastBasis {
                 budget: Some(budget),
@@ -734,10 +711,7 @@ mod tests {
     #[test]
     fn long_series_take_as_long_as_their_servers() {
         let preset = preset(None);
-        let seconds = |windows: &[usize]| {
-            let sizes = sizes(windows);
-            basis(&preset, &sizes).forecast().unwrap().seconds
-        };
+        let seconds = |windows: &[usize]| basis(&preset, windows).forecast().unwrap().seconds;
         let (one, many) = (seconds(&[10]), seconds(&[10; 9]));
         assert!((many / one - 9.0).abs() < 1e-9);
     }

@@ -760,7 +760,7 @@ impl<'m> MachineLane<'m> {
             self.clients
                 .after_start(workload, &running)
                 .map_err(|error| running.explain(error))?;
-            let serving = self
+            let mut client = self
                 .clients
                 .serve(&running, workload, block.seed)
                 .map_err(|error| running.explain(error))?;
@@ -769,9 +769,9 @@ impl<'m> MachineLane<'m> {
                 self.machine.adapter.client_threads(),
                 count.div_ceil(WARM_UP),
                 count,
-                &|running, transactions| serving.request(running, transactions),
+                &mut |running, transactions| client.run(running, transactions),
             )?;
-            if serving.restarted() {
+            if client.restarted() {
                 return Ok(Err(name.clone()));
             }
             let wanted = |meter| self.machine.setup.count_meters.contains(&meter);

@@ -236,7 +236,7 @@ pub fn foresee(
     }
     let budget = budget.map(|budget| budget.as_secs_f64());
     let design = Design::new(&spec, &identity, measured, true);
-    let (forecast, _) = design.forecast(&spec.header, budget, store.as_ref())?;
+    let (forecast, _) = basis::forecast(&design, &spec.header, budget, store.as_ref())?;
     Ok((forecast, is_measured))
 }
 

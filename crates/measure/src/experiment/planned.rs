@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
+use super::basis;
 use super::bench::Bench;
 use super::collected::Collected;
 use super::design::Design;
@@ -61,7 +62,7 @@ impl Length {
         open: &OpenExperiment<'_>,
         budget: Option<Budget>,
     ) -> Result<Self> {
-        let as_planned = design.preset().blocks;
+        let as_planned = design.spec.preset.blocks;
         let store = open.store;
         let Some(budget) = budget else {
             return Ok(Length {
@@ -76,7 +77,7 @@ impl Length {
             });
         }
         let seconds = Some(budget.seconds_left());
-        let (foreseen, _) = design.forecast(&open.header, seconds, Some(store))?;
+        let (foreseen, _) = basis::forecast(design, &open.header, seconds, Some(store))?;
         Ok(Length {
             timed_blocks: foreseen.most_blocks,
             is_guess: foreseen.guessed_seconds,
@@ -203,7 +204,7 @@ impl PlannedMeasurement<'_> {
     /// Returns the forecast of the whole experiment, `spent` seconds of which are over.
     fn forecast(&self, open: &OpenExperiment<'_>, spent: f64) -> Result<(Forecast, BlockTimes)> {
         let left = self.seconds_left(spent);
-        self.design.forecast(&open.header, left, Some(open.store))
+        basis::forecast(self.design, &open.header, left, Some(open.store))
     }
 
     fn seconds_left(&self, spent: f64) -> Option<f64> {

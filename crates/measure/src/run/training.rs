@@ -90,7 +90,7 @@ impl Training for Trainer {
             let done = clients
                 .after_start(one, &running)
                 .and_then(|()| clients.serve(&running, one, SEED))
-                .and_then(|serving| serving.request(&running, self.transactions))
+                .and_then(|mut client| client.run(&running, self.transactions))
                 .map_err(|error| running.explain(error))?;
             if done == 0 {
                 return Err(Error::bench(format!(
