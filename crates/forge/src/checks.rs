@@ -119,8 +119,9 @@ pub(super) async fn update(github: &GitHub, draft: &CheckRunDraft<'_>) -> Result
         match github.call::<CheckRun>(&request).await {
             Ok(run) => return Ok(run.html_url),
             Err(RequestError::Uncertain(error, info)) => {
+                let goes_on = github.pause(&error, &info, round).await;
                 uncertain = Some(error);
-                if !github.pause(&info, round).await {
+                if !goes_on {
                     break;
                 }
             }

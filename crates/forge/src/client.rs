@@ -97,8 +97,8 @@ impl GitHub {
     }
 
     /// Waits before the next round of an operation, see [`Transport::pause`].
-    pub(super) async fn pause(&self, info: &ResponseInfo, attempts: u32) -> bool {
-        self.transport.pause(info, attempts).await
+    pub(super) async fn pause(&self, error: &Error, info: &ResponseInfo, attempts: u32) -> bool {
+        self.transport.pause(error, info, attempts).await
     }
 
     /// Returns the session; creates or renews it when necessary.

@@ -38,8 +38,9 @@ impl PostOptions {
             || self.id.contains("--")
         {
             return Err(
-                Error::usage(format!("`{}` is not a valid comment id", self.id))
-                    .hint("letters, digits and single hyphens, for example `redis-quick`"),
+                Error::usage(format!("`{}` is not a valid comment id", self.id)).hint(
+                    "at most 100 letters, digits and single hyphens, for example `redis-quick`",
+                ),
             );
         }
         Ok(max_comment_bytes - 512)

@@ -10,6 +10,8 @@ pub(super) enum Refusal {
     Limited,
     /// The conversation is locked.
     Locked,
+    /// The repository is archived.
+    Archived,
     /// The organisation demands single sign-on of the token.
     SingleSignOn,
     /// Anything else: a missing permission, a missing object, an invalid request.
@@ -54,7 +56,13 @@ impl Refusal {
             429 => Refusal::Limited,
             403 if documentation.contains("rate-limit") => Refusal::Limited,
             403 if documentation.contains("locking-conversations") => Refusal::Locked,
-            403 if response.demands_sso || documentation.contains("saml") => Refusal::SingleSignOn,
+            403 if said.contains("archived") => Refusal::Archived,
+            403 if response.demands_sso
+                || documentation.contains("saml")
+                || said.contains("saml") =>
+            {
+                Refusal::SingleSignOn
+            }
             403 if response.has_retry_after || response.remaining == Some(0) || says_limited => {
                 Refusal::Limited
             }
@@ -115,6 +123,20 @@ mod tests {
                 Refusal::Limited,
                 "{message}"
             );
+        }
+        const NOTHING: &str = "";
+        for (message, refusal) in [
+            (
+                "Repository was archived so is read-only.",
+                Refusal::Archived,
+            ),
+            (
+                "Resource protected by organization SAML enforcement.",
+                Refusal::SingleSignOn,
+            ),
+            ("Resource not accessible by integration", Refusal::Other),
+        ] {
+            assert_eq!(of(403, message, NOTHING), refusal, "{message}");
         }
         let plain = |status, body| {
             Refusal::of(&RefusedResponse {

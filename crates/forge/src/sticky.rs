@@ -107,10 +107,10 @@ pub(super) async fn update(
                     written.push(comment.id);
                 }
                 Err(RequestError::Uncertain(error, info)) => {
-                    tracing::debug!("{error}: looking whether it is there");
                     action = "created";
+                    let goes_on = github.pause(&error, &info, round).await;
                     uncertain = Some(error);
-                    if !github.pause(&info, round).await {
+                    if !goes_on {
                         break;
                     }
                 }

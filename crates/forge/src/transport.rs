@@ -81,10 +81,17 @@ impl Transport {
     }
 
     /// Waits before the next round, after it was unknown for the `attempts`th time whether a request took effect,
-    /// the last time with this `info`. Returns `false` instead of waiting too long.
-    pub(super) async fn pause(&self, info: &ResponseInfo, attempts: u32) -> bool {
+    /// the last time with this `error` and `info`. Returns `false` instead of waiting too long.
+    pub(super) async fn pause(&self, error: &Error, info: &ResponseInfo, attempts: u32) -> bool {
         match retry::decide(&self.policy, info, attempts, Duration::ZERO, jitter()) {
-            RetryDecision::Wait(wait) => tokio::time::sleep(wait).await,
+            RetryDecision::Wait(wait) => {
+                if attempts == 1 {
+                    tracing::warn!("{error}; perfquilt looks whether it was done, and tries again");
+                } else {
+                    tracing::debug!("{error}; again in {wait:?}");
+                }
+                tokio::time::sleep(wait).await;
+            }
             RetryDecision::GiveUp | RetryDecision::TooLong(_) => return false,
         }
         true
@@ -286,6 +293,10 @@ impl Transport {
             .unwrap_or_default();
         let refusal = response.info.refusal.unwrap_or_default();
         error = match status {
+            301 | 302 | 307 | 308 if place.is_empty() => error.hint(format!(
+                "{} was moved: use its new name",
+                self.repository
+            )),
             301 | 302 | 307 | 308 => error.hint(format!(
                 "{} was moved ({place}): use its new name",
                 self.repository
@@ -294,11 +305,15 @@ impl Transport {
             _ if refusal == Refusal::Locked => error.hint(
                 "the conversation is locked; anyone with write access to the repository can unlock it",
             ),
+            _ if refusal == Refusal::Archived => error.hint(format!(
+                "{} is archived, and nobody can write to it; its owner can unarchive it",
+                self.repository
+            )),
             _ if refusal == Refusal::SingleSignOn => error.hint(
                 "authorise the token for the organisation's single sign-on, in the owner's settings of tokens",
             ),
             403 if request.method != Method::Get => error.hint(
-                "the token needs `pull-requests: write` and `checks: write` for this repository",
+                "the token needs `pull-requests: write` and `checks: write` for this repository, unless GitHub names another cause",
             ),
             403 | 404 => error.hint(format!(
                 "check that {} exists and that the token can read it",

@@ -22,7 +22,10 @@ pub fn is_ambiguous(text: &str) -> bool {
 
 /// Returns the number in `text` that `part`, digits found in it, is only a part of: `1,234.5` around `234.5`, `-5` around
 /// `5`, `1e-05` around `1`, `1m3.5s` around `3.5`. `None` if the part is a whole number.
-pub fn around(text: &str, part: Range<usize>) -> Option<&str> {
+///
+/// A blank outside `matched`, the range around `part` that a pattern expects, separates groups of three digits: `1 234`
+/// around `234`. Within, it separates columns.
+pub fn around(text: &str, part: Range<usize>, matched: Range<usize>) -> Option<&str> {
     let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
     // Between digits, these separate groups, decimals, or minutes and seconds.
     let joins = |c: char| ",.'\u{2019}\u{a0}\u{2009}\u{202f}".contains(c);
@@ -55,7 +58,35 @@ pub fn around(text: &str, part: Range<usize>) -> Option<&str> {
             None => break,
         }
     }
-    ((start..end) != part).then(|| &text[start..end])
+    let whole = with_groups(text, start..end, &matched);
+    (whole != part).then(|| &text[whole])
+}
+
+/// Extends a number by the groups of three digits that blanks outside `matched` separate from it.
+fn with_groups(text: &str, mut whole: Range<usize>, matched: &Range<usize>) -> Range<usize> {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let is_group =
+        |text: &str| digits(text) == 3 && !text[3..].starts_with(|c: char| c.is_alphanumeric());
+    while whole.start <= matched.start && is_group(&text[whole.start..]) {
+        let before = text[..whole.start].strip_suffix(' ').unwrap_or_default();
+        let rest = before.trim_end_matches(|c: char| c.is_ascii_digit());
+        let leads = (1..=3).contains(&(before.len() - rest.len()));
+        if !leads || rest.ends_with(|c: char| c.is_alphanumeric() || ".,".contains(c)) {
+            break;
+        }
+        whole.start = rest.len();
+    }
+    while whole.end >= matched.end
+        && let Some(rest) = text[whole.end..].strip_prefix(' ')
+        && is_group(rest)
+        && digits(&text[whole.start..]) <= 3
+        && text[whole.clone()]
+            .bytes()
+            .all(|b| b == b' ' || b.is_ascii_digit())
+    {
+        whole.end += 4;
+    }
+    whole
 }
 
 /// Removes the commas between groups of three digits; `None` if there are other groups.
@@ -120,6 +151,9 @@ mod tests {
             ("rate 1234,5", "1234", "1234,5"),
             ("rate 1\u{202f}234", "234", "1\u{202f}234"),
             ("rate 1'234", "1", "1'234"),
+            ("rate 1 234", "234", "1 234"),
+            ("rate 1 234", "1", "1 234"),
+            ("rate 12 345 678.5 a second", "345", "12 345 678.5"),
             ("rate -5", "5", "-5"),
             ("took 4.1e-05 s", "4.1", "4.1e-05"),
             ("took 4e5", "4", "4e5"),
@@ -128,7 +162,7 @@ mod tests {
         ] {
             let start = text.rfind(part).unwrap();
             assert_eq!(
-                around(text, start..start + part.len()),
+                around(text, start..start + part.len(), start..start + part.len()),
                 Some(whole),
                 "{text}"
             );
@@ -141,10 +175,27 @@ mod tests {
             ("5ms", "5"),
             ("1, 2", "2"),
             ("5 e2", "5"),
+            ("5 1234", "1234"),
+            ("1.5 234", "234"),
+            ("12 23", "23"),
+            ("1234 567", "567"),
+            ("w1 234", "234"),
+            ("5 123ms", "5"),
         ] {
             let start = text.rfind(part).unwrap();
-            assert_eq!(around(text, start..start + part.len()), None, "{text}");
+            assert_eq!(
+                around(text, start..start + part.len(), start..start + part.len()),
+                None,
+                "{text}"
+            );
         }
+    }
+
+    #[test]
+    fn blanks_within_a_match_separate_columns() {
+        assert_eq!(around("10 123 ms", 3..6, 0..9), None);
+        assert_eq!(around("10 123 ms", 0..2, 0..9), None);
+        assert_eq!(around("10 123 ms", 3..6, 3..9), Some("10 123"));
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub struct CommandServer {
     pub start: Vec<String>,
     /// Exits with 0 once the server is ready; repeated until then.
     pub ready: Vec<String>,
-    /// Asks the server to stop; by default perfquilt sends SIGTERM.
+    /// Ends the server; by default perfquilt sends SIGTERM.
     pub stop: Option<Vec<String>>,
     /// Additional environment variables of the server.
     #[serde(default)]

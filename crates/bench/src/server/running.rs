@@ -68,9 +68,15 @@ pub enum Stop {
     },
     /// SIGINT, after which the server must exit with 0.
     Interrupt,
-    /// A command; SIGTERM if the server still runs afterwards.
+    /// A command that makes the server end.
     Command(Box<Command>),
 }
+
+/// The time that a server has to end after its command failed.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The largest log of a server, in bytes.
+const LARGEST_LOG: u64 = 256 << 20;
 
 /// The relation of a server's process to its children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -391,18 +397,25 @@ impl Running {
     /// Checks that the server is still running, and that nothing of it runs without its first process, except for helpers
     /// that neither listen for it nor work.
     pub fn check(&mut self) -> Result<()> {
-        match self.ended()? {
-            None => {
-                self.child.note_descendants();
-                let strays = self.child.strays();
-                if strays.is_empty() || self.are_helpers(&strays) {
-                    Ok(())
-                } else {
-                    Err(self.stray_failure(&strays))
-                }
-            }
-            Some(status) => Err(self.end_failure(status, "under load")),
+        if let Some(status) = self.ended()? {
+            return Err(self.end_failure(status, "under load"));
         }
+        self.child.note_descendants();
+        let strays = self.child.strays();
+        if !strays.is_empty() && !self.are_helpers(&strays) {
+            // The first process may have ended only now, which makes strays of its children.
+            return Err(match self.ended()? {
+                Some(status) => self.end_failure(status, "under load"),
+                None => self.stray_failure(&strays),
+            });
+        }
+        let written = std::fs::metadata(&self.log).map_or(0, |log| log.len());
+        if written > LARGEST_LOG {
+            return Err(self
+                .failure(&format!("has written {} MiB to its log", written >> 20))
+                .hint("turn its logging down: the files of servers are in memory, and writing is part of every time"));
+        }
+        Ok(())
     }
 
     /// Returns what marks the processes of this start, for commands whose own processes are to end with the server.
@@ -452,9 +465,19 @@ impl Running {
         self.held_connection = None;
         let timeout = Duration::from_secs(120);
         if let Stop::Command(command) = &self.stop {
-            // Ignore the exit code: the command's own connection may break when the server shuts down.
-            command.run_within(timeout)?;
-            self.child.wait_within(Duration::from_secs(10))?;
+            // Its exit code alone proves nothing: its connection may break when the server shuts down.
+            let output = command.run_within(timeout)?;
+            let limit = if output.success() { timeout } else { GRACE };
+            if self.child.wait_within(limit)?.is_none() {
+                let end = output.describe_exit();
+                let error = self.failure(&format!(
+                    "still runs {} s after `stop`, which {end}",
+                    limit.as_secs()
+                ));
+                return Err(error.hint(
+                    "`stop` of [server.command] must end the server; without this key it gets SIGTERM",
+                ));
+            }
         }
         let status = match self.child.try_wait()? {
             Some(status) => status,

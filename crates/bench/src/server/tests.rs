@@ -561,7 +561,7 @@ fn a_failed_or_killed_filling_leaves_no_template() {
 }
 
 #[test]
-fn a_stop_command_runs_before_the_signal() {
+fn a_stop_command_ends_the_server() {
     let world = World::new();
     let script = r#"touch "$0"; while test ! -e "$1/stop"; do sleep 0.01; done; echo flushed > "$1/state"; exit 0"#;
     let adapter = world.adapter_with(
@@ -575,6 +575,20 @@ fn a_stop_command_runs_before_the_signal() {
         std::fs::read_to_string(data.join("state")).unwrap(),
         "flushed\n"
     );
+    let adapter = world.adapter_with(
+        &["sh", "-c", r#"touch "$0"; sleep 600"#, "{socket}"],
+        &["test", "-e", "{socket}"],
+        Some(&["false"]),
+    );
+    let error = world.start(&adapter).unwrap().stop_cleanly().unwrap_err();
+    assert_eq!(error.kind(), Kind::Bench);
+    assert!(
+        error
+            .message()
+            .contains("still runs 5 s after `stop`, which exited with 1"),
+        "{error:?}"
+    );
+    assert!(error.hint_text().unwrap().contains("SIGTERM"));
 }
 
 #[test]

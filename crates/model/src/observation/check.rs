@@ -1,6 +1,6 @@
 //! Checks of headers and observations before they are stored or analysed.
 
-use super::{ExperimentHeader, ObservationRef, ReusedFrom, Supplement};
+use super::{ExperimentHeader, Meter, ObservationRef, ReusedFrom, RowName, Supplement};
 use crate::point::Point;
 
 /// The schema version of headers and observations that perfquilt reads and writes.
@@ -82,6 +82,13 @@ impl ExperimentHeader {
                 observation.workload
             ));
         }
+        let row = RowName::from(&*observation.workload);
+        if row.workload.is_empty() || row.operation == Some("") {
+            return Err(format!(
+                "`workload` is `{}`: names are needed before and behind the slash",
+                observation.workload
+            ));
+        }
         if observation.unit != observation.meter.unit() {
             return Err(format!(
                 "`unit` is `{}`, meter {} is read in `{}`",
@@ -93,6 +100,12 @@ impl ExperimentHeader {
         if !(observation.value.is_finite() && observation.value > 0.0) {
             return Err(format!(
                 "`value` is {}: a cost must be a finite number above 0",
+                observation.value
+            ));
+        }
+        if observation.meter == Meter::FrontendBound && observation.value > 1.0 {
+            return Err(format!(
+                "`value` is {}: a share lies between 0 and 1",
                 observation.value
             ));
         }

@@ -272,7 +272,11 @@ impl Picker<'_> {
                 "commit {} ({}) has no parent to be compared with",
                 short(step.id),
                 title(&commit)
-            )));
+            ))
+            .hint(
+                "it is of another history: import the commits before and behind its merge, and write what the merge changed \
+                 as one patch (`git diff MERGE^1 MERGE`)",
+            ));
         };
         let before = self.store.tree_of(parent)?.to_string();
         // With the limit: a tree that lists itself many times takes all memory otherwise.

@@ -39,6 +39,13 @@ pub(super) fn read(
     let tip = fetch(ws, objects, source, to, "refs/imported/tip")?;
     step.finish("");
     let history = linear_history(objects, &base, &tip, &HistoryLimits::default())?;
+    if history.commits.is_empty() {
+        return Err(
+            Error::usage(format!("{source} has no commits in {range}")).hint(format!(
+                "`git log {range}` there lists them; the older revision comes first"
+            )),
+        );
+    }
     let mut found = Source {
         kind: match history.merges {
             0 => format!("{range} of {source}"),
@@ -226,6 +233,15 @@ fn cause(git: &Git, source: &str, words: &str) -> Option<Error> {
     };
     if says(&["rev-parse", "--is-shallow-repository"]) {
         return Some(shallow(source));
+    }
+    let format = git.run(&["rev-parse", "--show-object-format"]);
+    if format.is_ok_and(|output| output.stdout_text().trim() == "sha256") {
+        return Some(
+            Error::usage(format!(
+                "{source} has SHA-256 object ids, which git cannot fetch into a repository with SHA-1 ids"
+            ))
+            .hint("`git format-patch --stdout BASE..TIP > series.mbox` there, then `perfquilt import series.mbox`"),
+        );
     }
     says(&["config", "--get-regexp", r"^remote\..*\.promisor$"]).then(|| {
         Error::usage(format!(

@@ -90,11 +90,29 @@ impl SeriesFile {
     }
 }
 
+/// What git writes around the sides of a conflict.
+const MARKERS: [&str; 4] = ["<<<<<<<", "|||||||", "=======", ">>>>>>>"];
+
 /// Parses a line; `None` for blank lines and comments.
 fn parse_line(line: &str, number: usize) -> Result<Option<SeriesEntry>> {
     let trimmed = line.trim_matches(['\r', ' ', '\t']);
     if trimmed.is_empty() || trimmed.starts_with('#') {
         return Ok(None);
+    }
+    if number == 1 && line.starts_with('\u{feff}') {
+        return Err(
+            Error::series("the file begins with a byte order mark")
+                .hint("remove it: `sed -i '1s/^\\xef\\xbb\\xbf//' series`; quilt takes it for a part of the first name"),
+        );
+    }
+    if MARKERS.iter().any(|marker| {
+        let rest = trimmed.strip_prefix(marker);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    }) {
+        return Err(
+            Error::series("a merge left its conflict here")
+                .hint("keep the patches of both sides in their order, and remove the lines with `<<<<<<<`, `=======` and `>>>>>>>`"),
+        );
     }
     let mut words = trimmed.split([' ', '\t']).filter(|word| !word.is_empty());
     let name = words.next().unwrap_or_default();
@@ -144,6 +162,23 @@ mod tests {
         assert_eq!(entries("\n\n"), []);
         assert_eq!(entries("a.patch").len(), 1);
         assert_eq!(entries("a.patch\r\nb.patch -p0\r\n")[1].1, 0);
+    }
+
+    #[test]
+    fn marks_of_editors_and_merges_are_named() {
+        let faults = |text: &str| -> Vec<String> {
+            let (_, faults) = SeriesFile::parse(text.as_bytes(), "series");
+            faults.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            faults("\u{feff}a.patch\nb.patch\n"),
+            ["series:1: the file begins with a byte order mark"]
+        );
+        assert_eq!(
+            faults("<<<<<<< HEAD\na.patch\n=======\nb.patch\n>>>>>>> other\n").len(),
+            3
+        );
+        assert!(faults("=======.patch\n").is_empty());
     }
 
     #[test]

@@ -382,6 +382,11 @@ are not in it, but commits of `perfquilt edit` that are in no series yet";
 /// Returns the error for a failure of libgit2; `what` comes before its message. A full disk is recognised by the
 /// message because libgit2 has no error code for it.
 fn library_error(what: &str, source: &git2::Error) -> Error {
+    if source.class() == git2::ErrorClass::Config {
+        return Error::usage(format!("{what}: {}", source.message())).hint(
+            "git's configuration cannot be read: `git config --list --show-origin` names its files",
+        );
+    }
     let error = Error::internal(format!("{what}: {}", source.message()));
     if source.message().contains("No space left on device") {
         error.hint(DISK_FULL)

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::{Exclusion, Imported, ImportedServer, ImportedValue, InputText, at};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::names::{distinct, numbered};
 use perfquilt_model::number;
 use perfquilt_model::observation::Meter;
 
@@ -232,13 +233,22 @@ struct Common {
 }
 
 /// The names of workloads, by what differs between the runs of all logs.
-struct Names(BTreeMap<String, Common>);
+struct Names {
+    /// By the names of the runs' own output.
+    common: BTreeMap<String, Common>,
+    /// The texts of full names: only operations are separated by a slash.
+    shown: BTreeMap<String, String>,
+}
 
 impl Names {
     fn of(logs: &[Log]) -> Names {
-        let mut names: BTreeMap<String, Common> = BTreeMap::new();
-        for run in logs.iter().flat_map(|log| &log.runs) {
-            let common = names.entry(run.name()).or_insert_with(|| Common {
+        let mut names = Names {
+            common: BTreeMap::new(),
+            shown: BTreeMap::new(),
+        };
+        let runs = || logs.iter().flat_map(|log| &log.runs);
+        for run in runs() {
+            let common = names.common.entry(run.name()).or_insert_with(|| Common {
                 described: run.described.clone(),
                 command: None,
             });
@@ -248,12 +258,24 @@ impl Names {
                 kept.retain(|option| options.contains(option));
             }
         }
-        Names(names)
+        let full: BTreeSet<String> = runs().map(|run| names.full(run)).collect();
+        let texts = full
+            .iter()
+            .map(|name| (&**name, name.replace(" /", " ").replace('/', "-")));
+        names.shown = distinct(texts, numbered)
+            .into_iter()
+            .map(|(name, text)| (name.to_owned(), text))
+            .collect();
+        names
     }
 
     fn workload(&self, run: &Run) -> String {
+        self.shown[&self.full(run)].clone()
+    }
+
+    fn full(&self, run: &Run) -> String {
         let name = run.name();
-        let Some(common) = self.0.get(&name) else {
+        let Some(common) = self.common.get(&name) else {
             return name;
         };
         let of_command = common.command.iter().zip(&run.command);

@@ -877,6 +877,11 @@ fn options_of_sysbench_that_differ_keep_runs_apart() {
             "fileio, blocks of 16KiB, seqwr, 1 thread, Extra file open flags: directio",
         ]
     );
+    let mixed = files("(none)").replace("seqwr", "random r/w");
+    assert_eq!(
+        names(&mixed, &files("(none)"))[0],
+        "fileio, blocks of 16KiB, random r-w, 1 thread"
+    );
     let name = "fileio, blocks of 16KiB, seqwr, 1 thread";
     assert_eq!(names(&files("(none)"), &files("(none)")), [name, name]);
     let old = |mode: &str| {
@@ -906,7 +911,7 @@ fn options_of_sysbench_that_differ_keep_runs_apart() {
             &of_command("/a/one/test.lua"),
             &of_command("/a/two/test.lua")
         ),
-        ["test, 4 threads, of /a/one", "test, 4 threads, of /a/two",]
+        ["test, 4 threads, of a-one", "test, 4 threads, of a-two",]
     );
 }
 
@@ -943,10 +948,20 @@ fn results_of_go_behind_other_output_are_refused() {
 }
 
 #[test]
-fn utf_16_is_named() {
+fn other_encodings_and_packed_files_are_named() {
     for head in [b"\xff\xfeB\0", b"\xfe\xff\0B"] {
         let error = unknown(Path::new("x"), head);
         assert!(error.message().contains("UTF-16"));
         assert!(error.hint_text().unwrap().contains("iconv"));
     }
+    let packed = unknown(Path::new("x"), b"\x28\xb5\x2f\xfd1");
+    assert_eq!(
+        packed.message(),
+        "this is packed with zstd; perfquilt unpacks only gzip"
+    );
+    let pointer = unknown(
+        Path::new("x"),
+        b"version https://git-lfs.github.com/spec/v1\noid",
+    );
+    assert!(pointer.hint_text().unwrap().contains("git lfs pull"));
 }

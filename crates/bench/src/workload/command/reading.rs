@@ -1,8 +1,9 @@
 //! Extracts a client's own measurements from its output with the workload's patterns.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use regex::{Match, Regex};
+use regex::{Captures, Match, Regex};
 
 use super::patterns::Patterns;
 use perfquilt_model::error::Error;
@@ -53,12 +54,12 @@ impl ClientReport {
         };
         let seconds = match (&patterns.rate, &patterns.seconds) {
             (Some(rate), _) => {
-                let rate = only(rate, &text, "transactions per second", rate_of)
+                let rate = only(rate, &text, "transactions per second", |found| found.rate())
                     .map_err(|fault| unreadable("rate", fault))?;
                 transactions.max(1) as f64 / rate
             }
-            (None, Some(seconds)) => only(seconds, &text, "seconds", |text, found| {
-                seconds_of(text, found).filter(|seconds| *seconds > 0.0)
+            (None, Some(seconds)) => only(seconds, &text, "seconds", |found| {
+                found.seconds().filter(|seconds| *seconds > 0.0)
             })
             .map_err(|fault| unreadable("seconds", fault))?,
             (None, None) => output.elapsed.as_secs_f64(),
@@ -76,20 +77,125 @@ impl ClientReport {
     }
 }
 
-/// Reads the number of a match in a text.
-type NumberOf = fn(&str, &Match<'_>) -> Option<f64>;
+/// The group of a match that holds a number.
+struct NumberMatch<'t> {
+    text: &'t str,
+    group: Match<'t>,
+    /// The range of the whole match.
+    matched: Range<usize>,
+}
+
+impl<'t> NumberMatch<'t> {
+    fn new(text: &'t str, captures: &Captures<'t>, group: Option<Match<'t>>) -> Option<Self> {
+        Some(NumberMatch {
+            text,
+            group: group?,
+            matched: captures.get_match().range(),
+        })
+    }
+
+    /// Returns the number that the group is only a part of, if it is.
+    fn around(&self) -> Option<&'t str> {
+        number::around(self.text, self.group.range(), self.matched.clone())
+    }
+
+    /// Returns the number in the group; `None` if the group has only a part of it.
+    fn whole(&self) -> Option<f64> {
+        match self.around() {
+            None => number::parse(self.group.as_str()),
+            Some(_) => None,
+        }
+    }
+
+    /// Returns the word right behind the number, or behind one blank.
+    fn word_behind(&self) -> &'t str {
+        let rest = &self.text[self.group.end()..];
+        let rest = rest.strip_prefix(' ').unwrap_or(rest);
+        let end = rest.find(|c: char| !c.is_alphabetic());
+        &rest[..end.unwrap_or(rest.len())]
+    }
+
+    /// Returns transactions per second, in thousands (`12.5k`) or millions (`1.2M`) if the client prints them so.
+    fn rate(&self) -> Option<f64> {
+        let thousands = |unit: &str| match unit {
+            "k" | "K" => Some(1e3),
+            "M" => Some(1e6),
+            "G" => Some(1e9),
+            _ => None,
+        };
+        let group = self.group.as_str();
+        let number = group.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let rate = if let Some(unit) = thousands(&group[number.len()..]) {
+            let whole = number::parse(number).filter(|_| self.around().is_none());
+            whole.map(|rate| rate * unit)
+        } else {
+            let attached = !self.text[self.group.end()..].starts_with(' ');
+            let unit = thousands(self.word_behind()).filter(|_| attached);
+            self.whole().map(|rate| rate * unit.unwrap_or(1.0))
+        };
+        rate.filter(|rate| *rate > 0.0)
+    }
+
+    /// Returns seconds, of a number in the unit that the client prints behind it. They have decimals: `1,234` may mean
+    /// little more than one. `None` for a unit that may be several.
+    fn seconds(&self) -> Option<f64> {
+        let unit = match self.word_behind() {
+            "ns" | "nsec" | "nsecs" | "nanosecond" | "nanoseconds" => 1e-9,
+            "us" | "\u{b5}s" | "\u{3bc}s" | "usec" | "usecs" | "microsecond" | "microseconds" => {
+                1e-6
+            }
+            "ms" | "msec" | "msecs" | "millisecond" | "milliseconds" => 1e-3,
+            "min" | "mins" | "minute" | "minutes" => 60.0,
+            "h" | "hour" | "hours" => 3600.0,
+            "m" => return None,
+            _ => 1.0,
+        };
+        let seconds = self.whole();
+        let seconds = seconds.filter(|_| !number::is_ambiguous(self.group.as_str()));
+        seconds
+            .map(|seconds| seconds * unit)
+            .filter(|seconds| *seconds >= 0.0)
+    }
+
+    /// Describes a group that is not a number of `what`.
+    fn fault(&self, what: &str) -> String {
+        let found = self.group.as_str();
+        let whole = self.around().unwrap_or(found);
+        let separator = if whole.contains(',') {
+            "; decimals need a point, as with LC_ALL=C"
+        } else if whole.contains(' ') {
+            "; groups of digits need a comma or nothing between them, as with LC_ALL=C"
+        } else {
+            ""
+        };
+        let part = if whole == found {
+            String::new()
+        } else {
+            format!(" (the pattern finds `{}` of it)", found.escape_debug())
+        };
+        format!(
+            "`{}` is not a number of {what}{separator}{part}",
+            whole.escape_debug()
+        )
+    }
+}
 
 /// Returns the number in the first group of the pattern's match; `what` describes it in the fault. Several matches must
 /// give one number: a client that prints intermediate results, too, would be measured by one of them.
-fn only(pattern: &Regex, text: &str, what: &str, number: NumberOf) -> Result<f64, String> {
+fn only(
+    pattern: &Regex,
+    text: &str,
+    what: &str,
+    number: impl Fn(&NumberMatch<'_>) -> Option<f64>,
+) -> Result<f64, String> {
     let mut numbers: Vec<(f64, &str)> = Vec::new();
     for captures in pattern.captures_iter(text) {
-        let Some(found) = captures.get(1) else {
+        let Some(found) = NumberMatch::new(text, &captures, captures.get(1)) else {
             continue;
         };
-        let value = number(text, &found).ok_or_else(|| no_number(text, &found, what))?;
+        let value = number(&found).ok_or_else(|| found.fault(what))?;
         if numbers.iter().all(|(other, _)| *other != value) {
-            numbers.push((value, found.as_str()));
+            numbers.push((value, found.group.as_str()));
         }
     }
     match numbers.as_slice() {
@@ -105,75 +211,6 @@ fn only(pattern: &Regex, text: &str, what: &str, number: NumberOf) -> Result<f64
     }
 }
 
-fn no_number(text: &str, found: &Match<'_>, what: &str) -> String {
-    let whole = number::around(text, found.range()).unwrap_or(found.as_str());
-    let comma = if whole.contains(',') {
-        "; decimals need a point, as with LC_ALL=C"
-    } else {
-        ""
-    };
-    let part = if whole == found.as_str() {
-        String::new()
-    } else {
-        format!(
-            " (the pattern finds `{}` of it)",
-            found.as_str().escape_debug()
-        )
-    };
-    format!(
-        "`{}` is not a number of {what}{comma}{part}",
-        whole.escape_debug()
-    )
-}
-
-/// Returns the number in a group; `None` if the group has only a part of it.
-fn whole(text: &str, found: &Match<'_>) -> Option<f64> {
-    match number::around(text, found.range()) {
-        None => number::parse(found.as_str()),
-        Some(_) => None,
-    }
-}
-
-/// Returns the word right behind a number, or behind one blank.
-fn word_behind<'t>(text: &'t str, found: &Match<'_>) -> &'t str {
-    let rest = &text[found.end()..];
-    let rest = rest.strip_prefix(' ').unwrap_or(rest);
-    let end = rest.find(|c: char| !c.is_alphabetic());
-    &rest[..end.unwrap_or(rest.len())]
-}
-
-/// Returns transactions per second, in thousands (`12.5k`) or millions (`1.2M`) if the client prints them so.
-fn rate_of(text: &str, found: &Match<'_>) -> Option<f64> {
-    let attached = !text[found.end()..].starts_with(' ');
-    let unit = match word_behind(text, found) {
-        "k" | "K" if attached => 1e3,
-        "M" if attached => 1e6,
-        "G" if attached => 1e9,
-        _ => 1.0,
-    };
-    whole(text, found)
-        .map(|rate| rate * unit)
-        .filter(|rate| *rate > 0.0)
-}
-
-/// Returns seconds, of a number in the unit that the client prints behind it. They have decimals: `1,234` may mean little
-/// more than one. `None` for a unit that may be several.
-fn seconds_of(text: &str, found: &Match<'_>) -> Option<f64> {
-    let unit = match word_behind(text, found) {
-        "ns" | "nsec" | "nsecs" | "nanosecond" | "nanoseconds" => 1e-9,
-        "us" | "\u{b5}s" | "\u{3bc}s" | "usec" | "usecs" | "microsecond" | "microseconds" => 1e-6,
-        "ms" | "msec" | "msecs" | "millisecond" | "milliseconds" => 1e-3,
-        "min" | "mins" | "minute" | "minutes" => 60.0,
-        "h" | "hour" | "hours" => 3600.0,
-        "m" => return None,
-        _ => 1.0,
-    };
-    let seconds = whole(text, found).filter(|_| !number::is_ambiguous(found.as_str()));
-    seconds
-        .map(|seconds| seconds * unit)
-        .filter(|seconds| *seconds >= 0.0)
-}
-
 /// Returns the operations in `text`, adding up those with the same name.
 fn operations(pattern: &Regex, text: &str) -> Result<BTreeMap<String, OperationTime>, String> {
     let mut found: BTreeMap<String, OperationTime> = BTreeMap::new();
@@ -184,14 +221,17 @@ fn operations(pattern: &Regex, text: &str) -> Result<BTreeMap<String, OperationT
             let whole = captures.get(0).map_or("", |all| all.as_str());
             return Err(format!("`{}` names no operation", whole.escape_debug()));
         }
-        let seconds = captures.name("seconds");
+        let number = |group| NumberMatch::new(text, &captures, captures.name(group));
+        let seconds = number("seconds");
         let seconds = seconds.ok_or_else(|| format!("operation {name} has no seconds"))?;
-        let seconds = seconds_of(text, &seconds)
-            .ok_or_else(|| no_number(text, &seconds, &format!("seconds of {name}")))?;
-        let commands = match captures.name("commands") {
+        let seconds = seconds
+            .seconds()
+            .ok_or_else(|| seconds.fault(&format!("seconds of {name}")))?;
+        let commands = match number("commands") {
             None => 1,
-            Some(count) => commands(text, &count)
-                .ok_or_else(|| no_number(text, &count, &format!("commands of {name}")))?,
+            Some(count) => {
+                commands(&count).ok_or_else(|| count.fault(&format!("commands of {name}")))?
+            }
         };
         let part = found.entry(name.to_owned()).or_default();
         part.commands += commands;
@@ -204,8 +244,8 @@ fn operations(pattern: &Regex, text: &str) -> Result<BTreeMap<String, OperationT
 }
 
 /// Parses a number of commands. An operation without commands counts as one, so that its time is not lost.
-fn commands(text: &str, found: &Match<'_>) -> Option<u64> {
-    let number = whole(text, found)?;
+fn commands(found: &NumberMatch<'_>) -> Option<u64> {
+    let number = found.whole()?;
     let is_count = number >= 0.0 && number.fract() == 0.0 && number < 9e15;
     is_count.then_some((number as u64).max(1))
 }
@@ -217,7 +257,11 @@ mod tests {
     #[test]
     fn rates_are_found_in_what_clients_print() {
         let pattern = Regex::new(r"([0-9.,]+) requests per second").unwrap();
-        let rate = |text: &str| only(&pattern, text, "transactions per second", rate_of);
+        let rate = |text: &str| {
+            only(&pattern, text, "transactions per second", |found| {
+                found.rate()
+            })
+        };
         let text = "GET: rps=1\rGET: 123,456.5 requests per second\n";
         assert_eq!(rate(text), Ok(123_456.5));
         let none = "no transactions per second in the client's output";
@@ -234,19 +278,42 @@ mod tests {
     #[test]
     fn a_number_that_the_pattern_cuts_is_refused() {
         let pattern = Regex::new(r"([0-9.]+)k? requests per second").unwrap();
-        let rate = |text: &str| only(&pattern, text, "transactions per second", rate_of);
+        let rate = |text: &str| {
+            only(&pattern, text, "transactions per second", |found| {
+                found.rate()
+            })
+        };
         let cut = "`1,234.5` is not a number of transactions per second; decimals need a point, as with LC_ALL=C (the \
                    pattern finds `234.5` of it)";
         assert_eq!(rate("1,234.5 requests per second"), Err(cut.to_owned()));
         assert!(rate("-5 requests per second").is_err());
+        let blank = rate("2 100 requests per second").unwrap_err();
+        assert!(blank.starts_with("`2 100` is not a number"), "{blank}");
+        let columns = Regex::new(r"(?m)^\d+ ([0-9.]+) requests").unwrap();
+        let column = only(&columns, "2 100 requests", "transactions", |found| {
+            found.rate()
+        });
+        assert_eq!(column, Ok(100.0));
         // Thousands, as the client prints them.
         assert_eq!(rate("12.5k requests per second"), Ok(12_500.0));
+        let whole = Regex::new(r"(\S+) requests per second").unwrap();
+        let rate = |text: &str| {
+            only(&whole, text, "transactions per second", |found| {
+                found.rate()
+            })
+        };
+        assert_eq!(rate("12.5k requests per second"), Ok(12_500.0));
+        assert!(rate("12.5ks requests per second").is_err());
     }
 
     #[test]
     fn intermediate_results_are_not_taken_for_the_run() {
         let pattern = Regex::new(r"tps: ([0-9.]+)").unwrap();
-        let rate = |text: &str| only(&pattern, text, "transactions per second", rate_of);
+        let rate = |text: &str| {
+            only(&pattern, text, "transactions per second", |found| {
+                found.rate()
+            })
+        };
         assert_eq!(rate("tps: 5\ntps: 5.0\n"), Ok(5.0));
         let several = rate("1 s tps: 4\n2 s tps: 5\n3 s tps: 4.5\n").unwrap_err();
         assert!(
@@ -259,7 +326,7 @@ mod tests {
     #[test]
     fn seconds_are_in_the_unit_that_the_client_prints() {
         let pattern = Regex::new(r"took ([0-9.]+)").unwrap();
-        let seconds = |text: &str| only(&pattern, text, "seconds", seconds_of);
+        let seconds = |text: &str| only(&pattern, text, "seconds", |found| found.seconds());
         for (text, expected) in [
             ("took 1.5", 1.5),
             ("took 1.5s", 1.5),
