@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::AdapterKind;
-use super::innodb::{InnodbAdapter, Layout, Vendor, check_settings, incomplete};
+use super::innodb::{InnodbAdapter, Layout, Vendor, check_settings};
+use super::{AdapterKind, incomplete};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::{Command, Output};
 

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Config, Server};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
+use perfquilt_model::progress::{Progress, Silent};
 use serde::{Deserialize, Serialize};
 
 pub use command::{check_placeholders, placeholder_values};
@@ -141,6 +141,25 @@ pub trait ServerAdapter: Send + Sync {
     fn storage_reader(&self) -> Option<StorageReader> {
         None
     }
+}
+
+/// Provides the folder with the data of a start: a copy of the prepared ones, or the ones that are there or that `adapter`
+/// prepares now.
+fn provide_data(adapter: &dyn ServerAdapter, launch: &Launch<'_>) -> Result<PathBuf> {
+    let data = launch.dir.join("data");
+    match launch.template {
+        Some(template) => copy_tree(template, &data)?,
+        None if data.exists() => {}
+        None => adapter.prepare(launch.server, &data, &Silent)?,
+    }
+    Ok(data)
+}
+
+/// Returns the error for a built server without the file `what`.
+fn incomplete(server: &Path, what: &str) -> Error {
+    Error::bench(format!("the built server has no {what}"))
+        .details([format!("built server: {}", server.display())])
+        .hint("check `install` of the recipe in bench-config/perfquilt.toml")
 }
 
 /// Reads the counters of a running server.

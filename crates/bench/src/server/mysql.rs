@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::innodb::{InnodbAdapter, Layout, Vendor, check_settings, incomplete, option};
-use super::{AdapterKind, mariadb};
+use super::innodb::{InnodbAdapter, Layout, Vendor, check_settings, option};
+use super::{AdapterKind, incomplete, mariadb};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::Command;
 

@@ -273,6 +273,16 @@ pub struct ClientFailure {
     pub error: Error,
 }
 
+impl ClientFailure {
+    /// Returns what makes the error of a client that was connected to the server of `point` a failure.
+    pub fn at(point: Point) -> impl Fn(Error) -> Self {
+        move |error| ClientFailure {
+            point: Some(point),
+            error,
+        }
+    }
+}
+
 impl From<Error> for ClientFailure {
     fn from(error: Error) -> Self {
         ClientFailure { point: None, error }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bench::Bench;
+use super::bench;
 use super::cluster;
 use super::collected::Collected;
 use super::driver::Driver;
@@ -203,8 +203,8 @@ impl<'a> AdaptiveRunner<'a> {
             .as_ref()
             .map(|_| cluster::wave(self.spec.ws));
         let record = (self.key.as_str(), &self.spec.header, &[][..]);
-        let bench = Bench::open(&self.spec, &self.site, setup, record, wave, progress)?;
-        let (failed, end) = driver.drive(&mut strategy, bench.executor(), progress);
+        let bench = bench::open(&self.spec, &self.site, setup, record, wave, progress)?;
+        let (failed, end) = driver.drive(&mut strategy, bench.as_ref(), progress);
         bench.close(end.is_ok());
         self.collected = Some(driver.into_collected());
         end?;

@@ -89,8 +89,16 @@ pub trait Executor: Sync {
         None
     }
 
+    /// Describes the lanes for the record of an experiment; `None` for a single one, and where machines have their own.
+    fn describe_lanes(&self) -> Option<String> {
+        None
+    }
+
     /// Opens the lane `number`, from 0, on the thread that measures its blocks.
     fn open(&self, number: u32) -> Result<Box<dyn Lane + '_>>;
+
+    /// Ends measuring; the experiment is `over` if nothing is left to measure.
+    fn close(&self, _over: bool) {}
 }
 
 /// Measures one block at a time.

@@ -258,21 +258,20 @@ impl<'a> ThisMachine<'a> {
             }
         }
     }
+}
 
-    /// Describes the lanes for the record of an experiment; `None` for a single one.
-    pub fn describe_lanes(&self) -> Option<String> {
+impl Executor for ThisMachine<'_> {
+    fn lanes(&self) -> u32 {
+        u32::try_from(self.lanes.len()).unwrap_or(1)
+    }
+
+    fn describe_lanes(&self) -> Option<String> {
         let list = |cpus: &Vec<usize>| {
             let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
             cpus.join("+")
         };
         let lanes: Vec<String> = self.lanes.iter().map(list).collect();
         (lanes.len() > 1).then(|| format!("{} (processors {})", lanes.len(), lanes.join(", ")))
-    }
-}
-
-impl Executor for ThisMachine<'_> {
-    fn lanes(&self) -> u32 {
-        u32::try_from(self.lanes.len()).unwrap_or(1)
     }
 
     fn open(&self, number: u32) -> Result<Box<dyn Lane + '_>> {

@@ -5,10 +5,11 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use super::basis;
-use super::bench::Bench;
+use super::bench;
 use super::collected::Collected;
 use super::design::Design;
 use super::driver::Driver;
+use super::executor::Executor;
 use super::forecast::Forecast;
 use super::open::{MeasuredExperiment, OpenExperiment};
 use super::plan::{Block, BlockKind};
@@ -131,11 +132,11 @@ impl PlannedMeasurement<'_> {
         let most = self.design.most_servers();
         let setup = self.spec.setup((servers, relinks), most, left_out)?;
         let record = (open.key.as_str(), &open.header, unexecuted);
-        let bench = Bench::open(self.spec, site, setup, record, self.wave, self.progress)?;
+        let bench = bench::open(self.spec, site, setup, record, self.wave, self.progress)?;
         if let Some(lanes) = bench.describe_lanes() {
             open.record_lanes(lanes)?;
         }
-        let (failed, end) = self.drive(driver, &open, &bench, &mut planned)?;
+        let (failed, end) = self.drive(driver, &open, bench.as_ref(), &mut planned)?;
         bench.close(end.is_ok());
         open.record_failures(&failed)?;
         end?;
@@ -152,13 +153,15 @@ impl PlannedMeasurement<'_> {
         &'d self,
         mut driver: Driver<'d>,
         open: &OpenExperiment<'d>,
-        bench: &Bench<'_>,
+        bench: &dyn Executor,
         planned: &mut [PlannedBlocks],
     ) -> Result<(BTreeMap<Point, Error>, Result<()>)> {
-        let lanes = bench.lanes_of_plan();
+        // A task of a cluster has the blocks that share layouts.
+        let is_cluster = bench.wave().is_some();
+        let lanes = if is_cluster { 1 } else { bench.lanes() };
         let mut timed_blocks = self.length.timed_blocks;
         let mut spent = 0.0;
-        if self.length.is_guess && self.design.has_one_window() && bench.is_this_machine() {
+        if self.length.is_guess && self.design.has_one_window() && !is_cluster {
             let pilot = pilot_blocks(self.blocks(lanes, timed_blocks), lanes);
             let all = &mut self.strategy(&pilot, BlockTimes::default());
             if !driver.is_complete(all, &BTreeMap::new())? {
@@ -166,7 +169,7 @@ impl PlannedMeasurement<'_> {
                     .note("no run tells how long blocks take: the first ones will");
                 let began = Instant::now();
                 let first = &mut self.strategy(&pilot, BlockTimes::default()).into_pilot();
-                let (failed, end) = driver.drive(first, bench.executor(), self.progress);
+                let (failed, end) = driver.drive(first, bench, self.progress);
                 if end.is_err() {
                     return Ok((failed, end));
                 }
@@ -179,7 +182,7 @@ impl PlannedMeasurement<'_> {
         let expected = self.announce(open, spent)?;
         let blocks = self.blocks(lanes, timed_blocks);
         let rest = &mut self.strategy(&blocks, expected);
-        Ok(driver.drive(rest, bench.executor(), self.progress))
+        Ok(driver.drive(rest, bench, self.progress))
     }
 
     fn blocks(&self, lanes: u32, timed_blocks: u32) -> Vec<Block> {

@@ -16,11 +16,11 @@ use sha2::{Digest, Sha256};
 use super::running::{Endpoint, ListenAddress, Running, ServerProcess, StartPlan, Stop};
 use super::{
     AdapterSetup, ClientThreads, Instrumentation, Launch, ServerAdapter, StorageCounts,
-    StorageReader, command, copy_tree,
+    StorageReader, command, provide_data,
 };
 use perfquilt_config::{Disk, Server};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::{Progress, Silent};
+use perfquilt_model::progress::Progress;
 use perfquilt_system::process::Command;
 
 use client::Client;
@@ -153,12 +153,7 @@ impl ServerAdapter for InnodbAdapter {
 
     fn start(&self, launch: &Launch<'_>) -> Result<Running> {
         let vendor = self.vendor_of(launch.server);
-        let data = launch.dir.join("data");
-        match launch.template {
-            Some(template) => copy_tree(template, &data)?,
-            None if data.exists() => {}
-            None => self.prepare(launch.server, &data, &Silent)?,
-        }
+        let data = provide_data(self, launch)?;
         let address = ListenAddress::new(launch.dir, None)?;
         let mut words = self.words(launch.server, &data)?;
         words.extend([
@@ -247,13 +242,6 @@ pub(super) fn option(name: &str, value: &Path) -> OsString {
     let mut word = OsString::from(name);
     word.push(value);
     word
-}
-
-/// Returns the error for a built server without the file `what`.
-pub(super) fn incomplete(server: &Path, what: &str) -> Error {
-    Error::bench(format!("the built server has no {what}"))
-        .details([format!("built server: {}", server.display())])
-        .hint("check `install` of the recipe in bench-config/perfquilt.toml")
 }
 
 /// Computes the statistics of all tables.

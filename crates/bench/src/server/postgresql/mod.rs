@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use super::running::{Endpoint, ListenAddress, Running, ServerProcess, StartPlan, Stop};
 use super::{
     AdapterKind, ClientThreads, Launch, ServerAdapter, StorageCounts, StorageReader, command,
-    copy_tree,
+    incomplete, provide_data,
 };
 use perfquilt_config::{Disk, Section, Server};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -171,11 +171,10 @@ const UNCOUNTED: &[&str] = &["secure_read", "pgstat_report_stat"];
 fn program(server: &Path, name: &str) -> Result<PathBuf> {
     let path = server.join("bin").join(name);
     if path.is_file() {
-        return Ok(path);
+        Ok(path)
+    } else {
+        Err(incomplete(server, &format!("bin/{name}")))
     }
-    Err(Error::bench(format!("the built server has no bin/{name}"))
-        .details([format!("built server: {}", server.display())])
-        .hint("check `install` of the recipe in bench-config/perfquilt.toml"))
 }
 
 /// Checks that root can be an ordinary user here, since PostgreSQL refuses to run as root.
@@ -238,12 +237,7 @@ impl ServerAdapter for Postgresql {
     fn start(&self, launch: &Launch<'_>) -> Result<Running> {
         let postgres = program(launch.server, "postgres")?;
         check_user()?;
-        let data = launch.dir.join("data");
-        match launch.template {
-            Some(template) => copy_tree(template, &data)?,
-            None if data.exists() => {}
-            None => self.prepare(launch.server, &data, &perfquilt_model::progress::Silent)?,
-        }
+        let data = provide_data(self, launch)?;
         make_private(&data)?;
         let mut address = ListenAddress::new(launch.dir, None)?;
         address.socket.set_file_name(SOCKET);

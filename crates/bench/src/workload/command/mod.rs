@@ -306,10 +306,7 @@ pub(super) fn interleave(
         let error = Error::bench(format!("workload {workload}: {fault}"))
             .hint("check `operations` against the client's output: it must fit each of its lines about an operation");
         let error = item.workload.settings.locate(&["operations"], error);
-        ClientFailure {
-            point: Some(point),
-            error,
-        }
+        ClientFailure::at(point)(error)
     })?;
     Ok(block_slices(&points, &rounds, settings.transactions.max(1)))
 }

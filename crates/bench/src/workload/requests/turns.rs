@@ -254,11 +254,7 @@ impl Measurement<'_> {
         for (point, running) in servers {
             let open = |_| Connection::open(self.plan, running, self.database);
             let connections: Result<Vec<Connection<'_>>> = (0..count).map(open).collect();
-            let connections = connections.map_err(|error| ClientFailure {
-                point: Some(*point),
-                error,
-            })?;
-            all.push(connections);
+            all.push(connections.map_err(ClientFailure::at(*point))?);
         }
         Ok(all)
     }
@@ -355,10 +351,7 @@ impl Measurement<'_> {
             let asked = if block.reads_storage() { servers } else { &[] };
             for (index, server) in asked.iter().enumerate() {
                 let published = runner.publish_counters(index);
-                published.map_err(|error| ClientFailure {
-                    point: Some(server.point),
-                    error,
-                })?;
+                published.map_err(ClientFailure::at(server.point))?;
             }
             Ok::<(), ClientFailure>(())
         };
@@ -429,10 +422,7 @@ fn take_turns<'a>(
         let scripts = generated.of_round(number, turn.transactions());
         let mut time = |transactions| {
             let result = runner.run(index, scripts, transactions);
-            result.map_err(|error| ClientFailure {
-                point: Some(server.point),
-                error,
-            })
+            result.map_err(ClientFailure::at(server.point))
         };
         if turn.lead > 0 {
             time(0..turn.lead)?;

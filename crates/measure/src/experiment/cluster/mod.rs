@@ -256,22 +256,6 @@ impl<'a> Cluster<'a> {
         })
     }
 
-    /// Cancels the jobs that are left, and removes the folder of exchange if the experiment is `over`.
-    pub(super) fn close(&self, over: bool) {
-        let dispatch = self.dispatch();
-        if !dispatch.is_over()
-            && let Err(error) = dispatch.cancel()
-        {
-            self.progress
-                .warn(&format!("jobs may be left in the queue: {error}"));
-            return;
-        }
-        if over {
-            // What is left is overwritten or ignored by another run.
-            let _ = std::fs::remove_dir_all(&self.template.results);
-        }
-    }
-
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -518,6 +502,22 @@ impl Executor for Cluster<'_> {
 
     fn open(&self, _number: u32) -> Result<Box<dyn Lane + '_>> {
         Ok(Box::new(ClusterLane { cluster: self }))
+    }
+
+    /// Cancels the jobs that are left, and removes the folder of exchange if the experiment is `over`.
+    fn close(&self, over: bool) {
+        let dispatch = self.dispatch();
+        if !dispatch.is_over()
+            && let Err(error) = dispatch.cancel()
+        {
+            self.progress
+                .warn(&format!("jobs may be left in the queue: {error}"));
+            return;
+        }
+        if over {
+            // What is left is overwritten or ignored by another run.
+            let _ = std::fs::remove_dir_all(&self.template.results);
+        }
     }
 }
 
