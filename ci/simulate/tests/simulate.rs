@@ -32,7 +32,7 @@ fn a_simulation_is_repeatable_and_writes_its_part_of_a_page() {
         let args = [
             "experiments",
             "--experiments",
-            "12",
+            "4",
             "--seed",
             seed,
             "--json",
