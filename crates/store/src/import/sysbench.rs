@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::{Exclusion, Imported, ImportedServer, ImportedValue, InputText, at};
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::names::{distinct, numbered};
 use perfquilt_model::number;
@@ -378,13 +379,9 @@ impl Run {
         if self.test.is_none() && !self.queries.is_empty() {
             let each = |kind: &str| {
                 let count = self.queries.get(kind).copied().unwrap_or_default();
-                (count / events as f64).round()
+                counted((count / events as f64).round() as usize, kind)
             };
-            parts.push(format!(
-                "{} reads and {} writes",
-                each("read"),
-                each("write")
-            ));
+            parts.push(format!("{} and {}", each("read"), each("write")));
         }
         parts.extend(self.options.iter().cloned());
         match self.threads.as_deref() {
@@ -396,39 +393,66 @@ impl Run {
     }
 }
 
-/// The runs whose test the log does not name: sysbench prints nothing about some.
+/// The runs of a log whose test it does not name: sysbench prints nothing about some.
 #[derive(Default)]
 struct Unnamed {
-    /// The line of the last one.
+    /// The costs of the runs by workload, each with its line.
+    costs: BTreeMap<String, Vec<(f64, usize)>>,
+    /// The line of the last run without anything that tells its test.
     line: Option<usize>,
-    /// Their workloads.
-    workloads: BTreeSet<String>,
     /// Whether there are runs of which the test is known.
     beside_named: bool,
 }
 
 /// Costs of one test that differ more than this are those of two.
 const MOST_SPREAD: f64 = 10.0;
+/// Two groups of costs that differ at least this much, and several times as much as the costs within each, are those of
+/// two tests.
+const LEAST_STEP: f64 = 1.3;
+/// How many times the distance between such groups is the distance within them.
+const STEP_OF_SPREAD: f64 = 3.0;
 
 impl Unnamed {
     /// Refuses runs that may be of different tests, because others of the log are, or because their times are far apart.
-    fn check(&self, server: &ImportedServer, path: &Path) -> Result<()> {
-        let Some(line) = self.line else { return Ok(()) };
-        let spread = |workload: &String| {
-            let readings = server.readings.iter().filter(|of| of.workload == *workload);
-            let (low, high) = readings.fold((f64::INFINITY, 0.0f64), |(low, high), of| {
-                (low.min(of.value), high.max(of.value))
-            });
-            high / low
+    fn check(&self, path: &Path) -> Result<()> {
+        let refused = |line, fault: String| {
+            Err(at(path, line, fault)
+                .hint("write a log for each test, or each command before its output (`set -x`)"))
         };
-        if !self.beside_named && self.workloads.iter().all(|of| spread(of) <= MOST_SPREAD) {
-            return Ok(());
+        if let Some(line) = self.line.filter(|_| self.beside_named) {
+            let fault = "sysbench does not print the test of this run, and the log has runs of several tests";
+            return refused(line, fault.to_owned());
         }
-        let fault =
-            "sysbench does not print the test of this run, and the log has runs of several tests";
-        Err(at(path, line, fault.to_owned())
-            .hint("write a log for each test, or each command before its output (`set -x`)"))
+        for (workload, costs) in &self.costs {
+            let mut costs = costs.clone();
+            costs.sort_by(|a, b| a.0.total_cmp(&b.0));
+            if let Some(second) = second_group(&costs) {
+                let (cheapest, dearer) = (costs[0].0, costs[second]);
+                let fault = format!(
+                    "sysbench does not print the test of this run, and it is not that of others of {workload}: an event \
+                     takes {:.1} times as long",
+                    dearer.0 / cheapest
+                );
+                return refused(dearer.1, fault);
+            }
+        }
+        Ok(())
     }
+}
+
+/// Returns the place of the first cost of the second group, if sorted costs fall into two: those of two tests.
+fn second_group(costs: &[(f64, usize)]) -> Option<usize> {
+    let ratio = |from: usize, to: usize| costs[to].0 / costs[from].0;
+    let last = costs.len().checked_sub(1)?;
+    let second = (1..=last).max_by(|&a, &b| ratio(a - 1, a).total_cmp(&ratio(b - 1, b)))?;
+    if ratio(0, last) > MOST_SPREAD {
+        return Some(second);
+    }
+    let step = ratio(second - 1, second);
+    let within = ratio(0, second - 1).max(ratio(second, last));
+    let are_groups = second >= 2 && last > second;
+    (are_groups && step >= LEAST_STEP && step.ln() >= STEP_OF_SPREAD * within.ln())
+        .then_some(second)
 }
 
 /// Returns the server of a log.
@@ -442,7 +466,7 @@ fn server(log: Log, names: &Names, path: &Path) -> Result<ImportedServer> {
         let workload = names.workload(&run);
         add(run, workload, &mut server, &mut unnamed, path)?;
     }
-    unnamed.check(&server, path)?;
+    unnamed.check(path)?;
     Ok(server)
 }
 
@@ -465,10 +489,17 @@ fn add(
         return Ok(());
     }
     let seconds = intervals(&run.reports).map_err(|(line, fault)| ambiguous(path, line, fault))?;
+    let events: u64 = run.reports.iter().map(|report| report.events).sum();
+    if run.test.is_none() {
+        let cost = seconds.iter().sum::<f64>() / events as f64;
+        let costs = unnamed.costs.entry(workload.clone()).or_default();
+        costs.push((cost, run.line));
+        if costs.len() > 1 || run.queries.is_empty() {
+            server.notes.insert(UNNAMED.to_owned());
+        }
+    }
     if run.test.is_none() && run.queries.is_empty() {
         unnamed.line = Some(run.line);
-        unnamed.workloads.insert(workload.clone());
-        server.notes.insert(UNNAMED.to_owned());
     } else {
         unnamed.beside_named = true;
     }
@@ -477,7 +508,6 @@ fn add(
             "Runs of {workload} have a target rate, which decides how long they take: they do not show how fast a server is."
         ));
     }
-    let events: u64 = run.reports.iter().map(|report| report.events).sum();
     for (kind, count) in &run.faults {
         if *count > FAULTS_SHARE * events as f64 {
             server.notes.insert(format!(
@@ -499,7 +529,8 @@ fn add(
 }
 
 /// The note about runs whose test is unknown.
-const UNNAMED: &str = "sysbench does not print which test these runs are of: perfquilt takes them for runs of one test.";
+const UNNAMED: &str = "sysbench does not print which test these runs are of: perfquilt takes runs with the same numbers of \
+                       threads, reads and writes for runs of one test.";
 
 fn ambiguous(path: &Path, line: usize, fault: &str) -> Error {
     at(path, line, fault.to_owned()).hint("`sysbench … run` without `--report-checkpoints`")

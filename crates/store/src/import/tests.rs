@@ -610,7 +610,7 @@ fn tests_and_threads_of_sysbench_are_different_workloads() {
             "cpu, primes to 10000, 4 threads",
             "cpu, primes to 20000, 4 threads",
             "sysbench, 14 reads and 0 writes, 4 threads",
-            "sysbench, 1 reads and 0 writes, 4 threads",
+            "sysbench, 1 read and 0 writes, 4 threads",
             "oltp_write_only, 4 threads",
         ]
     );
@@ -631,7 +631,7 @@ fn tests_and_threads_of_sysbench_are_different_workloads() {
         assert_eq!(read.is_err(), refused);
         match read {
             Err(error) => assert!(
-                error.to_string().contains("runs of several tests"),
+                error.to_string().contains("does not print the test of this run"),
                 "{error}"
             ),
             Ok(file) => {
@@ -789,7 +789,8 @@ fn what_went_wrong_in_runs_that_went_on_is_noted() {
             "SQL statistics:\n    queries performed:\n        read:  14000\n    transactions:  1000 (100.00 per sec.)\n    \
              ignored errors:  {errors} (1.00 per sec.)\n    reconnects:  0 (0.00 per sec.)\n"
         );
-        log(4, &body, "10.0", "1000").repeat(2)
+        let log = log(4, &body, "10.0", "1000");
+        format!("+ sysbench oltp_read_only run\n{log}").repeat(2)
     };
     let notes = |errors: &str| {
         let files = [("a.log", &*oltp("0")), ("b.log", &*oltp(errors))];
@@ -913,6 +914,33 @@ fn options_of_sysbench_that_differ_keep_runs_apart() {
         ),
         ["test, 4 threads, of a-one", "test, 4 threads, of a-two",]
     );
+}
+
+#[test]
+fn runs_of_sysbench_with_two_groups_of_costs_are_refused() {
+    let sql = |seconds: &str| {
+        let body = "queries performed:\n  read:  1000\n  write:  0\n";
+        log(4, body, seconds, "1000")
+    };
+    let error = |seconds: &[&str]| {
+        let log: String = seconds.iter().copied().map(sql).collect();
+        let file = of(ImportFormat::Sysbench, &[("a.log", &log), ("b.log", &log)]);
+        file.err().map(|error| error.to_string())
+    };
+    let refused = error(&["1.0", "5.0", "1.1", "5.2"]).unwrap();
+    assert!(
+        refused.starts_with("a.log:10: sysbench does not print the test of this run")
+            && refused.ends_with("an event takes 5.0 times as long"),
+        "{refused}"
+    );
+    // A slow first run, a drift, and what noise does.
+    for one in [
+        &["3.0", "1.0", "1.1", "1.05"][..],
+        &["1.0", "1.2", "1.4", "1.6"],
+        &["1.0", "1.1", "1.25", "1.3"],
+    ] {
+        assert_eq!(error(one), None, "{one:?}");
+    }
 }
 
 #[test]
