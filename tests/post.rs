@@ -569,10 +569,11 @@ fn the_pull_request_of_a_deleted_fork_is_found_by_its_commit() {
     let repository = crate::github::REPOSITORY.parse().unwrap();
     let client = Client::new(repository, &github.uri(), token(), policy()).unwrap();
     // The event still names the branch, or the fork was deleted before it.
-    for from in [Some("alice:gone".to_owned()), None] {
+    for owner in [Some("alice".to_owned()), None] {
         let target = |head: &str| Target {
             head: Some(head.to_owned()),
-            from: from.clone(),
+            owner: owner.clone(),
+            branch: Some("gone".to_owned()),
             ..Target::default()
         };
         assert_eq!(client.find(&target(FIRST)).unwrap().number, 7);
@@ -580,6 +581,33 @@ fn the_pull_request_of_a_deleted_fork_is_found_by_its_commit() {
         let hint = error.hint_text().unwrap();
         assert!(hint.contains("fork") && hint.contains("--pr"), "{error:?}");
     }
+}
+
+#[test]
+fn one_of_several_pull_requests_with_the_commit_is_never_guessed() {
+    let github = GitHub::start();
+    github.opens(7, FIRST);
+    github.opens(9, FIRST);
+    github.state().of(9).from = "carol:other".into();
+    let repository = crate::github::REPOSITORY.parse().unwrap();
+    let client = Client::new(repository, &github.uri(), token(), policy()).unwrap();
+    let find = |owner: Option<&str>, branch: Option<&str>| {
+        let found = client.find(&Target {
+            head: Some(FIRST.to_owned()),
+            owner: owner.map(str::to_owned),
+            branch: branch.map(str::to_owned),
+            ..Target::default()
+        });
+        found
+            .map(|found| found.number)
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(find(Some("alice"), None), Ok(7));
+    assert_eq!(find(Some("carol"), Some("renamed")), Ok(9));
+    assert_eq!(find(None, Some("other")), Ok(9));
+    let error = find(None, Some("gone")).unwrap_err();
+    assert!(error.contains("pull requests 7, 9"), "{error}");
+    assert!(find(Some("bob"), None).is_err());
 }
 
 #[test]

@@ -353,7 +353,11 @@ fn pull_request(state: &State, request: &PullRequest, schema: &str) -> Value {
         "number": request.number,
         "state": if request.open { "open" } else { "closed" },
         "locked": request.locked,
-        "head": { "sha": request.head },
+        "head": {
+            "sha": request.head,
+            "label": request.from,
+            "ref": request.from.split_once(':').map_or("", |(_, branch)| branch),
+        },
         "base": { "sha": "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d", "ref": "main" },
     });
     state.contract.example(schema, fields)

@@ -16,8 +16,11 @@ pub struct Target {
     pub number: Option<u64>,
     /// The commit that was measured.
     pub head: Option<String>,
-    /// The source branch as `owner:branch`, for pull requests from forks, whose number the event lacks.
-    pub from: Option<String>,
+    /// The owner of the source repository, for pull requests from forks, whose number the event lacks; `None` if the fork
+    /// was deleted.
+    pub owner: Option<String>,
+    /// The source branch of such a pull request.
+    pub branch: Option<String>,
     /// The URL of the workflow run that measured.
     pub run: Option<String>,
     /// When that workflow run began (RFC 3339).
@@ -153,12 +156,9 @@ impl Target {
                 [one] => Some(one.number),
                 _ => None,
             };
-            // A deleted fork has neither.
-            self.from = run
-                .head_repository
-                .and_then(|repository| repository.owner)
-                .zip(run.head_branch)
-                .map(|(owner, branch)| format!("{}:{branch}", owner.login));
+            let owner = run.head_repository.and_then(|repository| repository.owner);
+            self.owner = owner.map(|owner| owner.login);
+            self.branch = run.head_branch;
             self.head = Some(run.head_sha);
         } else if let Some(issue) = event.issue {
             if issue.pull_request.is_none() {
@@ -226,7 +226,7 @@ mod tests {
             (Some(7), Some(HEAD))
         );
         assert_eq!(
-            (target.from, target.run.as_deref()),
+            (target.owner, target.run.as_deref()),
             (None, Some("https://x/9"))
         );
         assert_eq!(target.began.as_deref(), Some("2026-11-26T10:00:00Z"));
@@ -273,7 +273,8 @@ mod tests {
         }});
         let target = of(&event).unwrap();
         assert_eq!(target.number, None);
-        assert_eq!(target.from.as_deref(), Some("alice:faster"));
+        assert_eq!(target.owner.as_deref(), Some("alice"));
+        assert_eq!(target.branch.as_deref(), Some("faster"));
         assert!(target.run.unwrap().ends_with("/41"));
         event["workflow_run"]["event"] = "push".into();
         assert!(of(&event).unwrap_err().hint_text().is_some());
@@ -294,7 +295,7 @@ mod tests {
         for repository in deleted {
             event["workflow_run"]["head_repository"] = repository;
             let target = of(&event).unwrap();
-            assert_eq!((target.number, target.from), (None, None));
+            assert_eq!((target.number, target.owner), (None, None));
             assert_eq!(target.head.as_deref(), Some(HEAD));
             assert_eq!(target.began.as_deref(), Some("2026-01-02T03:04:05Z"));
         }

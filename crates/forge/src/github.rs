@@ -127,6 +127,14 @@ fn publish(
     })
 }
 
+impl PullRequestData {
+    /// Returns whether its source may be a repository of `owner`, `None` for a deleted one.
+    fn may_be_from(&self, owner: Option<&str>) -> bool {
+        let known = self.head.label.split_once(':').zip(owner);
+        known.is_none_or(|((own, _), owner)| own.eq_ignore_ascii_case(owner))
+    }
+}
+
 impl From<PullRequestData> for PullRequest {
     fn from(found: PullRequestData) -> Self {
         PullRequest {
@@ -161,32 +169,56 @@ async fn find(github: &GitHub, target: &Target) -> Result<PullRequest> {
         return Err(Error::usage("no pull request is given")
             .hint("give `--pr NUMBER`; in a workflow for pull requests, perfquilt reads it from the event"));
     };
-    let by_branch = match &target.from {
-        Some(from) => find_by_branch(github, from, head).await?,
-        None => None,
-    };
+    if let (Some(owner), Some(branch)) = (&target.owner, &target.branch)
+        && let Some(found) = find_by_branch(github, &format!("{owner}:{branch}"), head).await?
+    {
+        return Ok(found.into());
+    }
     // The branch of a deleted fork is nobody's, but the pull request stays.
-    let found = match by_branch {
-        Some(found) => Some(found),
-        None => find_by_commit(github, head).await?,
-    };
-    found.map(PullRequest::from).ok_or_else(|| {
-        let (from, hint) = match &target.from {
-            Some(from) => (
-                format!("from {from} "),
-                "the fork may have been deleted, or the branch renamed, and the pull request has moved on",
-            ),
-            None => (
-                String::new(),
-                "the event names no branch, so the fork was deleted, and the pull request has moved on",
-            ),
-        };
-        Error::forge(format!(
-            "there is no pull request {from}with the commit {head} in {}",
-            github.repository()
-        ))
-        .hint(format!("{hint}; `--pr NUMBER` names it"))
-    })
+    let mut found = find_by_commit(github, head).await?;
+    found.retain(|request| request.may_be_from(target.owner.as_deref()));
+    let of_branch = |request: &PullRequestData| target.branch.as_ref() == Some(&request.head.name);
+    if found.iter().any(of_branch) {
+        found.retain(of_branch);
+    }
+    if found.iter().any(|request| request.state == "open") {
+        found.retain(|request| request.state == "open");
+    }
+    match found.as_slice() {
+        [one] => Ok(one.clone().into()),
+        [] => {
+            let (from, hint) = match (&target.owner, &target.branch) {
+                (Some(owner), branch) => (
+                    format!(
+                        "from {owner}{} ",
+                        branch
+                            .as_ref()
+                            .map(|name| format!(":{name}"))
+                            .unwrap_or_default()
+                    ),
+                    "the fork may have been deleted, or the branch renamed, and the pull request has moved on",
+                ),
+                (None, _) => (
+                    String::new(),
+                    "the event names no fork, so it was deleted, and the pull request has moved on",
+                ),
+            };
+            Err(Error::forge(format!(
+                "there is no pull request {from}with the commit {head} in {}",
+                github.repository()
+            ))
+            .hint(format!("{hint}; `--pr NUMBER` names it")))
+        }
+        several => {
+            let numbers: Vec<String> = several.iter().map(|of| of.number.to_string()).collect();
+            Err(Error::forge(format!(
+                "the pull requests {} in {} have the commit {head}, and the event does not tell which was measured",
+                numbers.join(", "),
+                github.repository()
+            ))
+            .hint("`--pr NUMBER` names it"))
+        }
+    }
 }
 
 /// Finds the pull request from the branch `from` (`owner:branch`), preferably one with the commit `head`.
@@ -202,26 +234,24 @@ async fn find_by_branch(
     Ok(found.into_iter().next())
 }
 
-/// Finds the pull request with the commit `head` among those that were updated last. (GitHub's list of the pull requests
+/// Finds the pull requests with the commit `head` among those that were updated last. (GitHub's list of the pull requests
 /// of a commit does not have those of forks.)
-async fn find_by_commit(github: &GitHub, head: &str) -> Result<Option<PullRequestData>> {
+async fn find_by_commit(github: &GitHub, head: &str) -> Result<Vec<PullRequestData>> {
     /// The most pages, of a hundred pull requests each.
     const MAX_PAGES: usize = 20;
     let path = github.path("pulls?state=all&sort=updated&direction=desc");
+    let mut found: Vec<PullRequestData> = Vec::new();
     for number in 1..=MAX_PAGES {
         let page: Vec<PullRequestData> = github
             .page("look for the pull request", &path, number)
             .await?;
         let last = page.len() < PAGE;
-        let with_head = page
-            .into_iter()
-            .filter(|request| request.head.sha == *head)
-            .min_by_key(|request| rank(request, head));
-        if with_head.is_some() || last {
-            return Ok(with_head);
+        found.extend(page.into_iter().filter(|request| request.head.sha == *head));
+        if last {
+            break;
         }
     }
-    Ok(None)
+    Ok(found)
 }
 
 /// Returns a key by which the best of several pull requests for the commit `head` comes first.

@@ -48,6 +48,9 @@ pub(super) struct Branch {
     pub sha: String,
     #[serde(rename = "ref", default)]
     pub name: String,
+    /// `owner:branch`; without a colon for a deleted repository.
+    #[serde(default)]
+    pub label: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -631,7 +631,9 @@ fn tests_and_threads_of_sysbench_are_different_workloads() {
         assert_eq!(read.is_err(), refused);
         match read {
             Err(error) => assert!(
-                error.to_string().contains("does not print the test of this run"),
+                error
+                    .to_string()
+                    .contains("does not print the test of this run"),
                 "{error}"
             ),
             Ok(file) => {
