@@ -350,6 +350,25 @@ fn steps_tell_git_what_is_wrong() {
         said.contains("does not compile") && !said.contains("without patches"),
         "{said}"
     );
+    // A fix for the time of the step counts.
+    std::fs::write(remote(&environment).join("work.h"), slow(9).work()).unwrap();
+    let finished = step(&[&["--good", "v1", "--bad", "v3"][..], &fast].concat());
+    assert_eq!(finished.code, Some(1), "{}", finished.stderr);
+    assert!(
+        finished
+            .stderr
+            .contains("with the uncommitted changes in work.h"),
+        "{}",
+        finished.stderr
+    );
+    git(&environment, &["checkout", "--quiet", "work.h"]);
+    let swapped = step(&[&["--good", "v3", "--bad", "v1"][..], &fast].concat());
+    assert_eq!(swapped.code, Some(128), "{}", swapped.stderr);
+    assert!(
+        swapped.stderr.contains("in the other direction") && swapped.stderr.contains("swap"),
+        "{}",
+        swapped.stderr
+    );
     for (commit, code) in [("v3", 1), ("v1", 0), ("v2", 0)] {
         git(&environment, &["checkout", "--quiet", commit]);
         let finished = step(&[&["--good", "v1", "--bad", "v3"][..], &fast].concat());

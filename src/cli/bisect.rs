@@ -363,7 +363,7 @@ fn classify_commit(context: &Context, step: &Step) -> u8 {
         let progress = context.output.progress();
         let here = std::env::current_dir()
             .map_err(|error| Error::usage(format!("there is no current folder: {error}")))?;
-        let states = CommitsHere::new(&ws, &here, (&step.good, &step.bad))?;
+        let states = CommitsHere::new(&ws, &here, (&step.good, &step.bad), progress)?;
         side(&ws, &states, &request, progress)
     });
     match found {

@@ -36,9 +36,10 @@ pub fn run(context: &Context, args: &Export) -> Result<()> {
     let prepared = prepare(&ws, args.release.as_deref(), progress)?;
     let tree = prepared.stack.tree(args.point)?;
     let release = &prepared.release;
-    std::fs::create_dir_all(&args.target).map_err(|error| {
-        Error::usage(format!("cannot create {}: {error}", args.target.display()))
-            .hint("name a folder that can be created")
+    std::fs::create_dir_all(&args.target).map_err(|error| match error.kind() {
+        std::io::ErrorKind::StorageFull => Error::io("create", &args.target, &error),
+        _ => Error::usage(format!("cannot create {}: {error}", args.target.display()))
+            .hint("name a folder that can be created"),
     })?;
     let files = stack::export(&ws.object_store(), &tree, &args.target, progress)?;
     if context.output.json() {

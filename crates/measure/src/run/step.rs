@@ -7,7 +7,7 @@ use super::request::BisectRequest;
 use super::revisions::Revisions;
 use perfquilt_build::BuildItem;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_judge::bisect::{Decision, DecisionKind, NextCommand, Revision};
+use perfquilt_judge::bisect::{Conclusion, Decision, DecisionKind, NextCommand, Revision};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
@@ -42,12 +42,25 @@ pub fn side(
     let mut run = BisectRun::open(ws, states, request, &question, &store, progress)?;
     run.run(&|bisector| answer(bisector.path()).is_some())?;
     answer(run.bisector.path()).ok_or_else(|| {
+        let states = states.states();
+        if run.bisector.outcome().conclusion == Conclusion::Opposite {
+            return Error::new(
+                Kind::Inconclusive,
+                format!(
+                    "{} and {} differ in the other direction on {}",
+                    states[0].label, states[2].label, request.workload
+                ),
+            )
+            .hint(
+                "swap `--good` and `--bad`, or name the direction of the change with `--direction`",
+            );
+        }
         Error::new(
             Kind::Inconclusive,
             format!(
                 "{} and {} do not differ by {:.2} % or more on {}",
-                states.states()[0].label,
-                states.states()[2].label,
+                states[0].label,
+                states[2].label,
                 100.0 * request.size,
                 request.workload
             ),
@@ -80,9 +93,15 @@ pub struct CommitsHere {
 }
 
 impl CommitsHere {
-    /// Reads the commits `good`, `HEAD` and `bad` of the repository at `folder`. Copies their files into the
-    /// object store of `ws`, unless it has them.
-    pub fn new(ws: &Workspace, folder: &Path, (good, bad): (&str, &str)) -> Result<Self> {
+    /// Reads the commits `good`, `HEAD` and `bad` of the repository at `folder`, the second with the changes of tracked
+    /// files that are not committed: a fix that every tried commit needs. Copies their files into the object store of `ws`,
+    /// unless it has them.
+    pub fn new(
+        ws: &Workspace,
+        folder: &Path,
+        (good, bad): (&str, &str),
+        progress: &dyn Progress,
+    ) -> Result<Self> {
         let git = Git::new(folder);
         let source = ws.config.release(None)?;
         let store = Objects::open_or_create(&ws.object_store())?;
@@ -90,15 +109,56 @@ impl CommitsHere {
             .map(|revision| state(ws, &git, &store, revision))
             .into_iter()
             .collect::<Result<Vec<Revision>>>()?;
+        let mut states = states;
         if states[0].name == states[2].name {
             return Err(Error::usage("good and bad are the same commit"));
         }
+        add_changes(ws, &git, &store, &mut states[1], progress)?;
         Ok(CommitsHere {
             release: ws.config.release_name(&source.version),
             states,
         })
     }
 }
+
+/// Adds the uncommitted changes of tracked files to the state that is checked out, and notes them.
+fn add_changes(
+    ws: &Workspace,
+    git: &Git,
+    store: &Objects,
+    here: &mut Revision,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let changed = git.status()?.changed;
+    if changed.is_empty() {
+        return Ok(());
+    }
+    // Writes a commit of the files and changes nothing else; refuses unresolved conflicts.
+    let kept = git
+        .command(&[&AUTHOR[..], &["stash", "create"]].concat())
+        .run_ok(Kind::Usage)?;
+    let of_files = state(ws, git, store, kept.stdout_text().trim())?;
+    progress.note(&format!(
+        "measuring {} with the uncommitted changes in {}",
+        here.label,
+        changed.join(", ")
+    ));
+    *here = Revision {
+        label: format!("{} with changes", here.label),
+        name: format!("{}+{}", here.name, of_files.tree),
+        title: here.title.clone(),
+        tree: of_files.tree,
+    };
+    Ok(())
+}
+
+/// Settings for commits that nobody keeps.
+const AUTHOR: [&str; 4] = [
+    "-c",
+    "user.name=perfquilt",
+    "-c",
+    "user.email=perfquilt@localhost",
+];
 
 fn state(ws: &Workspace, git: &Git, store: &Objects, revision: &str) -> Result<Revision> {
     if revision.starts_with('-') {
@@ -121,13 +181,7 @@ fn state(ws: &Workspace, git: &Git, store: &Objects, revision: &str) -> Result<R
     let (commit, tree) = (of("commit")?, of("tree")?);
     if !has(store, &tree)? {
         // A commit without parents transfers the files without the history.
-        let name = [
-            "-c",
-            "user.name=perfquilt",
-            "-c",
-            "user.email=perfquilt@localhost",
-        ];
-        let mut args = name.to_vec();
+        let mut args = AUTHOR.to_vec();
         args.extend([
             "commit-tree",
             "--no-gpg-sign",

@@ -40,7 +40,7 @@ pub use signals::{
 pub use terminal::is_in_foreground;
 
 use crate::packages::install_hint;
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::{DISK_FULL, Error, Kind, Result};
 
 /// Environment variables that children inherit; all others are withheld.
 const INHERITED_VARIABLES: [&str; 11] = [
@@ -639,16 +639,12 @@ impl Command {
     }
 
     /// Runs the command; any exit code but 0 is an error of `kind` with the last lines of output.
-    pub fn run_ok(&self, kind: perfquilt_model::error::Kind) -> Result<Output> {
+    pub fn run_ok(&self, kind: Kind) -> Result<Output> {
         self.require_success(self.run()?, kind)
     }
 
     /// Returns `output`, which this command had, if its exit code is 0.
-    pub fn require_success(
-        &self,
-        output: Output,
-        kind: perfquilt_model::error::Kind,
-    ) -> Result<Output> {
+    pub fn require_success(&self, output: Output, kind: Kind) -> Result<Output> {
         if output.success() {
             return Ok(output);
         }
@@ -657,11 +653,18 @@ impl Command {
             .unwrap_or(&self.program)
             .to_string_lossy()
             .into_owned();
-        Err(
-            Error::new(kind, format!("{program} {}", output.describe_exit()))
-                .details(output.tail(15))
-                .hint(format!("the command was: {}", self.shown())),
-        )
+        let tail = output.tail(15);
+        // As most programs say it, in English by `LC_ALL`.
+        let is_full = tail
+            .iter()
+            .any(|line| line.contains("No space left on device"));
+        let kind = if is_full { Kind::Internal } else { kind };
+        let error = Error::new(kind, format!("{program} {}", output.describe_exit())).details(tail);
+        Err(error.hint(if is_full {
+            DISK_FULL.to_owned()
+        } else {
+            format!("the command was: {}", self.shown())
+        }))
     }
 }
 
