@@ -49,7 +49,7 @@ mod workload {
 mod server {
     pub use perfquilt_bench::server::{
         AdapterKind, AdapterSetup, ClientThreads, Launch, ListenAddress, Running, ServerAdapter,
-        ServerProcess, StartPlan, Stop, copy_tree, placeholder_values,
+        StartPlan, Stop, copy_tree,
     };
 
     mod line_server;
@@ -221,8 +221,8 @@ fn the_examples_of_an_adapter_and_a_client_measure_a_server() {
 
     let kind = server::LINE_SERVER;
     (kind.check)(&ws.config.server).unwrap();
-    let adapter = (kind.adapter)(&server::AdapterSetup {
-        server: &ws.config.server,
+    let adapter = (kind.adapter)(server::AdapterSetup {
+        server: ws.config.server.clone(),
         bench_config: ws.bench_config(),
         logs: folder.path().join("logs"),
     })

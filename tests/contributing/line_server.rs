@@ -1,12 +1,11 @@
 //! Runs `bin/line-server SOCKET`, which answers every line with a line.
 
-use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{
-    AdapterKind, ClientThreads, Launch, ListenAddress, Running, ServerAdapter, ServerProcess,
-    StartPlan, Stop, copy_tree, placeholder_values,
+    AdapterKind, AdapterSetup, ClientThreads, Launch, ListenAddress, Running, ServerAdapter,
+    StartPlan, Stop, copy_tree,
 };
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
@@ -18,24 +17,14 @@ pub(super) const KIND: AdapterKind = AdapterKind {
         None => Ok(()),
         Some(_) => Err(server.settings.error(&[], "adapter `line` has no settings")),
     },
-    adapter: |setup| {
-        Ok(Box::new(LineServer {
-            bench_config: setup.bench_config.clone(),
-            start_seconds: setup.server.start_seconds,
-            logs: setup.logs.clone(),
-        }))
-    },
+    adapter: |setup| Ok(Box::new(LineServer(setup))),
 };
 
 /// Part of the identity: changes with the options on the command line.
 const OPTIONS_VERSION: u32 = 1;
 
 /// Runs the server.
-struct LineServer {
-    bench_config: PathBuf,
-    start_seconds: f64,
-    logs: PathBuf,
-}
+struct LineServer(AdapterSetup);
 
 impl ServerAdapter for LineServer {
     fn identity(&self) -> Result<String> {
@@ -51,20 +40,13 @@ impl ServerAdapter for LineServer {
             copy_tree(template, &launch.dir.join("data"))?;
         }
         let address = ListenAddress::new(launch.dir, None)?;
+        let words = vec![
+            launch.server.join("bin/line-server").into(),
+            address.socket.clone().into(),
+        ];
         let plan = StartPlan {
-            launch,
-            words: vec![
-                launch.server.join("bin/line-server").into(),
-                address.socket.clone().into(),
-            ],
-            env: BTreeMap::new(),
-            values: placeholder_values(launch, &address, &self.bench_config),
-            address,
             stop: Stop::Signal { may_kill: true },
-            process: ServerProcess::Group,
-            start_seconds: self.start_seconds,
-            kept_logs: self.logs.clone(),
-            uncounted: &[],
+            ..StartPlan::new(&self.0, launch, address, words)
         };
         Running::begin(plan, &mut |endpoint| {
             Ok(UnixStream::connect(&endpoint.socket).is_ok())

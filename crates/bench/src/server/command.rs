@@ -10,11 +10,9 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::running::{
-    FailedStart, ListenAddress, Running, ServerProcess, StartPlan, Stop, not_started,
-};
+use super::running::{FailedStart, ListenAddress, Running, StartPlan, Stop, not_started};
 use super::start_failure::start_timeout;
-use super::{AdapterKind, ClientThreads, Launch, ServerAdapter, copy_tree};
+use super::{AdapterKind, AdapterSetup, ClientThreads, Launch, ServerAdapter, copy_tree};
 use perfquilt_config::{Section, Server, config_files, expand, expand_word};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
@@ -32,14 +30,9 @@ pub(super) const KIND: AdapterKind = AdapterKind {
     name: "command",
     check: |server| CommandServer::read(server).map(drop),
     adapter: |setup| {
-        let commands = CommandServer::read(setup.server)?;
+        let commands = CommandServer::read(&setup.server)?;
         commands.check_address(&setup.server.settings)?;
-        Ok(Box::new(CommandAdapter::new(
-            commands,
-            setup.bench_config.clone(),
-            setup.server.start_seconds,
-            setup.logs.clone(),
-        )))
+        Ok(Box::new(CommandAdapter { commands, setup }))
     },
 };
 
@@ -126,29 +119,11 @@ impl CommandServer {
 /// Runs a server with the commands of `[server.command]`.
 #[derive(Debug)]
 pub struct CommandAdapter {
-    commands: CommandServer,
-    config: PathBuf,
-    start_seconds: f64,
-    logs: PathBuf,
+    pub(super) commands: CommandServer,
+    pub(super) setup: AdapterSetup,
 }
 
 impl CommandAdapter {
-    /// Creates an adapter for `commands`; `config` is the workspace's `bench-config/`, and `logs` is the folder
-    /// for logs of failed servers.
-    pub fn new(
-        commands: CommandServer,
-        config: PathBuf,
-        start_seconds: f64,
-        logs: PathBuf,
-    ) -> Self {
-        CommandAdapter {
-            commands,
-            config,
-            start_seconds,
-            logs,
-        }
-    }
-
     /// Writes the server's files for one start.
     fn write_files(&self, launch: &Launch<'_>, values: &BTreeMap<String, String>) -> Result<()> {
         for (name, path) in &self.commands.files {
@@ -168,40 +143,27 @@ impl CommandAdapter {
 
     fn start_once(&self, launch: &Launch<'_>, port: Option<u16>) -> Result<Running, FailedStart> {
         let address = ListenAddress::new(launch.dir, port)?;
-        let values = placeholder_values(launch, &address, &self.config);
-        self.write_files(launch, &values)?;
-        let env = self
-            .commands
-            .env
-            .iter()
-            .map(|(name, value)| Ok((name.clone(), expand_word(value, &values)?)))
-            .collect::<Result<_>>()?;
-        let ready_words = expand(&self.commands.ready, &values)?;
-        let ready = Command::from_words(&ready_words)?.directory(&self.config);
+        let config = &self.setup.bench_config;
+        let mut plan = StartPlan::new(&self.setup, launch, address, Vec::new());
+        let values = &plan.values;
+        self.write_files(launch, values)?;
+        let env = self.commands.env.iter();
+        let env = env.map(|(name, value)| Ok((name.clone(), expand_word(value, values)?)));
+        let env = env.collect::<Result<_>>()?;
+        let ready_words = expand(&self.commands.ready, values)?;
+        let ready = Command::from_words(&ready_words)?.directory(config);
         // Only a built server may lack one of its own programs.
         let is_own = Path::new(&ready_words[0]).starts_with(launch.server);
         let stop = match &self.commands.stop {
             Some(words) => Stop::Command(Box::new(
-                Command::from_words(&expand(words, &values)?)?.directory(&self.config),
+                Command::from_words(&expand(words, values)?)?.directory(config),
             )),
             None => Stop::Signal { may_kill: true },
         };
-        let plan = StartPlan {
-            launch,
-            words: expand(&self.commands.start, &values)?
-                .into_iter()
-                .map(OsString::from)
-                .collect(),
-            env,
-            address,
-            stop,
-            process: ServerProcess::Group,
-            start_seconds: self.start_seconds,
-            kept_logs: self.logs.clone(),
-            uncounted: &[],
-            values,
-        };
-        let end = Instant::now() + start_timeout(self.start_seconds, &launch.instrumentation);
+        let words = expand(&self.commands.start, values)?.into_iter();
+        plan.words = words.map(OsString::from).collect();
+        (plan.env, plan.stop) = (env, stop);
+        let end = Instant::now() + start_timeout(plan.start_seconds, &launch.instrumentation);
         let command = ready_words.join(" ");
         let mut last = Vec::new();
         let started = Running::begin_on_port(plan, &mut |_| {
@@ -250,7 +212,7 @@ impl ServerAdapter for CommandAdapter {
         let commands = [start, ready].into_iter().chain(stop);
         let words = commands.flatten().chain(env.values()).chain(files.values());
         let words = words.map(String::as_str);
-        for (name, bytes) in config_files(words, &self.config)? {
+        for (name, bytes) in config_files(words, &self.setup.bench_config)? {
             digest::add(&mut digest, name.as_bytes());
             digest::add(&mut digest, &bytes);
         }
@@ -337,23 +299,4 @@ pub fn check_placeholders(words: &[String]) -> Result<()> {
         .map(|name| (name.to_owned(), String::new()))
         .into();
     expand(words, &sample).map(drop)
-}
-
-/// Returns the values of the placeholders of a server's and its clients' commands for one start.
-pub fn placeholder_values(
-    launch: &Launch<'_>,
-    address: &ListenAddress,
-    config: &Path,
-) -> BTreeMap<String, String> {
-    let text = |path: &Path| path.to_string_lossy().into_owned();
-    let mut values = BTreeMap::from([
-        ("server".to_owned(), text(launch.server)),
-        ("dir".to_owned(), text(&launch.dir.join("data"))),
-        ("socket".to_owned(), text(&address.socket)),
-        ("config".to_owned(), text(config)),
-    ]);
-    if let Some(port) = address.port {
-        values.insert("port".to_owned(), port.to_string());
-    }
-    values
 }

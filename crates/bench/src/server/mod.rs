@@ -28,7 +28,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::{Progress, Silent};
 use serde::{Deserialize, Serialize};
 
-pub use command::{check_placeholders, placeholder_values};
+pub use command::check_placeholders;
 pub use copy::{copy_tree, size_of_tree};
 pub use running::{
     Endpoint, ListenAddress, NAMES_OF_PIPES, Running, ServerProcess, StartPlan, Stop, vgdb_prefix,
@@ -198,14 +198,14 @@ pub struct AdapterKind {
     /// Checks these settings.
     pub check: fn(&Server) -> Result<()>,
     /// Creates the adapter.
-    pub adapter: fn(&AdapterSetup<'_>) -> Result<Box<dyn ServerAdapter>>,
+    pub adapter: fn(AdapterSetup) -> Result<Box<dyn ServerAdapter>>,
 }
 
-/// The purpose that an adapter is created for.
+/// The workspace whose servers an adapter runs.
 #[derive(Debug, Clone)]
-pub struct AdapterSetup<'a> {
+pub struct AdapterSetup {
     /// `[server]`.
-    pub server: &'a Server,
+    pub server: Server,
     /// The workspace's `bench-config/`.
     pub bench_config: PathBuf,
     /// The folder for logs of failed servers.
@@ -226,8 +226,8 @@ pub fn check(config: &Config) -> Result<()> {
 
 /// Returns the adapter named in `[server]`.
 pub fn adapter(ws: &Workspace) -> Result<Box<dyn ServerAdapter>> {
-    (kind(&ws.config)?.adapter)(&AdapterSetup {
-        server: &ws.config.server,
+    (kind(&ws.config)?.adapter)(AdapterSetup {
+        server: ws.config.server.clone(),
         bench_config: ws.bench_config(),
         logs: ws.state().join("logs"),
     })

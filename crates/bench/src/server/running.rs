@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::scratch::{Scratch, socket_folder};
 use super::start_failure::{StartFailure, start_timeout};
-use super::{Instrumentation, Launch, listener, log};
+use super::{AdapterSetup, Instrumentation, Launch, listener, log};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::{
     Child, Command, DeathSignal, OrphanProcess, Sink, check_interrupted, describe_exit,
@@ -195,6 +195,48 @@ impl ListenAddress {
             folder,
         })
     }
+}
+
+impl<'a> StartPlan<'a> {
+    /// Plans a start with these `words` for the workspace of `setup`: the process leads a group and ends on SIGTERM.
+    pub fn new(
+        setup: &AdapterSetup,
+        launch: &'a Launch<'a>,
+        address: ListenAddress,
+        words: Vec<OsString>,
+    ) -> Self {
+        StartPlan {
+            launch,
+            words,
+            env: BTreeMap::new(),
+            values: placeholder_values(launch, &address, &setup.bench_config),
+            address,
+            stop: Stop::Signal { may_kill: false },
+            process: ServerProcess::Group,
+            start_seconds: setup.server.start_seconds,
+            kept_logs: setup.logs.clone(),
+            uncounted: &[],
+        }
+    }
+}
+
+/// Returns the values of the placeholders of a server's and its clients' commands for one start.
+fn placeholder_values(
+    launch: &Launch<'_>,
+    address: &ListenAddress,
+    config: &Path,
+) -> BTreeMap<String, String> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let mut values = BTreeMap::from([
+        ("server".to_owned(), text(launch.server)),
+        ("dir".to_owned(), text(&launch.dir.join("data"))),
+        ("socket".to_owned(), text(&address.socket)),
+        ("config".to_owned(), text(config)),
+    ]);
+    if let Some(port) = address.port {
+        values.insert("port".to_owned(), port.to_string());
+    }
+    values
 }
 
 impl Running {

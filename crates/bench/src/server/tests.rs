@@ -43,7 +43,8 @@ impl World {
             env: [("GREETING".to_owned(), "from {socket}".to_owned())].into(),
             files: std::collections::BTreeMap::new(),
         };
-        CommandAdapter::new(commands, self.base.path().into(), 5.0, self.logs())
+        let setup = setup(self.base.path(), 5.0);
+        CommandAdapter { commands, setup }
     }
 
     /// `$0` is the socket, `$1` the data folder.
@@ -215,7 +216,8 @@ fn a_server_that_is_never_ready_times_out() {
         env: Default::default(),
         files: std::collections::BTreeMap::new(),
     };
-    let adapter = CommandAdapter::new(commands, world.base.path().into(), 0.2, world.logs());
+    let setup = setup(world.base.path(), 0.2);
+    let adapter = CommandAdapter { commands, setup };
     let error = world.start(&adapter).unwrap_err();
     assert!(error.message().ends_with("was not ready within 0 s"));
     let timeout = error.exceeded_start_timeout();
@@ -240,7 +242,8 @@ fn a_ready_command_that_hangs_gets_no_more_time_than_the_start() {
         env: Default::default(),
         files: std::collections::BTreeMap::new(),
     };
-    let adapter = CommandAdapter::new(commands, world.base.path().into(), 0.5, world.logs());
+    let setup = setup(world.base.path(), 0.5);
+    let adapter = CommandAdapter { commands, setup };
     let started = Instant::now();
     let error = world.start(&adapter).unwrap_err();
     assert!(error.message().contains("was not ready within"), "{error}");
@@ -311,19 +314,10 @@ fn another_program_that_answers_on_the_port_does_not_make_a_server_ready() {
     let dir = world.scratch.fresh().unwrap();
     let launch = Launch::new("1", world.base.path(), &dir);
     let port = listener.local_addr().unwrap().port();
-    let plan = |launch| StartPlan {
-        launch,
-        words: ["sleep", "600"].map(Into::into).into(),
-        env: Default::default(),
-        address: ListenAddress::new(&dir, Some(port)).unwrap(),
-        stop: Stop::Signal { may_kill: true },
-        process: ServerProcess::Group,
-        start_seconds: 0.3,
-        kept_logs: world.logs(),
-        uncounted: &[],
-        values: Default::default(),
-    };
-    let error = Running::begin(plan(&launch), &mut |_| Ok(true)).unwrap_err();
+    let address = ListenAddress::new(&dir, Some(port)).unwrap();
+    let words = ["sleep", "600"].map(Into::into).into();
+    let plan = StartPlan::new(&setup(world.base.path(), 0.3), &launch, address, words);
+    let error = Running::begin(plan, &mut |_| Ok(true)).unwrap_err();
     let end = format!("was not ready within 0 s: another program listens on its port {port}");
     assert!(error.message().ends_with(&end), "{error}");
 }
@@ -710,18 +704,24 @@ pub(super) fn innodb_adapter(
     bench_config: &Path,
     config: Option<PathBuf>,
 ) -> Result<Box<dyn ServerAdapter>> {
-    let server = perfquilt_config::Server {
-        adapter: kind.name.to_owned(),
-        config,
-        disk: perfquilt_config::Disk::default(),
-        start_seconds: 5.0,
-        settings: Section::default(),
-    };
-    (kind.adapter)(&AdapterSetup {
-        server: &server,
+    let mut setup = setup(bench_config, 5.0);
+    setup.server.config = config;
+    (kind.adapter)(setup)
+}
+
+/// Returns the setup of the workspace with this `bench-config/`, which has the folder of the logs, too.
+pub(super) fn setup(bench_config: &Path, start_seconds: f64) -> AdapterSetup {
+    AdapterSetup {
+        server: perfquilt_config::Server {
+            adapter: String::new(),
+            config: None,
+            disk: perfquilt_config::Disk::default(),
+            start_seconds,
+            settings: Section::default(),
+        },
         bench_config: bench_config.to_path_buf(),
-        logs: bench_config.to_path_buf(),
-    })
+        logs: bench_config.join("logs"),
+    }
 }
 
 fn mariadb(world: &World) -> Box<dyn ServerAdapter> {

@@ -3,7 +3,6 @@
 mod client;
 pub(crate) mod packets;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +12,10 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::running::{Endpoint, ListenAddress, Running, ServerProcess, StartPlan, Stop};
+use super::running::{Endpoint, ListenAddress, Running, StartPlan};
 use super::{
     AdapterSetup, ClientThreads, Instrumentation, Launch, ServerAdapter, StorageCounts,
-    StorageReader, command, provide_data,
+    StorageReader, provide_data,
 };
 use perfquilt_config::{Disk, Server};
 use perfquilt_model::error::{Error, Result};
@@ -62,28 +61,20 @@ pub(super) struct Layout {
 /// Runs the servers of a vendor on a Unix socket, without network.
 pub(super) struct InnodbAdapter {
     vendor: &'static Vendor,
-    /// The folder that relative paths start at.
-    bench_config: PathBuf,
+    setup: AdapterSetup,
     /// The servers' own configuration file.
     config: Option<PathBuf>,
-    disk: Disk,
-    start_seconds: f64,
-    /// The folder for the logs of servers that fail.
-    logs: PathBuf,
 }
 
 impl InnodbAdapter {
     /// Creates the adapter of a workspace. Refuses a configuration file that the server would ignore.
-    pub fn new(vendor: &'static Vendor, setup: &AdapterSetup<'_>) -> Result<Self> {
+    pub fn new(vendor: &'static Vendor, setup: AdapterSetup) -> Result<Self> {
         let file = setup.server.config.as_deref();
         let config = file.map(|file| configuration(&setup.bench_config, file));
         Ok(InnodbAdapter {
             vendor,
-            bench_config: setup.bench_config.clone(),
             config: config.transpose()?,
-            disk: setup.server.disk,
-            start_seconds: setup.server.start_seconds,
-            logs: setup.logs.clone(),
+            setup,
         })
     }
 
@@ -100,7 +91,7 @@ impl InnodbAdapter {
         if let Some((_, other)) = vendor.other {
             digest.update(self.identity_of(other)?);
         }
-        if self.disk == Disk::Durable {
+        if self.setup.server.disk == Disk::Durable {
             digest.update(format!("{:?}\n", vendor.durable));
         }
         if let (Some(file), None) = (&self.config, vendor.other) {
@@ -161,7 +152,7 @@ impl ServerAdapter for InnodbAdapter {
             option("--socket=", &address.socket),
             option("--pid-file=", &launch.dir.join("server.pid")),
         ]);
-        if self.disk == Disk::Durable {
+        if self.setup.server.disk == Disk::Durable {
             words.extend(vendor.durable.iter().map(OsString::from));
         }
         if launch.filling {
@@ -171,18 +162,9 @@ impl ServerAdapter for InnodbAdapter {
         if is_callgrind {
             words.extend(vendor.callgrind.iter().map(OsString::from));
         }
-        let values = command::placeholder_values(launch, &address, &self.bench_config);
         let plan = StartPlan {
-            launch,
-            words,
-            env: BTreeMap::new(),
-            address,
-            stop: Stop::Signal { may_kill: false },
-            process: ServerProcess::Group,
-            start_seconds: self.start_seconds,
-            kept_logs: self.logs.clone(),
             uncounted: vendor.uncounted,
-            values,
+            ..StartPlan::new(&self.setup, launch, address, words)
         };
         let mut running = Running::begin(plan, &mut |endpoint| Ok(sends_greeting(endpoint)))?;
         if is_callgrind {

@@ -7,7 +7,6 @@ pub mod client;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::running::{Endpoint, ListenAddress, Running, ServerProcess, StartPlan, Stop};
 use super::{
-    AdapterKind, ClientThreads, Launch, ServerAdapter, StorageCounts, StorageReader, command,
+    AdapterKind, AdapterSetup, ClientThreads, Launch, ServerAdapter, StorageCounts, StorageReader,
     incomplete, provide_data,
 };
 use perfquilt_config::{Disk, Section, Server};
@@ -50,12 +49,9 @@ pub(super) const KIND: AdapterKind = AdapterKind {
             })?;
         }
         Ok(Box::new(Postgresql {
-            settings: Settings::read(setup.server)?,
-            bench_config: setup.bench_config.clone(),
+            settings: Settings::read(&setup.server)?,
             config,
-            disk: setup.server.disk,
-            start_seconds: setup.server.start_seconds,
-            logs: setup.logs.clone(),
+            setup,
         }))
     },
 };
@@ -103,11 +99,8 @@ impl Settings {
 #[derive(Debug)]
 struct Postgresql {
     settings: Settings,
-    bench_config: PathBuf,
+    setup: AdapterSetup,
     config: Option<PathBuf>,
-    disk: Disk,
-    start_seconds: f64,
-    logs: PathBuf,
 }
 
 impl Postgresql {
@@ -128,7 +121,7 @@ impl Postgresql {
             set(path("ident_file", &data.join("pg_ident.conf")));
         }
         set(path("unix_socket_directories", folder));
-        for setting in FIXED.iter().chain(durability(self.disk)) {
+        for setting in FIXED.iter().chain(durability(self.setup.server.disk)) {
             set((*setting).into());
         }
         words
@@ -203,7 +196,7 @@ impl ServerAdapter for Postgresql {
         digest.update(format!(
             "postgresql {OPTIONS_VERSION} {:?} {:?}\n",
             self.settings,
-            durability(self.disk)
+            durability(self.setup.server.disk)
         ));
         if let Some(file) = &self.config {
             digest.update(std::fs::read(file).map_err(|e| Error::io("read", file, &e))?);
@@ -244,21 +237,15 @@ impl ServerAdapter for Postgresql {
         let folder = address.socket.parent().unwrap_or(launch.dir).to_path_buf();
         let mut words = vec![postgres.into()];
         words.extend(self.options(&data, &folder));
-        let mut values = command::placeholder_values(launch, &address, &self.bench_config);
-        // Clients of libpq are given the folder, as their host.
-        values.insert("socket".to_owned(), folder.display().to_string());
-        let plan = StartPlan {
-            launch,
-            words,
-            env: BTreeMap::new(),
-            address,
+        let mut plan = StartPlan {
             stop: Stop::Interrupt,
             process: ServerProcess::Postmaster,
-            start_seconds: self.start_seconds,
-            kept_logs: self.logs.clone(),
             uncounted: UNCOUNTED,
-            values,
+            ..StartPlan::new(&self.setup, launch, address, words)
         };
+        // Clients of libpq are given the folder, as their host.
+        let folder = folder.display().to_string();
+        plan.values.insert("socket".to_owned(), folder);
         Running::begin(plan, &mut |endpoint| {
             let probe = Client::connect_within(&endpoint.socket, "postgres", PROBE_TIMEOUT);
             Ok(probe.is_ok())

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::super::tests::setup;
 use super::client::Client;
 use super::*;
 use crate::server::Scratch;
@@ -29,11 +30,8 @@ impl World {
         let scratch = Scratch::within(&base.path().join("run")).unwrap();
         let adapter = Postgresql {
             settings: Settings::default(),
-            bench_config: base.path().into(),
+            setup: setup(base.path(), 60.0),
             config: None,
-            disk: Disk::Memory,
-            start_seconds: 60.0,
-            logs: base.path().join("logs"),
         };
         World {
             base,
