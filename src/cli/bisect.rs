@@ -27,7 +27,7 @@ use perfquilt_measure::run::releases::compare;
 use perfquilt_measure::run::request::{BisectRequest, DEFAULT_PRESET};
 use perfquilt_measure::run::revisions::SeriesRevisions;
 use perfquilt_measure::run::sessions::Sessions;
-use perfquilt_measure::run::step::{CommitsHere, Side, side};
+use perfquilt_measure::run::step::{ChangeSide, CommitsHere, side};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::Metric;
@@ -367,9 +367,9 @@ fn classify_commit(context: &Context, step: &Step) -> u8 {
         side(&ws, &states, &request, progress)
     });
     match found {
-        Ok(Side::Good) => GOOD,
-        Ok(Side::Bad) => BAD,
-        Ok(Side::Unknown(reason)) => {
+        Ok(ChangeSide::Good) => GOOD,
+        Ok(ChangeSide::Bad) => BAD,
+        Ok(ChangeSide::Unknown(reason)) => {
             let skipped = format!("this commit cannot be tested: {reason}");
             context.output.progress().note(&skipped);
             SKIP

@@ -49,14 +49,14 @@ pub(super) struct SectionPlan {
     floor: u64,
     /// The largest alignment of all builds.
     align: u64,
-    place: Place,
+    place: SectionPlace,
     /// Key and floor of sections of other builds that would follow here.
     missing: Vec<(u64, u64)>,
 }
 
 /// A section's freedom in the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SectionPlace {
     /// It is the first of its kind: always begins a page, and a large padding follows it. All others thus begin
     /// anywhere in a page, at the same place in every build, whatever the linker puts before this section.
     First,
@@ -76,14 +76,14 @@ impl SectionPlan {
             .iter()
             .map(|&(key, floor)| floor.saturating_add(Draw::of(seed, key).padding));
         let padding = match self.place {
-            Place::First => draw.large,
-            Place::Everywhere | Place::Somewhere => draw.padding,
+            SectionPlace::First => draw.large,
+            SectionPlace::Everywhere | SectionPlace::Somewhere => draw.padding,
         };
         let size = missing.fold(self.floor.saturating_add(padding), u64::saturating_add);
         let page_start = match self.place {
-            Place::First => true,
-            Place::Everywhere => draw.page_start,
-            Place::Somewhere => false,
+            SectionPlace::First => true,
+            SectionPlace::Everywhere => draw.page_start,
+            SectionPlace::Somewhere => false,
         };
         let align = if page_start {
             self.align.max(PAGE)
@@ -444,11 +444,11 @@ fn plan_variant(
                 }
             };
             let place = if first.contains(&key) {
-                Place::First
+                SectionPlace::First
             } else if merged.builds == builds && merged.is_ordered {
-                Place::Everywhere
+                SectionPlace::Everywhere
             } else {
-                Place::Somewhere
+                SectionPlace::Somewhere
             };
             Some(SectionPlan {
                 section: *section,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::ninja_log::{NinjaLog, StepTimes, attribute};
-use super::plan::Plan;
+use super::plan::StepPlan;
 use super::run::{self, Line, Log, ProgramRun};
 use perfquilt_model::error::Result;
 use perfquilt_model::progress::Step;
@@ -68,9 +68,9 @@ impl Ninja<'_> {
     }
 
     /// Lists the steps of a dry run; empty without timings of earlier runs, which it needs for weights.
-    fn plan(&self, before: &NinjaLog) -> Result<Plan> {
+    fn plan(&self, before: &NinjaLog) -> Result<StepPlan> {
         if before.is_empty() {
-            return Ok(Plan::default());
+            return Ok(StepPlan::default());
         }
         let output = self.command().arg("-n").args(self.targets).run()?;
         let text = output.stdout_text();
@@ -78,7 +78,7 @@ impl Ninja<'_> {
             .lines()
             .filter_map(parse_status)
             .map(|(_, _, description)| description.to_owned());
-        Ok(Plan::new(steps, before))
+        Ok(StepPlan::new(steps, before))
     }
 }
 

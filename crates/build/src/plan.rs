@@ -6,7 +6,7 @@ use super::ninja_log::NinjaLog;
 
 /// Pending steps with their expected seconds.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct StepPlan {
     /// Seconds by the step's description.
     expected: HashMap<String, f64>,
     steps: u64,
@@ -14,10 +14,10 @@ pub(super) struct Plan {
     done: f64,
 }
 
-impl Plan {
+impl StepPlan {
     /// Creates a plan from the step descriptions of a dry run and the durations of earlier runs. The expected time
     /// of a new step is the mean of the known ones.
-    pub(super) fn new(steps: impl IntoIterator<Item = String>, log: &NinjaLog) -> Plan {
+    pub(super) fn new(steps: impl IntoIterator<Item = String>, log: &NinjaLog) -> StepPlan {
         let known: Vec<(String, Option<f64>)> = steps
             .into_iter()
             .map(|step| {
@@ -30,7 +30,7 @@ impl Plan {
             .collect();
         let measured: Vec<f64> = known.iter().filter_map(|(_, seconds)| *seconds).collect();
         if measured.is_empty() {
-            return Plan::default();
+            return StepPlan::default();
         }
         let mean = measured.iter().sum::<f64>() / measured.len() as f64;
         // The log rounds short steps to 0.
@@ -38,7 +38,7 @@ impl Plan {
             .into_iter()
             .map(|(step, seconds)| (step, seconds.unwrap_or(mean).max(0.001)))
             .collect();
-        Plan {
+        StepPlan {
             steps: expected.len() as u64,
             total: expected.values().sum(),
             expected,
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn without_history_steps_have_equal_weight() {
-        let mut plan = Plan::new(["Building a.o".to_owned()], &NinjaLog::default());
+        let mut plan = StepPlan::new(["Building a.o".to_owned()], &NinjaLog::default());
         assert_eq!(plan.advance("Building a.o", 1, 4), 1);
     }
 
@@ -77,7 +77,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let text = "# ninja log v5\n0\t9000\t1\tCMake...\ta\n";
         std::fs::write(folder.path().join(".ninja_log"), text).unwrap();
-        let mut plan = Plan::new(
+        let mut plan = StepPlan::new(
             ["Re-running CMake...".to_owned()],
             &NinjaLog::read(folder.path()),
         );
@@ -94,7 +94,7 @@ mod tests {
         .unwrap();
         let log = NinjaLog::read(folder.path());
         let steps = ["Building C object short.o", "Building C object long.o"];
-        let mut plan = Plan::new(steps.map(str::to_owned), &log);
+        let mut plan = StepPlan::new(steps.map(str::to_owned), &log);
         assert_eq!(plan.advance(steps[0], 1, 2), 0);
         assert_eq!(plan.advance(steps[1], 2, 2), 2);
         assert_eq!(plan.done, 10.0);

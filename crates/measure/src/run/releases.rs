@@ -32,10 +32,10 @@ pub fn compare(
     if ws.config.release(Some(old))?.version == ws.config.release(Some(new))?.version {
         return Err(Error::usage("the old release and the new one are the same"));
     }
-    let sides = [old, new].map(|version| Side::new(ws, version, which, progress));
+    let sides = [old, new].map(|version| ReleaseSide::new(ws, version, which, progress));
     let [old_side, new_side] = sides;
     let sides = [old_side?, new_side?];
-    let states: Vec<Revision> = sides.iter().flat_map(Side::states).collect();
+    let states: Vec<Revision> = sides.iter().flat_map(ReleaseSide::states).collect();
     let releases = [0, 1].map(|side: usize| sides[side].prepared.release.name.clone());
     let question = Question {
         states: states.clone(),
@@ -202,12 +202,12 @@ fn cells(servers: &[Built]) -> [usize; CELLS] {
 }
 
 /// A release with its series, and the two points that are compared.
-struct Side {
+struct ReleaseSide {
     prepared: Prepared,
     points: [Point; 2],
 }
 
-impl Side {
+impl ReleaseSide {
     fn new(
         ws: &Workspace,
         version: &str,
@@ -238,7 +238,7 @@ impl Side {
                 prepared.release.name
             )));
         }
-        Ok(Side {
+        Ok(ReleaseSide {
             prepared,
             points: [before, after].map(Point::Step),
         })

@@ -17,7 +17,7 @@ use perfquilt_system::git::Git;
 
 /// The side of the change that the middle one of three states is on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Side {
+pub enum ChangeSide {
     /// The side of the good state.
     Good,
     /// The side of the bad state, or between two changes.
@@ -36,7 +36,7 @@ pub fn side(
     states: &dyn Revisions,
     request: &BisectRequest,
     progress: &dyn Progress,
-) -> Result<Side> {
+) -> Result<ChangeSide> {
     let question = question(request, states)?;
     let store = Store::open(&results(ws))?;
     let mut run = BisectRun::open(ws, states, request, &question, &store, progress)?;
@@ -69,12 +69,12 @@ pub fn side(
 }
 
 /// Returns the side of the middle one of three states by the path of their bisection.
-fn answer(path: &[Decision]) -> Option<Side> {
-    let unknown = |why: &str| Some(Side::Unknown(why.to_owned()));
+fn answer(path: &[Decision]) -> Option<ChangeSide> {
+    let unknown = |why: &str| Some(ChangeSide::Unknown(why.to_owned()));
     path.iter().find_map(|decision| match &decision.how {
         DecisionKind::Narrowed { parts, chosen, .. } if parts.len() == 2 => Some(match chosen {
-            0 => Side::Bad,
-            _ => Side::Good,
+            0 => ChangeSide::Bad,
+            _ => ChangeSide::Good,
         }),
         DecisionKind::Skipped { state: 1, reason } => unknown(reason),
         DecisionKind::Undecided(_) => unknown("the blocks allowed do not decide it"),
@@ -268,11 +268,14 @@ mod tests {
             state,
             reason: reason.clone(),
         };
-        assert_eq!(side_of(skipped(1)), Some(Side::Unknown(reason.clone())));
+        assert_eq!(
+            side_of(skipped(1)),
+            Some(ChangeSide::Unknown(reason.clone()))
+        );
         assert_eq!(side_of(skipped(2)), None);
         // Two changes that reach the size only together.
         let named = side_of(DecisionKind::Named { from: 0, to: 2 });
-        assert!(matches!(named, Some(Side::Unknown(why)) if why.contains("neither part")));
+        assert!(matches!(named, Some(ChangeSide::Unknown(why)) if why.contains("neither part")));
         assert_eq!(side_of(DecisionKind::Named { from: 0, to: 1 }), None);
     }
 }
