@@ -239,12 +239,23 @@ impl View<'_> {
             (count(Verdict::Slower), "slower"),
             (count(Verdict::Mixed), "faster in part and slower in part"),
         ];
-        let parts: Vec<String> = counts
+        let mut parts: Vec<String> = counts
             .iter()
             .filter(|(count, _)| *count > 0)
             .map(|(count, words)| format!("{count} {words}"))
             .collect();
         let all = attribution.patches.len();
+        let others = [
+            Verdict::NoEffect,
+            Verdict::NoTypicalEffect,
+            Verdict::Unclear,
+        ];
+        let with_figure = counts.iter().map(|(count, _)| count).sum::<usize>()
+            + others.map(count).iter().sum::<usize>();
+        let without = all.saturating_sub(with_figure);
+        if without > 0 {
+            parts.push(format!("{without} without a figure over all workloads"));
+        }
         let verdict = if parts.is_empty() {
             "none shown to be faster or slower".to_owned()
         } else {

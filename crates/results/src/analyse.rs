@@ -168,7 +168,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
 }
 
 /// Number of bytes for detecting a file's format: tests may print a lot before the first benchmark.
-const HEAD: u64 = 1 << 16;
+const HEAD: u64 = 16 << 20;
 
 /// Returns the beginning of `input`, and a reader of all of it. `shown` is its name in errors.
 pub fn head(mut input: Box<dyn BufRead>, shown: &Path) -> Result<(Vec<u8>, Box<dyn BufRead>)> {

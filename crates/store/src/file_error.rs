@@ -11,6 +11,7 @@ pub fn unreadable(path: &Path, error: &std::io::Error) -> Error {
         ErrorKind::UnexpectedEof => "the file is incomplete: its compressed data end early",
         // The kind that the decoder gives to its own errors.
         ErrorKind::InvalidInput => "the compressed data are damaged",
+        ErrorKind::InvalidData => return Error::usage("not UTF-8").at(path, None),
         _ => return Error::io("read", path, error),
     };
     Error::usage(fault)

@@ -84,8 +84,12 @@ fn server(column: &str) -> Option<&str> {
     Some(if is_number { CHANGED } else { column })
 }
 
+/// The byte order mark that spreadsheets write.
+const MARK: &str = "\u{feff}";
+
 /// Returns whether a file that begins with `line` is such a table.
 pub fn is_table(line: &[u8]) -> bool {
+    let line = line.strip_prefix(MARK.as_bytes()).unwrap_or(line);
     line.starts_with(HEAD.join("\t").as_bytes())
 }
 
@@ -96,6 +100,10 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<ImportedTable> {
     for (number, line) in input.lines().enumerate() {
         let line = line.map_err(|error| unreadable(shown, &error))?;
         let line = line.trim_end_matches('\r');
+        let line = line
+            .strip_prefix(MARK)
+            .filter(|_| number == 0)
+            .unwrap_or(line);
         let at = |fault: String| Error::usage(fault).at(shown, Some(number + 1));
         if number == 0 {
             columns = Columns::read(line).ok_or_else(|| {

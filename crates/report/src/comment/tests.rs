@@ -499,7 +499,9 @@ fn hostile(words: &[&str]) -> Comment {
     experiment.header.harness = word(9);
     experiment.header.machine = BTreeMap::from([(word(10), word(11)), ("cpu".into(), word(12))]);
     experiment.header.failed = BTreeMap::from([(Point::Step(2), word(13))]);
-    let leak = |k: usize| &*format!("{k}{}", word(k)).leak();
+    // An operation behind the slash has a name.
+    let end = |k: usize| if word(k).ends_with('/') { "_" } else { "" };
+    let leak = |k: usize| &*format!("{k}{}{}", word(k), end(k)).leak();
     experiment.workloads = vec![leak(14), leak(15)];
     let observations: Vec<_> = experiment.observations();
     let observations: Vec<_> = observations

@@ -308,10 +308,7 @@ fn text((path, input): (PathBuf, Box<dyn BufRead>)) -> Result<InputText> {
     input
         .take(LARGEST + 1)
         .read_to_string(&mut text)
-        .map_err(|error| match error.kind() {
-            std::io::ErrorKind::InvalidData => Error::usage("not UTF-8").at(&path, None),
-            _ => unreadable(&path, &error),
-        })?;
+        .map_err(|error| unreadable(&path, &error))?;
     if text.len() as u64 > LARGEST {
         return Err(Error::usage("more than 256 MiB").at(&path, None));
     }

@@ -3,7 +3,9 @@
 //! A worktree and its store refer to each other by absolute paths, in two files (gitrepository-layout(5)): the
 //! worktree's `.git` names the store's `worktrees/NAME`, where `gitdir` names that `.git`.
 
+use std::ffi::OsStr;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::Git;
@@ -28,7 +30,7 @@ pub enum WorktreeState {
 /// parts of `home`, repairs the paths by which they refer to each other.
 pub fn inspect(directory: &Path, store: &Path, home: &Path) -> Result<WorktreeState> {
     let file = directory.join(".git");
-    let link = match std::fs::read_to_string(&file) {
+    let link = match std::fs::read(&file) {
         Ok(link) => link,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(WorktreeState::Absent);
@@ -52,9 +54,11 @@ pub fn inspect(directory: &Path, store: &Path, home: &Path) -> Result<WorktreeSt
             return Err(foreign(directory, "is a worktree of another repository"));
         }
         _ => {
-            let back = format!("{}\n", file.display());
-            write_file(&own.join("gitdir"), back.as_bytes())?;
-            write_file(&file, format!("gitdir: {}\n", own.display()).as_bytes())?;
+            let line = |before: &str, path: &Path| {
+                [before.as_bytes(), path.as_os_str().as_bytes(), b"\n"].concat()
+            };
+            write_file(&own.join("gitdir"), &line("", &file))?;
+            write_file(&file, &line("gitdir: ", &own))?;
         }
     }
     let making = std::fs::read_to_string(own.join("locked"))
@@ -69,8 +73,9 @@ pub fn inspect(directory: &Path, store: &Path, home: &Path) -> Result<WorktreeSt
 }
 
 /// Returns the folder that a worktree's `.git` names.
-fn target(link: &str) -> Option<&Path> {
-    link.trim_end().strip_prefix("gitdir: ").map(Path::new)
+fn target(link: &[u8]) -> Option<&Path> {
+    let path = link.trim_ascii_end().strip_prefix(b"gitdir: ")?;
+    Some(Path::new(OsStr::from_bytes(path)))
 }
 
 /// Returns the administrative folder in the repository `store` of a worktree whose `.git` names `named`,
@@ -89,7 +94,7 @@ impl Git {
     /// Removes the worktree at `directory` with its content, even when a killed git left it incomplete and
     /// locked. Does nothing without a worktree.
     pub fn remove_worktree(&self, directory: &Path) -> Result<()> {
-        let link = std::fs::read_to_string(directory.join(".git")).unwrap_or_default();
+        let link = std::fs::read(directory.join(".git")).unwrap_or_default();
         let own = target(&link).and_then(|named| admin_folder(named, &self.folder));
         match std::fs::remove_dir_all(directory) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
