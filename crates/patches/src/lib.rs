@@ -46,4 +46,5 @@ mod points;
 pub mod rebase;
 pub mod series;
 pub mod stack;
+mod state;
 pub mod upstream;

@@ -375,9 +375,10 @@ fn patch_warnings(patch: &Patch) -> Vec<Error> {
     }
     let mut found = Vec::new();
     found.extend(patch.indented_diff());
-    found.extend(patch.stray.first().map(|&line| patch.ignored(line)));
-    let cut = patch.cut_off.map(|cut| cut.line);
+    found.extend(patch.rest.stray.first().map(|&line| patch.ignored(line)));
+    let cut = patch.rest.cut_off.map(|cut| cut.line);
     let names = patch
+        .rest
         .without_hunks
         .first()
         .filter(|&&line| cut.is_none_or(|cut| cut > line + 1));

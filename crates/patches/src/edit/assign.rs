@@ -42,10 +42,6 @@ pub(super) struct Assignment {
 }
 
 /// Assigns every commit to a patch.
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) for `fixup!` and `squash!` commits that are not
-/// joined with their target yet.
 pub(super) fn assign(
     originals: &[OriginalPatch],
     commits: &[BranchCommit],

@@ -76,10 +76,6 @@ pub struct EditBranch {
 }
 
 /// Opens a worktree with a branch of the stack, one commit per patch.
-///
-/// # Errors
-/// [`Kind::Series`] when the series does not apply, [`Kind::Usage`] when work would be lost, git is
-/// missing, or there is no such patch.
 pub fn open(ws: &Workspace, request: &EditRequest, progress: &dyn Progress) -> Result<EditBranch> {
     let lock = publish::lock(ws)?;
     publish::recover_locked(ws, &lock)?;
@@ -134,9 +130,6 @@ pub fn open(ws: &Workspace, request: &EditRequest, progress: &dyn Progress) -> R
 }
 
 /// Removes the worktree and its branch if the series has all of its work.
-///
-/// # Errors
-/// [`Kind::Usage`] when there is no branch or work would be lost.
 pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<PathBuf> {
     let lock = publish::lock(ws)?;
     publish::recover_locked(ws, &lock)?;

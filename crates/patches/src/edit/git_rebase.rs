@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Session, folder};
 use crate::stack::history;
+use crate::state;
 use crate::upstream::Objects;
 use crate::upstream::git::reference_part;
 use perfquilt_config::workspace::Workspace;
@@ -132,10 +133,8 @@ impl<'a> GitRebase<'a> {
     pub(super) fn run(&self, words: &[&str], env: (&str, &str)) -> Result<RebaseExit> {
         let own = self.own_folder()?;
         let before = self.before(&own)?;
-        let text = serde_json::to_vec(&before)
-            .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
         let record = self.file("git-at-work");
-        write_file(&record, &text)?;
+        write_file(&record, &state::text(&before)?)?;
         // The output goes to a file because a pipe would break when perfquilt dies.
         let log = self.file("git-said");
         let _ = std::fs::remove_file(&log);
@@ -182,21 +181,16 @@ impl<'a> GitRebase<'a> {
 
     /// Waits for a git process that a killed command left running, and restores the recorded state if git itself was
     /// killed. Checks for a single file if neither is the case.
-    ///
-    /// # Errors
-    /// [`Kind::Interrupted`] while waiting; other errors when the state cannot be restored.
     pub(super) fn settle(&self) -> Result<()> {
         let record = self.file("git-at-work");
         let Some(_alone) = self.wait_for(&record)? else {
             return Ok(());
         };
-        let text = std::fs::read(&record).map_err(|e| Error::io("read", &record, &e))?;
-        let before: SavedState = serde_json::from_slice(&text).map_err(|error| {
-            Error::usage(format!("{} is damaged: {error}", record.display())).hint(format!(
-                "look at {} with git, then remove that file",
-                self.session.directory.display()
-            ))
-        })?;
+        let directory = self.session.directory.display();
+        let hint = || format!("look at {directory} with git, then remove that file");
+        let Some(before) = state::read::<SavedState>(&record, hint)? else {
+            return Ok(());
+        };
         if self.session.place(self.ws)? == WorktreeState::Complete {
             let own = self.own_folder()?;
             self.clear_locks(Some(&own));

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::stack::{Stack, history};
+use crate::state;
 use crate::upstream::git::reference_part;
 use crate::upstream::{Objects, Release};
 use perfquilt_config::workspace::Workspace;
@@ -118,29 +119,19 @@ impl Session {
     }
 
     fn load(ws: &Workspace, release: &str) -> Result<Option<Session>> {
-        let path = Session::file(ws, release);
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::io("read", &path, &error)),
-        };
-        let mut session: Session = serde_json::from_str(&text).map_err(|error| {
-            Error::usage(format!("{} is damaged: {error}", path.display())).hint(
-                "remove it; the branch and its worktree stay, and `perfquilt edit` reopens them",
-            )
-        })?;
-        session.directory = ws.root().join(&session.directory);
-        Ok(Some(session))
+        let hint = "remove it; the branch and its worktree stay, and `perfquilt edit` reopens them";
+        let found = state::read(&Session::file(ws, release), || hint.to_owned())?;
+        Ok(found.map(|session: Session| Session {
+            directory: ws.root().join(&session.directory),
+            ..session
+        }))
     }
 
     fn save(&self, ws: &Workspace) -> Result<()> {
         let path = Session::file(ws, &self.release);
         let mut written = self.clone();
         written.directory = ws.written(&self.directory);
-        let mut text = serde_json::to_vec_pretty(&written)
-            .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
-        text.push(b'\n');
-        perfquilt_system::files::write_file(&path, &text)
+        perfquilt_system::files::write_file(&path, &state::text(&written)?)
     }
 
     /// Inspects the worktree's folder.

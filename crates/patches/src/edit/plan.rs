@@ -13,7 +13,7 @@ use crate::series::write::{self, SeriesLine};
 use crate::series::{Patch, Series, SeriesEntry, SeriesFile, SeriesLocation, compression, path};
 use crate::stack::history::{self, Commit};
 use crate::stack::trial::TrialTree;
-use crate::stack::{self, AppliedPatch, Stack, format};
+use crate::stack::{self, AppliedPatch, Stack, format, if_applies};
 use crate::upstream::{Objects, Release};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -124,10 +124,6 @@ struct AssignedCommit<'c> {
 
 impl Planner<'_> {
     /// Plans every patch and verifies the result.
-    ///
-    /// # Errors
-    /// [`Kind::Series`] when a patch is empty, has an invalid name, or cannot be written;
-    /// [`Kind::Internal`] when the planned series does not give the branch's trees.
     pub(super) fn plan(self) -> Result<RefreshPlan> {
         let candidates: Vec<BranchCommit> = self
             .commits
@@ -247,8 +243,7 @@ impl Planner<'_> {
         }
         let name = write::name_for(&candidate.message.title, entries, taken);
         taken.insert(name.clone());
-        let (file, _) = SeriesFile::parse(name.as_bytes(), "series");
-        entries.extend(file.entries().iter().cloned());
+        entries.push(SeriesEntry::plain(&name));
         Ok(name)
     }
 
@@ -357,11 +352,9 @@ impl Planner<'_> {
     /// Whether the unchanged old patch turns the parent's tree into the commit's.
     fn fits(&self, index: usize, parent: &str, commit: &Commit) -> Result<bool> {
         let mut trial = TrialTree::new(self.store, parent)?;
-        match trial.apply(&self.series.patches()[index], self.ws.config.series.fuzz) {
-            Ok(_) => Ok(trial.write()? == commit.tree),
-            Err(error) if error.kind() == Kind::Series => Ok(false),
-            Err(error) => Err(error),
-        }
+        let patch = &self.series.patches()[index];
+        let applied = if_applies(trial.apply(patch, self.ws.config.series.fuzz))?;
+        Ok(applied.is_some() && trial.write()? == commit.tree)
     }
 
     /// Applies the planned series and compares every tree with the branch's.
@@ -438,10 +431,7 @@ impl Planner<'_> {
             })
             .collect();
         let text = write::series(self.series.file(), &wanted);
-        let (file, faults) = SeriesFile::parse(text.as_bytes(), &self.location.shown);
-        if let Some(fault) = faults.into_iter().next() {
-            return Err(fault);
-        }
+        let file = SeriesFile::read(text.as_bytes(), &self.location.shown)?;
         let mut patches = Vec::new();
         for (made, entry) in made.iter().zip(file.entries()) {
             let shown = self.location.shown_patch(&entry.name);

@@ -13,7 +13,9 @@ use sha2::{Digest, Sha256};
 
 use super::folder;
 use crate::series::SeriesLocation;
+use crate::series::write::first_free;
 use crate::stack::history;
+use crate::state;
 use crate::upstream::Objects;
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
@@ -96,13 +98,11 @@ pub(super) fn recover_locked(ws: &Workspace, _lock: &Lock) -> Result<bool> {
         return Ok(false);
     }
     let path = pending.join("journal.json");
-    let text = std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?;
-    let mut journal: Journal = serde_json::from_slice(&text).map_err(|error| {
-        Error::usage(format!("{} is damaged: {error}", path.display())).hint(format!(
-            "remove {} if series and patches are as they should be",
-            pending.display()
-        ))
-    })?;
+    let shown = pending.display();
+    let hint = || format!("remove {shown} if series and patches are as they should be");
+    let Some(mut journal) = state::read::<Journal>(&path, hint)? else {
+        return Err(Error::usage(format!("{} is missing", path.display())).hint(hint()));
+    };
     check_paths(ws, &journal).map_err(|error| {
         error.hint(format!(
             "perfquilt did not write {}: look at it, then remove {}",
@@ -186,7 +186,7 @@ fn written_paths(ws: &Workspace) -> Vec<PathBuf> {
 }
 
 /// Returns `path` without links on the way; the parts that do not exist stay as they are.
-fn without_links(path: &Path) -> PathBuf {
+pub(crate) fn without_links(path: &Path) -> PathBuf {
     for folder in path.ancestors() {
         if let (Ok(real), Ok(rest)) = (folder.canonicalize(), path.strip_prefix(folder)) {
             // Joining nothing would add a slash, which makes a file a folder.
@@ -198,7 +198,7 @@ fn without_links(path: &Path) -> PathBuf {
 }
 
 /// Writes and removes files and moves references, all or nothing. Returns the folder that keeps the old files, if
-/// there were any; `label` is the folder's name.
+/// there were any.
 ///
 /// # Errors
 /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when a file cannot be written. The old files are
@@ -208,7 +208,6 @@ pub fn publish(
     _lock: &Lock,
     changes: &[FileChange],
     moves: &[ReferenceMove],
-    label: &str,
 ) -> Result<Option<PathBuf>> {
     let base = folder(ws);
     sweep(&base);
@@ -239,7 +238,11 @@ pub fn publish(
             after,
         });
     }
-    let kept = unused(&base.join("kept"), label);
+    let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+    let kept = base.join("kept");
+    let kept = kept.join(first_free(&now.to_string(), "", |name| {
+        !kept.join(name).exists()
+    }));
     let mut journal = Journal {
         schema: 1,
         kept: kept.clone(),
@@ -247,8 +250,7 @@ pub fn publish(
         moves: moves.to_vec(),
     };
     journal.each_path(|path| ws.written(path));
-    let text = serde_json::to_vec_pretty(&journal)
-        .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
+    let text = state::text(&journal)?;
     journal.each_path(|path| ws.root().join(path));
     write_synced(&staging.path().join("journal.json"), &text)?;
     let pending = pending(ws);
@@ -276,16 +278,6 @@ fn sweep(base: &Path) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
-}
-
-fn unused(base: &Path, label: &str) -> PathBuf {
-    let mut path = base.join(label);
-    let mut number = 1;
-    while path.exists() {
-        number += 1;
-        path = base.join(format!("{label}-{number}"));
-    }
-    path
 }
 
 fn carry_out(ws: &Workspace, pending: &Path, journal: &Journal) -> Result<()> {

@@ -25,9 +25,6 @@ pub struct QuiltTree {
 
 /// Unpacks a release into `dir`, which must be new or empty, and configures quilt there to use the workspace's
 /// series and patches.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the folder is not empty; the series need not apply.
 pub fn quilt(
     ws: &Workspace,
     version: Option<&str>,

@@ -151,15 +151,12 @@ pub fn refresh(
         from: branch_tip.clone(),
         to: new_tip.clone(),
     }];
-    let label = jiff::Timestamp::now()
-        .strftime("%Y%m%dT%H%M%SZ")
-        .to_string();
     if branch_tip != new_tip {
         // The reference keeps the maintainer's own commits reachable.
         let part = upstream::git::reference_part(&release.name);
         history::set_reference(&store, &format!("refs/kept/{part}/refreshed"), &branch_tip)?;
     }
-    done.kept = publish::publish(ws, &lock, &changes, &moves, &label)?;
+    done.kept = publish::publish(ws, &lock, &changes, &moves)?;
     session.restart(&new_tip);
     session.fuzz = ws.config.series.fuzz;
     session.save(ws)?;

@@ -11,9 +11,6 @@ use perfquilt_system::git::worktree::WorktreeState;
 
 /// Returns the branch's last commit. Restores a removed branch at the commit its worktree had checked out, or else at
 /// the start of the session; `None` if the store has neither commit any more.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the worktree belongs to another workspace.
 pub(super) fn find(
     ws: &Workspace,
     store: &Objects,
@@ -39,10 +36,6 @@ pub(super) fn find(
 }
 
 /// Returns the branch's last commit; like [`find`], but a missing commit is an error.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no commit or the worktree belongs to another
-/// workspace.
 pub(super) fn require(
     ws: &Workspace,
     store: &Objects,

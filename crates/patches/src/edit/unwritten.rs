@@ -93,9 +93,6 @@ impl UnwrittenBranch {
 
 /// Returns the edit branches with work that is not in the series. With `releases`, only those whose series is also the
 /// series of one of these releases (`None`: the current one); releases that are not configured are ignored.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when a session's file is damaged.
 pub fn unwritten(
     ws: &Workspace,
     releases: Option<&[Option<&str>]>,

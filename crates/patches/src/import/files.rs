@@ -5,8 +5,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::{MAX_BYTES, Source, SourcePatch};
+use super::{MAX_BYTES, PatchSource, SourcePatch};
 use crate::series::decompress::FILE_LIMIT;
+use crate::series::write::{first_free, split_extension};
 use crate::series::{SeriesFile, compression, diff, looks_like_patch, path};
 use crate::stack::format::changed_paths;
 use crate::stack::trial::TrialTree;
@@ -36,7 +37,7 @@ pub(super) fn folders_of_releases(ws: &Workspace, source: &Path) -> Result<Vec<(
 }
 
 /// Reads a folder of patches, or a tree with one.
-pub(super) fn read(source: &Path) -> Result<Source> {
+pub(super) fn read(source: &Path) -> Result<PatchSource> {
     let place = PLACES
         .iter()
         .map(|place| source.join(place))
@@ -47,13 +48,10 @@ pub(super) fn read(source: &Path) -> Result<Source> {
     }
 }
 
-fn with_series(source: &Path, folder: &Path) -> Result<Source> {
+fn with_series(source: &Path, folder: &Path) -> Result<PatchSource> {
     let bytes = contents(&folder.join("series"))?;
     let shown = folder.join("series").display().to_string();
-    let (file, faults) = SeriesFile::parse(&bytes, &shown);
-    if let Some(fault) = faults.into_iter().next() {
-        return Err(fault);
-    }
+    let file = SeriesFile::read(&bytes, &shown)?;
     if file.entries().is_empty() {
         return Err(Error::usage("the series has no patches").at(shown, None));
     }
@@ -86,14 +84,14 @@ fn with_series(source: &Path, folder: &Path) -> Result<Source> {
         .at(shown, None)
         .hint("the patches of a series are in its folder, or in a folder `patches` there"));
     }
-    Ok(Source {
+    let files = names.iter().map(|name| (place.join(name), name.clone()));
+    Ok(PatchSource {
         kind: format!("the series in {}", folder.display()),
-        series: bytes,
-        patches: patches(place, &names)?,
-        base: None,
+        patches: patches(files)?,
+        series: Some(bytes),
         applied: applied.map(Path::to_owned),
         notes: unlisted(place, &names)?,
-        has_series: true,
+        ..PatchSource::default()
     })
 }
 
@@ -112,7 +110,7 @@ fn unlisted(folder: &Path, names: &[String]) -> Result<Vec<String>> {
 }
 
 /// Reads a folder without a series, and the folders below it.
-fn without_series(source: &Path) -> Result<Source> {
+fn without_series(source: &Path) -> Result<PatchSource> {
     let mut found = FoundFiles::default();
     found.walk(source, "", 0)?;
     let FoundFiles {
@@ -143,45 +141,33 @@ fn without_series(source: &Path) -> Result<Source> {
     }
     left_out.sort_by_key(|name| natural(name));
     notes.extend(left_out.into_iter().map(|left| format!("left out: {left}")));
-    let series: String = names.iter().map(|name| format!("{name}\n")).collect();
-    let files: Vec<(PathBuf, String)> = patches
+    let files = patches
         .iter()
-        .map(|file| source.join(OsStr::from_bytes(&from_shown(file))))
-        .zip(names)
-        .collect();
-    Ok(Source {
+        .map(|file| source.join(OsStr::from_bytes(&from_shown(file))));
+    Ok(PatchSource {
         kind: format!(
             "the patches in {}, in the order of their names",
             source.display()
         ),
-        series: series.into_bytes(),
-        patches: patches_of(&files)?,
-        base: None,
-        applied: None,
+        patches: self::patches(files.zip(names))?,
         notes,
-        has_series: false,
+        ..PatchSource::default()
     })
 }
 
 /// Returns a single patch file that is no mail as a series of its own.
-pub(super) fn one_file(path: &Path, bytes: Vec<u8>) -> Result<Source> {
+pub(super) fn one_file(path: &Path, bytes: Vec<u8>) -> Result<PatchSource> {
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let name = file.strip_suffix(compression(&file)).unwrap_or(&file);
-    let name = series_name(name, &mut BTreeSet::new());
-    Ok(Source {
+    let patch = SourcePatch {
+        name: series_name(name, &mut BTreeSet::new()),
+        bytes,
+        ..SourcePatch::default()
+    };
+    Ok(PatchSource {
         kind: path.display().to_string(),
-        series: format!("{name}\n").into_bytes(),
-        patches: vec![SourcePatch {
-            name,
-            bytes,
-            origin: None,
-            resolutions: Vec::new(),
-            tree: None,
-        }],
-        base: None,
-        applied: None,
-        notes: Vec::new(),
-        has_series: false,
+        patches: vec![patch],
+        ..PatchSource::default()
     })
 }
 
@@ -286,16 +272,8 @@ fn series_name(file: &str, taken: &mut BTreeSet<String>) -> String {
     if let Some(rest) = name.strip_prefix('#') {
         name = format!("-{rest}");
     }
-    let (stem, ending) = match name.rsplit_once('.') {
-        Some((stem, ending)) if !stem.is_empty() => (stem.to_owned(), format!(".{ending}")),
-        _ => (name.clone(), String::new()),
-    };
-    let mut number = 1;
-    while !taken.insert(name.clone()) {
-        number += 1;
-        name = format!("{stem}-{number}{ending}");
-    }
-    name
+    let (stem, ending) = split_extension(&name);
+    first_free(stem, ending, |name| taken.insert(name.to_owned()))
 }
 
 /// Returns a file's name as text. Bytes that are not UTF-8 are read as Latin-1 behind a mark that names have not.
@@ -336,17 +314,12 @@ fn natural(name: &str) -> Vec<(bool, u64, String)> {
     key
 }
 
-fn patches(folder: &Path, names: &[String]) -> Result<Vec<SourcePatch>> {
-    let files = names.iter().map(|name| (folder.join(name), name.clone()));
-    patches_of(&files.collect::<Vec<_>>())
-}
-
 /// Reads patches, each with its name in the series.
-fn patches_of(files: &[(PathBuf, String)]) -> Result<Vec<SourcePatch>> {
+fn patches(files: impl Iterator<Item = (PathBuf, String)>) -> Result<Vec<SourcePatch>> {
     let mut size = 0;
     let mut found = Vec::new();
     for (path, name) in files {
-        let bytes = contents(path)?;
+        let bytes = contents(&path)?;
         size += bytes.len() as u64;
         if size > MAX_BYTES {
             return Err(Error::usage(format!(
@@ -355,11 +328,9 @@ fn patches_of(files: &[(PathBuf, String)]) -> Result<Vec<SourcePatch>> {
             )));
         }
         found.push(SourcePatch {
-            name: name.clone(),
+            name,
             bytes,
-            origin: None,
-            resolutions: Vec::new(),
-            tree: None,
+            ..SourcePatch::default()
         });
     }
     Ok(found)
@@ -386,9 +357,6 @@ fn is_applied(root: &Path, names: &[String]) -> bool {
 }
 
 /// Compares the files that the series changes with those of a tree on disk.
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) for the first file that differs.
 pub(super) fn compare(objects: &Objects, base: &str, tree: &str, folder: &Path) -> Result<()> {
     let mut trial = TrialTree::new(objects, tree)?;
     for path in changed_paths(objects, base, tree)? {

@@ -116,11 +116,6 @@ impl Default for HistoryLimits<'_> {
 }
 
 /// Lists the commits after `base` up to `tip` as a linear list of changes, whose last tree is that of `tip`.
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when `base` is not an ancestor of `tip`, or the commits exceed
-/// the limits, or a submodule changes; [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is
-/// damaged; [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) when it is cancelled.
 pub fn linear_history(
     store: &Objects,
     base: &str,

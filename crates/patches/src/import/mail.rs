@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use super::files::one_file;
 use super::range::patch_name;
 use super::subject::{Numbered, parse_subject};
-use super::{MAX_BYTES, Source, SourcePatch};
+use super::{MAX_BYTES, PatchSource, SourcePatch};
 use crate::series::decompress::decompress;
 use crate::series::layout::{HeaderForm, HeaderLayout, is_mailbox_line};
 use crate::series::message::{Message, PATCH_KEY, add_fields, new_header, squeeze};
 use crate::series::quoting::{quote_diffs, quote_lines};
-use crate::series::text::decode;
+use crate::series::text::{decode, lines};
 use crate::series::{ForeignContent, Header, SeriesEntry, Timestamp, diff};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::git::Git;
@@ -31,7 +31,7 @@ struct Mail {
 }
 
 /// Reads a box of mails, a single mail, a folder of mails (maildir), or a single patch file in another form.
-pub(super) fn read(path: &Path) -> Result<Source> {
+pub(super) fn read(path: &Path) -> Result<PatchSource> {
     let folder = tempfile::tempdir().map_err(|e| Error::io("make", &std::env::temp_dir(), &e))?;
     let absolute = std::fs::canonicalize(path).map_err(|e| Error::io("read", path, &e))?;
     let (split, is_dos) = if absolute.is_dir() {
@@ -108,7 +108,7 @@ pub(super) fn read(path: &Path) -> Result<Source> {
     source(path, found, notes)
 }
 
-fn source(path: &Path, mails: Vec<Mail>, notes: Vec<String>) -> Result<Source> {
+fn source(path: &Path, mails: Vec<Mail>, notes: Vec<String>) -> Result<PatchSource> {
     let mut entries: Vec<SeriesEntry> = Vec::new();
     let mut patches = Vec::new();
     for mail in mails {
@@ -118,19 +118,14 @@ fn source(path: &Path, mails: Vec<Mail>, notes: Vec<String>) -> Result<Source> {
             name: patch_name(&mail.message.title, &mut entries),
             bytes: [header, as_git_reads(&mail.diff, &shown)?].concat(),
             origin: mail.id,
-            resolutions: Vec::new(),
-            tree: None,
+            ..SourcePatch::default()
         });
     }
-    let series = patches.iter().map(|patch| format!("{}\n", patch.name));
-    Ok(Source {
+    Ok(PatchSource {
         kind: format!("the mails of {}", path.display()),
-        series: series.collect::<String>().into_bytes(),
         patches,
-        base: None,
-        applied: None,
         notes,
-        has_series: false,
+        ..PatchSource::default()
     })
 }
 
@@ -246,10 +241,10 @@ fn as_git_reads(patch: &[u8], shown: &str) -> Result<Vec<u8>> {
         ..diff::ParseOptions::default()
     };
     let by_git = diff::parse_with(patch, &options, shown)?;
-    let lines = diff::lines(patch);
+    let lines = lines(patch);
     let header = by_git.header.split_inclusive(|&b| b == b'\n').count();
     let is_text =
-        |number: usize| number <= header || by_git.text.iter().any(|text| text.line == number);
+        |number: usize| number <= header || by_git.rest.text.iter().any(|text| text.line == number);
     let quoted = |quote: &dyn Fn(&str) -> String| -> Vec<u8> {
         let lines = lines.iter().enumerate().map(|(at, line)| {
             let text = std::str::from_utf8(line).ok().filter(|_| is_text(at + 1));

@@ -83,6 +83,7 @@ pub struct ImportedPatch {
 }
 
 /// A patch read from a source.
+#[derive(Default)]
 struct SourcePatch {
     name: String,
     bytes: Vec<u8>,
@@ -93,40 +94,36 @@ struct SourcePatch {
 }
 
 /// The content of a source.
-struct Source {
+#[derive(Default)]
+struct PatchSource {
     kind: String,
-    /// The text of `series`.
-    series: Vec<u8>,
     patches: Vec<SourcePatch>,
+    /// The text of the source's own `series`, which says with which options the patches apply.
+    series: Option<Vec<u8>>,
     /// The tree that the source's own patches begin with, if it is in the object store.
     base: Option<String>,
     /// A folder with the source's files after all patches.
     applied: Option<PathBuf>,
     notes: Vec<String>,
-    /// Whether the source itself says with which options its patches apply.
-    has_series: bool,
 }
 
-impl Source {
+impl PatchSource {
     /// Returns the text of `series`, with `-pN` for every patch.
     fn series_with(&self, strip: Option<usize>) -> Vec<u8> {
-        match strip.filter(|strip| *strip != 1) {
-            None => self.series.clone(),
-            Some(strip) => {
-                let names = self.patches.iter().map(|patch| &patch.name);
-                let lines = names.map(|name| format!("{name} -p{strip}\n"));
-                lines.collect::<String>().into_bytes()
-            }
+        if let Some(own) = &self.series {
+            return own.clone();
         }
+        let option = match strip {
+            None | Some(1) => String::new(),
+            Some(strip) => format!(" -p{strip}"),
+        };
+        let names = self.patches.iter().map(|patch| &patch.name);
+        let lines = names.map(|name| format!("{name}{option}\n"));
+        lines.collect::<String>().into_bytes()
     }
 }
 
 /// Imports the patches of a source; of a folder with a folder for each release, those of every configured release.
-///
-/// # Errors
-/// [`Kind::Usage`] for a source that cannot be read, or when the release has a
-/// series already; [`Kind::Series`] when a patch is cut off, when the patches do
-/// not apply, or make other files than the source has.
 pub fn import(
     ws: &Workspace,
     request: &ImportRequest,
@@ -142,15 +139,29 @@ pub fn import(
     let config_path = ws.root().join(CONFIG_FILE);
     let mut config =
         std::fs::read_to_string(&config_path).map_err(|e| Error::io("read", &config_path, &e))?;
-    if folders.is_empty() {
-        let release = upstream::ensure(ws, request.release.as_deref(), progress)?;
-        let objects = Objects::open(&ws.object_store())?;
-        let source = read(ws, &objects, request, progress)?;
+    let mut wanted: Vec<(Option<String>, Option<PathBuf>)> = folders
+        .into_iter()
+        .map(|(version, place)| (Some(version), Some(place)))
+        .collect();
+    if wanted.is_empty() {
+        wanted.push((request.release.clone(), None));
+    }
+    for (version, place) in wanted {
+        let release = upstream::ensure(ws, version.as_deref(), progress)?;
+        let source = match &place {
+            Some(place) => files::read(place)?,
+            None => read(ws, request, progress)?,
+        };
         refuse_strip(request, &source)?;
-        let own = ws.config.series_of(request.release.as_deref())?;
-        let current = release.version == ws.config.upstream.current;
-        let folder = (!current && own == ws.config.series)
-            .then(|| own.patches.join(file_name(&release.version)));
+        let own = ws.config.series_of(version.as_deref())?;
+        let is_own = own != ws.config.series;
+        let is_current = release.version == ws.config.upstream.current;
+        let new = own.patches.join(file_name(&release.version));
+        let folder = match place {
+            Some(_) if is_own => Some(own.patches),
+            None if is_own || is_current => None,
+            _ => Some(new),
+        };
         let target = Target {
             ws,
             release: &release,
@@ -162,45 +173,21 @@ pub fn import(
             config = with_folder(&config, &release.version, &folder)?;
         }
     }
-    for (version, folder) in folders {
-        let release = upstream::ensure(ws, Some(&version), progress)?;
-        let source = files::read(&folder)?;
-        refuse_strip(request, &source)?;
-        let own = match ws.config.series_of(Some(&version))? {
-            own if own == ws.config.series => own.patches.join(file_name(&version)),
-            own => own.patches,
-        };
-        let target = Target {
-            ws,
-            release: &release,
-            folder: Some(&own),
-            strip: request.strip,
-        };
-        results.push(target.plan(&source, &mut changes)?);
-        config = with_folder(&config, &version, &own)?;
-    }
     changes.push(FileChange {
         path: config_path,
         content: Some(config.into_bytes()),
     });
     if !request.dry_run {
-        let label = jiff::Timestamp::now()
-            .strftime("%Y%m%dT%H%M%SZ")
-            .to_string();
-        publish::publish(ws, &lock, &changes, &[], &label)?;
+        publish::publish(ws, &lock, &changes, &[])?;
     }
     Ok(results)
 }
 
-fn read(
-    ws: &Workspace,
-    objects: &Objects,
-    request: &ImportRequest,
-    progress: &dyn Progress,
-) -> Result<Source> {
+fn read(ws: &Workspace, request: &ImportRequest, progress: &dyn Progress) -> Result<PatchSource> {
     let path = Path::new(&request.source);
     if let Some(range) = &request.range {
-        return range::read(ws, objects, &request.source, range, progress);
+        let objects = Objects::open(&ws.object_store())?;
+        return range::read(ws, &objects, &request.source, range, progress);
     }
     let metadata = std::fs::metadata(path).map_err(|error| {
         Error::usage(format!("cannot read {}: {error}", path.display())).hint(
@@ -214,9 +201,9 @@ fn read(
 }
 
 /// Refuses `-pN` for patches that have their own options.
-fn refuse_strip(request: &ImportRequest, source: &Source) -> Result<()> {
+fn refuse_strip(request: &ImportRequest, source: &PatchSource) -> Result<()> {
     match request.strip {
-        Some(_) if source.has_series || request.range.is_some() => {
+        Some(_) if source.series.is_some() || request.range.is_some() => {
             Err(Error::usage(format!("-p is not for {}", source.kind))
                 .hint("a series has the options of its patches, and perfquilt makes the patches of commits itself"))
         }
@@ -246,7 +233,7 @@ struct AppliedSource {
 
 impl Target<'_> {
     /// Checks a source's patches on the release, and adds the files to write.
-    fn plan(&self, source: &Source, changes: &mut Vec<FileChange>) -> Result<Imported> {
+    fn plan(&self, source: &PatchSource, changes: &mut Vec<FileChange>) -> Result<Imported> {
         let paths = refuse_existing(self.ws, self.release, self.folder)?;
         let objects = Objects::open(&self.ws.object_store())?;
         let applied = match self.applied(&objects, source, self.strip) {
@@ -294,14 +281,11 @@ impl Target<'_> {
     fn applied(
         &self,
         objects: &Objects,
-        source: &Source,
+        source: &PatchSource,
         strip: Option<usize>,
     ) -> Result<AppliedSource> {
         let text = source.series_with(strip);
-        let (file, faults) = SeriesFile::parse(&text, "series");
-        if let Some(fault) = faults.into_iter().next() {
-            return Err(fault);
-        }
+        let file = SeriesFile::read(&text, "series")?;
         let mut patches = Vec::new();
         let mut warnings = Vec::new();
         let mut size = 0;
@@ -325,7 +309,7 @@ impl Target<'_> {
                     warnings.extend(patch.text_between(&bytes).iter().map(ToString::to_string));
                 }
             }
-            if !source.has_series && source.base.is_none() && strip.is_none() {
+            if source.series.is_none() && source.base.is_none() && strip.is_none() {
                 let mut release = TrialTree::new(objects, &self.release.tree)?;
                 warnings.extend(created_without_prefix(&mut release, &patch, &bytes)?);
             }
@@ -366,8 +350,8 @@ impl Target<'_> {
     }
 
     /// Adds to the error of patches that do not apply the `-pN` with which they do.
-    fn with_suggestion(&self, objects: &Objects, source: &Source, error: Error) -> Error {
-        if source.has_series || source.base.is_some() {
+    fn with_suggestion(&self, objects: &Objects, source: &PatchSource, error: Error) -> Error {
+        if source.series.is_some() || source.base.is_some() {
             return error;
         }
         let fits = |strip: &usize| self.applied(objects, source, Some(*strip)).is_ok();
@@ -381,7 +365,7 @@ impl Target<'_> {
     }
 
     /// Compares the result with the source's files, and returns the sentence about that.
-    fn checked(&self, objects: &Objects, source: &Source, tree: &str) -> Result<String> {
+    fn checked(&self, objects: &Objects, source: &PatchSource, tree: &str) -> Result<String> {
         let release = self.release;
         let mut checked = match (&source.base, &source.applied) {
             (Some(base), _) if *base == release.tree => {
@@ -440,7 +424,7 @@ fn created_without_prefix(
 fn trees(
     objects: &Objects,
     base: &str,
-    source: &Source,
+    source: &PatchSource,
     series: &Series,
     fuzz: usize,
     own: Option<&[String]>,

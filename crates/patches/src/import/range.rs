@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use super::linear::{HistoryLimits, LinearCommit, linear_history};
-use super::{MAX_BYTES, Source, SourcePatch};
+use super::{MAX_BYTES, PatchSource, SourcePatch};
+use crate::series::SeriesEntry;
 use crate::series::message::{Message, new_header};
 use crate::series::write::name_for;
-use crate::series::{SeriesEntry, SeriesFile};
 use crate::stack::format::diff;
 use crate::upstream::Objects;
-use crate::upstream::git::git;
+use crate::upstream::git::fetch_command;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
@@ -25,7 +25,7 @@ pub(super) fn read(
     source: &str,
     range: &str,
     progress: &dyn Progress,
-) -> Result<Source> {
+) -> Result<PatchSource> {
     let (from, to) = range
         .split_once("..")
         .filter(|(from, to)| !from.is_empty() && !to.starts_with('.'))
@@ -46,18 +46,14 @@ pub(super) fn read(
             )),
         );
     }
-    let mut found = Source {
+    let mut found = PatchSource {
         kind: match history.merges {
             0 => format!("{range} of {source}"),
             1 => format!("{range} of {source}, with 1 merge"),
             more => format!("{range} of {source}, with {more} merges"),
         },
-        series: Vec::new(),
-        patches: Vec::new(),
         base: Some(history.base.clone()),
-        applied: None,
-        notes: Vec::new(),
-        has_series: false,
+        ..PatchSource::default()
     };
     let mut entries: Vec<SeriesEntry> = Vec::new();
     let mut size = 0;
@@ -98,11 +94,6 @@ pub(super) fn read(
             tree: Some(commit.tree.clone()),
         });
     }
-    let names = found
-        .patches
-        .iter()
-        .map(|patch| format!("{}\n", patch.name));
-    found.series = names.collect::<String>().into_bytes();
     Ok(found)
 }
 
@@ -118,8 +109,7 @@ fn message(commit: &LinearCommit) -> Message {
 pub(super) fn patch_name(title: &str, entries: &mut Vec<SeriesEntry>) -> String {
     let taken = entries.iter().map(|entry| entry.name.clone()).collect();
     let name = name_for(title, entries, &taken);
-    let (file, _) = SeriesFile::parse(name.as_bytes(), "series");
-    entries.extend(file.entries().iter().cloned());
+    entries.push(SeriesEntry::plain(&name));
     name
 }
 
@@ -185,9 +175,8 @@ fn fetch(
         }
         None => (source.to_owned(), revision.to_owned()),
     };
-    let output = git(objects, ws.root())
-        .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"])
-        .args(["--no-recurse-submodules", "--end-of-options"])
+    let output = fetch_command(objects, ws.root())
+        .arg("--end-of-options")
         .args([&remote, &format!("+{wanted}:{reference}")])
         .run()?;
     let words = output.stderr_text();

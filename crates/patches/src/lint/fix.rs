@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{canonical_forms, imported, unindented};
 use crate::edit::publish::{self, FileChange};
 use crate::series::write::{self, SeriesLine};
-use crate::series::{Patch, Series, SeriesFile, SeriesLocation, survey};
+use crate::series::{Patch, Series, SeriesFile, SeriesLocation};
 use crate::stack;
 use crate::upstream;
 use perfquilt_config::workspace::Workspace;
@@ -23,17 +23,10 @@ pub struct FixResult {
 
 /// Converts patches to canonical form (which also fixes offsets) and rewrites lines of `series` that quilt interprets
 /// differently. Nothing is written unless every tree stays the same.
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the series has errors or does not apply,
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the release is not imported.
 pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<FixResult> {
     let lock = publish::lock(ws)?;
     let location = SeriesLocation::of(ws, None)?;
-    let series = match survey(ws, None)?.faults.into_iter().next() {
-        Some(fault) => return Err(fault),
-        None => Series::load(ws)?,
-    };
+    let series = Series::load(ws)?;
     if !imported(ws)? {
         return Err(Error::usage(
             "the release is not imported, so lint cannot check what the patches do",
@@ -54,10 +47,7 @@ pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<FixResult> {
         bodies.push(form);
     }
     let text = plain_lines(&write::series(series.file(), &wanted));
-    let (file, faults) = SeriesFile::parse(text.as_bytes(), &location.shown);
-    if let Some(fault) = faults.into_iter().next() {
-        return Err(fault);
-    }
+    let file = SeriesFile::read(text.as_bytes(), &location.shown)?;
     let mut patches = Vec::new();
     let mut changes = Vec::new();
     let mut fixed = FixResult::default();
@@ -99,10 +89,7 @@ pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<FixResult> {
             )));
         }
     }
-    let label = jiff::Timestamp::now()
-        .strftime("%Y%m%dT%H%M%SZ")
-        .to_string();
-    fixed.kept = publish::publish(ws, &lock, &changes, &[], &label)?;
+    fixed.kept = publish::publish(ws, &lock, &changes, &[])?;
     Ok(fixed)
 }
 

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use super::imported;
 use crate::edit::publish::{self, FileChange};
-use crate::series::write::with_lines_after;
+use crate::series::write::{first_free, split_extension, with_lines_after};
 use crate::series::{
-    Patch, Series, SeriesEntry, SeriesFile, SeriesLocation, commits_of, compression, survey,
+    Patch, Series, SeriesEntry, SeriesFile, SeriesLocation, commits_of, compression,
 };
 use crate::stack::{self, Stack};
 use crate::upstream;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
 /// A file that was split.
@@ -42,17 +42,10 @@ struct Parts<'a> {
 
 /// Splits patch files at the messages of further commits. Nothing is written unless the series then applies, and makes
 /// the same trees if it applied before.
-///
-/// # Errors
-/// [`Kind::Series`] when the series has errors, or does not apply or makes another tree in parts,
-/// [`Kind::Usage`] when the release is not imported.
 pub fn split(ws: &Workspace, progress: &dyn Progress) -> Result<SplitResult> {
     let lock = publish::lock(ws)?;
     let location = SeriesLocation::of(ws, None)?;
-    let series = match survey(ws, None)?.faults.into_iter().next() {
-        Some(fault) => return Err(fault),
-        None => Series::load(ws)?,
-    };
+    let series = Series::load(ws)?;
     let parts = parts(&location, &series)?;
     if parts.iter().all(|patch| patch.files.len() == 1) {
         return Ok(SplitResult::default());
@@ -64,11 +57,7 @@ pub fn split(ws: &Workspace, progress: &dyn Progress) -> Result<SplitResult> {
         .hint("`perfquilt upstream fetch` imports it"));
     }
     let release = upstream::ensure(ws, None, progress)?;
-    let before = match stack::apply(ws, &release, &series) {
-        Ok(stack) => Some(stack),
-        Err(error) if error.kind() == Kind::Series => None,
-        Err(error) => return Err(error),
-    };
+    let before = stack::if_applies(stack::apply(ws, &release, &series))?;
     let new_lines: Vec<(&SeriesEntry, Vec<String>)> = parts
         .iter()
         .map(|patch| {
@@ -77,10 +66,7 @@ pub fn split(ws: &Workspace, progress: &dyn Progress) -> Result<SplitResult> {
         })
         .collect();
     let text = with_lines_after(series.file(), &new_lines);
-    let (file, faults) = SeriesFile::parse(text.as_bytes(), &location.shown);
-    if let Some(fault) = faults.into_iter().next() {
-        return Err(fault);
-    }
+    let file = SeriesFile::read(text.as_bytes(), &location.shown)?;
     let bytes = parts.iter().flat_map(|patch| &patch.files);
     let patches =
         file.entries().iter().zip(bytes).map(|(entry, (_, bytes))| {
@@ -107,10 +93,7 @@ pub fn split(ws: &Workspace, progress: &dyn Progress) -> Result<SplitResult> {
             new: patch.files[1..].iter().map(shown).collect(),
         });
     }
-    let label = jiff::Timestamp::now()
-        .strftime("%Y%m%dT%H%M%SZ")
-        .to_string();
-    result.kept = publish::publish(ws, &lock, &changes, &[], &label)?;
+    result.kept = publish::publish(ws, &lock, &changes, &[])?;
     Ok(result)
 }
 
@@ -151,18 +134,11 @@ fn parts<'a>(location: &SeriesLocation, series: &'a Series) -> Result<Vec<Parts<
 fn free_name(location: &SeriesLocation, name: &str, taken: &mut BTreeSet<String>) -> String {
     let compressed = compression(name);
     let plain = name.strip_suffix(compressed).unwrap_or(name);
-    let file = plain.rfind('/').map_or(0, |slash| slash + 1);
-    let dot = plain[file..].rfind('.').filter(|dot| *dot > 0);
-    let (stem, ending) = plain.split_at(dot.map_or(plain.len(), |dot| file + dot));
-    let mut number = 2;
-    loop {
-        let name = format!("{stem}-{number}{ending}{compressed}");
-        let exists = location.folder.join(&name).symlink_metadata().is_ok();
-        if !exists && taken.insert(name.clone()) {
-            return name;
-        }
-        number += 1;
-    }
+    let (stem, ending) = split_extension(plain);
+    first_free(stem, &format!("{ending}{compressed}"), |name| {
+        let exists = location.folder.join(name).symlink_metadata().is_ok();
+        !exists && taken.insert(name.to_owned())
+    })
 }
 
 /// Checks that the last commit of every patch makes the tree that the patch made, if the series applied.

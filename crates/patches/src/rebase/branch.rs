@@ -14,10 +14,6 @@ use perfquilt_system::git::{Git, nul_separated};
 use perfquilt_system::process::{check_interrupted, quoted};
 
 /// Writes the commit. The branch is created last, in one step.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no repository, it has not committed the plan's
-/// sources, or the branch cannot be created.
 pub(super) fn write_branch(
     ws: &Workspace,
     rebased: &RebasedSeries,

@@ -8,9 +8,6 @@ use perfquilt_config::CONFIG_FILE;
 use perfquilt_model::error::{Error, Result};
 
 /// Returns the configuration with `version` as `current` in `[upstream]`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such setting, or the text is not TOML.
 pub(super) fn with_current(text: &str, version: &str) -> Result<String> {
     let mut document = parsed(text)?;
     let current = document
@@ -28,9 +25,6 @@ pub(super) fn with_current(text: &str, version: &str) -> Result<String> {
 }
 
 /// Returns the configuration with `folder` as the series folder of a release.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such release, or the text is not TOML.
 pub(crate) fn with_folder(text: &str, version: &str, folder: &Path) -> Result<String> {
     let mut document = parsed(text)?;
     let releases = document

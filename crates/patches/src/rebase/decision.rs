@@ -6,9 +6,10 @@ use super::PatchStep;
 use super::function::Functions;
 use super::loose_merge::ConflictRegion;
 use super::three_way::{AmbiguousHunk, FileMerge, FileMergeResult, MergeFailure};
-use crate::series::Patch;
 use crate::series::path::shown;
-use crate::stack::line_runs::{LineRun, line_runs, lines};
+use crate::series::text::lines;
+use crate::series::{FileDiff, Patch};
+use crate::stack::line_runs::{LineRun, line_runs};
 use crate::stack::trial::TrialTree;
 use crate::upstream::Objects;
 use perfquilt_model::error::Result;
@@ -36,11 +37,8 @@ pub fn decisions(
         let FileMergeResult::Failed(failure) = &merge.result else {
             continue;
         };
-        let diff = patch.files.iter().find(|diff| {
-            [&diff.new, &diff.old, &diff.index]
-                .into_iter()
-                .any(|name| name.as_ref() == Some(&merge.old_path))
-        });
+        let is_of = |diff: &&FileDiff| diff.names().any(|name| *name == merge.old_path);
+        let diff = patch.files.iter().find(is_of);
         let hunks = diff.map_or(0, |diff| diff.hunks.len());
         let plain = |what: String| Decision::new(shown(&merge.path), what, hunks);
         match failure {
@@ -256,7 +254,7 @@ fn changes(old: &[Vec<u8>], new: &[Vec<u8>]) -> Result<Vec<String>> {
 
 /// Returns the location in `content` that is most similar to a conflict's lines.
 fn closest(region: &ConflictRegion, content: &[u8]) -> Option<Closest> {
-    let lines: Vec<&[u8]> = content.split_inclusive(|&b| b == b'\n').collect();
+    let lines = lines(content);
     let (base, theirs) = (region.base.concat(), region.theirs.concat());
     let here = region.ours.concat();
     let mut best = Closest {
@@ -363,7 +361,7 @@ fn origins(
     base: &[u8],
     earlier: &[(&Patch, &PatchStep)],
 ) -> Result<LineOrigins> {
-    let count = |content: &[u8]| content.split_inclusive(|&b| b == b'\n').count();
+    let count = |content: &[u8]| lines(content).len();
     let Some((_, first)) = earlier.first() else {
         return Ok(LineOrigins {
             lines: vec![0; count(base)],

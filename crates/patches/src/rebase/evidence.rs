@@ -14,8 +14,7 @@ pub fn named_paths(patch: &Patch) -> BTreeSet<Vec<u8>> {
     patch
         .files
         .iter()
-        .flat_map(|diff| [&diff.old, &diff.new, &diff.index])
-        .flatten()
+        .flat_map(FileDiff::names)
         .cloned()
         .collect()
 }
@@ -27,13 +26,7 @@ fn hunks_there(
     diff: &FileDiff,
     path: Option<&[u8]>,
 ) -> Result<(usize, usize)> {
-    let names = [
-        path,
-        diff.new.as_deref(),
-        diff.old.as_deref(),
-        diff.index.as_deref(),
-    ];
-    for name in names.into_iter().flatten() {
+    for name in path.into_iter().chain(diff.names().map(Vec::as_slice)) {
         if let Some(file) = tree.file(name)? {
             let there = diff
                 .hunks

@@ -293,7 +293,7 @@ fn indentation(line: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stack::line_runs::lines;
+    use crate::series::text::lines;
 
     /// The function around each line that ends in `// ?`, by its short name.
     fn functions(path: &str, text: &str) -> Vec<Option<String>> {

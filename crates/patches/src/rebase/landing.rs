@@ -4,8 +4,9 @@ use super::function::{Functions, name};
 use super::loose_merge::{count, distinctive, squeezed};
 use super::three_way::{FileMerge, FileMergeResult, MergeTexts};
 use crate::series::path::shown;
+use crate::series::text::lines;
 use crate::stack::histogram::histogram_runs;
-use crate::stack::line_runs::{LineRun, lines};
+use crate::stack::line_runs::LineRun;
 use perfquilt_model::error::Result;
 use perfquilt_model::rebase::LandingPlace;
 

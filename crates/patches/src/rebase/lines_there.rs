@@ -8,8 +8,9 @@ use super::evidence::upstream_origin;
 use super::function::Functions;
 use super::loose_merge::{SqueezedLines, count, distinctive, squeezed};
 use crate::series::Patch;
+use crate::series::text::lines as split;
 use crate::stack::histogram::histogram_runs;
-use crate::stack::line_runs::{LineRun, lines as split};
+use crate::stack::line_runs::LineRun;
 use crate::stack::merge::side;
 use perfquilt_model::error::Result;
 

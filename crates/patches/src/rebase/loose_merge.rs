@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::series::text::lines as split;
 use crate::stack::histogram::histogram_runs;
-use crate::stack::line_runs::{LineRun, line_runs, lines as split};
+use crate::stack::line_runs::{LineRun, line_runs};
 use crate::stack::merge::{Cluster, clusters, side};
 use perfquilt_model::error::Result;
 

@@ -88,11 +88,6 @@ pub struct PatchStep {
 }
 
 /// Moves the series in the object store and reports on it.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release, or if the series is already for the target;
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the series does not apply to its own release;
-/// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted).
 pub fn rebase(
     ws: &Workspace,
     request: &RebaseRequest,

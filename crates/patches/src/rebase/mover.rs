@@ -14,23 +14,14 @@ use super::{EvidenceLevel, PatchReport, PatchStep, Status};
 use super::{decision, evidence, history, range_diff, resolve};
 use crate::series::path::shown;
 use crate::series::{Patch, Series};
-use crate::stack::PatchFit;
 use crate::stack::format::changed_paths;
 use crate::stack::trial::{TreeFile, TrialTree};
+use crate::stack::{PatchFit, if_applies};
 use crate::upstream::{Objects, Release};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::check_interrupted;
-
-/// Converts the error of a patch that does not apply to `None`; other errors stay errors.
-fn fits(applied: Result<PatchFit>) -> Result<Option<PatchFit>> {
-    match applied {
-        Ok(how) => Ok(Some(how)),
-        Err(error) if error.kind() == Kind::Series => Ok(None),
-        Err(error) => Err(error),
-    }
-}
 
 fn is_failed(merges: &[FileMerge]) -> bool {
     merges.iter().any(FileMerge::is_failed)
@@ -199,13 +190,9 @@ impl<'a> Mover<'a> {
                 after: &self.whole_tree,
             };
             let old = (&mut self.old, self.old_tree.as_str());
-            match transfer(self.objects, patch, own, old, fuzz) {
-                Ok(transferred) => {
-                    self.old_tree = transferred.tree;
-                    step.old_after.clone_from(&self.old_tree);
-                }
-                Err(error) if error.kind() != Kind::Series => return Err(error),
-                Err(_) => {}
+            if let Some(transferred) = if_applies(transfer(self.objects, patch, own, old, fuzz))? {
+                self.old_tree = transferred.tree;
+                step.old_after.clone_from(&self.old_tree);
             }
         }
         step.whole_after.clone_from(&self.whole_tree);
@@ -402,7 +389,7 @@ impl<'a> Mover<'a> {
 
     /// Applies the patch by its context alone, if it fits.
     fn plain(&mut self, patch: &Patch) -> Result<Option<PlainResult>> {
-        let Some(fit) = fits(self.new.apply(patch, 0))? else {
+        let Some(fit) = if_applies(self.new.apply(patch, 0))? else {
             return Ok(None);
         };
         let tree = self.new.write()?;
@@ -649,7 +636,7 @@ impl<'a> Mover<'a> {
                 check_interrupted()?;
                 // Lines that are there twice may be those of another function.
                 let is_unique = trial.has_result_once(patch)?;
-                list.push(is_unique && fits(trial.revert(patch))?.is_some());
+                list.push(is_unique && if_applies(trial.revert(patch))?.is_some());
             }
             list.reverse();
             self.reverse = Some(list);

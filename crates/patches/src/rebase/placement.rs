@@ -7,9 +7,10 @@ use std::collections::HashMap;
 
 use super::function::Functions;
 use super::three_way::{AmbiguousHunk, MergeTexts};
+use crate::series::text::lines;
 use crate::series::{FileDiff, Hunk};
 use crate::stack::histogram::compare;
-use crate::stack::line_runs::{LineRun, lines};
+use crate::stack::line_runs::LineRun;
 use crate::stack::merge::side;
 use crate::stack::place::{HunkPlaces, HunkPosition, Placer};
 use perfquilt_model::error::Result;

@@ -6,10 +6,13 @@ use std::path::{Component, Path, PathBuf};
 
 use super::configuration::{with_current, with_folder};
 use super::{PatchReport, PatchStep, RebasedSeries};
+use crate::edit::publish::without_links;
 use crate::series::rewritten as rewritten_patch;
-use crate::series::write::{SeriesLine, header_bytes, series as series_text};
+use crate::series::write::{
+    SeriesLine, first_free, header_bytes, series as series_text, split_extension,
+};
 use crate::series::{
-    Patch, SeriesEntry, SeriesFile, compression, patch_bytes, path, paths, quilt_folder, survey,
+    Patch, SeriesEntry, SeriesFile, SeriesLocation, compression, path, paths, quilt_folder, survey,
 };
 use crate::stack::format::diff;
 use crate::stack::trial::TrialTree;
@@ -64,10 +67,6 @@ impl WritePlan {
 }
 
 /// Plans the files of the moved series, and checks that the new patches give the planned trees.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the series changed since it was moved, or its
-/// location is unclear or unusable.
 pub(super) fn plan(
     ws: &Workspace,
     rebased: &RebasedSeries,
@@ -371,27 +370,17 @@ fn refuse_other_series(
 
 /// Returns the path of a file or folder of the workspace, with the links of its existing part followed.
 fn real(ws: &Workspace, path: &Path) -> PathBuf {
-    let whole: PathBuf = ws.root().join(path).components().collect();
-    let found = whole.ancestors().find_map(|folder| {
-        let rest = whole.strip_prefix(folder).ok()?;
-        // Collected, because joining an empty path adds a slash, and a file with a slash cannot be read.
-        let path = folder.canonicalize().ok()?;
-        Some(path.components().chain(rest.components()).collect())
-    });
-    found.unwrap_or(whole)
+    without_links(&ws.root().join(path))
 }
 
 /// Returns a folder beside the patches of `[series]` that does not exist yet, for the series of a release.
 fn free_folder(ws: &Workspace, version: &str) -> PathBuf {
-    let name = version.replace('/', "-");
     let patches = plain(&ws.config.series.patches);
-    let mut folder = patches.join(&name);
-    let mut number = 1;
-    while ws.root().join(&folder).symlink_metadata().is_ok() {
-        number += 1;
-        folder = patches.join(format!("{name}-{number}"));
-    }
-    folder
+    let name = first_free(&version.replace('/', "-"), "", |name| {
+        let folder = ws.root().join(patches).join(name);
+        folder.symlink_metadata().is_err()
+    });
+    patches.join(name)
 }
 
 /// Returns a patch's new bytes: its unchanged header and the canonical diff.
@@ -402,7 +391,7 @@ fn rewritten(
     entry: &SeriesEntry,
     step: &PatchStep,
 ) -> Result<Vec<u8>> {
-    let bytes = patch_bytes(ws, Some(&rebased.from.version), entry)?;
+    let bytes = SeriesLocation::of(ws, Some(&rebased.from.version))?.bytes(entry)?;
     let diff = diff(objects, &step.new_before, &step.new_after)?;
     Ok(rewritten_patch(&[&bytes], header_bytes(&bytes), &diff))
 }
@@ -413,18 +402,10 @@ fn new_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
     if plain == name {
         return name.to_owned();
     }
-    let file = plain.rfind('/').map_or(0, |slash| slash + 1);
-    let (stem, ending) = match plain[file..].rfind('.') {
-        Some(dot) if dot > 0 => plain.split_at(file + dot),
-        _ => (plain, ""),
-    };
-    let mut new = plain.to_owned();
-    let mut number = 1;
-    while taken(&new) || path::check(new.as_bytes()).is_err() {
-        number += 1;
-        new = format!("{stem}-{number}{ending}");
-    }
-    new
+    let (stem, ending) = split_extension(plain);
+    first_free(stem, ending, |new| {
+        !taken(new) && path::check(new.as_bytes()).is_ok()
+    })
 }
 
 fn set_aside(rebased: &RebasedSeries, report: &PatchReport) -> PatchRemoval {
@@ -449,16 +430,7 @@ fn verify(
     for (patch, step, name, bytes) in patches {
         let new = match bytes {
             None => (*patch).clone(),
-            Some(bytes) => {
-                let entry = SeriesEntry {
-                    name: name.clone(),
-                    strip: 1,
-                    reverse: false,
-                    flags: Default::default(),
-                    line: 1,
-                };
-                Patch::parse(&entry, name, bytes)?
-            }
+            Some(bytes) => Patch::parse(&SeriesEntry::plain(name), name, bytes)?,
         };
         let how = trial.apply(&new, 0)?;
         let tree = trial.write()?;
@@ -490,11 +462,7 @@ fn with_comments(text: &str, set_aside: &[PatchRemoval], listed: &[SeriesLine]) 
             *line = format!("# {}  # {reason}", line.trim());
         }
     }
-    let mut out = lines.join("\n");
-    if text.ends_with('\n') {
-        out.push('\n');
-    }
-    out
+    file.text_of(&lines)
 }
 
 #[cfg(test)]

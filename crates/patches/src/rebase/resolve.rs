@@ -14,6 +14,7 @@ use crate::series::path::shown;
 use crate::stack::format::changed_paths;
 use crate::stack::history;
 use crate::stack::trial::TrialTree;
+use crate::state;
 use crate::upstream::Objects;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
@@ -68,18 +69,12 @@ fn lock(ws: &Workspace) -> Result<Lock> {
 
 /// Returns the open conflict, if any.
 pub(super) fn opened(ws: &Workspace) -> Result<Option<OpenConflict>> {
-    let path = state_file(ws);
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io("read", &path, &error)),
-    };
-    let mut open: OpenConflict = serde_json::from_str(&text).map_err(|error| {
-        Error::usage(format!("{} is damaged: {error}", path.display()))
-            .hint("`perfquilt rebase RELEASE --abort` closes the conflict without a result")
-    })?;
-    open.directory = ws.root().join(&open.directory);
-    Ok(Some(open))
+    let hint = "`perfquilt rebase RELEASE --abort` closes the conflict without a result";
+    let found = state::read(&state_file(ws), || hint.to_owned())?;
+    Ok(found.map(|open: OpenConflict| OpenConflict {
+        directory: ws.root().join(&open.directory),
+        ..open
+    }))
 }
 
 /// Refuses an open conflict for a release other than `release`; `option` is the requested option, for the hint.
@@ -106,9 +101,6 @@ fn unmerged(git: &Git) -> Result<Vec<String>> {
 }
 
 /// Finds the patch that `which` denotes: its number, its name, or a prefix of its name.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is none, or more than one.
 fn find(rebased: &RebasedSeries, which: &str) -> Result<usize> {
     let names: Vec<&str> = rebased
         .series
@@ -142,10 +134,6 @@ fn find(rebased: &RebasedSeries, which: &str) -> Result<usize> {
 
 /// Opens a patch's conflict in a worktree in git's usual form: markers in the files, three versions in the index
 /// and `CHERRY_PICK_HEAD`, so that `git mergetool` and similar tools work.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the patch needs no decision, another conflict is
-/// open, or git cannot make the worktree.
 pub fn open(
     ws: &Workspace,
     rebased: &RebasedSeries,
@@ -306,9 +294,6 @@ pub fn take(ws: &Workspace, release: &str) -> Result<String> {
 }
 
 /// Closes the conflict open for `release` and discards its worktree. Returns the patch's name.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when none is open, or one for another release.
 pub fn abort(ws: &Workspace, release: &str) -> Result<String> {
     let _lock = lock(ws)?;
     let name = match opened(ws) {
@@ -339,9 +324,7 @@ fn close(ws: &Workspace) -> Result<()> {
 fn save(ws: &Workspace, open: &OpenConflict) -> Result<()> {
     let mut written = open.clone();
     written.directory = ws.written(&open.directory);
-    let text = serde_json::to_vec_pretty(&written)
-        .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
-    write_file(&state_file(ws), &text)
+    write_file(&state_file(ws), &state::text(&written)?)
 }
 
 fn remove_state(ws: &Workspace) -> Result<()> {

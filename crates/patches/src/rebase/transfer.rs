@@ -141,10 +141,7 @@ pub(super) fn settle(
 ) -> Result<()> {
     let fuzz = patch.flags.fuzz.unwrap_or(fuzz);
     for merge in merges.iter_mut().filter(|merge| !merge.is_certain()) {
-        let named = |diff: &&FileDiff| {
-            let mut names = [&diff.new, &diff.old, &diff.index].into_iter().flatten();
-            names.any(|name| *name == merge.old_path)
-        };
+        let named = |diff: &&FileDiff| diff.names().any(|name| *name == merge.old_path);
         let mut diffs = patch.files.iter().filter(named);
         let (Some(diff), None, Some(texts)) = (diffs.next(), diffs.next(), &merge.texts) else {
             continue;

@@ -69,34 +69,34 @@ pub(super) fn timestamp(text: &str) -> Option<Timestamp> {
     }
 }
 
-fn zoned(date: Timestamp) -> Option<jiff::Zoned> {
-    let offset = jiff::tz::Offset::from_seconds(date.offset_minutes * 60).ok()?;
-    let moment = jiff::Timestamp::from_second(date.seconds).ok()?;
-    Some(moment.to_zoned(jiff::tz::TimeZone::fixed(offset)))
+fn formatted(date: Timestamp, format: &str) -> String {
+    let offset = jiff::tz::Offset::from_seconds(date.offset_minutes * 60);
+    let moment = jiff::Timestamp::from_second(date.seconds);
+    let (Ok(offset), Ok(moment)) = (offset, moment) else {
+        return String::new();
+    };
+    let zoned = moment.to_zoned(jiff::tz::TimeZone::fixed(offset));
+    zoned.strftime(format).to_string()
 }
 
 /// Returns a date as mails have it (RFC 2822).
 pub(super) fn date_text(date: Timestamp) -> String {
-    zoned(date).map_or_else(String::new, |zoned| {
-        zoned.strftime("%a, %-d %b %Y %H:%M:%S %z").to_string()
-    })
+    formatted(date, "%a, %-d %b %Y %H:%M:%S %z")
 }
 
 /// Returns a date as `git log` prints it.
 pub(super) fn git_date_text(date: Timestamp) -> String {
-    zoned(date).map_or_else(String::new, |zoned| {
-        zoned.strftime("%a %b %-d %H:%M:%S %Y %z").to_string()
-    })
+    formatted(date, "%a %b %-d %H:%M:%S %Y %z")
 }
 
 /// Returns a date as commits have it.
 pub(super) fn raw_date_text(date: Timestamp) -> String {
-    zoned(date).map_or_else(String::new, |zoned| zoned.strftime("%s %z").to_string())
+    formatted(date, "%s %z")
 }
 
 /// Returns the day of a date, as DEP-3 has it.
 pub(super) fn day_text(date: Timestamp) -> String {
-    zoned(date).map_or_else(String::new, |zoned| zoned.strftime("%Y-%m-%d").to_string())
+    formatted(date, "%Y-%m-%d")
 }
 
 #[cfg(test)]

@@ -26,9 +26,6 @@ pub(crate) fn compression(name: &str) -> &'static str {
 }
 
 /// Decompresses the bytes of the patch file called `name` if its extension says so; `shown` is its name in errors.
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the bytes are damaged or exceed the limit.
 pub(crate) fn decompress(name: &str, bytes: Vec<u8>, shown: &str) -> Result<Vec<u8>> {
     let input = bytes.as_slice();
     let broken = |error: &dyn std::fmt::Display| {

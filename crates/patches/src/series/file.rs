@@ -29,6 +29,19 @@ pub struct SeriesEntry {
     pub line: usize,
 }
 
+impl SeriesEntry {
+    /// Returns an entry without options.
+    pub(crate) fn plain(name: &str) -> SeriesEntry {
+        SeriesEntry {
+            name: name.to_owned(),
+            strip: 1,
+            reverse: false,
+            flags: Flags::default(),
+            line: 1,
+        }
+    }
+}
+
 impl SeriesFile {
     /// Parses `bytes`; `shown` is the file's name in errors. Returns every fault with its line; the entries are the
     /// lines without a fault.
@@ -70,6 +83,12 @@ impl SeriesFile {
         (file, faults)
     }
 
+    /// Parses `bytes`, or returns the first fault.
+    pub(crate) fn read(bytes: &[u8], shown: &str) -> Result<SeriesFile> {
+        let (file, faults) = SeriesFile::parse(bytes, shown);
+        faults.into_iter().next().map_or(Ok(file), Err)
+    }
+
     /// Returns the patches in order.
     pub fn entries(&self) -> &[SeriesEntry] {
         &self.entries
@@ -82,8 +101,13 @@ impl SeriesFile {
 
     /// Returns the text of the file.
     pub fn to_text(&self) -> String {
-        let mut text = self.lines.join("\n");
-        if self.final_newline && !self.lines.is_empty() {
+        self.text_of(&self.lines)
+    }
+
+    /// Returns the text of the file with other lines.
+    pub(crate) fn text_of(&self, lines: &[String]) -> String {
+        let mut text = lines.join("\n");
+        if self.final_newline && !lines.is_empty() {
             text.push('\n');
         }
         text

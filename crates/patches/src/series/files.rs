@@ -37,30 +37,21 @@ pub(super) fn find(
     exists: impl Fn(&Path) -> bool,
 ) -> SeriesPaths {
     let mut because = Vec::new();
-    let mut say =
-        |what: &str, path: &Path| because.push(format!("{what} names {}", path.display()));
-    let patches = match (&quilt.noted_patches, &quilt.patches) {
-        (Some(noted), _) => {
-            say(".pc/.quilt_patches", noted);
-            noted.clone()
-        }
-        (None, Some(variable)) => {
-            say("QUILT_PATCHES", variable);
-            variable.clone()
-        }
-        (None, None) => patches.to_owned(),
+    let mut chosen = |noted: &Option<PathBuf>,
+                      variable: &Option<PathBuf>,
+                      names: [&str; 2],
+                      configured: &Path| {
+        let noted = noted.as_ref().map(|path| (names[0], path));
+        let Some((what, path)) = noted.or(variable.as_ref().map(|path| (names[1], path))) else {
+            return configured.to_owned();
+        };
+        because.push(format!("{what} names {}", path.display()));
+        path.clone()
     };
-    let file = match (&quilt.noted_series, &quilt.series) {
-        (Some(noted), _) => {
-            say(".pc/.quilt_series", noted);
-            noted.clone()
-        }
-        (None, Some(variable)) => {
-            say("QUILT_SERIES", variable);
-            variable.clone()
-        }
-        (None, None) => file.to_owned(),
-    };
+    let names = [".pc/.quilt_patches", "QUILT_PATCHES"];
+    let patches = chosen(&quilt.noted_patches, &quilt.patches, names, patches);
+    let names = [".pc/.quilt_series", "QUILT_SERIES"];
+    let file = chosen(&quilt.noted_series, &quilt.series, names, file);
     let series = if file.is_absolute() {
         file
     } else {

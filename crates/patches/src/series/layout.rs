@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::date::timestamp;
 use super::quoting::Quoting;
-use super::text::line_text;
+use super::text::{line_text, lines};
 
 /// The key of the line that names a commit's patch on the edit branch. In a header, such a line is no part of the message.
 pub const PATCH_KEY: &str = "Perfquilt-Patch";
@@ -108,7 +108,7 @@ const KNOWN: [&str; 22] = [
 
 impl<'a> HeaderLayout<'a> {
     pub fn of(header: &'a [u8]) -> HeaderLayout<'a> {
-        let lines: Vec<&[u8]> = header.split_inclusive(|&b| b == b'\n').collect();
+        let lines = lines(header);
         let mut text: Vec<String> = lines
             .iter()
             // A commit's message cannot have a NUL.

@@ -30,28 +30,18 @@ pub struct SeriesSurvey {
 
 impl Series {
     /// Loads `series` and its patches.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) for the first fault, naming file and line.
     pub fn load(ws: &Workspace) -> Result<Series> {
         Series::load_for(ws, None)
     }
 
     /// Loads the series that applies to a release (`None`: the current one): the release's own series if the
     /// configuration names one.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) for the first fault, naming file and line,
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release.
     pub fn load_for(ws: &Workspace, release: Option<&str>) -> Result<Series> {
         survey(ws, release)?.into_series()
     }
 
     /// Loads the series of a job's workspace, of which others wrote the patches: without quilt's environment variables,
     /// which a job does not get, and with lower limits.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) for the first fault, naming file and line.
     pub fn load_for_job(job: &Workspace) -> Result<Series> {
         survey_at(job, paths_with(job, None, &|_| None)?, &JOB_LIMITS)?.into_series()
     }
@@ -208,9 +198,10 @@ impl Taken {
 
 /// Estimates the memory that a patch takes, in bytes.
 fn memory_size(patch: &Patch) -> usize {
-    let numbers = [&patch.stray, &patch.without_content, &patch.without_hunks];
+    let rest = &patch.rest;
+    let numbers = [&rest.stray, &rest.without_content, &rest.without_hunks];
     let numbers: usize = numbers.into_iter().map(Vec::len).sum();
-    let numbers = numbers + 2 * patch.text.len();
+    let numbers = numbers + 2 * rest.text.len();
     let names = patch.name.len() + patch.shown.len() + patch.title.len();
     size_of::<Patch>()
         + names
@@ -242,17 +233,13 @@ fn diff_size(diff: &FileDiff) -> usize {
                 .map(|line| size_of::<Line>() + text(line))
                 .sum::<usize>()
     };
-    let names = [&diff.old, &diff.new, &diff.index];
-    let names: usize = names.into_iter().flatten().map(Vec::len).sum();
+    let names: usize = diff.names().map(Vec::len).sum();
     let binary = diff.binary.as_ref().map_or(0, Binary::size);
     size_of::<FileDiff>() + names + binary + diff.hunks.iter().map(hunk_size).sum::<usize>()
 }
 
 /// Returns the paths of a release's series (`None`: the current one's) and of its patches. A release's own folder takes
 /// precedence over quilt's files in `.pc`, these over quilt's environment, and that over `[series]`.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release.
 pub fn paths(ws: &Workspace, release: Option<&str>) -> Result<SeriesPaths> {
     paths_with(ws, release, &variable)
 }
@@ -329,9 +316,6 @@ pub struct SeriesLocation {
 
 impl SeriesLocation {
     /// Finds the series of a release (`None`: the current one).
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release.
     pub fn of(ws: &Workspace, release: Option<&str>) -> Result<SeriesLocation> {
         let paths = paths(ws, release)?;
         Ok(SeriesLocation {
@@ -354,11 +338,10 @@ impl SeriesLocation {
     }
 
     /// Reads and decompresses a patch.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when there is no such file or it cannot be read.
     pub fn bytes(&self, entry: &SeriesEntry) -> Result<Vec<u8>> {
-        bytes_of(&self.folder, entry, self.shown_patch(&entry.name))
+        let shown = self.shown_patch(&entry.name);
+        read_patch(&self.folder, entry, &shown)?
+            .ok_or_else(|| Error::series("the patch is gone").at(shown, None))
     }
 
     /// Returns every file below the folder of patches, as a path relative to it.
@@ -413,22 +396,6 @@ fn read_patch(folder: &Path, entry: &SeriesEntry, shown: &str) -> Result<Option<
         }
     };
     decompress(&entry.name, bytes, shown).map(Some)
-}
-
-/// Reads and decompresses a patch of a release's series (`None`: the current one's).
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when there is no such file or it cannot be read.
-pub fn patch_bytes(ws: &Workspace, release: Option<&str>, entry: &SeriesEntry) -> Result<Vec<u8>> {
-    let folder = paths(ws, release)?.patches;
-    let shown = folder.join(&entry.name).to_string_lossy().into_owned();
-    bytes_of(&ws.root().join(&folder), entry, shown)
-}
-
-/// Reads and decompresses a patch that existed when the series was loaded.
-fn bytes_of(folder: &Path, entry: &SeriesEntry, shown: String) -> Result<Vec<u8>> {
-    read_patch(folder, entry, &shown)?
-        .ok_or_else(|| Error::series("the patch is gone").at(shown, None))
 }
 
 /// Returns the error for an entry without a file; `folder` is the folder of patches, and `shown` its name in messages.

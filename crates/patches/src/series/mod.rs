@@ -20,13 +20,13 @@ pub mod write;
 
 pub use date::Timestamp;
 pub(crate) use decompress::compression;
-pub use diff::{CutOff, DiffForm, FileDiff, Hunk, LineChange, Presence, TextLine};
+pub use diff::{CutOff, DiffForm, FileDiff, Hunk, LineChange, PatchRest, Presence, TextLine};
 pub use file::{SeriesEntry, SeriesFile};
 pub use files::SeriesPaths;
 pub(crate) use foreign::ForeignContent;
 pub(crate) use header::is_patch_tag;
 pub use header::{Header, Person};
-pub use load::{SeriesLocation, SeriesSurvey, patch_bytes, paths, survey};
+pub use load::{SeriesLocation, SeriesSurvey, paths, survey};
 pub(crate) use load::{looks_like_patch, quilt_folder};
 pub use options::Flags;
 pub(crate) use remarks::{commits_of, rewritten};
@@ -55,18 +55,8 @@ pub struct Patch {
     pub files: Vec<FileDiff>,
     /// Its options in `series` other than `-pN` and `-R`.
     pub flags: Flags,
-    /// Lines that look like parts of hunks but are ignored.
-    pub stray: Vec<usize>,
-    /// Lines that report a differing binary file without its content; they change nothing.
-    pub without_content: Vec<usize>,
-    /// Lines that name the files of a text diff that has no hunk; they change nothing.
-    pub without_hunks: Vec<usize>,
-    /// Where its file is cut off, if the last line shows that.
-    pub cut_off: Option<CutOff>,
-    /// The first line after the last hunk, if it and all lines after it look like part of that hunk.
-    pub surplus: Option<usize>,
-    /// Its lines of text between and after the diffs.
-    pub text: Vec<TextLine>,
+    /// What its file has besides.
+    pub rest: PatchRest,
     /// SHA-256 of its bytes and its options, which determine its effect.
     pub digest: String,
 }
@@ -122,9 +112,6 @@ pub(crate) fn digest<'a>(parts: impl Iterator<Item = &'a str>) -> String {
 
 impl Patch {
     /// Parses a patch's bytes; `shown` is its name in errors.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series), naming file and line.
     pub fn parse(entry: &SeriesEntry, shown: &str, bytes: &[u8]) -> Result<Patch> {
         let options = diff::ParseOptions {
             strip: entry.strip,
@@ -183,110 +170,9 @@ impl Patch {
             header,
             files,
             flags: entry.flags,
-            stray: parsed.stray,
-            without_content: parsed.without_content,
-            without_hunks: parsed.without_hunks,
-            cut_off: parsed.cut_off,
-            surplus: parsed.surplus,
-            text: parsed.text,
+            rest: parsed.rest,
             digest: digest([entry.name.as_str(), &options, &own].into_iter()),
         })
-    }
-
-    /// Checks that the patch does all that its file says. A file that fails applies without an error, because its
-    /// faulty lines are ignored.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series), with the line: the file is cut off, names files without a
-    /// hunk, or ends with lines that the counts of the last hunk leave out.
-    pub fn check_complete(&self) -> Result<()> {
-        let names = self.without_hunks.first().map(|&line| self.no_hunk(line));
-        let surplus = || self.surplus.map(|line| self.ignored(line));
-        match self.cut_off_error().or(names).or_else(surplus) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns the error of a file that is cut off, if the last line shows that.
-    pub(crate) fn cut_off_error(&self) -> Option<Error> {
-        let cut = self.cut_off?;
-        let what = if cut.whole_line {
-            "the patch ends after this line, in the middle of a diff"
-        } else {
-            "the patch ends in the middle of this line"
-        };
-        let error = Error::series(what).at(&self.shown, cut.line);
-        Some(error.hint(
-            "was the rest cut off? get the whole patch; if nothing is missing, remove this line",
-        ))
-    }
-
-    /// Returns the warning of an indented diff, which patch applies although git takes it for text.
-    pub(crate) fn indented_diff(&self) -> Option<Error> {
-        let diff = self.files.iter().find(|diff| diff.indent > 0)?;
-        let what = format!(
-            "this indented diff changes {}: quilt and perfquilt apply it, and git reads it as part of the message",
-            diff.shown_name()
-        );
-        Some(Error::series(what).at(&self.shown, diff.line).hint(
-            "if it is a quotation, begin its lines with `> `; if not, remove the indentation",
-        ))
-    }
-
-    /// Returns the warning of a binary file whose change the patch only mentions.
-    pub(crate) fn lacks_content(&self) -> Option<Error> {
-        let what = "this binary file is not changed: its content is not in the patch";
-        let line = *self.without_content.first()?;
-        Some(
-            Error::series(what)
-                .at(&self.shown, line)
-                .hint("make the patch with `git diff --binary`"),
-        )
-    }
-
-    /// Returns whether there is text between the diffs.
-    pub(crate) fn has_text_between(&self) -> bool {
-        self.text.iter().any(|text| text.before < self.files.len())
-    }
-
-    /// Returns the warnings of text between the diffs; `bytes` is the patch file.
-    pub(crate) fn text_between(&self, bytes: &[u8]) -> Vec<Error> {
-        let lines = diff::lines(bytes);
-        let places = remarks::places(&self.text, self.files.len(), &lines);
-        let warnings = places.into_iter().map(|(line, kind)| {
-            let (what, hint) = match kind {
-                remarks::RemarkKind::Mail => (
-                    "the message of another commit begins here, between the diffs; only the first one is the patch's header",
-                    "a rewritten patch keeps it; `perfquilt lint --split` makes one patch a commit",
-                ),
-                remarks::RemarkKind::EndOfHeader => (
-                    "the header seems to continue here: the diff before this line is part of the message, but is applied",
-                    "if it is a quotation, begin its lines with `> `",
-                ),
-                remarks::RemarkKind::Text => (
-                    "text between the diffs, which no program reads",
-                    "a rewritten patch keeps it; the place for words is the header, before the first diff",
-                ),
-            };
-            Error::series(what).at(&self.shown, line).hint(hint)
-        });
-        warnings.collect()
-    }
-
-    /// Returns the error of file names without a hunk.
-    pub(crate) fn no_hunk(&self, line: usize) -> Error {
-        Error::series("no hunk follows these file names")
-            .at(&self.shown, line)
-            .hint("get the whole patch; if nothing is missing, remove the two lines of names")
-    }
-
-    /// Returns the error of a line that is ignored, although it looks like part of a hunk.
-    pub(crate) fn ignored(&self, line: usize) -> Error {
-        let what = "this line is ignored, although it looks like a part of the hunk before";
-        Error::series(what)
-            .at(&self.shown, line)
-            .hint("check the counts in the hunk's `@@` line")
     }
 }
 
@@ -297,11 +183,7 @@ fn check_names(diff: &mut FileDiff) -> Result<()> {
         // GNU patch uses the name on the `Index:` line only when there is no other.
         diff.index = None;
     }
-    let names = [&diff.old, &diff.new, &diff.index];
-    let inside = names
-        .into_iter()
-        .flatten()
-        .any(|name| !path::escapes_tree(name));
+    let inside = diff.names().any(|name| !path::escapes_tree(name));
     let moved = diff.rename || diff.copy;
     for name in [&mut diff.old, &mut diff.new, &mut diff.index] {
         let Some(text) = name else { continue };

@@ -1,10 +1,118 @@
 //! Text between the diffs of a patch file: remarks before a file's diff, and further mails. No program reads it, and a
 //! patch that is written again keeps it.
 
+use super::Patch;
 use super::diff::{self, FileDiff, TextLine};
 use super::layout::{is_commit_line, is_mailbox_line};
 use super::quoting::{is_same_diff, quote_diffs, quote_lines};
+use super::text::lines;
 use super::write::compose;
+use perfquilt_model::error::{Error, Result};
+
+impl Patch {
+    /// Checks that the patch does all that its file says. A file that fails applies without an error, because its
+    /// faulty lines are ignored.
+    ///
+    /// # Errors
+    /// [`Kind::Series`](perfquilt_model::error::Kind::Series), with the line: the file is cut off, names files without a
+    /// hunk, or ends with lines that the counts of the last hunk leave out.
+    pub fn check_complete(&self) -> Result<()> {
+        let names = self
+            .rest
+            .without_hunks
+            .first()
+            .map(|&line| self.no_hunk(line));
+        let surplus = || self.rest.surplus.map(|line| self.ignored(line));
+        self.cut_off_error()
+            .or(names)
+            .or_else(surplus)
+            .map_or(Ok(()), Err)
+    }
+
+    /// Returns the error of a file that is cut off, if the last line shows that.
+    pub(crate) fn cut_off_error(&self) -> Option<Error> {
+        let cut = self.rest.cut_off?;
+        let what = if cut.whole_line {
+            "the patch ends after this line, in the middle of a diff"
+        } else {
+            "the patch ends in the middle of this line"
+        };
+        let error = Error::series(what).at(&self.shown, cut.line);
+        Some(error.hint(
+            "was the rest cut off? get the whole patch; if nothing is missing, remove this line",
+        ))
+    }
+
+    /// Returns the warning of an indented diff, which patch applies although git takes it for text.
+    pub(crate) fn indented_diff(&self) -> Option<Error> {
+        let diff = self.files.iter().find(|diff| diff.indent > 0)?;
+        let what = format!(
+            "this indented diff changes {}: quilt and perfquilt apply it, and git reads it as part of the message",
+            diff.shown_name()
+        );
+        Some(Error::series(what).at(&self.shown, diff.line).hint(
+            "if it is a quotation, begin its lines with `> `; if not, remove the indentation",
+        ))
+    }
+
+    /// Returns the warning of a binary file whose change the patch only mentions.
+    pub(crate) fn lacks_content(&self) -> Option<Error> {
+        let what = "this binary file is not changed: its content is not in the patch";
+        let line = *self.rest.without_content.first()?;
+        Some(
+            Error::series(what)
+                .at(&self.shown, line)
+                .hint("make the patch with `git diff --binary`"),
+        )
+    }
+
+    /// Returns whether there is text between the diffs.
+    pub(crate) fn has_text_between(&self) -> bool {
+        self.rest
+            .text
+            .iter()
+            .any(|text| text.before < self.files.len())
+    }
+
+    /// Returns the warnings of text between the diffs; `bytes` is the patch file.
+    pub(crate) fn text_between(&self, bytes: &[u8]) -> Vec<Error> {
+        let lines = lines(bytes);
+        let places = places(&self.rest.text, self.files.len(), &lines);
+        let warnings = places.into_iter().map(|(line, kind)| {
+            let (what, hint) = match kind {
+                RemarkKind::Mail => (
+                    "the message of another commit begins here, between the diffs; only the first one is the patch's header",
+                    "a rewritten patch keeps it; `perfquilt lint --split` makes one patch a commit",
+                ),
+                RemarkKind::EndOfHeader => (
+                    "the header seems to continue here: the diff before this line is part of the message, but is applied",
+                    "if it is a quotation, begin its lines with `> `",
+                ),
+                RemarkKind::Text => (
+                    "text between the diffs, which no program reads",
+                    "a rewritten patch keeps it; the place for words is the header, before the first diff",
+                ),
+            };
+            Error::series(what).at(&self.shown, line).hint(hint)
+        });
+        warnings.collect()
+    }
+
+    /// Returns the error of file names without a hunk.
+    pub(crate) fn no_hunk(&self, line: usize) -> Error {
+        Error::series("no hunk follows these file names")
+            .at(&self.shown, line)
+            .hint("get the whole patch; if nothing is missing, remove the two lines of names")
+    }
+
+    /// Returns the error of a line that is ignored, although it looks like part of a hunk.
+    pub(crate) fn ignored(&self, line: usize) -> Error {
+        let what = "this line is ignored, although it looks like a part of the hunk before";
+        Error::series(what)
+            .at(&self.shown, line)
+            .hint("check the counts in the hunk's `@@` line")
+    }
+}
 
 /// A run of lines of text.
 struct Remark {
@@ -56,7 +164,7 @@ pub(crate) fn rewritten(sources: &[&[u8]], header: &[u8], diff: &[u8]) -> Vec<u8
 
 /// The kind of a text between diffs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RemarkKind {
+enum RemarkKind {
     /// The mail or `git show` of another commit.
     Mail,
     /// The rest of the header, because a diff stands in its words.
@@ -66,7 +174,7 @@ pub(super) enum RemarkKind {
 }
 
 /// Returns the first line of each text between the diffs (not after the last one), counted from 1.
-pub(super) fn places(text: &[TextLine], diffs: usize, lines: &[&[u8]]) -> Vec<(usize, RemarkKind)> {
+fn places(text: &[TextLine], diffs: usize, lines: &[&[u8]]) -> Vec<(usize, RemarkKind)> {
     let groups = text.chunk_by(|a, b| a.before == b.before);
     let between = groups.filter(|group| group[0].before < diffs);
     let found = between.filter_map(|group| {
@@ -96,10 +204,10 @@ pub(crate) fn commits_of(patch: &[u8]) -> Vec<&[u8]> {
     let Ok(parsed) = diff::parse(patch, 0, "") else {
         return vec![patch];
     };
-    let lines = diff::lines(patch);
+    let lines = lines(patch);
     let mut found = Vec::new();
     let (mut start, mut line) = (0, 1);
-    for (begin, kind) in places(&parsed.text, parsed.files.len(), &lines) {
+    for (begin, kind) in places(&parsed.rest.text, parsed.files.len(), &lines) {
         if kind != RemarkKind::Mail {
             continue;
         }
@@ -133,9 +241,9 @@ fn remarks(patch: &[u8]) -> Vec<Remark> {
     let Ok(parsed) = diff::parse(patch, 0, "") else {
         return Vec::new();
     };
-    let lines = diff::lines(patch);
+    let lines = lines(patch);
     let mut found = Vec::new();
-    for group in parsed.text.chunk_by(|a, b| a.before == b.before) {
+    for group in parsed.rest.text.chunk_by(|a, b| a.before == b.before) {
         let text = without_signature(group, &lines);
         let (Some(first), Some(last)) = (text.first(), text.last()) else {
             continue;
@@ -159,7 +267,7 @@ fn remarks(patch: &[u8]) -> Vec<Remark> {
         }
         let followers = parsed.files[first.before.min(parsed.files.len())..].iter();
         found.push(Remark {
-            followers: followers.flat_map(names).map(<[u8]>::to_vec).collect(),
+            followers: followers.flat_map(FileDiff::names).cloned().collect(),
             text,
         });
     }
@@ -182,11 +290,6 @@ fn without_signature<'t>(group: &'t [TextLine], lines: &[&[u8]]) -> &'t [TextLin
     }
 }
 
-fn names(diff: &FileDiff) -> impl Iterator<Item = &[u8]> {
-    let names = [&diff.new, &diff.old, &diff.index].into_iter().flatten();
-    names.map(Vec::as_slice)
-}
-
 /// Splits a canonical diff into the diffs of files, each with the file's names.
 fn chunks(diff: &[u8]) -> Vec<(Vec<Vec<u8>>, &[u8])> {
     let Ok(parsed) = diff::parse(diff, 1, "") else {
@@ -195,7 +298,7 @@ fn chunks(diff: &[u8]) -> Vec<(Vec<Vec<u8>>, &[u8])> {
     let mut starts: Vec<usize> = Vec::new();
     let mut offset = 0;
     let wanted: Vec<usize> = parsed.files.iter().map(|file| file.line).collect();
-    for (at, line) in diff.split_inclusive(|&byte| byte == b'\n').enumerate() {
+    for (at, line) in lines(diff).iter().enumerate() {
         if wanted.contains(&(at + 1)) {
             starts.push(offset);
         }
@@ -204,7 +307,7 @@ fn chunks(diff: &[u8]) -> Vec<(Vec<Vec<u8>>, &[u8])> {
     let ends = starts.iter().skip(1).copied().chain([diff.len()]);
     let pieces = starts.iter().zip(ends).zip(&parsed.files);
     pieces
-        .map(|((&start, end), file)| (names(file).map(<[u8]>::to_vec).collect(), &diff[start..end]))
+        .map(|((&start, end), file)| (file.names().cloned().collect(), &diff[start..end]))
         .collect()
 }
 

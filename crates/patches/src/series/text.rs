@@ -5,6 +5,20 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use encoding_rs::{Encoding, WINDOWS_1252};
 
+/// Splits `bytes` into lines, each with its end.
+pub fn lines(bytes: &[u8]) -> Vec<&[u8]> {
+    let mut begin = 0;
+    let mut lines: Vec<&[u8]> = memchr::memchr_iter(b'\n', bytes)
+        .map(|end| {
+            let line = &bytes[begin..=end];
+            begin = end + 1;
+            line
+        })
+        .collect();
+    lines.extend((begin < bytes.len()).then(|| &bytes[begin..]));
+    lines
+}
+
 /// Returns the line as text. A line that is not UTF-8 is read as Windows-1252, a superset of Latin-1, as git reads
 /// mails that declare no character set. No byte is lost: every byte is a character of Windows-1252.
 pub(super) fn line_text(line: &[u8]) -> String {
@@ -37,10 +51,7 @@ pub fn decode(bytes: &[u8], charset: Option<&str>) -> DecodedText {
             is_certain: true,
         },
         None => DecodedText {
-            text: bytes
-                .split_inclusive(|&byte| byte == b'\n')
-                .map(line_text)
-                .collect(),
+            text: lines(bytes).into_iter().map(line_text).collect(),
             is_certain: false,
         },
     }

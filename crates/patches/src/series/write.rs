@@ -113,21 +113,14 @@ pub fn series(file: &SeriesFile, wanted: &[SeriesLine]) -> String {
         lines.append(&mut after[number]);
     }
     lines.append(&mut leading);
-    let mut text = lines.join("\n");
-    let ended = file.lines().is_empty() || file.to_text().ends_with('\n');
-    if !lines.is_empty() && ended {
-        text.push('\n');
-    }
-    text
+    file.text_of(&lines)
 }
 
 /// Returns the text of `file` with further patches after some entries, whose options they take.
 pub fn with_lines_after(file: &SeriesFile, new: &[(&SeriesEntry, Vec<String>)]) -> String {
     let mut after: Vec<Vec<String>> = vec![Vec::new(); file.lines().len()];
     for (entry, names) in new {
-        let line = &file.lines()[entry.line - 1];
-        let start = line.len() - line.trim_start_matches(['\r', ' ', '\t']).len();
-        let (options, _) = split_remark(&line[start + entry.name.len()..]);
+        let [_, options, _] = line_parts(file, entry);
         let options = options.trim_end();
         let lines = names.iter().map(|name| format!("{name}{options}"));
         after[entry.line - 1].extend(lines);
@@ -136,11 +129,7 @@ pub fn with_lines_after(file: &SeriesFile, new: &[(&SeriesEntry, Vec<String>)]) 
     let lines: Vec<String> = lines
         .flat_map(|(line, after)| std::iter::once(line.clone()).chain(after))
         .collect();
-    let mut text = lines.join("\n");
-    if file.to_text().ends_with('\n') {
-        text.push('\n');
-    }
-    text
+    file.text_of(&lines)
 }
 
 /// Returns the line of a patch, unchanged where possible.
@@ -148,29 +137,31 @@ fn line_of(file: &SeriesFile, listed: &SeriesLine) -> String {
     let Some(entry) = listed.from.and_then(|at| file.entries().get(at)) else {
         return listed.name.clone();
     };
-    let line = &file.lines()[entry.line - 1];
-    let start = line.len() - line.trim_start_matches(['\r', ' ', '\t']).len();
-    let rest = &line[start + entry.name.len()..];
-    let (options, remark) = split_remark(rest);
+    let [indent, options, remark] = line_parts(file, entry);
     let options_go = listed.plain && !matches!(options.trim(), "" | "-p1" | "-p 1");
     if entry.name == listed.name && !options_go {
-        return line.clone();
+        return file.lines()[entry.line - 1].clone();
     }
     let rest = match remark {
-        _ if !options_go => rest.to_owned(),
+        _ if !options_go => format!("{options}{remark}"),
         "" => String::new(),
         remark => format!(" {remark}"),
     };
-    format!("{}{}{rest}", &line[..start], listed.name)
+    format!("{indent}{}{rest}", listed.name)
 }
 
-/// Splits the options from the trailing comment, which begins at a word that starts with `#`.
-fn split_remark(rest: &str) -> (&str, &str) {
+/// Returns the indentation, the options and the trailing comment of an entry's line. A comment begins at a word that
+/// starts with `#`.
+fn line_parts<'f>(file: &'f SeriesFile, entry: &SeriesEntry) -> [&'f str; 3] {
+    let line = &file.lines()[entry.line - 1];
+    let start = line.len() - line.trim_start_matches(['\r', ' ', '\t']).len();
+    let rest = &line[start + entry.name.len()..];
     let at = rest
         .match_indices('#')
         .map(|(at, _)| at)
         .find(|&at| rest[..at].ends_with([' ', '\t']));
-    rest.split_at(at.unwrap_or(rest.len()))
+    let (options, remark) = rest.split_at(at.unwrap_or(rest.len()));
+    [&line[..start], options, remark]
 }
 
 /// Returns the comment lines right above an entry if they are about this entry alone.
@@ -211,6 +202,27 @@ fn longest_increasing_subsequence(values: &[Option<usize>]) -> Vec<bool> {
     member
 }
 
+/// Splits a path before the extension of its file; a name that begins with its only dot has none.
+pub(crate) fn split_extension(path: &str) -> (&str, &str) {
+    let file = path.rfind('/').map_or(0, |slash| slash + 1);
+    let dot = path[file..].rfind('.').filter(|dot| *dot > 0);
+    path.split_at(dot.map_or(path.len(), |dot| file + dot))
+}
+
+/// Returns the first free one of the names STEM, STEM-2, STEM-3 …, each with `ending`.
+pub(crate) fn first_free(
+    stem: &str,
+    ending: &str,
+    mut is_free: impl FnMut(&str) -> bool,
+) -> String {
+    let names = (1_usize..).map(|number| match number {
+        1 => format!("{stem}{ending}"),
+        more => format!("{stem}-{more}{ending}"),
+    });
+    let mut free = names.filter(|name| is_free(name));
+    free.next().unwrap_or_default()
+}
+
 /// Returns a name for a new patch called `title` that is not in `taken`. It follows the style of the existing names:
 /// the next free number, the folder and the extension.
 pub fn name_for(title: &str, entries: &[SeriesEntry], taken: &BTreeSet<String>) -> String {
@@ -246,14 +258,8 @@ pub fn name_for(title: &str, entries: &[SeriesEntry], taken: &BTreeSet<String>) 
     } else {
         format!("{folder}/")
     };
-    let slug = slug(title);
-    (1_usize..)
-        .map(|attempt| match attempt {
-            1 => format!("{folder}{prefix}{slug}{ending}"),
-            more => format!("{folder}{prefix}{slug}-{more}{ending}"),
-        })
-        .find(|name| !taken.contains(name))
-        .unwrap_or_default()
+    let stem = format!("{folder}{prefix}{}", slug(title));
+    first_free(&stem, ending, |name| !taken.contains(name))
 }
 
 /// Parses the leading number of a name. Returns its value, its width and the separator after it.

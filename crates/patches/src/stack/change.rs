@@ -44,10 +44,6 @@ impl PatchFit {
 
 /// Applies `patch` to `tree`; on an error the tree is unchanged. Ignores up to `fuzz` lines of context, unless the
 /// patch's own options set the fuzz.
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) with the hunk's line in the patch, the file, the expected
-/// text and a hint.
 pub fn apply_patch(tree: &mut WorkingTree<'_>, patch: &Patch, fuzz: usize) -> Result<PatchFit> {
     let (fit, effect) = patch_effect(tree, patch, fuzz)?;
     let (removed, written): (Vec<_>, Vec<_>) =
@@ -73,9 +69,6 @@ pub fn apply_patch(tree: &mut WorkingTree<'_>, patch: &Patch, fuzz: usize) -> Re
 
 /// Computes the effect of `patch` on `files` without writing anything. Ignores up to `fuzz` lines of context, unless
 /// the patch's own options set the fuzz.
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the patch does not apply, as for [`apply_patch`].
 pub fn patch_effect(
     files: &mut dyn FileSource,
     patch: &Patch,

@@ -430,7 +430,7 @@ fn runs(removed: &Marks, added: &Marks) -> Vec<LineRun> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stack::line_runs::lines;
+    use crate::series::text::lines;
 
     fn runs_of(old: &str, new: &str) -> Vec<(usize, usize, usize, usize)> {
         let text = |words: &str| words.replace(' ', "\n") + "\n";

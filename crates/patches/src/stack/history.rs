@@ -25,10 +25,6 @@ pub struct Commit {
 }
 
 /// Returns the commits after `base` up to `tip`, oldest first.
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when `base` is not an ancestor of `tip` or there is a merge
-/// in between, [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store is damaged.
 pub fn commits(store: &Objects, base: &str, tip: &str) -> Result<Vec<Commit>> {
     let base = oid(base)?;
     let mut at = oid(tip)?;

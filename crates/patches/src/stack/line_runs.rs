@@ -5,11 +5,6 @@ use git2::{DiffOptions, Patch};
 use crate::upstream::store_error;
 use perfquilt_model::error::Result;
 
-/// Splits a text into lines with their ends.
-pub fn lines(text: &[u8]) -> Vec<&[u8]> {
-    text.split_inclusive(|&b| b == b'\n').collect()
-}
-
 /// A run of differing lines: `old` lines from `old_start` became `new` lines from `new_start` (both counted from 0).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LineRun {

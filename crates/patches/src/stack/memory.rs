@@ -28,9 +28,6 @@ impl MemoryFiles {
     }
 
     /// Applies a patch; on an error nothing changes.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when it does not apply.
     pub fn apply(&mut self, patch: &Patch, fuzz: usize) -> Result<PatchFit> {
         let (fit, effect) = patch_effect(self, patch, fuzz)?;
         let mut files = self.files.clone();

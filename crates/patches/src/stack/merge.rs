@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::histogram::compare;
-use super::line_runs::{LineRun, line_runs, lines};
+use super::line_runs::{LineRun, line_runs};
+use crate::series::text::lines;
 
 use perfquilt_model::error::Result;
 

@@ -32,7 +32,7 @@ use git2::Oid;
 use crate::series::{Patch, Series};
 use crate::upstream::{Objects, Release};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::check_interrupted;
 
 pub use change::PatchFit;
@@ -44,6 +44,8 @@ use cache::{StackCache, StackRecord};
 use change::apply_patch;
 use commit::{CommittedTree, PatchChanges, commit_all, hash_all};
 use tree::WorkingTree;
+
+pub(crate) use crate::upstream::objects::oid;
 
 /// A release with a series applied to it.
 #[derive(Debug, Clone)]
@@ -76,19 +78,11 @@ pub struct AppliedPatch {
 }
 
 /// Applies the whole series to the release, with the fuzz that `[series]` allows.
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch does not apply, naming patch, line, file and the
-/// expected text.
 pub fn apply(ws: &Workspace, release: &Release, series: &Series) -> Result<Stack> {
     apply_with(ws, release, series, ws.config.series.fuzz)
 }
 
 /// Applies the whole series to the release, ignoring up to `fuzz` lines of context where a hunk does not fit otherwise.
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch does not apply, naming patch, line, file and the
-/// expected text.
 pub fn apply_with(
     ws: &Workspace,
     release: &Release,
@@ -245,6 +239,14 @@ fn with_other_order(
     }
 }
 
+/// Returns `None` for the error of a patch that does not apply.
+pub(crate) fn if_applies<T>(applied: Result<T>) -> Result<Option<T>> {
+    match applied {
+        Err(error) if error.kind() == Kind::Series => Ok(None),
+        applied => applied.map(Some),
+    }
+}
+
 /// Returns whether `patches` apply in order on `tree`.
 pub(crate) fn applies(store: &Objects, tree: Oid, patches: &[&Patch], fuzz: usize) -> bool {
     let attempt = || -> Result<()> {
@@ -255,8 +257,4 @@ pub(crate) fn applies(store: &Objects, tree: Oid, patches: &[&Patch], fuzz: usiz
         Ok(())
     };
     attempt().is_ok()
-}
-
-pub(crate) fn oid(text: &str) -> Result<Oid> {
-    Oid::from_str(text).map_err(|_| Error::internal(format!("`{text}` names no object")))
 }

@@ -87,10 +87,6 @@ impl<'f> PendingFiles<'f> {
     }
 
     /// Returns the file at `path`, even if it will be deleted.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the path is unsafe, names a folder or leads through
-    /// a symbolic link.
     pub fn file(&mut self, path: &[u8]) -> Result<Option<FileState>> {
         match self.look(path)? {
             PathState::File { mode } => {
@@ -106,9 +102,6 @@ impl<'f> PendingFiles<'f> {
     }
 
     /// Returns whether a folder, or a file that will not be deleted, is at `path`.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the path is unsafe or leads through a symbolic link.
     pub fn exists(&mut self, path: &[u8]) -> Result<bool> {
         Ok(match self.look(path)? {
             PathState::File { .. } => !self.deleted.contains(&self.id(path)),
@@ -118,17 +111,11 @@ impl<'f> PendingFiles<'f> {
     }
 
     /// Returns whether a folder is at `path`.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the path is unsafe or leads through a symbolic link.
     pub fn is_folder(&mut self, path: &[u8]) -> Result<bool> {
         Ok(self.look(path)? == PathState::Folder)
     }
 
     /// Returns the obstacle at `path`, if the path is below a file or is a submodule.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the path is unsafe or leads through a symbolic link.
     pub fn blocked(&mut self, path: &[u8]) -> Result<Option<String>> {
         Ok(match self.look(path)? {
             PathState::Blocked(what) => Some(what),
@@ -200,10 +187,6 @@ impl<'f> PendingFiles<'f> {
     }
 
     /// Writes a file.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a file is in the place of one of its folders, or a
-    /// folder or submodule in its own place.
     pub fn write(&mut self, path: &[u8], file: FileState) -> Result<()> {
         for above in folders(path) {
             let kind = match self.look(above)? {
@@ -239,9 +222,6 @@ impl<'f> PendingFiles<'f> {
     }
 
     /// Writes the queued files.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a file or folder is in the way.
     pub fn flush(&mut self) -> Result<()> {
         for (path, file) in std::mem::take(&mut self.queue) {
             self.write(&path, file)?;
@@ -250,9 +230,6 @@ impl<'f> PendingFiles<'f> {
     }
 
     /// Writes the queued files and returns the effect of the whole patch.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a file or folder is in the way.
     pub fn finish(mut self) -> Result<PatchEffect> {
         self.flush()?;
         let mut effect = PatchEffect::new();

@@ -5,8 +5,8 @@ use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::line_runs;
 use super::lines::LineIndex;
+use crate::series::text::lines;
 use crate::series::{Hunk, LineChange};
 
 /// The position where a hunk applied.
@@ -182,7 +182,7 @@ impl<'a> Placer<'a> {
             let next = numbers.len();
             *numbers.entry(canonical(line)).or_insert(next)
         };
-        let text = line_runs::lines(self.input.content());
+        let text = lines(self.input.content());
         let text: Vec<usize> = text.into_iter().map(&mut number).collect();
         let part = part.start as usize..part.end as usize;
         let pattern: Vec<usize> = pattern[part].iter().map(|line| number(line)).collect();
@@ -279,7 +279,7 @@ impl<'a> HunkPlaces<'a> {
             let next = numbers.len();
             *numbers.entry(line).or_insert(next)
         };
-        let lines = line_runs::lines(content);
+        let lines = lines(content);
         let lines = lines.into_iter().map(&mut number).collect();
         HunkPlaces { numbers, lines }
     }

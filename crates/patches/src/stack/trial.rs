@@ -78,9 +78,6 @@ impl<'a> TrialTree<'a> {
     }
 
     /// Applies a patch exactly, with an offset, or ignoring up to `fuzz` lines of context; on an error nothing changes.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when it does not apply.
     pub fn apply(&mut self, patch: &Patch, fuzz: usize) -> Result<PatchFit> {
         let fit = apply_patch(&mut self.tree, patch, fuzz)?;
         self.store()?;

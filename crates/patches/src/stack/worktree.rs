@@ -59,10 +59,6 @@ type Differences = BTreeMap<Vec<u8>, Option<FileEntry>>;
 
 impl Worktree {
     /// Opens or creates the worktree at `dir`. Moves touch only files of the trees; build products stay.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when another process uses it,
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be created.
     pub fn open(object_store: &Path, dir: &Path) -> Result<Worktree> {
         let root = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
         std::fs::create_dir_all(&root).map_err(|e| Error::io("create", &root, &e))?;

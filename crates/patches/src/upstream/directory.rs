@@ -4,8 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::import::{FileKind, FileSink, ImportedTree, import};
-use super::objects::Objects;
+use super::import::{FileSink, ImportedTree, import};
+use super::objects::{MODE_LINK, Objects, file_mode};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
@@ -13,10 +13,6 @@ use perfquilt_model::progress::Progress;
 const EXCLUDED_FOLDERS: [&str; 5] = [".git", ".pc", ".svn", ".hg", ".perfquilt"];
 
 /// Imports the tree below `root` without the folders of version control, quilt and perfquilt.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when `root` is not a folder or contains something other than
-/// files, folders and symbolic links, and the errors of [`import`].
 pub fn import_directory(
     store: &Objects,
     root: &Path,
@@ -58,15 +54,10 @@ fn walk(sink: &mut dyn FileSink, folder: &Path, path: &mut Vec<u8>) -> Result<()
         } else if kind.is_symlink() {
             let target = std::fs::read_link(&place).map_err(io)?;
             let content = target.as_os_str().as_bytes().to_vec();
-            sink.file(path, FileKind::Link, content)?;
+            sink.file(path, MODE_LINK, content)?;
         } else if kind.is_file() {
             let mode = entry.metadata().map_err(io)?.permissions().mode();
-            let file_kind = if mode & 0o100 != 0 {
-                FileKind::Executable
-            } else {
-                FileKind::Plain
-            };
-            sink.file(path, file_kind, std::fs::read(&place).map_err(io)?)?;
+            sink.file(path, file_mode(mode), std::fs::read(&place).map_err(io)?)?;
         } else {
             return Err(Error::usage(format!(
                 "{} is neither a file nor a folder nor a symbolic link",

@@ -29,6 +29,18 @@ pub(super) struct FetchedRelease {
     pub tree: Oid,
 }
 
+impl FetchedRelease {
+    fn new(source: &ReleaseSource, tree: Oid) -> Self {
+        FetchedRelease {
+            source: source_text(source),
+            file: String::new(),
+            sha256: String::new(),
+            commit: String::new(),
+            tree,
+        }
+    }
+}
+
 pub(super) fn fetch(
     ws: &Workspace,
     store: &Objects,
@@ -40,24 +52,15 @@ pub(super) fn fetch(
     if let Some(git) = &source.git {
         let tagged = git::fetch(store, git, ws.root(), &source.version, progress)?;
         return Ok(FetchedRelease {
-            source: source_text(source),
-            file: String::new(),
-            sha256: String::new(),
             commit: tagged.commit.to_string(),
-            tree: tagged.tree,
+            ..FetchedRelease::new(source, tagged.tree)
         });
     }
     if let Some(directory) = &source.directory {
         let root = ws.root().join(directory);
         let imported = directory::import_directory(store, &root, progress, &label)
             .map_err(|error| at_directory(ws, source, error))?;
-        return Ok(FetchedRelease {
-            source: source_text(source),
-            file: String::new(),
-            sha256: String::new(),
-            commit: String::new(),
-            tree: imported.tree,
-        });
+        return Ok(FetchedRelease::new(source, imported.tree));
     }
     let is_recorded = |sha256: &str| {
         locked.is_none_or(|locked| locked.sha256.is_empty() || locked.sha256 == sha256)
@@ -79,16 +82,11 @@ pub(super) fn fetch(
         imported.files,
         imported.bytes / 1_000_000
     ));
+    let name = file.file_name().unwrap_or_default();
     Ok(FetchedRelease {
-        source: source_text(source),
-        file: file
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned(),
+        file: name.to_string_lossy().into_owned(),
         sha256,
-        commit: String::new(),
-        tree: imported.tree,
+        ..FetchedRelease::new(source, imported.tree)
     })
 }
 
@@ -99,19 +97,19 @@ fn archive(
     progress: &dyn Progress,
 ) -> Result<(PathBuf, String)> {
     if let Some(wanted) = &source.debian {
-        let download = debian::fetch(
+        let all = packages(ws);
+        return debian::fetch(
             ws.cache(),
             &source.version,
             wanted,
-            &packages(ws),
+            &all,
             Path::new(APT),
             progress,
         )
         .map_err(|error| match error.kind() {
             Kind::Usage => error.at(CONFIG_FILE, None),
             _ => error,
-        })?;
-        return Ok((download.file, download.sha256));
+        });
     }
     let tarball = source
         .tarball
@@ -218,6 +216,12 @@ pub(super) fn is_local_file(source: &ReleaseSource) -> bool {
     tarball.is_some_and(|tarball| !is_address(&tarball.url))
 }
 
+/// Returns the folder of a download with this SHA-256.
+fn download_folder(ws: &Workspace, sha256: &str) -> PathBuf {
+    let name = sha256.get(..16).unwrap_or_default();
+    ws.cache().join("downloads").join(name)
+}
+
 /// Returns the name of the file that an address ends in.
 fn name_in(url: &str) -> &str {
     url.split(['?', '#'])
@@ -255,7 +259,7 @@ fn download(ws: &Workspace, url: &str, expected: &str, progress: &dyn Progress) 
             .hint("http, https, ftp or a file's path"));
     }
     let name = name_in(url);
-    let folder = ws.cache().join("downloads").join(&expected[..16]);
+    let folder = download_folder(ws, expected);
     let target = folder.join(name);
     let is_there =
         || -> Result<bool> { Ok(target.is_file() && tarball::sha256(&target)? == expected) };
@@ -321,9 +325,6 @@ fn download(ws: &Workspace, url: &str, expected: &str, progress: &dyn Progress) 
 
 /// Puts `file`, the source file of a release from elsewhere, into the cache as if it had been downloaded, and returns its
 /// path there. The recorded or configured digest decides whether it is that file.
-///
-/// # Errors
-/// [`Kind::Usage`] when the file cannot be read, has another digest, or when no digest is known.
 pub(super) fn supply(
     ws: &Workspace,
     source: &ReleaseSource,
@@ -376,10 +377,8 @@ fn recorded_file(
         return Err(not_downloaded(source));
     };
     let expected = tarball.sha256.to_lowercase();
-    let target = is_address(&tarball.url).then(|| {
-        let downloads = ws.cache().join("downloads");
-        downloads.join(&expected[..16]).join(name_in(&tarball.url))
-    });
+    let target = is_address(&tarball.url)
+        .then(|| download_folder(ws, &expected).join(name_in(&tarball.url)));
     Ok((target, expected))
 }
 
@@ -408,15 +407,11 @@ pub(super) fn existing_file(
     source: &ReleaseSource,
     name: &str,
 ) -> Result<Option<(PathBuf, String)>> {
-    let downloads = ws.cache().join("downloads");
     let file = if let Some(debian) = &source.debian {
         debian::folder(ws.cache(), &source.version, debian).join(name)
     } else if let Some(tarball) = &source.tarball {
         if is_address(&tarball.url) {
-            let digest = tarball.sha256.to_lowercase();
-            downloads
-                .join(digest.get(..16).unwrap_or_default())
-                .join(name)
+            download_folder(ws, &tarball.sha256.to_lowercase()).join(name)
         } else {
             ws.root().join(&tarball.url)
         }

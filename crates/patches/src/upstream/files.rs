@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use git2::{ObjectType, Oid};
 
 use super::Release;
-use super::objects::{MODE_EXEC, MODE_FILE, MODE_TREE, Objects};
+use super::objects::{MODE_EXEC, MODE_FILE, MODE_TREE, Objects, oid};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::Result;
 
 /// A file of a release: its path and its content.
 pub type ReleaseFile = (PathBuf, Vec<u8>);
@@ -20,15 +20,11 @@ pub fn files_of(
     folder: &str,
 ) -> Result<Option<Vec<ReleaseFile>>> {
     let store = Objects::open(&ws.object_store())?;
-    let entries = store.read_tree(tree_id(&release.tree)?)?;
-    let found = entries
-        .iter()
-        .find(|entry| entry.mode == MODE_TREE && entry.name == folder.as_bytes());
-    let Some(found) = found else {
+    let Some((MODE_TREE, found)) = entry_at(&store, &release.tree, folder)? else {
         return Ok(None);
     };
     let mut files = Vec::new();
-    gather(&store, found.oid, Path::new(""), &mut files)?;
+    gather(&store, found, Path::new(""), &mut files)?;
     Ok(Some(files))
 }
 
@@ -36,7 +32,15 @@ pub fn files_of(
 /// none.
 pub fn file_in(ws: &Workspace, tree: &str, path: &str) -> Result<Option<Vec<u8>>> {
     let store = Objects::open(&ws.object_store())?;
-    let mut at = (MODE_TREE, tree_id(tree)?);
+    match entry_at(&store, tree, path)? {
+        Some((MODE_FILE | MODE_EXEC, oid)) => store.read(oid, ObjectType::Blob).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Returns mode and object of the file or folder at `path` in a tree.
+fn entry_at(store: &Objects, tree: &str, path: &str) -> Result<Option<(u32, Oid)>> {
+    let mut at = (MODE_TREE, oid(tree)?);
     for name in path.split('/') {
         if at.0 != MODE_TREE {
             return Ok(None);
@@ -47,14 +51,7 @@ pub fn file_in(ws: &Workspace, tree: &str, path: &str) -> Result<Option<Vec<u8>>
             None => return Ok(None),
         }
     }
-    match at.0 {
-        MODE_FILE | MODE_EXEC => store.read(at.1, ObjectType::Blob).map(Some),
-        _ => Ok(None),
-    }
-}
-
-fn tree_id(tree: &str) -> Result<Oid> {
-    Oid::from_str(tree).map_err(|e| Error::internal(format!("tree {tree}: {}", e.message())))
+    Ok(Some(at))
 }
 
 fn gather(store: &Objects, tree: Oid, below: &Path, files: &mut Vec<ReleaseFile>) -> Result<()> {

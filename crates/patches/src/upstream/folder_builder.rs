@@ -22,9 +22,6 @@ enum Node {
 
 impl FolderBuilder {
     /// Inserts an object at `path` and creates the folders above it.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the path or a folder above it is taken.
     pub fn insert(&mut self, path: &[u8], mode: u32, oid: Oid) -> Result<()> {
         let taken = || Error::usage(format!("{} is given twice", path::shown(path)));
         let mut folder = self;
@@ -79,9 +76,6 @@ impl FolderBuilder {
     }
 
     /// Passes the content of every tree object to `write`, innermost first, and returns the id of the outermost.
-    ///
-    /// # Errors
-    /// The first error of `write`.
     pub fn store(&self, write: &mut dyn FnMut(&[u8]) -> Result<Oid>) -> Result<Oid> {
         let mut entries = self
             .entries

@@ -21,10 +21,6 @@ pub struct FetchedTag {
 }
 
 /// Fetches one tag, without history if the remote supports shallow fetches. The caller holds the import lock.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the remote cannot be reached or has no such tag,
-/// naming similar ones.
 pub fn fetch(
     store: &Objects,
     source: &GitSource,
@@ -43,9 +39,7 @@ pub fn fetch(
     }
     let run = |shallow: bool| {
         let depth: &[&str] = if shallow { &["--depth=1"] } else { &[] };
-        git(store, directory)
-            .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"])
-            .args(["--no-recurse-submodules"])
+        fetch_command(store, directory)
             .args(depth)
             .args([source.remote.as_str(), refspec.as_str()])
             .run()
@@ -92,7 +86,14 @@ pub fn fetch(
     Ok(tagged)
 }
 
-pub(crate) fn git(store: &Objects, directory: &std::path::Path) -> Command {
+/// Returns git's command that fetches from a remote, without its tags and submodules.
+pub(crate) fn fetch_command(store: &Objects, directory: &std::path::Path) -> Command {
+    git(store, directory)
+        .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"])
+        .arg("--no-recurse-submodules")
+}
+
+fn git(store: &Objects, directory: &std::path::Path) -> Command {
     own_git(store.path())
         .args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"])
         .directory(directory)
@@ -202,19 +203,17 @@ pub fn history(
     let mut whole = true;
     for depth in [exclude.as_str(), "--deepen=1"] {
         whole = whole
-            && git(store, directory)
-                .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"])
-                .args(["--no-recurse-submodules", depth, &new.1.remote])
+            && fetch_command(store, directory)
+                .args([depth, &new.1.remote])
                 .arg(format!("+refs/tags/{}:{}", new.1.tag, reference(new.0)))
                 .run()?
                 .success();
     }
     store.refresh()?;
+    step.finish("");
     if whole {
-        step.finish("");
         return commits();
     }
-    step.finish("");
     perfquilt_system::process::check_interrupted()?;
     progress.note(
         "the repository gave no history between the releases: upstream's commits are not considered",

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use git2::{ObjectType, OdbLookupFlags, Oid};
 
 use super::folder_builder::FolderBuilder;
-use super::objects::{self, MODE_EXEC, MODE_FILE, MODE_LINK, Objects, object_id};
+use super::objects::{self, Objects, object_id};
 use crate::series::path;
 use crate::upstream::store_error;
 use perfquilt_model::error::{Error, Result};
@@ -20,54 +20,26 @@ use perfquilt_system::process::check_interrupted;
 /// Size of a batch for a worker, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// The kind of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileKind {
-    /// A plain file.
-    Plain,
-    /// An executable file.
-    Executable,
-    /// A symbolic link; its content is the target.
-    Link,
-}
-
-impl FileKind {
-    /// Returns git's mode.
-    pub fn mode(self) -> u32 {
-        match self {
-            FileKind::Plain => MODE_FILE,
-            FileKind::Executable => MODE_EXEC,
-            FileKind::Link => MODE_LINK,
-        }
-    }
-}
-
 /// Receives the files of a release.
 pub trait FileSink {
-    /// Adds a file at `path` (components without `.` and `..`, separated by single slashes).
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the path is unsafe or already taken.
-    fn file(&mut self, path: &[u8], kind: FileKind, content: Vec<u8>) -> Result<()>;
+    /// Adds a file at `path` (components without `.` and `..`, separated by single slashes); a link's content is its target.
+    fn file(&mut self, path: &[u8], mode: u32, content: Vec<u8>) -> Result<()>;
 
     /// Adds another name of a file that was added before.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the path is unsafe or there is no such file.
     fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<()>;
 }
 
 /// A file on its way to a worker.
 struct QueuedFile {
     path: Vec<u8>,
-    kind: FileKind,
+    mode: u32,
     content: Vec<u8>,
 }
 
 /// A file from a worker; `packed` is `None` if the store or the import already has the object.
 struct HashedFile {
     path: Vec<u8>,
-    kind: FileKind,
+    mode: u32,
     oid: Oid,
     packed: Option<PackEntry>,
 }
@@ -85,10 +57,6 @@ pub struct ImportedTree {
 
 /// Runs `read`, which supplies the files, and stores them as one tree. With `strip_top`, the tree starts below a single
 /// top folder.
-///
-/// # Errors
-/// The errors of `read`; [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for unsafe paths;
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the store cannot be written.
 pub fn import(
     store: &Objects,
     strip_top: bool,
@@ -185,7 +153,7 @@ fn work(
                     .transpose()?;
                 Ok(HashedFile {
                     path: item.path,
-                    kind: item.kind,
+                    mode: item.mode,
                     oid,
                     packed,
                 })
@@ -204,7 +172,7 @@ fn write(input: Receiver<Result<Vec<HashedFile>>>, pack: &mut PackWriter) -> Res
             if let Some(packed) = &done.packed {
                 pack.add(packed)?;
             }
-            root.insert(&done.path, done.kind.mode(), done.oid)?;
+            root.insert(&done.path, done.mode, done.oid)?;
         }
     }
     Ok(root)
@@ -243,14 +211,14 @@ impl BatchSink {
 }
 
 impl FileSink for BatchSink {
-    fn file(&mut self, path: &[u8], kind: FileKind, content: Vec<u8>) -> Result<()> {
+    fn file(&mut self, path: &[u8], mode: u32, content: Vec<u8>) -> Result<()> {
         path::check(path)?;
         self.files += 1;
         self.bytes += content.len() as u64;
         self.batch_bytes += content.len();
         self.batch.push(QueuedFile {
             path: path.to_vec(),
-            kind,
+            mode,
             content,
         });
         if self.batch_bytes >= BATCH_BYTES || self.batch.len() >= 256 {
@@ -269,6 +237,7 @@ impl FileSink for BatchSink {
 
 #[cfg(test)]
 mod tests {
+    use super::super::objects::{MODE_EXEC, MODE_FILE, MODE_LINK};
     use super::*;
 
     fn store() -> (tempfile::TempDir, Objects) {
@@ -292,11 +261,11 @@ mod tests {
         let (_dir, store) = store();
         let _lock = store.lock_import().unwrap();
         let imported = import(&store, true, |sink| {
-            sink.file(b"top/a/run.sh", FileKind::Executable, b"#!\n".to_vec())?;
-            sink.file(b"top/a.c", FileKind::Plain, vec![b'x'; 3_000_000])?;
-            sink.file(b"top/again.c", FileKind::Plain, vec![b'x'; 3_000_000])?;
+            sink.file(b"top/a/run.sh", MODE_EXEC, b"#!\n".to_vec())?;
+            sink.file(b"top/a.c", MODE_FILE, vec![b'x'; 3_000_000])?;
+            sink.file(b"top/again.c", MODE_FILE, vec![b'x'; 3_000_000])?;
             sink.hard_link(b"top/b/hard", b"top/a/run.sh")?;
-            sink.file(b"top/l", FileKind::Link, b"a/run.sh".to_vec())
+            sink.file(b"top/l", MODE_LINK, b"a/run.sh".to_vec())
         })
         .unwrap();
         assert_eq!(imported.files, 5);
@@ -316,11 +285,11 @@ mod tests {
         };
         let before = packs();
         let again = import(&store, false, |sink| {
-            sink.file(b"a.c", FileKind::Plain, vec![b'x'; 3_000_000])?;
-            sink.file(b"a/run.sh", FileKind::Executable, b"#!\n".to_vec())?;
-            sink.file(b"again.c", FileKind::Plain, vec![b'x'; 3_000_000])?;
-            sink.file(b"b/hard", FileKind::Executable, b"#!\n".to_vec())?;
-            sink.file(b"l", FileKind::Link, b"a/run.sh".to_vec())
+            sink.file(b"a.c", MODE_FILE, vec![b'x'; 3_000_000])?;
+            sink.file(b"a/run.sh", MODE_EXEC, b"#!\n".to_vec())?;
+            sink.file(b"again.c", MODE_FILE, vec![b'x'; 3_000_000])?;
+            sink.file(b"b/hard", MODE_EXEC, b"#!\n".to_vec())?;
+            sink.file(b"l", MODE_LINK, b"a/run.sh".to_vec())
         })
         .unwrap();
         assert_eq!(again.tree, imported.tree);
@@ -344,7 +313,7 @@ mod tests {
             let result = import(&store, false, |sink| {
                 paths
                     .iter()
-                    .try_for_each(|path| sink.file(path, FileKind::Plain, b"x".to_vec()))
+                    .try_for_each(|path| sink.file(path, MODE_FILE, b"x".to_vec()))
             });
             assert!(result.is_err(), "{paths:?}");
             let left = std::fs::read_dir(store.path().join("objects/pack")).unwrap();

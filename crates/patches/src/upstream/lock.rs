@@ -47,9 +47,6 @@ struct LockDocument {
 
 impl LockFile {
     /// Reads the file; a missing file has no entries.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage), naming file and line, when it is malformed.
     pub fn read(path: &Path) -> Result<Self> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,

@@ -79,9 +79,6 @@ impl ReleaseStatus {
 }
 
 /// Returns the state of every configured release. Does not use the network.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the lock file is malformed.
 pub fn list(ws: &Workspace) -> Result<Vec<ReleaseStatus>> {
     let lock = LockFile::read(&ws.lock_file())?;
     let store = ws.object_store();
@@ -116,10 +113,6 @@ pub fn list(ws: &Workspace) -> Result<Vec<ReleaseStatus>> {
 
 /// Returns the release called `version` (by default the current one). Fetches, checks and imports it first if
 /// necessary.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such release, when it cannot be fetched, or
-/// when it differs from the lock file.
 pub fn ensure(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<Release> {
     Ok(ensure_imported(ws, version, progress)?.0)
 }
@@ -164,9 +157,6 @@ fn ensure_imported(
 }
 
 /// Returns the same as [`ensure`], and checks that a release from a directory still is that directory's content.
-///
-/// # Errors
-/// Those of [`ensure`]; [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the directory has changed.
 pub fn fetch(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> Result<Release> {
     let (release, imported_now) = ensure_imported(ws, version, progress)?;
     // The import has read the directory and compared it with the lock file.
@@ -190,10 +180,6 @@ fn check_directory(ws: &Workspace, version: &str, progress: &dyn Progress) -> Re
 
 /// Puts `file` in the place of the download of the release called `version` (by default the current one), for
 /// archives that no longer have it. The lock file's or the configuration's SHA-256 decides whether it is the same file.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when there is no such release or file, when the file is another
-/// one, or when no digest is known.
 pub fn supply(ws: &Workspace, version: Option<&str>, file: &Path) -> Result<()> {
     let source = ws.config.release(version)?;
     let lock = LockFile::read(&ws.lock_file())?;
@@ -237,10 +223,6 @@ fn release(name: String, source: &ReleaseSource, commit: Oid, tree: Oid, sha256:
 /// Returns the commits of two releases, in hexadecimal, with upstream's own history from the first to the second.
 /// Fetches the history if necessary. Returns `None` if the releases do not come from one git repository, or if the
 /// repository does not serve its history.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unknown release,
-/// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when git cannot be started.
 pub fn history(
     ws: &Workspace,
     old: &str,

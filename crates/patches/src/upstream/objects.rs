@@ -81,13 +81,8 @@ impl Objects {
             // Usually there is none, and `init_bare` reports one that could not be removed.
             let _ = std::fs::remove_file(path.join(name));
         }
-        let repository = Repository::init_bare(path).map_err(|e| open_error(path, &e))?;
-        Ok(Objects {
-            repository,
-            path: path.to_owned(),
-            packs: OnceCell::new(),
-            memory: RefCell::default(),
-        })
+        Repository::init_bare(path).map_err(|e| open_error(path, &e))?;
+        Self::open(path)
     }
 
     /// Opens the store at `path`.
@@ -206,7 +201,7 @@ impl Objects {
 
     /// Returns whether the store holds the object with the hexadecimal id `name`.
     pub fn has_named(&self, name: &str) -> Result<bool> {
-        self.has(Oid::from_str(name).map_err(store_error)?)
+        self.has(oid(name)?)
     }
 
     /// Returns the object that a reference names, if the reference exists.
@@ -278,9 +273,8 @@ impl Objects {
             .map_err(store_error)?;
         let mut names = Vec::new();
         for reference in found {
-            names.push(
-                String::from_utf8_lossy(reference.map_err(store_error)?.name_bytes()).into_owned(),
-            );
+            let reference = reference.map_err(store_error)?;
+            names.push(String::from_utf8_lossy(reference.name_bytes()).into_owned());
         }
         Ok(names)
     }
@@ -299,9 +293,7 @@ impl Objects {
 
     /// Returns the tree of the commit called `commit`, both in hexadecimal.
     pub fn tree_named(&self, commit: &str) -> Result<String> {
-        Ok(self
-            .tree_of(Oid::from_str(commit).map_err(store_error)?)?
-            .to_string())
+        Ok(self.tree_of(oid(commit)?)?.to_string())
     }
 
     /// Writes a commit in perfquilt's name. Its id depends only on the arguments.
@@ -412,6 +404,11 @@ fn open_error(path: &Path, error: &git2::Error) -> Error {
     }
 }
 
+/// Parses an object id in hexadecimal.
+pub(crate) fn oid(text: &str) -> Result<Oid> {
+    Oid::from_str(text).map_err(|_| Error::internal(format!("`{text}` names no object")))
+}
+
 /// Returns the id of the empty tree, which need not be stored.
 pub fn empty_tree() -> Oid {
     hash(ObjectType::Tree, b"")
@@ -457,11 +454,19 @@ pub(super) fn parse_tree(mut data: &[u8]) -> Option<Vec<TreeEntry>> {
     Some(entries)
 }
 
+/// Returns the mode of a file with these permissions.
+pub(super) fn file_mode(permissions: u32) -> u32 {
+    if permissions & 0o100 != 0 {
+        MODE_EXEC
+    } else {
+        MODE_FILE
+    }
+}
+
 /// Normalises a mode as git does: old commits hold others, such as 100664.
 fn canonical_mode(mode: u32) -> u32 {
     match mode & 0o170_000 {
-        0o100_000 if mode & 0o100 != 0 => MODE_EXEC,
-        0o100_000 => MODE_FILE,
+        0o100_000 => file_mode(mode),
         0o120_000 => MODE_LINK,
         0o040_000 => MODE_TREE,
         _ => MODE_COMMIT,

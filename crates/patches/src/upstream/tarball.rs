@@ -7,8 +7,8 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 use tar::EntryType;
 
-use super::import::{FileKind, FileSink, ImportedTree, import};
-use super::objects::Objects;
+use super::import::{FileSink, ImportedTree, import};
+use super::objects::{MODE_LINK, Objects, file_mode};
 use crate::series::path::shown;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
@@ -77,10 +77,6 @@ fn read_up_to(file: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize>
 }
 
 /// Imports the tarball at `path`. If all files are in one top folder, the tree starts below it.
-///
-/// # Errors
-/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for an unreadable or unsafe archive, and the errors of
-/// [`import`].
 pub fn import_tarball(
     store: &Objects,
     path: &Path,
@@ -165,16 +161,11 @@ fn add<R: Read>(
                 Vec::with_capacity(usize::try_from(entry.size().min(1 << 24)).unwrap_or(0));
             entry.read_to_end(&mut content).map_err(|e| damaged(&e))?;
             let mode = entry.header().mode().map_err(|e| damaged(&e))?;
-            let kind = if mode & 0o100 != 0 {
-                FileKind::Executable
-            } else {
-                FileKind::Plain
-            };
-            sink.file(&name, kind, content)
+            sink.file(&name, file_mode(mode), content)
         }
         EntryType::Symlink => {
             let target = link(entry)?;
-            sink.file(&name, FileKind::Link, target)
+            sink.file(&name, MODE_LINK, target)
         }
         EntryType::Link => {
             let target = normal(&link(entry)?);

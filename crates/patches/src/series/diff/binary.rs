@@ -60,9 +60,6 @@ impl Binary {
     }
 
     /// Applies the change to the content `before` and returns the new content.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when the delta does not fit this content.
     pub fn apply(&self, before: &[u8]) -> Result<Vec<u8>> {
         match &self.forward {
             BinaryHunk::Literal(content) => Ok(content.clone()),

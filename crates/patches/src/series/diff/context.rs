@@ -235,17 +235,13 @@ impl HunkReader<'_, '_> {
     }
 
     fn put(&mut self, mark: u8, body: &[u8]) {
-        let half = if self.second {
-            &mut self.new
-        } else {
-            &mut self.old
-        };
+        let half = self.half();
+        let is_last = half.slots.len() + 1 == half.count;
         let mut text = body.to_vec();
-        text.push(b'\n');
-        if half.slots.len() + 1 == half.count && self.lines.incomplete() {
-            text.pop();
+        if !(is_last && self.lines.incomplete()) {
+            text.push(b'\n');
         }
-        half.slots.push(HalfLine { mark, text });
+        self.half().slots.push(HalfLine { mark, text });
     }
 
     /// Reads the line `--- FIRST,LAST ----` between the halves.
@@ -376,13 +372,6 @@ impl HunkReader<'_, '_> {
                 }
                 _ => return Err(out_of_step),
             }
-        }
-        if hunk
-            .lines
-            .iter()
-            .all(|line| line.change == LineChange::Context)
-        {
-            return Err((self.begin, Error::series("a hunk that changes nothing")));
         }
         hunk.edges = Some(self.edges).filter(|edges| *edges != hunk.context());
         Ok(hunk)

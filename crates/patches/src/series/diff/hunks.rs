@@ -90,13 +90,6 @@ pub(super) fn unified(
         }
         hunk.lines.push(line);
     }
-    if hunk
-        .lines
-        .iter()
-        .all(|line| line.change == LineChange::Context)
-    {
-        return Err((number, Error::series("a hunk that changes nothing")));
-    }
     Ok(Some(hunk))
 }
 
@@ -217,9 +210,6 @@ pub(super) fn normal(
             }
             hunk.lines.push(line);
         }
-    }
-    if hunk.lines.is_empty() {
-        return Err((line, Error::series("a hunk that changes nothing")));
     }
     Ok(Some(hunk))
 }

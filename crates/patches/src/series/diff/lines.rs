@@ -1,5 +1,7 @@
 //! Reading a patch file line by line, like GNU patch inside and outside of hunks.
 
+use crate::series::text::lines;
+
 /// The decoration of a diff's lines, detected from its headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct LineFormat {
@@ -9,20 +11,6 @@ pub(super) struct LineFormat {
     pub nesting: usize,
     /// Whether the lines end in CR LF.
     pub carriage_return: bool,
-}
-
-/// Splits `bytes` into lines, each with its end.
-pub(crate) fn split(bytes: &[u8]) -> Vec<&[u8]> {
-    let mut begin = 0;
-    let mut lines: Vec<&[u8]> = memchr::memchr_iter(b'\n', bytes)
-        .map(|end| {
-            let line = &bytes[begin..=end];
-            begin = end + 1;
-            line
-        })
-        .collect();
-    lines.extend((begin < bytes.len()).then(|| &bytes[begin..]));
-    lines
 }
 
 /// The lines of a patch file with a read position.
@@ -35,7 +23,7 @@ pub(super) struct PatchLines<'a> {
 impl<'a> PatchLines<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
         PatchLines {
-            raw: split(bytes),
+            raw: lines(bytes),
             at: 0,
         }
     }

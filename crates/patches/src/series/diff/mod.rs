@@ -9,8 +9,9 @@ mod names;
 mod parse;
 
 pub use binary::Binary;
-pub(crate) use lines::split as lines;
-pub use parse::{CutOff, ParseOptions, ParsedPatch, TextLine, header_length, parse, parse_with};
+pub use parse::{
+    CutOff, ParseOptions, ParsedPatch, PatchRest, TextLine, header_length, parse, parse_with,
+};
 
 /// The format of a diff's hunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -92,6 +93,11 @@ impl FileDiff {
             reversed: !self.reversed,
             ..self
         }
+    }
+
+    /// Returns the names that it gives: the new one, the old one and that of an `Index:` line.
+    pub fn names(&self) -> impl Iterator<Item = &Vec<u8>> {
+        [&self.new, &self.old, &self.index].into_iter().flatten()
     }
 
     /// Returns the file's name for messages.

@@ -1,9 +1,10 @@
 //! Finding the diffs in a patch file by the rules of GNU patch 2.7 (`intuit_diff_type`), extended by git's headers.
 
 use super::hunks::{LineError, is_ed_command, normal_command};
-use super::lines::{LineFormat, PatchLines, split, unindent};
+use super::lines::{LineFormat, PatchLines, unindent};
 use super::names::{HeaderDate, HeaderName, fetch_name, git_name, git_names, moved_name};
-use super::{Binary, DiffForm, FileDiff, Presence, binary, context, hunks};
+use super::{Binary, DiffForm, FileDiff, LineChange, Presence, binary, context, hunks};
+use crate::series::text::lines;
 use perfquilt_model::error::{Error, Result};
 
 /// Maximum number of lines of a patch file. Each line takes much more memory than its bytes.
@@ -40,6 +41,14 @@ pub struct ParsedPatch {
     pub header: Vec<u8>,
     /// The changed files in order.
     pub files: Vec<FileDiff>,
+    /// What it has besides.
+    pub rest: PatchRest,
+}
+
+/// What a patch file has besides its header and the diffs that are applied: text, and signs that something is missing.
+/// Lines are counted from 1.
+#[derive(Debug, Clone, Default)]
+pub struct PatchRest {
     /// Lines that look like part of a hunk but are ignored, as in GNU patch.
     pub stray: Vec<usize>,
     /// Lines that report a differing binary file without its content; GNU patch ignores them.
@@ -73,9 +82,6 @@ pub struct CutOff {
 }
 
 /// Parses a patch file; `strip` is `-p`, `shown` the file's name in errors.
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) under the conditions of [`parse_with`].
 pub fn parse(bytes: &[u8], strip: usize, shown: &str) -> Result<ParsedPatch> {
     let options = ParseOptions {
         strip,
@@ -85,10 +91,6 @@ pub fn parse(bytes: &[u8], strip: usize, shown: &str) -> Result<ParsedPatch> {
 }
 
 /// Parses a patch file; `shown` is its name in errors.
-///
-/// # Errors
-/// [`Kind::Series`](perfquilt_model::error::Kind::Series) with file and line for malformed hunks, unsupported formats
-/// and file modes, and for patches that are too large.
 pub fn parse_with(bytes: &[u8], options: &ParseOptions, shown: &str) -> Result<ParsedPatch> {
     if memchr::memchr_iter(b'\n', bytes).count() > LINE_LIMIT {
         return Err(Error::series(format!("more than {LINE_LIMIT} lines")).at(shown, None));
@@ -110,7 +112,7 @@ pub fn parse_with(bytes: &[u8], options: &ParseOptions, shown: &str) -> Result<P
     let mut parsed = parser.parsed;
     let raw = parser.lines.raw();
     let end = header_end(raw, &parsed.files);
-    parsed.text.retain(|text| text.line > end);
+    parsed.rest.text.retain(|text| text.line > end);
     let header = &raw[..end];
     parsed.header = header.concat();
     Ok(parsed)
@@ -137,7 +139,7 @@ fn header_end(lines: &[&[u8]], files: &[FileDiff]) -> usize {
 
 /// Returns the length of a patch file's header in bytes: the whole file if it has no diff.
 pub fn header_length(bytes: &[u8]) -> usize {
-    let lines = split(bytes);
+    let lines = lines(bytes);
     let mut end = header_end(&lines, &[]);
     if end == lines.len()
         && let Ok(parsed) = parse(bytes, 0, "")
@@ -202,11 +204,11 @@ impl<'a> Parser<'a> {
             self.diff(head, form, &line_format)?;
             self.form = None;
         }
-        self.parsed.cut_off = self.cut_off();
-        self.parsed.surplus = self.surplus();
+        self.parsed.rest.cut_off = self.cut_off();
+        self.parsed.rest.surplus = self.surplus();
         let ignored = self.lines.is_truncated() && self.lines.at < self.lines.raw().len();
-        if ignored && self.parsed.cut_off.is_none() {
-            self.parsed.stray.push(self.lines.raw().len());
+        if ignored && self.parsed.rest.cut_off.is_none() {
+            self.parsed.rest.stray.push(self.lines.raw().len());
         }
         Ok(())
     }
@@ -300,14 +302,14 @@ impl<'a> Parser<'a> {
     /// Notes a line of text.
     fn text(&mut self, line: usize) {
         let before = self.parsed.files.len();
-        self.parsed.text.push(TextLine { line, before });
+        self.parsed.rest.text.push(TextLine { line, before });
     }
 
     /// Takes the file names read so far as those of a diff without hunks. Before the first diff they are prose.
     fn leave_names(&mut self, head: &mut DiffHeaders) {
         let line = head.names_line.take();
         if head.extended || !self.parsed.files.is_empty() {
-            self.parsed.without_hunks.extend(line);
+            self.parsed.rest.without_hunks.extend(line);
         }
     }
 
@@ -357,7 +359,13 @@ impl<'a> Parser<'a> {
                     }
                     // Lines that begin hunks are no text.
                     let hunks = self.lines.at;
-                    while self.parsed.text.pop_if(|text| text.line > hunks).is_some() {}
+                    while self
+                        .parsed
+                        .rest
+                        .text
+                        .pop_if(|text| text.line > hunks)
+                        .is_some()
+                    {}
                     head.diff.indent = line_format.indent;
                     return Ok(Some((head, Some(form), line_format)));
                 }
@@ -396,7 +404,7 @@ impl<'a> Parser<'a> {
                 head.diff.indent = indent;
             }
         } else if self.after_hunk && is_stray(text) {
-            self.parsed.stray.push(number);
+            self.parsed.rest.stray.push(number);
             self.text(number);
         } else if !text.trim_ascii().is_empty() {
             self.after_hunk = false;
@@ -513,7 +521,7 @@ impl<'a> Parser<'a> {
             }
             let Some(rest) = inner.strip_prefix(b"--- ") else {
                 if names_binary(text) {
-                    self.parsed.without_content.push(number);
+                    self.parsed.rest.without_content.push(number);
                 }
                 return Ok(None);
             };
@@ -552,6 +560,13 @@ impl<'a> Parser<'a> {
                 DiffForm::Normal => hunks::normal(&mut self.lines, line_format)?,
             };
             let Some(hunk) = hunk else { break };
+            if hunk
+                .lines
+                .iter()
+                .all(|line| line.change == LineChange::Context)
+            {
+                return Err((hunk.line, Error::series("a hunk that changes nothing")));
+            }
             if form == DiffForm::Context
                 && head.diff.hunks.is_empty()
                 && hunk.after().next().is_none()
@@ -863,7 +878,7 @@ diff --git a/b.c b/b.c\nindex 1234567..89abcde 100644\n--- a/b.c\n+++ b/b.c\n\
                 continue;
             }
             let whole = cut >= end(" last\n") || boundaries.contains(&cut);
-            let shows = parsed.cut_off.is_some() || parsed.surplus.is_some();
+            let shows = parsed.rest.cut_off.is_some() || parsed.rest.surplus.is_some();
             assert_eq!(shows, !whole, "{:?}", &text[..cut]);
         }
     }
@@ -903,9 +918,9 @@ diff --git a/b.c b/b.c\nindex 1234567..89abcde 100644\n--- a/b.c\n+++ b/b.c\n\
                 }
                 let text = format!("Subject: x\n\n{case}{ending}");
                 let parsed = parse(text.as_bytes(), 1, "p").unwrap();
-                assert_eq!(parsed.cut_off, None, "{text:?}");
-                assert_eq!(parsed.surplus, None, "{text:?}");
-                assert!(parsed.without_hunks.is_empty(), "{text:?}");
+                assert_eq!(parsed.rest.cut_off, None, "{text:?}");
+                assert_eq!(parsed.rest.surplus, None, "{text:?}");
+                assert!(parsed.rest.without_hunks.is_empty(), "{text:?}");
             }
         }
     }
@@ -916,19 +931,27 @@ diff --git a/b.c b/b.c\nindex 1234567..89abcde 100644\n--- a/b.c\n+++ b/b.c\n\
         let hunk = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-hi\n+ho\n";
         let git = "diff --git a/g b/g\nindex 1234567..89abcde 100644\n--- a/g\n+++ b/g\n";
         assert_eq!(
-            parsed(&format!("{git}diff --git a/f b/f\n{hunk}")).without_hunks,
+            parsed(&format!("{git}diff --git a/f b/f\n{hunk}"))
+                .rest
+                .without_hunks,
             [4]
         );
         assert_eq!(
-            parsed(&format!("{hunk}--- a/g\n+++ b/g\n{hunk}")).without_hunks,
+            parsed(&format!("{hunk}--- a/g\n+++ b/g\n{hunk}"))
+                .rest
+                .without_hunks,
             [7]
         );
         // In a header they are prose.
         assert!(
             parsed(&format!("see\n--- a/g\n+++ b/g\n\n{hunk}"))
+                .rest
                 .without_hunks
                 .is_empty()
         );
-        assert_eq!(parsed(&format!("{hunk}+more\n context\n")).surplus, Some(6));
+        assert_eq!(
+            parsed(&format!("{hunk}+more\n context\n")).rest.surplus,
+            Some(6)
+        );
     }
 }

@@ -96,10 +96,6 @@ pub fn changed_paths(store: &Objects, old_tree: &str, new_tree: &str) -> Result<
 }
 
 /// Returns what differs between two trees, and takes it from `budget`.
-///
-/// # Errors
-/// Those of [`changed_paths`], and [`Kind::Series`](perfquilt_model::error::Kind::Series) when it is more than the
-/// budget.
 pub(crate) fn tree_changes(
     store: &Objects,
     old_tree: &str,
@@ -138,9 +134,6 @@ impl ChangeBudget {
     }
 
     /// Takes `files` and `bytes` away.
-    ///
-    /// # Errors
-    /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when less is left.
     pub fn take(&mut self, files: usize, bytes: u64) -> Result<()> {
         let files = self.left.files.checked_sub(files);
         let Some((files, bytes)) = files.zip(self.left.bytes.checked_sub(bytes)) else {

@@ -47,9 +47,6 @@ pub enum PackageFiles {
 impl Apt {
     /// Writes the private configuration below `cache`: for `wanted`, and for those of `others` whose archive is in the
     /// machine's sources. `etc` is the machine's own configuration, `/etc/apt`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] when apt is missing or the machine's sources lack the archive of `wanted`.
     pub fn new(
         cache: &Path,
         wanted: &DebianSource,
@@ -138,9 +135,6 @@ impl Apt {
     }
 
     /// Downloads files of a source package into `folder`.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`] with apt's error lines.
     pub fn download(
         &self,
         listed: &SourcePackage,

@@ -13,17 +13,6 @@ use perfquilt_model::progress::Progress;
 use super::tarball::sha256;
 use apt::{Apt, PackageFiles, SourcePackage};
 
-/// A source package's downloaded upstream tarball, checked against the package's description.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DownloadedTarball {
-    /// The tarball.
-    pub file: PathBuf,
-    /// Its SHA-256 in hexadecimal.
-    pub sha256: String,
-    /// Its source, for messages.
-    pub source: String,
-}
-
 /// Returns Debian's version without epoch, revision and repacking suffix.
 pub fn upstream_version(version: &str) -> &str {
     let version = version.split_once(':').map_or(version, |(_, rest)| rest);
@@ -92,11 +81,8 @@ pub fn folder(cache: &Path, version: &str, debian: &DebianSource) -> PathBuf {
         .join(format!("{}_{version}", debian.package))
 }
 
-/// Returns the upstream tarball of `version`, from the cache or through apt. `all` are the configured packages; `etc` is
-/// `/etc/apt`.
-///
-/// # Errors
-/// [`Kind::Usage`] when the version is not available.
+/// Returns the upstream tarball of `version`, from the cache or through apt, and its SHA-256. `all` are the configured
+/// packages; `etc` is `/etc/apt`.
 pub fn fetch(
     cache: &Path,
     version: &str,
@@ -104,16 +90,10 @@ pub fn fetch(
     all: &[DebianSource],
     etc: &Path,
     progress: &dyn Progress,
-) -> Result<DownloadedTarball> {
+) -> Result<(PathBuf, String)> {
     let folder = folder(cache, version, wanted);
-    let source = format!("debian {} {}", wanted.suite, wanted.package);
-    let done = |(file, sha256)| DownloadedTarball {
-        file,
-        sha256,
-        source: source.clone(),
-    };
     if let Some(found) = cached_tarball(&folder)? {
-        return Ok(done(found));
+        return Ok(found);
     }
     let mut apt = Apt::new(cache, wanted, all, etc)?;
     let had_lists = apt.has_lists();
@@ -125,7 +105,7 @@ pub fn fetch(
         apt.update(&wanted.suite, false, progress)?;
         result = try_fetch(&apt, version, wanted, &folder, progress);
     }
-    result.map(done)
+    result
 }
 
 fn try_fetch(
@@ -330,11 +310,8 @@ mod tests {
             fetch(&cache, version, &wanted, &all, &etc, &Silent)
         };
         let download = get("1.0").unwrap();
-        assert_eq!(
-            std::fs::read(&download.file).unwrap(),
-            b"not really a tarball"
-        );
-        assert_eq!(download.sha256, sha256(&download.file).unwrap());
+        assert_eq!(std::fs::read(&download.0).unwrap(), b"not really a tarball");
+        assert_eq!(download.1, sha256(&download.0).unwrap());
 
         let hint = |version: &str| {
             let all = [wanted.clone()];
@@ -351,7 +328,7 @@ mod tests {
         );
         // The archive's signed list has the tarball's digest too.
         let download = get("3.0").unwrap();
-        assert_eq!(download.sha256, sha256(&download.file).unwrap());
+        assert_eq!(download.1, sha256(&download.0).unwrap());
         assert_eq!(get("3.0").unwrap(), download);
         let download = get("1.0").unwrap();
         let unknown = get("4.0").unwrap_err();
@@ -367,7 +344,7 @@ mod tests {
             ..wanted.clone()
         };
         let all = [left.clone(), wanted.clone()];
-        std::fs::remove_file(download.file.with_file_name("srv_1.0-1.dsc")).unwrap();
+        std::fs::remove_file(download.0.with_file_name("srv_1.0-1.dsc")).unwrap();
         assert_eq!(
             fetch(&cache, "1.0", &wanted, &all, &etc, &Silent).unwrap(),
             download
@@ -384,7 +361,7 @@ mod tests {
         std::fs::remove_dir_all(dir.path().join("archive")).unwrap();
         std::fs::remove_dir_all(cache.join("apt")).unwrap();
         assert_eq!(get("1.0").unwrap(), download);
-        std::fs::write(&download.file, "damaged").unwrap();
+        std::fs::write(&download.0, "damaged").unwrap();
         assert!(get("1.0").is_err());
     }
 
