@@ -5,7 +5,7 @@
 //! picked one become part of the last change that touches them. After each merge that contains the base, the tree is the
 //! merge's own, so the last one is that of the range's tip.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 
 use git2::{Oid, Repository, Sort};
 
@@ -15,7 +15,8 @@ use crate::series::{Person, Timestamp};
 use crate::stack::format::{ChangeBudget, ChangeLimit, tree_changes};
 use crate::stack::history;
 use crate::stack::oid;
-use crate::stack::trial::{TreeFile, TrialTree};
+use crate::stack::tree::{FileState, FileStates};
+use crate::stack::trial::TrialTree;
 use crate::upstream::{Objects, store_error};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::check_interrupted;
@@ -169,14 +170,14 @@ pub fn linear_history(
 }
 
 /// A commit in the order of picking.
-struct Step {
+struct PickedCommit {
     id: Oid,
     /// For a merge: the number of commits before those of its parents other than the first.
     side: usize,
 }
 
 /// Returns the commits of a range, parents first, and a merge's first parent before its others.
-fn ordered(repository: &Repository, range: &HashSet<Oid>, tip: Oid) -> Result<Vec<Step>> {
+fn ordered(repository: &Repository, range: &HashSet<Oid>, tip: Oid) -> Result<Vec<PickedCommit>> {
     struct Visit {
         id: Oid,
         parents: Vec<Oid>,
@@ -205,7 +206,7 @@ fn ordered(repository: &Repository, range: &HashSet<Oid>, tip: Oid) -> Result<Ve
         }
         let Some(&parent) = top.parents.get(top.next) else {
             let Visit { id, side, .. } = *top;
-            order.push(Step { id, side });
+            order.push(PickedCommit { id, side });
             stack.pop();
             continue;
         };
@@ -218,7 +219,7 @@ fn ordered(repository: &Repository, range: &HashSet<Oid>, tip: Oid) -> Result<Ve
 }
 
 /// A picked commit.
-struct Change {
+struct LinearChange {
     id: Oid,
     /// Its place in the order of picking.
     place: usize,
@@ -226,8 +227,8 @@ struct Change {
     touched: BTreeSet<Vec<u8>>,
     /// The paths whose change did not fit.
     misfits: BTreeSet<Vec<u8>>,
-    /// The files that it changes, by path, as mode and content; `None` removes one.
-    files: BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>>,
+    /// The files that it changes.
+    files: FileStates,
     resolutions: Vec<MergeResolution>,
 }
 
@@ -240,14 +241,14 @@ struct Picker<'a> {
     /// Trials for reading the trees before and after a commit.
     before: TrialTree<'a>,
     after: TrialTree<'a>,
-    changes: Vec<Change>,
+    changes: Vec<LinearChange>,
     merges: usize,
     /// Budget of further changes.
     budget: Option<ChangeBudget>,
 }
 
 impl Picker<'_> {
-    fn take(&mut self, step: &Step) -> Result<()> {
+    fn take(&mut self, step: &PickedCommit) -> Result<()> {
         if let Some(budget) = &mut self.budget {
             budget.take(0, self.store.size(step.id)?)?;
         }
@@ -281,12 +282,12 @@ impl Picker<'_> {
             return Err(submodule_error(&commit, &path));
         }
         let paths = changes.paths;
-        let mut change = Change {
+        let mut change = LinearChange {
             id: step.id,
             place,
             touched: paths.iter().cloned().collect(),
             misfits: BTreeSet::new(),
-            files: BTreeMap::new(),
+            files: FileStates::new(),
             resolutions: Vec::new(),
         };
         self.after.reset(&tree)?;
@@ -294,7 +295,7 @@ impl Picker<'_> {
             for path in &paths {
                 change
                     .files
-                    .insert(path.clone(), stored(self.after.file(path)?));
+                    .insert(path.clone(), self.after.file(path)?.map(FileState::from));
             }
         } else {
             self.before.reset(&before)?;
@@ -327,15 +328,15 @@ impl Picker<'_> {
     }
 
     /// Makes the picked tree that of a merge: files that differ become part of the last change that touches them.
-    fn settle(&mut self, step: &Step, title: &str, tree: &str) -> Result<()> {
+    fn settle(&mut self, step: &PickedCommit, title: &str, tree: &str) -> Result<()> {
         let paths = tree_changes(self.store, &self.tree, tree, self.budget.as_mut())?.paths;
         if paths.is_empty() {
             return Ok(());
         }
         self.after.reset(tree)?;
-        let mut files = BTreeMap::new();
+        let mut files = FileStates::new();
         for path in paths {
-            let file = stored(self.after.file(&path)?);
+            let file = self.after.file(&path)?.map(FileState::from);
             let touching: Vec<usize> = (0..self.changes.len())
                 .filter(|at| self.changes[*at].touched.contains(&path))
                 .collect();
@@ -424,10 +425,6 @@ fn submodule_error(commit: &str, path: &str) -> Error {
         "{commit} changes the submodule {path}, which patches cannot do"
     ))
     .hint("leave that commit out of the range: `git rebase -i` in a copy of the fork drops it; the release's own configuration decides which submodules it has")
-}
-
-fn stored(file: Option<TreeFile>) -> Option<(u32, Vec<u8>)> {
-    file.map(|file| (file.mode, file.content.to_vec()))
 }
 
 fn contains(repository: &Repository, commit: Oid, base: Oid) -> Result<bool> {

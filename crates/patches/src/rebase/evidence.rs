@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::three_way::{FileMerge, FileMergeResult};
 use crate::series::path::shown;
 use crate::series::{FileDiff, Patch, Presence};
-use crate::stack::trial::{TrialTree, contains_hunk_result};
+use crate::stack::conflict::contains_result;
+use crate::stack::trial::TrialTree;
 use crate::upstream::Release;
 use perfquilt_model::error::Result;
 
@@ -31,7 +32,7 @@ fn hunks_there(
             let there = diff
                 .hunks
                 .iter()
-                .filter(|hunk| contains_hunk_result(hunk, &file.content))
+                .filter(|hunk| contains_result(hunk, &file.content))
                 .count();
             return Ok((there, diff.hunks.len()));
         }

@@ -7,6 +7,7 @@ use crate::series::path::shown;
 use crate::series::text::lines;
 use crate::stack::histogram::histogram_runs;
 use crate::stack::line_runs::LineRun;
+use crate::stack::tree::FileState;
 use perfquilt_model::error::Result;
 use perfquilt_model::rebase::LandingPlace;
 
@@ -30,7 +31,7 @@ pub fn landing(merge: &FileMerge) -> Result<Landing> {
     let (Some(texts), FileMergeResult::Clean(files)) = (&merge.texts, &merge.result) else {
         return Ok(found);
     };
-    let Some(Some((_, content))) = files.get(&merge.path) else {
+    let Some(Some(FileState { content, .. })) = files.get(&merge.path) else {
         return Ok(found);
     };
     let (base, theirs) = (lines(&texts.base), lines(&texts.theirs));

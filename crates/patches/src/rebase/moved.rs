@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::stack::trial::{blob, files_only_in};
+use git2::{ObjectType, Oid};
+
+use crate::stack::trial::files_only_in;
 use crate::upstream::Objects;
 use perfquilt_model::error::Result;
 use perfquilt_system::process::check_interrupted;
@@ -19,8 +21,8 @@ pub struct UpstreamRenames<'a> {
     objects: &'a Objects,
     old: String,
     new: String,
-    /// Path, mode and blob of files that only the new release has, read on first use.
-    added: Option<Vec<(Vec<u8>, u32, String)>>,
+    /// Path and blob of files that only the new release has, read on first use.
+    added: Option<Vec<(Vec<u8>, Oid)>>,
     known: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
@@ -72,9 +74,9 @@ impl<'a> UpstreamRenames<'a> {
         let namesakes = candidates.iter().filter(|(rank, _)| *rank == 0).count();
         let lines = lines(content);
         let mut best: Option<(f64, &Vec<u8>)> = None;
-        for (rank, (candidate, _, name)) in candidates.into_iter().take(MAX_CANDIDATES) {
+        for (rank, (candidate, oid)) in candidates.into_iter().take(MAX_CANDIDATES) {
             check_interrupted()?;
-            let other = blob(self.objects, name)?;
+            let other = self.objects.read(*oid, ObjectType::Blob)?;
             if other == content {
                 return Ok(Some(candidate.clone()));
             }

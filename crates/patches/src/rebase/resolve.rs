@@ -3,9 +3,9 @@
 //! A resolution is recorded as a commit on the tree it was made for. It applies wherever the files it changes have
 //! the same content, so a second rebase, or one with different neighbouring patches, reuses it.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use git2::Oid;
 use serde::{Deserialize, Serialize};
 
 use super::{RebasedSeries, Status};
@@ -13,6 +13,7 @@ use crate::series::Patch;
 use crate::series::path::shown;
 use crate::stack::format::changed_paths;
 use crate::stack::history;
+use crate::stack::tree::{FileState, FileStates};
 use crate::stack::trial::TrialTree;
 use crate::state;
 use crate::upstream::Objects;
@@ -30,8 +31,8 @@ use perfquilt_system::process::quoted;
 pub struct Resolution {
     /// The commit that records it.
     pub commit: String,
-    /// The files it writes, with mode and content, or removes (`None`).
-    pub files: BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>>,
+    /// The files that it writes or removes.
+    pub files: FileStates,
 }
 
 /// A conflict that is open in a worktree.
@@ -379,23 +380,23 @@ pub fn remembered(
             TrialTree::new(objects, &old_tree)?,
             TrialTree::new(objects, &new_tree)?,
         );
-        let mut files = BTreeMap::new();
+        let mut files = FileStates::new();
         let mut fits = true;
         for path in changed_paths(objects, &old_tree, &new_tree)? {
-            let same = match (old.file(&path)?, tree.file(&path)?) {
-                (Some(then), Some(now)) => then.blob == now.blob && then.mode == now.mode,
+            let same = match (old.blob(&path)?, tree.blob(&path)?) {
+                (Some(then), Some(now)) => then == now,
                 (None, None) => tree.obstacle(&path)?.is_none(),
                 _ => false,
             };
             fits &= same;
-            let file = new.file(&path)?;
-            files.insert(path, file.map(|file| (file.mode, file.content.to_vec())));
+            let file = new.file(&path)?.map(FileState::from);
+            files.insert(path, file);
         }
         // An empty resolution applies while the files that the patch names are unchanged.
         if files.is_empty() {
             for path in super::evidence::named_paths(patch) {
-                let blob = |file: Option<crate::stack::trial::TreeFile>| file.map(|file| file.blob);
-                fits &= blob(old.file(&path)?) == blob(tree.file(&path)?);
+                let blob = |file: Option<(u32, Oid)>| file.map(|(_, blob)| blob);
+                fits &= blob(old.blob(&path)?) == blob(tree.blob(&path)?);
             }
         }
         if fits {

@@ -4,12 +4,13 @@
 //! and our side is the file on the new release with the earlier patches. Only the changed files are read. Where git's
 //! merge fails, [`loose_merge`](super::loose_merge) tries.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::loose_merge::{ConflictRegion, Rule, is_crlf, merge_loosely, squeezed, with_ends};
 use crate::series::FileDiff;
 use crate::stack::merge::merge;
+use crate::stack::tree::{FileState, FileStates};
 use crate::stack::trial::{TreeFile, TrialTree};
 use perfquilt_model::error::Result;
 use perfquilt_model::rebase::CandidatePlace;
@@ -105,8 +106,8 @@ pub fn is_upstream(merges: &[FileMerge]) -> bool {
 }
 
 /// Returns the files that merges write or remove.
-pub fn changed_files(merges: &[FileMerge]) -> BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>> {
-    let mut files = BTreeMap::new();
+pub fn changed_files(merges: &[FileMerge]) -> FileStates {
+    let mut files = FileStates::new();
     for merge in merges {
         if let FileMergeResult::Clean(changes) = &merge.result {
             files.extend(changes.clone());
@@ -120,8 +121,8 @@ pub fn changed_files(merges: &[FileMerge]) -> BTreeMap<Vec<u8>, Option<(u32, Vec
 pub enum FileMergeResult {
     /// The new tree already has the whole change.
     Upstream,
-    /// A clean merge: the files to write, by path with mode and content, or to remove (`None`).
-    Clean(BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>>),
+    /// A clean merge: the files to write or to remove.
+    Clean(FileStates),
     /// The merge failed and needs a manual decision.
     Failed(MergeFailure),
 }
@@ -196,7 +197,7 @@ fn one_file(trees: &mut Trees<'_, '_>, path: &[u8]) -> Result<FileMerge> {
         (_, None, None) => FileMergeResult::Upstream,
         (None, Some(theirs), None) => match trees.ours.obstacle(&place)? {
             Some(obstacle) => FileMergeResult::Failed(MergeFailure::Other(obstacle)),
-            None => clean(&place, Some((theirs.mode, theirs.content.to_vec()))),
+            None => clean(&place, Some(theirs.into())),
         },
         (Some(base), Some(_), None) => {
             FileMergeResult::Failed(match trees.ours.obstacle(&place)? {
@@ -284,31 +285,31 @@ fn renamed(trees: &mut Trees<'_, '_>, old: &[u8], new: &[u8]) -> Result<FileMerg
         return failed(new, obstacle);
     }
     Ok(merged(Some(&base), &ours, &theirs)?.done(new, new, |file| {
-        FileMergeResult::Clean(BTreeMap::from([
+        FileMergeResult::Clean(FileStates::from([
             (old.to_vec(), None),
             (new.to_vec(), Some(file)),
         ]))
     }))
 }
 
-fn clean(path: &[u8], file: Option<(u32, Vec<u8>)>) -> FileMergeResult {
-    FileMergeResult::Clean(BTreeMap::from([(path.to_vec(), file)]))
+fn clean(path: &[u8], file: Option<FileState>) -> FileMergeResult {
+    FileMergeResult::Clean(FileStates::from([(path.to_vec(), file)]))
 }
 
-fn same(file: &(u32, Vec<u8>), other: &TreeFile) -> bool {
-    file.0 == other.mode && file.1 == *other.content
+fn same(file: &FileState, other: &TreeFile) -> bool {
+    file.mode == other.mode && file.content == other.content
 }
 
 /// Three versions of a file merged.
 struct MergedFile {
     /// Mode and content, or the reason of a failure.
-    file: std::result::Result<(u32, Vec<u8>), MergeFailure>,
+    file: std::result::Result<FileState, MergeFailure>,
     rules: BTreeSet<Rule>,
     texts: Option<MergeTexts>,
 }
 
 impl MergedFile {
-    fn untexted(file: std::result::Result<(u32, Vec<u8>), MergeFailure>) -> Self {
+    fn untexted(file: std::result::Result<FileState, MergeFailure>) -> Self {
         MergedFile {
             file,
             rules: BTreeSet::new(),
@@ -321,7 +322,7 @@ impl MergedFile {
         self,
         old_path: &[u8],
         path: &[u8],
-        done: impl FnOnce((u32, Vec<u8>)) -> FileMergeResult,
+        done: impl FnOnce(FileState) -> FileMergeResult,
     ) -> FileMerge {
         let result = self.file.map_or_else(FileMergeResult::Failed, done);
         FileMerge {
@@ -347,7 +348,8 @@ fn merged(base: Option<&TreeFile>, ours: &TreeFile, theirs: &TreeFile) -> Result
             ));
         }
     };
-    let plain = |content: &Arc<Vec<u8>>| Ok(MergedFile::untexted(Ok((mode, content.to_vec()))));
+    let file = |content: Arc<Vec<u8>>| FileState { mode, content };
+    let plain = |content: &Arc<Vec<u8>>| Ok(MergedFile::untexted(Ok(file(Arc::clone(content)))));
     match base {
         _ if theirs.blob == ours.blob => return plain(&ours.content),
         Some(base) if base.blob == theirs.blob => return plain(&ours.content),
@@ -364,7 +366,7 @@ fn merged(base: Option<&TreeFile>, ours: &TreeFile, theirs: &TreeFile) -> Result
         let is_same = squeezed(&[&ours.content]) == squeezed(&[&theirs.content]);
         return Ok(MergedFile {
             file: if is_same {
-                Ok((mode, ours.content.to_vec()))
+                Ok(file(Arc::clone(&ours.content)))
             } else {
                 Err(MergeFailure::Lines)
             },
@@ -390,7 +392,7 @@ fn merged(base: Option<&TreeFile>, ours: &TreeFile, theirs: &TreeFile) -> Result
         rules.extend(merged.is_disputed.then_some(Rule::Disputed));
         rules.extend(merged.is_cut_short.then_some(Rule::Repetitive));
         return Ok(MergedFile {
-            file: Ok((mode, merged.content)),
+            file: Ok(file(Arc::new(merged.content))),
             rules,
             texts: Some(texts),
         });
@@ -400,7 +402,7 @@ fn merged(base: Option<&TreeFile>, ours: &TreeFile, theirs: &TreeFile) -> Result
     let file = match merged.result {
         Some((content, more)) => {
             rules.extend(more);
-            Ok((mode, content))
+            Ok(file(Arc::new(content)))
         }
         None => Err(MergeFailure::Lines),
     };

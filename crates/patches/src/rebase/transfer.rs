@@ -2,8 +2,6 @@
 //! rule of a rebase: a hunk goes where git's merge puts it, and where its context alone says so only if that names one
 //! place.
 
-use std::collections::BTreeMap;
-
 use super::placement::judge;
 use super::three_way::{
     FileMerge, FileMergeResult, MergeFailure, Trees, changed_files, merge_files,
@@ -11,6 +9,7 @@ use super::three_way::{
 use crate::series::path::shown;
 use crate::series::{FileDiff, Patch};
 use crate::stack::format::changed_paths;
+use crate::stack::tree::{FileState, FileStates};
 use crate::stack::trial::TrialTree;
 use crate::upstream::Objects;
 use perfquilt_model::error::{Error, Result};
@@ -115,15 +114,7 @@ pub(super) fn has_files(tree: &mut TrialTree<'_>, merges: &[FileMerge]) -> Resul
             return Ok(false);
         };
         for (path, file) in files {
-            let there = tree.file(path)?;
-            let there = there
-                .as_ref()
-                .map(|file| (file.mode, file.content.as_slice()));
-            if there
-                != file
-                    .as_ref()
-                    .map(|(mode, content)| (*mode, content.as_slice()))
-            {
+            if tree.file(path)?.map(FileState::from) != *file {
                 return Ok(false);
             }
         }
@@ -149,9 +140,8 @@ pub(super) fn settle(
         let found = judge(diff, texts, &merge.path, fuzz)?;
         merge.rules.clear();
         merge.result = if found.ambiguous.is_empty() {
-            let file = plain.file(&merge.path)?;
-            let file = file.map(|file| (file.mode, file.content.to_vec()));
-            FileMergeResult::Clean(BTreeMap::from([(merge.path.clone(), file)]))
+            let file = plain.file(&merge.path)?.map(FileState::from);
+            FileMergeResult::Clean(FileStates::from([(merge.path.clone(), file)]))
         } else {
             FileMergeResult::Failed(MergeFailure::Lines)
         };

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use git2::{ObjectType, Oid};
 
 use super::conflict;
-use super::pending::{FileSource, FileState, PatchEffect, PendingFiles};
+use super::pending::{FileSource, PendingFiles, through_link};
 use super::place::{HunkPlaces, HunkPosition, Placer};
-use super::tree::{PathState, WorkingTree};
+use super::tree::{FileState, FileStates, WorkingTree};
 use crate::series::diff::Binary;
 use crate::series::path::shown;
 use crate::series::{FileDiff, Patch, Presence};
-use crate::upstream::objects::{MODE_FILE, MODE_LINK, hash};
-use perfquilt_model::error::{Error, Result};
+use crate::upstream::objects::{MODE_FILE, MODE_LINK, hash, kind_of};
+use perfquilt_model::error::{Error, Kind, Result};
 
 /// How exactly a patch applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,24 +46,11 @@ impl PatchFit {
 /// patch's own options set the fuzz.
 pub fn apply_patch(tree: &mut WorkingTree<'_>, patch: &Patch, fuzz: usize) -> Result<PatchFit> {
     let (fit, effect) = patch_effect(tree, patch, fuzz)?;
-    let (removed, written): (Vec<_>, Vec<_>) =
-        effect.into_iter().partition(|(_, file)| file.is_none());
-    // Removals come first, so that a folder can replace a file.
-    for (path, _) in &removed {
-        if matches!(tree.at(path)?, PathState::File { .. }) {
-            tree.remove(path)?;
-        }
-    }
-    for (path, file) in written {
-        if let Some(file) = file {
-            // Not all files of the folder have left it.
-            if tree.at(&path)? == PathState::Folder {
-                let what = format!("{} is a folder", shown(&path));
-                return Err(Error::series(what).at(&patch.shown, None));
-            }
-            tree.set(&path, file.mode, file.content)?;
-        }
-    }
+    // Not all files of a folder may have left it.
+    tree.change(effect).map_err(|error| match error.kind() {
+        Kind::Series => error.at(&patch.shown, None),
+        _ => error,
+    })?;
     Ok(fit)
 }
 
@@ -73,7 +60,7 @@ pub fn patch_effect(
     files: &mut dyn FileSource,
     patch: &Patch,
     fuzz: usize,
-) -> Result<(PatchFit, PatchEffect)> {
+) -> Result<(PatchFit, FileStates)> {
     let mut fit = PatchFit::default();
     let mut pending = PendingFiles::new(files);
     let fuzz = patch.flags.fuzz.unwrap_or(fuzz);
@@ -120,8 +107,8 @@ fn one_file(
         return Err(Error::series(format!(
             "the patch turns {} from {} into {}",
             diff.shown_name(),
-            kind(old == MODE_LINK),
-            kind(new == MODE_LINK)
+            kind_of(old),
+            kind_of(new)
         ))
         .hint("write it as a deletion and a creation, as git does"));
     }
@@ -151,8 +138,8 @@ fn one_file(
             return Err(Error::series(format!(
                 "{} is {}, but the patch changes {}",
                 shown(&source),
-                kind(is_link),
-                kind(wants_link)
+                kind_of(before.mode),
+                kind_of(if wants_link { MODE_LINK } else { MODE_FILE })
             )));
         }
     }
@@ -203,10 +190,6 @@ fn one_file(
     Ok(())
 }
 
-fn kind(link: bool) -> &'static str {
-    if link { "a symbolic link" } else { "a file" }
-}
-
 /// Returns the file that a diff reads, and whether it exists.
 fn source(pending: &mut PendingFiles<'_>, diff: &FileDiff) -> Result<(Vec<u8>, bool)> {
     let moved = diff.rename || diff.copy;
@@ -247,8 +230,7 @@ fn source(pending: &mut PendingFiles<'_>, diff: &FileDiff) -> Result<(Vec<u8>, b
     }
     for name in &candidates {
         if let Some(what) = pending.blocked(name)? {
-            return Err(Error::series(format!("{}: {what}", shown(name)))
-                .hint("patches cannot modify files behind it"));
+            return Err(through_link(name, what));
         }
     }
     let mut names: Vec<String> = candidates.iter().map(|name| shown(name)).collect();

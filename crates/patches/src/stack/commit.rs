@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 
 use git2::{ObjectType, Oid};
 
-use super::tree::FileChange;
+use super::tree::{FileChange, FileState};
 use super::tree_object::TreeObject;
 use crate::series::message::{ends_in_trailers, patch_line};
 use crate::series::{Patch, Timestamp};
@@ -35,13 +35,10 @@ pub struct HashedChange {
 
 impl From<FileChange> for HashedChange {
     fn from(change: FileChange) -> Self {
-        let blob = match &change {
-            FileChange::Set { content, .. } => Some(hash(ObjectType::Blob, content)),
-            FileChange::Remove { .. } => None,
-        };
+        let file = change.file.as_ref();
         HashedChange {
+            blob: file.map(|file| hash(ObjectType::Blob, &file.content)),
             change,
-            blob,
             delta: None,
         }
     }
@@ -49,13 +46,8 @@ impl From<FileChange> for HashedChange {
 
 impl HashedChange {
     fn with_delta(mut self) -> Self {
-        if let FileChange::Set {
-            content,
-            before: Some(before),
-            ..
-        } = &self.change
-        {
-            self.delta = Some(delta::of_lines(before, content));
+        if let (Some(file), Some(before)) = (&self.change.file, &self.change.before) {
+            self.delta = Some(delta::of_lines(before, &file.content));
         }
         self
     }
@@ -123,35 +115,28 @@ pub fn put(
     writer: &mut ObjectWriter<'_>,
 ) -> Result<()> {
     let HashedChange {
-        change,
+        change: FileChange { path, file, before },
         blob,
         delta,
     } = named;
-    match change {
-        FileChange::Remove { path } => root.remove(objects, &components(&path)),
-        FileChange::Set {
-            path,
-            mode,
-            content,
-            before,
-        } => {
-            let path = components(&path);
-            let base = match before {
-                Some(before) => root.file(objects, &path)?.map(|oid| (oid, before)),
-                None => None,
-            };
-            let oid = blob.unwrap_or_else(|| hash(ObjectType::Blob, &content));
-            match base {
-                Some((base, before)) => {
-                    writer.write_version((ObjectType::Blob, oid), &content, base, || {
-                        delta.unwrap_or_else(|| delta::of_lines(&before, &content))
-                    })?
-                }
-                None => writer.write_named(ObjectType::Blob, oid, &content)?,
-            }
-            root.set(objects, &path, mode, oid)
+    let path = components(&path);
+    let Some(FileState { mode, content }) = file else {
+        return root.remove(objects, &path);
+    };
+    let base = match before {
+        Some(before) => root.file(objects, &path)?.map(|oid| (oid, before)),
+        None => None,
+    };
+    let oid = blob.unwrap_or_else(|| hash(ObjectType::Blob, &content));
+    match base {
+        Some((base, before)) => {
+            writer.write_version((ObjectType::Blob, oid), &content, base, || {
+                delta.unwrap_or_else(|| delta::of_lines(&before, &content))
+            })?
         }
+        None => writer.write_named(ObjectType::Blob, oid, &content)?,
     }
+    root.set(objects, &path, mode, oid)
 }
 
 fn components(path: &[u8]) -> Vec<&[u8]> {

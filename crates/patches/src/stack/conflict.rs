@@ -95,7 +95,7 @@ fn already_applied(diff: &FileDiff, content: &[u8]) -> bool {
 }
 
 /// Returns whether the file contains the hunk's result; always false if the hunk leaves no lines.
-pub(super) fn contains_result(hunk: &Hunk, content: &[u8]) -> bool {
+pub(crate) fn contains_result(hunk: &Hunk, content: &[u8]) -> bool {
     if hunk.leaves_nothing() {
         return false;
     }

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::change::{PatchFit, patch_effect};
-pub use super::pending::FileState;
 use super::pending::{FileSource, folders};
-use super::tree::PathState;
+pub use super::tree::FileState;
+use super::tree::{Obstacle, PathState};
 use crate::series::Patch;
 use crate::series::path::shown;
-use crate::upstream::objects::MODE_LINK;
 use perfquilt_model::error::{Error, Result};
 
 /// A tree of files, by path.
@@ -58,11 +57,8 @@ impl FileSource for MemoryFiles {
         }
         for above in folders(path) {
             if let Some(file) = self.files.get(above) {
-                let kind = match file.mode {
-                    MODE_LINK => "a symbolic link",
-                    _ => "a file",
-                };
-                return Ok(PathState::Blocked(format!("{} is {kind}", shown(above))));
+                let (path, mode) = (above.to_vec(), file.mode);
+                return Ok(PathState::Blocked(Obstacle { path, mode }));
             }
         }
         let inside = [path, b"/"].concat();

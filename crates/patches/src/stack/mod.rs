@@ -7,7 +7,7 @@
 mod cache;
 mod change;
 mod commit;
-mod conflict;
+pub(crate) mod conflict;
 pub mod format;
 pub(crate) mod histogram;
 pub mod history;
@@ -18,9 +18,10 @@ pub mod merge;
 mod moved_lines;
 mod pending;
 pub(crate) mod place;
-mod tree;
+pub(crate) mod tree;
 mod tree_digest;
 mod tree_object;
+mod tree_pairs;
 pub mod trial;
 mod worktree;
 

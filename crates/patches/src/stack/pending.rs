@@ -7,18 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::tree::{PathState, WorkingTree};
+use super::tree::{FileState, FileStates, Obstacle, PathState, WorkingTree};
 use crate::series::path::{self, shown};
+use crate::upstream::objects::MODE_LINK;
 use perfquilt_model::error::{Error, Result};
-
-/// A file's mode and content.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileState {
-    /// Git's mode.
-    pub mode: u32,
-    /// Its content; for a symbolic link, the target.
-    pub content: Arc<Vec<u8>>,
-}
 
 /// A source of the files to patch.
 pub trait FileSource {
@@ -38,9 +30,6 @@ impl FileSource for WorkingTree<'_> {
         WorkingTree::content(self, path)
     }
 }
-
-/// The effect of a patch, by path: the resulting file, or `None` for a removed one.
-pub type PatchEffect = BTreeMap<Vec<u8>, Option<FileState>>;
 
 /// The identity of a file: its path and the number of writes to the path so far.
 type FileId = (Vec<u8>, u32);
@@ -117,22 +106,22 @@ impl<'f> PendingFiles<'f> {
 
     /// Returns the obstacle at `path`, if the path is below a file or is a submodule.
     pub fn blocked(&mut self, path: &[u8]) -> Result<Option<String>> {
-        Ok(match self.look(path)? {
-            PathState::Blocked(what) => Some(what),
-            PathState::Submodule => Some(format!("{} is a submodule", shown(path))),
-            _ => None,
-        })
+        let state = self.look(path)?;
+        Ok(state.obstacle(path).filter(|_| state != PathState::Folder))
     }
 
     fn look(&mut self, path: &[u8]) -> Result<PathState> {
         path::check(path).map_err(|error| Error::series(error.message().to_owned()))?;
         for above in folders(path).filter(|_| !self.leaving.contains(path)) {
             if let Some((_, file)) = self.written.get(above) {
-                let kind = match file.mode {
-                    crate::upstream::objects::MODE_LINK => return Err(through_link(path, above)),
-                    _ => "a file",
+                let obstacle = Obstacle {
+                    path: above.to_vec(),
+                    mode: file.mode,
                 };
-                return Ok(PathState::Blocked(format!("{} is {kind}", shown(above))));
+                return match file.mode {
+                    MODE_LINK => Err(through_link(path, &obstacle)),
+                    _ => Ok(PathState::Blocked(obstacle)),
+                };
             }
         }
         if let Some((_, file)) = self.written.get(path) {
@@ -140,11 +129,10 @@ impl<'f> PendingFiles<'f> {
         }
         let found = self.files.at(path)?;
         match &found {
-            PathState::Blocked(what)
-                if what.ends_with("a symbolic link") && !self.loses_folder(path) =>
+            PathState::Blocked(obstacle)
+                if obstacle.mode == MODE_LINK && !self.loses_folder(path) =>
             {
-                Err(Error::series(format!("{}: {what}", shown(path)))
-                    .hint("patches cannot modify files behind it"))
+                Err(through_link(path, obstacle))
             }
             PathState::Nothing => {
                 if self.written_below(path) {
@@ -230,9 +218,9 @@ impl<'f> PendingFiles<'f> {
     }
 
     /// Writes the queued files and returns the effect of the whole patch.
-    pub fn finish(mut self) -> Result<PatchEffect> {
+    pub fn finish(mut self) -> Result<FileStates> {
         self.flush()?;
-        let mut effect = PatchEffect::new();
+        let mut effect = FileStates::new();
         for (path, version) in &self.deleted {
             if self.id(path).1 == *version {
                 effect.insert(path.clone(), None);
@@ -253,11 +241,7 @@ pub(super) fn folders(path: &[u8]) -> impl Iterator<Item = &[u8]> {
         .map(|(end, _)| &path[..end])
 }
 
-fn through_link(path: &[u8], link: &[u8]) -> Error {
-    Error::series(format!(
-        "{}: {} is a symbolic link",
-        shown(path),
-        shown(link)
-    ))
-    .hint("patches cannot modify files behind it")
+/// Returns the error for a path below a link.
+pub(super) fn through_link(path: &[u8], what: impl std::fmt::Display) -> Error {
+    Error::series(format!("{}: {what}", shown(path))).hint("patches cannot modify files behind it")
 }

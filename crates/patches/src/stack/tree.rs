@@ -9,7 +9,7 @@ use git2::{ObjectType, Oid};
 
 use crate::series::path::shown;
 use crate::upstream::Objects;
-use crate::upstream::objects::{MODE_COMMIT, MODE_LINK, MODE_TREE};
+use crate::upstream::objects::{MODE_COMMIT, MODE_TREE, kind_of};
 use perfquilt_model::error::{Error, Result};
 
 /// A tree with changes not yet written.
@@ -21,25 +21,27 @@ pub struct WorkingTree<'a> {
     changes: Vec<FileChange>,
 }
 
+/// A file's mode and content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileState {
+    /// Git's mode.
+    pub mode: u32,
+    /// Its content; for a symbolic link, the target.
+    pub content: Arc<Vec<u8>>,
+}
+
+/// Files by path; `None` for a removed one.
+pub type FileStates = BTreeMap<Vec<u8>, Option<FileState>>;
+
 /// A change of a file.
 #[derive(Debug)]
-pub enum FileChange {
-    /// The file was created or changed.
-    Set {
-        /// Its path.
-        path: Vec<u8>,
-        /// Git's mode.
-        mode: u32,
-        /// The content.
-        content: Arc<Vec<u8>>,
-        /// The previous content, if it was read.
-        before: Option<Arc<Vec<u8>>>,
-    },
-    /// The file was removed.
-    Remove {
-        /// Its path.
-        path: Vec<u8>,
-    },
+pub struct FileChange {
+    /// Its path.
+    pub path: Vec<u8>,
+    /// The file; `None` if it was removed.
+    pub file: Option<FileState>,
+    /// The previous content, if it was read.
+    pub before: Option<Arc<Vec<u8>>>,
 }
 
 #[derive(Debug)]
@@ -73,8 +75,35 @@ pub enum PathState {
     Folder,
     /// A submodule.
     Submodule,
-    /// A component above it is a file, link or submodule; the text names it and its kind.
-    Blocked(String),
+    /// A component above it is no folder.
+    Blocked(Obstacle),
+}
+
+/// A file, link or submodule in the place of a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// Its path.
+    pub path: Vec<u8>,
+    /// Git's mode.
+    pub mode: u32,
+}
+
+impl std::fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} is {}", shown(&self.path), kind_of(self.mode))
+    }
+}
+
+impl PathState {
+    /// Returns the reason why no file can be created at `path`, which has this state, if there is one.
+    pub fn obstacle(&self, path: &[u8]) -> Option<String> {
+        match self {
+            PathState::Nothing | PathState::File { .. } => None,
+            PathState::Folder => Some(format!("{} is a folder", shown(path))),
+            PathState::Submodule => Some(format!("{} is a submodule", shown(path))),
+            PathState::Blocked(obstacle) => Some(obstacle.to_string()),
+        }
+    }
 }
 
 impl<'a> WorkingTree<'a> {
@@ -111,15 +140,10 @@ impl<'a> WorkingTree<'a> {
                     });
                 }
                 Node::File { mode, .. } => {
-                    let kind = match *mode {
-                        MODE_LINK => "a symbolic link",
-                        MODE_COMMIT => "a submodule",
-                        _ => "a file",
-                    };
-                    return Ok(PathState::Blocked(format!(
-                        "{} is {kind}",
-                        shown(&walked.join(&b'/'))
-                    )));
+                    return Ok(PathState::Blocked(Obstacle {
+                        path: walked.join(&b'/'),
+                        mode: *mode,
+                    }));
                 }
             }
         }
@@ -153,14 +177,33 @@ impl<'a> WorkingTree<'a> {
         Ok(None)
     }
 
+    /// Writes or removes files. Removals come first, so that a folder can replace a file.
+    pub fn change(&mut self, files: FileStates) -> Result<()> {
+        for (path, file) in &files {
+            if file.is_none() && matches!(self.at(path)?, PathState::File { .. }) {
+                self.remove(path)?;
+            }
+        }
+        for (path, file) in files {
+            if let Some(file) = file {
+                if let Some(obstacle) = self.at(&path)?.obstacle(&path) {
+                    return Err(Error::series(obstacle));
+                }
+                self.set(path, file)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Sets the file at `path`, which must be a file or not exist.
-    pub fn set(&mut self, path: &[u8], mode: u32, content: Arc<Vec<u8>>) -> Result<()> {
+    fn set(&mut self, path: Vec<u8>, file: FileState) -> Result<()> {
         let objects = self.objects;
         let mut folder = &mut self.root;
         let mut components = path.split(|&b| b == b'/').peekable();
         while let Some(name) = components.next() {
             let entries = folder.read(objects)?;
             if components.peek().is_none() {
+                let mode = file.mode;
                 entries.insert(name.to_vec(), Node::File { mode, oid: None });
                 break;
             }
@@ -175,28 +218,26 @@ impl<'a> WorkingTree<'a> {
                 Node::File { .. } => {
                     return Err(Error::internal(format!(
                         "a file stands where {} needs a folder",
-                        shown(path)
+                        shown(&path)
                     )));
                 }
             }
         }
-        let before = self.files.insert(path.to_vec(), Arc::clone(&content));
-        self.changes.push(FileChange::Set {
-            path: path.to_vec(),
-            mode,
-            content,
-            before,
-        });
+        let before = self.files.insert(path.clone(), Arc::clone(&file.content));
+        let file = Some(file);
+        self.changes.push(FileChange { path, file, before });
         Ok(())
     }
 
     /// Removes the file at `path` and the folders that become empty.
-    pub fn remove(&mut self, path: &[u8]) -> Result<()> {
+    fn remove(&mut self, path: &[u8]) -> Result<()> {
         let components: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
         self.files.remove(path);
         self.root.remove(self.objects, &components)?;
-        self.changes.push(FileChange::Remove {
+        self.changes.push(FileChange {
             path: path.to_vec(),
+            file: None,
+            before: None,
         });
         Ok(())
     }

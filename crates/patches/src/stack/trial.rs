@@ -1,6 +1,5 @@
 //! A scratch tree for a rebase, which applies and reverts patches one by one or changes single files.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use git2::{ObjectType, Oid};
@@ -9,13 +8,13 @@ use super::change::{PatchFit, apply_patch};
 use super::commit::{self, put};
 use super::oid;
 use super::place::HunkPlaces;
-use super::tree::{PathState, WorkingTree};
+use super::tree::{FileState, FileStates, PathState, WorkingTree};
 use super::tree_object::TreeObject;
-use crate::series::path::shown;
+use super::tree_pairs::compare;
 use crate::series::{FileDiff, Hunk, Patch, Presence};
 use crate::upstream::Objects;
 use crate::upstream::object_writer::ObjectWriter;
-use crate::upstream::objects::{MODE_EXEC, MODE_LINK, MODE_TREE};
+use crate::upstream::objects::{MODE_EXEC, MODE_LINK};
 use perfquilt_model::error::{Error, Result};
 
 /// A file in a tree.
@@ -24,9 +23,18 @@ pub struct TreeFile {
     /// Git's mode.
     pub mode: u32,
     /// The id of its content.
-    pub blob: String,
+    pub blob: Oid,
     /// Its content.
     pub content: Arc<Vec<u8>>,
+}
+
+impl From<TreeFile> for FileState {
+    fn from(file: TreeFile) -> FileState {
+        FileState {
+            mode: file.mode,
+            content: file.content,
+        }
+    }
 }
 
 impl TreeFile {
@@ -160,18 +168,14 @@ impl<'a> TrialTree<'a> {
 
     /// Returns the file at a path; `None` if there is no file or the path is blocked.
     pub fn file(&mut self, path: &[u8]) -> Result<Option<TreeFile>> {
-        match self.tree.at(path)? {
-            PathState::File { mode } => {
-                let components: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
-                let blob = self.root.file(self.objects, &components)?;
-                Ok(Some(TreeFile {
-                    mode,
-                    blob: blob.map(|blob| blob.to_string()).unwrap_or_default(),
-                    content: self.tree.content(path)?,
-                }))
-            }
-            _ => Ok(None),
-        }
+        let Some((mode, blob)) = self.blob(path)? else {
+            return Ok(None);
+        };
+        Ok(Some(TreeFile {
+            mode,
+            blob,
+            content: self.tree.content(path)?,
+        }))
     }
 
     /// Returns mode and blob of the file at a path, without reading its content; `None` if there is no file.
@@ -191,29 +195,12 @@ impl<'a> TrialTree<'a> {
 
     /// Returns the reason why no file can be created at a path, if there is one.
     pub fn obstacle(&mut self, path: &[u8]) -> Result<Option<String>> {
-        Ok(match self.tree.at(path)? {
-            PathState::Nothing | PathState::File { .. } => None,
-            PathState::Folder => Some(format!("{} is a folder", shown(path))),
-            PathState::Submodule => Some(format!("{} is a submodule", shown(path))),
-            PathState::Blocked(what) => Some(what),
-        })
+        Ok(self.tree.at(path)?.obstacle(path))
     }
 
-    /// Writes files, given as mode and content, or removes them (`None`).
-    pub fn change(&mut self, files: BTreeMap<Vec<u8>, Option<(u32, Vec<u8>)>>) -> Result<()> {
-        for (path, file) in &files {
-            if file.is_none() && matches!(self.tree.at(path)?, PathState::File { .. }) {
-                self.tree.remove(path)?;
-            }
-        }
-        for (path, file) in files {
-            if let Some((mode, content)) = file {
-                if let Some(obstacle) = self.obstacle(&path)? {
-                    return Err(Error::series(obstacle));
-                }
-                self.tree.set(&path, mode, Arc::new(content))?;
-            }
-        }
+    /// Writes or removes files.
+    pub fn change(&mut self, files: FileStates) -> Result<()> {
+        self.tree.change(files)?;
         self.store()
     }
 
@@ -249,54 +236,15 @@ fn reversed(patch: &Patch) -> Patch {
     back
 }
 
-/// Returns whether `content` contains the result of a hunk.
-pub fn contains_hunk_result(hunk: &Hunk, content: &[u8]) -> bool {
-    super::conflict::contains_result(hunk, content)
-}
-
-/// Returns path, mode and blob of every file of `tree` whose path does not exist in the tree `other`.
-pub fn files_only_in(
-    objects: &Objects,
-    tree: &str,
-    other: &str,
-) -> Result<Vec<(Vec<u8>, u32, String)>> {
-    let mut found = Vec::new();
-    let mut waiting = vec![(Vec::new(), Some(oid(tree)?), Some(oid(other)?))];
-    while let Some((prefix, mine, theirs)) = waiting.pop() {
-        perfquilt_system::process::check_interrupted()?;
-        let read = |tree| match tree {
-            Some(tree) => objects.read_tree(tree),
-            None => Ok(Vec::new()),
-        };
-        if mine == theirs {
-            continue;
-        }
-        let others: BTreeMap<Vec<u8>, _> = read(theirs)?
-            .into_iter()
-            .map(|entry| (entry.name.clone(), entry))
-            .collect();
-        for entry in read(mine)? {
-            let mut path: Vec<u8> = prefix.clone();
-            if !path.is_empty() {
-                path.push(b'/');
-            }
-            path.extend_from_slice(&entry.name);
-            let other = others.get(&entry.name);
-            if entry.mode == MODE_TREE {
-                let other = other.filter(|other| other.mode == MODE_TREE);
-                waiting.push((path, Some(entry.oid), other.map(|other| other.oid)));
-            } else if other.is_none_or(|other| other.mode == MODE_TREE) {
-                found.push((path, entry.mode, entry.oid.to_string()));
-            }
-        }
-    }
+/// Returns path and blob of every file of `tree` whose path does not exist in the tree `other`.
+pub fn files_only_in(objects: &Objects, tree: &str, other: &str) -> Result<Vec<(Vec<u8>, Oid)>> {
+    let pairs = compare(objects, oid(other)?, oid(tree)?, None)?.into_iter();
+    let new = pairs.filter(|pair| pair.old.is_none());
+    let mut found: Vec<_> = new
+        .filter_map(|pair| Some((pair.new_path, pair.new?.oid)))
+        .collect();
     found.sort();
     Ok(found)
-}
-
-/// Returns the content of a blob.
-pub fn blob(objects: &Objects, name: &str) -> Result<Vec<u8>> {
-    objects.read(oid(name)?, ObjectType::Blob)
 }
 
 #[cfg(test)]

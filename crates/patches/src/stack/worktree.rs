@@ -13,11 +13,10 @@ use std::time::SystemTime;
 use git2::{ObjectType, Oid};
 
 use super::oid;
+use super::tree_pairs::{FileSide, compare};
 use crate::series::path;
 use crate::upstream::Objects;
-use crate::upstream::objects::{
-    MODE_COMMIT, MODE_EXEC, MODE_LINK, MODE_TREE, TreeEntry, empty_tree,
-};
+use crate::upstream::objects::{MODE_COMMIT, MODE_EXEC, MODE_LINK, empty_tree};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::check_interrupted;
@@ -47,15 +46,8 @@ pub struct MoveResult {
     pub removed: usize,
 }
 
-/// A file of a tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileEntry {
-    mode: u32,
-    oid: Oid,
-}
-
 /// Paths where trees differ, with the file of the target tree.
-type Differences = BTreeMap<Vec<u8>, Option<FileEntry>>;
+type Differences = BTreeMap<Vec<u8>, Option<FileSide>>;
 
 impl Worktree {
     /// Opens or creates the worktree at `dir`. Moves touch only files of the trees; build products stay.
@@ -120,8 +112,7 @@ impl Worktree {
         let interrupted = trees.len() > 1;
         let mut differences = Differences::new();
         for from in &trees {
-            self.files
-                .compare(Some(*from), Some(target), &mut Vec::new(), &mut differences)?;
+            self.files.compare(*from, target, &mut differences)?;
         }
         if !trees.contains(&target) {
             trees.push(target);
@@ -178,62 +169,18 @@ impl Worktree {
 
 impl FolderFiles {
     /// Collects every path where two trees differ, with the file of the second tree.
-    fn compare(
-        &self,
-        from: Option<Oid>,
-        to: Option<Oid>,
-        prefix: &mut Vec<u8>,
-        out: &mut Differences,
-    ) -> Result<()> {
-        if from == to {
-            return Ok(());
-        }
-        let read = |tree: Option<Oid>| -> Result<BTreeMap<Vec<u8>, FileEntry>> {
-            let entries = match tree {
-                Some(tree) => self.objects.read_tree(tree)?,
-                None => Vec::new(),
-            };
-            let entry = |entry: TreeEntry| {
-                let TreeEntry { name, mode, oid } = entry;
-                (name, FileEntry { mode, oid })
-            };
-            Ok(entries.into_iter().map(entry).collect())
-        };
-        let (from, to) = (read(from)?, read(to)?);
-        let names: BTreeSet<&Vec<u8>> = from.keys().chain(to.keys()).collect();
-        for name in names {
-            let (old, new) = (from.get(name).copied(), to.get(name).copied());
-            if old == new {
-                continue;
+    fn compare(&self, from: Oid, to: Oid, out: &mut Differences) -> Result<()> {
+        // A submodule is a folder that git fills from elsewhere.
+        let file = |side: Option<FileSide>| side.filter(|side| side.mode != MODE_COMMIT);
+        for pair in compare(&self.objects, from, to, None)? {
+            path::check(&pair.new_path)?;
+            let (old, new) = (file(pair.old), file(pair.new));
+            if new.is_some() && old != new {
+                out.insert(pair.new_path, new);
+            } else if old != new {
+                // If a folder replaces the file, creating the folder removes the file.
+                out.entry(pair.new_path).or_insert(None);
             }
-            let length = prefix.len();
-            if !prefix.is_empty() {
-                prefix.push(b'/');
-            }
-            prefix.extend_from_slice(name);
-            path::check(prefix)?;
-            let folder = |entry: Option<FileEntry>| {
-                entry
-                    .filter(|entry| entry.mode == MODE_TREE)
-                    .map(|entry| entry.oid)
-            };
-            // A submodule is a folder that git fills from elsewhere.
-            let file = |entry: Option<FileEntry>| {
-                entry.filter(|entry| entry.mode != MODE_TREE && entry.mode != MODE_COMMIT)
-            };
-            self.compare(folder(old), folder(new), prefix, out)?;
-            if file(old) != file(new) {
-                match file(new) {
-                    Some(entry) => {
-                        out.insert(prefix.clone(), Some(entry));
-                    }
-                    // If a folder replaces the file, creating the folder removes the file.
-                    None => {
-                        out.entry(prefix.clone()).or_insert(None);
-                    }
-                }
-            }
-            prefix.truncate(length);
         }
         Ok(())
     }
@@ -397,6 +344,6 @@ pub fn export(
         root,
     };
     let mut differences = Differences::new();
-    files.compare(None, Some(oid(tree)?), &mut Vec::new(), &mut differences)?;
+    files.compare(empty_tree(), oid(tree)?, &mut differences)?;
     Ok(files.apply(&differences, false, progress)?.written)
 }

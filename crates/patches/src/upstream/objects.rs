@@ -28,6 +28,15 @@ pub const MODE_TREE: u32 = 0o040_000;
 /// Mode of a submodule in a tree: a commit of another repository.
 pub const MODE_COMMIT: u32 = 0o160_000;
 
+/// Returns what a mode stands for in messages.
+pub(crate) fn kind_of(mode: u32) -> &'static str {
+    match mode {
+        MODE_LINK => "a symbolic link",
+        MODE_COMMIT => "a submodule",
+        _ => "a file",
+    }
+}
+
 /// An entry of a tree object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeEntry {

@@ -8,33 +8,18 @@
 mod rename;
 mod text;
 
+pub use super::tree_pairs::{ChangeBudget, ChangeLimit};
+
 use std::collections::BTreeSet;
 
-use git2::{ObjectType, Oid};
+use git2::ObjectType;
 
+use super::tree_pairs::{FilePair, FileSide, compare};
 use super::{MovedLines, oid};
-use crate::series::path::{MAX_DEPTH, shown};
+use crate::series::path::shown;
 use crate::upstream::Objects;
-use crate::upstream::objects::{MODE_COMMIT, MODE_TREE, TreeEntry};
-use perfquilt_model::error::{Error, Result};
-
-/// One side of a changed file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileSide {
-    mode: u32,
-    oid: Oid,
-}
-
-/// A file that differs between two trees.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct FilePair {
-    old_path: Vec<u8>,
-    new_path: Vec<u8>,
-    old: Option<FileSide>,
-    new: Option<FileSide>,
-    /// The similarity of both sides of a rename, out of [`rename::MAX_SCORE`].
-    score: Option<u64>,
-}
+use crate::upstream::objects::MODE_COMMIT;
+use perfquilt_model::error::Result;
 
 /// Returns the canonical diff between two trees, given by their hexadecimal ids; empty if they are equal.
 pub fn diff(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Vec<u8>> {
@@ -48,7 +33,7 @@ pub fn commit_diff(
     old_tree: &str,
     new_tree: &str,
 ) -> Result<(Vec<u8>, Option<String>)> {
-    let mut pairs = compare(store, old_tree, new_tree, None)?;
+    let mut pairs = compare(store, oid(old_tree)?, oid(new_tree)?, None)?;
     let submodule = submodule(&pairs);
     // Trees sort folders as if they ended in a slash, so sorting by path gives the order of the trees.
     pairs.sort_by(|a, b| a.new_path.cmp(&b.new_path));
@@ -66,7 +51,7 @@ pub fn commit_diff(
 pub fn moved_lines(store: &Objects, old_tree: &str, new_tree: &str) -> Result<Option<MovedLines>> {
     let mut contents = ContentReader::new(store);
     let mut moved = MovedLines::default();
-    for pair in compare(store, old_tree, new_tree, None)? {
+    for pair in compare(store, oid(old_tree)?, oid(new_tree)?, None)? {
         let (Some(old), Some(new)) = (pair.old, pair.new) else {
             return Ok(None);
         };
@@ -102,170 +87,13 @@ pub(crate) fn tree_changes(
     new_tree: &str,
     budget: Option<&mut ChangeBudget>,
 ) -> Result<TreeChanges> {
-    let pairs = compare(store, old_tree, new_tree, budget)?;
+    let pairs = compare(store, oid(old_tree)?, oid(new_tree)?, budget)?;
     let submodule = submodule(&pairs);
     let paths: BTreeSet<Vec<u8>> = pairs.into_iter().map(|pair| pair.new_path).collect();
     Ok(TreeChanges {
         paths: paths.into_iter().collect(),
         submodule,
     })
-}
-
-/// Maximum changes of commits by untrusted authors: a tree of a few kilobytes can list more files than any machine can hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChangeLimit {
-    /// Number of differing files.
-    pub files: usize,
-    /// Bytes of the folders that are compared, and of both sides of differing files.
-    pub bytes: u64,
-}
-
-/// The rest of a [`ChangeLimit`] for further comparisons.
-#[derive(Debug, Clone)]
-pub struct ChangeBudget {
-    limit: ChangeLimit,
-    left: ChangeLimit,
-}
-
-impl ChangeBudget {
-    /// Starts with the whole limit.
-    pub fn new(limit: ChangeLimit) -> Self {
-        ChangeBudget { limit, left: limit }
-    }
-
-    /// Takes `files` and `bytes` away.
-    pub fn take(&mut self, files: usize, bytes: u64) -> Result<()> {
-        let files = self.left.files.checked_sub(files);
-        let Some((files, bytes)) = files.zip(self.left.bytes.checked_sub(bytes)) else {
-            return Err(Error::series(format!(
-                "the commits change more than {} files, or {} MiB of files and folders",
-                self.limit.files,
-                self.limit.bytes >> 20
-            )));
-        };
-        self.left = ChangeLimit { files, bytes };
-        Ok(())
-    }
-}
-
-/// Returns the files that differ between two trees.
-fn compare(
-    store: &Objects,
-    old_tree: &str,
-    new_tree: &str,
-    budget: Option<&mut ChangeBudget>,
-) -> Result<Vec<FilePair>> {
-    let mut comparison = Comparison {
-        store,
-        prefix: Vec::new(),
-        depth: 0,
-        pairs: Vec::new(),
-        budget,
-    };
-    comparison.folders(Some(oid(old_tree)?), Some(oid(new_tree)?))?;
-    Ok(comparison.pairs)
-}
-
-/// A comparison of two trees.
-struct Comparison<'a, 'b> {
-    store: &'a Objects,
-    /// The path of the folders that are compared.
-    prefix: Vec<u8>,
-    /// The number of its components.
-    depth: usize,
-    pairs: Vec<FilePair>,
-    budget: Option<&'b mut ChangeBudget>,
-}
-
-impl Comparison<'_, '_> {
-    /// Compares two folders with everything in them.
-    fn folders(&mut self, old: Option<Oid>, new: Option<Oid>) -> Result<()> {
-        if old == new {
-            return Ok(());
-        }
-        if self.depth >= MAX_DEPTH {
-            let what = format!("path {}: too many folders", shown(&self.prefix));
-            return Err(Error::series(what));
-        }
-        let mut old = self.read(old)?.into_iter().peekable();
-        let mut new = self.read(new)?.into_iter().peekable();
-        loop {
-            let (one, two) = match (old.peek(), new.peek()) {
-                (None, None) => return Ok(()),
-                (Some(_), None) => (old.next(), None),
-                (None, Some(_)) => (None, new.next()),
-                (Some(a), Some(b)) => match a.name.cmp(&b.name) {
-                    std::cmp::Ordering::Less => (old.next(), None),
-                    std::cmp::Ordering::Greater => (None, new.next()),
-                    std::cmp::Ordering::Equal => (old.next(), new.next()),
-                },
-            };
-            let Some(name) = one.as_ref().or(two.as_ref()).map(|entry| &entry.name) else {
-                return Ok(());
-            };
-            let length = self.prefix.len();
-            if !self.prefix.is_empty() {
-                self.prefix.push(b'/');
-            }
-            self.prefix.extend_from_slice(name);
-            self.depth += 1;
-            self.entries(one.as_ref(), two.as_ref())?;
-            self.depth -= 1;
-            self.prefix.truncate(length);
-        }
-    }
-
-    /// Compares two entries of the same name.
-    fn entries(&mut self, old: Option<&TreeEntry>, new: Option<&TreeEntry>) -> Result<()> {
-        let folder = |entry: Option<&TreeEntry>| {
-            entry
-                .filter(|entry| entry.mode == MODE_TREE)
-                .map(|entry| entry.oid)
-        };
-        let file = |entry: Option<&TreeEntry>| {
-            entry
-                .filter(|entry| entry.mode != MODE_TREE)
-                .map(|entry| FileSide {
-                    mode: entry.mode,
-                    oid: entry.oid,
-                })
-        };
-        self.folders(folder(old), folder(new))?;
-        let (old, new) = (file(old), file(new));
-        if old == new {
-            return Ok(());
-        }
-        if let Some(budget) = self.budget.as_deref_mut() {
-            let mut bytes = 0;
-            for side in [old, new].into_iter().flatten() {
-                if side.mode != MODE_COMMIT {
-                    bytes += self.store.size(side.oid)?;
-                }
-            }
-            budget.take(1, bytes)?;
-        }
-        self.pairs.push(FilePair {
-            old_path: self.prefix.clone(),
-            new_path: self.prefix.clone(),
-            old,
-            new,
-            score: None,
-        });
-        Ok(())
-    }
-
-    /// Returns the entries of a folder, sorted by name.
-    fn read(&mut self, folder: Option<Oid>) -> Result<Vec<TreeEntry>> {
-        let Some(folder) = folder else {
-            return Ok(Vec::new());
-        };
-        if let Some(budget) = self.budget.as_deref_mut() {
-            budget.take(0, self.store.size(folder)?)?;
-        }
-        let mut entries = self.store.read_tree(folder)?;
-        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Ok(entries)
-    }
 }
 
 /// Reads the contents of files.
@@ -304,7 +132,8 @@ fn submodule(pairs: &[FilePair]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::objects::{MODE_FILE, empty_tree, serialise_tree};
+    use crate::series::path::MAX_DEPTH;
+    use crate::upstream::objects::{MODE_FILE, MODE_TREE, TreeEntry, empty_tree, serialise_tree};
 
     fn store() -> (tempfile::TempDir, Objects) {
         let folder = tempfile::tempdir().unwrap();

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{ContentReader, FilePair, FileSide, is_binary};
+use super::{ContentReader, is_binary};
+use crate::stack::tree_pairs::{FilePair, FileSide};
 use perfquilt_model::error::Result;
 
 /// The score of two files with the same content.

@@ -6,7 +6,8 @@ use std::path::Path;
 use git2::{DiffOptions, Patch};
 
 use super::rename::MAX_SCORE;
-use super::{ContentReader, FilePair, FileSide, is_binary};
+use super::{ContentReader, is_binary};
+use crate::stack::tree_pairs::{FilePair, FileSide};
 use perfquilt_model::error::Result;
 
 /// The maximum length of the function name that git puts after a hunk's `@@`, in bytes.
