@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use crate::rebase::transfer::{PatchTrees, is_at_its_place, transfer};
+use crate::rebase::TreePair;
+use crate::rebase::transfer::{is_at_its_place, transfer};
 use crate::series::Patch;
 use crate::stack::trial::TrialTree;
 use crate::stack::{Stack, applies, chain, oid};
@@ -73,12 +74,12 @@ impl Stack {
         let mut plain = self.after(first);
         let mut is_plain = true;
         for (index, step) in others.clone().zip(&steps[first..]) {
-            let reached = PatchTrees {
-                before: plain,
-                after: &step.tree,
+            let reached = TreePair {
+                before: plain.to_owned(),
+                after: step.tree.clone(),
             };
             let patch = &patches[index];
-            is_plain &= is_at_its_place(&store, patch, self.trees(index), reached)?;
+            is_plain &= is_at_its_place(&store, patch, &self.trees(index), &reached)?;
             plain = &step.tree;
         }
         if is_plain {
@@ -90,7 +91,7 @@ impl Stack {
         for index in others {
             let place = (&mut target, tree.as_str());
             let own = self.trees(index);
-            tree = transfer(&store, &patches[index], own, place, self.fuzz)?.tree;
+            tree = transfer(&store, &patches[index], &own, place, self.fuzz)?.tree;
         }
         target.finish()?;
         Ok(tree)
@@ -105,10 +106,10 @@ impl Stack {
     }
 
     /// Returns the trees before and after the patch at `index`.
-    fn trees(&self, index: usize) -> PatchTrees<'_> {
-        PatchTrees {
-            before: self.after(index),
-            after: self.after(index + 1),
+    fn trees(&self, index: usize) -> TreePair {
+        TreePair {
+            before: self.after(index).to_owned(),
+            after: self.after(index + 1).to_owned(),
         }
     }
 

@@ -45,7 +45,7 @@ pub fn build_rebased(
             point: Point::Step(report.index),
             patch: Some(patch.name.clone()),
             touches: named_paths(patch).iter().map(|path| shown(path)).collect(),
-            tree: step.new_after.clone(),
+            tree: step.new.after.clone(),
             release: release.clone(),
         };
         report.build = Some(match builder.build(&item, &source, progress) {

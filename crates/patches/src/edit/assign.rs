@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::series::message::Message;
+use crate::stack::history::Commit;
 use perfquilt_model::error::{Error, Result};
 
 /// A patch of the series at the start of the branch.
@@ -28,6 +29,18 @@ pub(super) struct BranchCommit {
     pub(super) message: Message,
     /// The names on the commit's `Perfquilt-Patch:` lines.
     pub(super) names: Vec<String>,
+}
+
+impl From<&Commit> for BranchCommit {
+    fn from(commit: &Commit) -> Self {
+        let (message, names) = Message::parse(&commit.message, commit.author.clone(), commit.date);
+        BranchCommit {
+            id: commit.id.clone(),
+            tree: commit.tree.clone(),
+            message,
+            names,
+        }
+    }
 }
 
 /// The patch that a commit is assigned to.

@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::conflict::{self, StoppedRebase};
-use super::git_rebase::{self, GitRebase};
+use super::git_rebase::{self, EditWorktree};
 use super::publish;
-use super::tip;
-use super::{Session, folder};
+use super::{EditSession, folder};
 use crate::series::message::{Message, PATCH_KEY};
 use crate::series::{Series, Timestamp};
 use crate::stack::history::{self, Commit};
@@ -97,16 +96,16 @@ pub fn open(ws: &Workspace, request: &EditRequest, progress: &dyn Progress) -> R
         progress,
         _lock: &lock,
     };
-    let (session, state, kept) = match Session::load(ws, &release.name)? {
+    let (session, state, kept) = match EditSession::load(ws, &release.name)? {
         None => (edit.create(request)?, BranchState::Created, None),
         Some(session) => {
-            edit.rebase(&session).settle()?;
+            edit.worktree(&session).settle()?;
             edit.resume(session, request)?
         }
     };
-    let commits = history::commits(&store, &session.base, &edit.branch_tip(&session)?)?;
+    let commits = history::commits(&store, &session.base, &edit.worktree(&session).tip()?)?;
     let at = match wanted {
-        Some(name) => Some(stop_at(&edit.rebase(&session), &series, &commits, &name)?),
+        Some(name) => Some(stop_at(&edit.worktree(&session), &series, &commits, &name)?),
         None => None,
     };
     let conflict = match state {
@@ -135,11 +134,11 @@ pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> 
     publish::recover_locked(ws, &lock)?;
     let session = pick(ws, version)?;
     let store = Objects::open(&ws.object_store())?;
-    let rebase = GitRebase::new(ws, &store, &session, progress);
-    rebase.settle()?;
+    let worktree = EditWorktree::new(ws, &store, &session, progress);
+    worktree.settle()?;
     let place = session.place(ws)?;
     if place == WorktreeState::Complete {
-        let tip = tip::require(ws, &store, &session, progress)?;
+        let tip = worktree.tip()?;
         let git = Git::new(&session.directory);
         refuse_in_progress(&git, &session.directory)?;
         let status = git.status()?;
@@ -172,17 +171,17 @@ pub fn close(ws: &Workspace, version: Option<&str>, progress: &dyn Progress) -> 
     if history::reference(&store, &session.reference())?.as_ref() == Some(&session.start) {
         bare.ok(&["update-ref", "-d", &session.reference()])?;
     }
-    let file = Session::file(ws, &session.release);
+    let file = EditSession::file(ws, &session.release);
     std::fs::remove_file(&file).map_err(|e| Error::io("remove", &file, &e))?;
     Ok(session.directory)
 }
 
 /// Returns the session of a release. Without `version`, the only session, or else that of the current release.
-pub(super) fn pick(ws: &Workspace, version: Option<&str>) -> Result<Session> {
-    let all = Session::all(ws)?;
+pub(super) fn pick(ws: &Workspace, version: Option<&str>) -> Result<EditSession> {
+    let all = EditSession::all(ws)?;
     let current = &ws.config.upstream.current;
     let wanted = version.unwrap_or(current);
-    let named = |session: &&Session| session.version == wanted || session.release == wanted;
+    let named = |session: &&EditSession| session.version == wanted || session.release == wanted;
     let found = match version {
         Some(_) => all.iter().find(named),
         None if all.len() == 1 => all.first(),
@@ -204,7 +203,7 @@ pub(super) fn pick(ws: &Workspace, version: Option<&str>) -> Result<Session> {
 }
 
 /// Refuses a branch whose release was removed from the configuration: its work could not be written back.
-pub(super) fn refuse_unknown(ws: &Workspace, session: &Session) -> Result<()> {
+pub(super) fn refuse_unknown(ws: &Workspace, session: &EditSession) -> Result<()> {
     if ws.config.release(Some(&session.version)).is_ok() {
         return Ok(());
     }
@@ -252,19 +251,15 @@ struct EditContext<'a> {
 }
 
 impl EditContext<'_> {
-    fn rebase<'a>(&'a self, session: &'a Session) -> GitRebase<'a> {
-        GitRebase::new(self.ws, self.store, session, self.progress)
+    fn worktree<'a>(&'a self, session: &'a EditSession) -> EditWorktree<'a> {
+        EditWorktree::new(self.ws, self.store, session, self.progress)
     }
 
-    fn branch_tip(&self, session: &Session) -> Result<String> {
-        tip::require(self.ws, self.store, session, self.progress)
-    }
-
-    fn create(&self, request: &EditRequest) -> Result<Session> {
+    fn create(&self, request: &EditRequest) -> Result<EditSession> {
         let directory = request.directory.as_deref();
-        let mut session = Session::new(self.ws, self.release, directory, request.fuzz)?;
+        let mut session = EditSession::new(self.ws, self.release, directory, request.fuzz)?;
         let checked_out = self.is_checked_out(&session)?;
-        self.rebase(&session).settle()?;
+        self.worktree(&session).settle()?;
         if let Ok(mut entries) = std::fs::read_dir(&session.directory)
             && entries.next().is_some()
             && !checked_out
@@ -292,7 +287,7 @@ impl EditContext<'_> {
     }
 
     /// Returns whether the branch has its worktree. Removes one that a killed git left incomplete.
-    fn is_checked_out(&self, session: &Session) -> Result<bool> {
+    fn is_checked_out(&self, session: &EditSession) -> Result<bool> {
         let place = session.place(self.ws)?;
         if place == WorktreeState::Incomplete {
             Git::bare(self.store.path()).remove_worktree(&session.directory)?;
@@ -301,7 +296,7 @@ impl EditContext<'_> {
     }
 
     /// Configures the store for the worktree, so that git shows how far the branch is ahead of the release.
-    fn prepare_store(&self, session: &Session) -> Result<()> {
+    fn prepare_store(&self, session: &EditSession) -> Result<()> {
         let tag = format!(
             "refs/tags/{}",
             upstream::git::reference_part(&self.release.name)
@@ -314,7 +309,7 @@ impl EditContext<'_> {
         ])
     }
 
-    fn check_out(&self, session: &Session) -> Result<()> {
+    fn check_out(&self, session: &EditSession) -> Result<()> {
         let git = Git::bare(self.store.path());
         git.ok(&["worktree", "prune", EXPIRE])?;
         let parent = folder(self.ws);
@@ -340,9 +335,9 @@ impl EditContext<'_> {
 
     fn resume(
         &self,
-        mut session: Session,
+        mut session: EditSession,
         request: &EditRequest,
-    ) -> Result<(Session, BranchState, Option<String>)> {
+    ) -> Result<(EditSession, BranchState, Option<String>)> {
         if let Some(dir) = &request.directory {
             let wanted = std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?;
             if wanted != session.directory {
@@ -356,7 +351,7 @@ impl EditContext<'_> {
         self.prepare_store(&session)?;
         if !self.is_checked_out(&session)? {
             // The user removed the folder; the commits still exist.
-            let tip = tip::find(self.ws, self.store, &session, self.progress)?;
+            let tip = self.worktree(&session).find_tip()?;
             if tip.is_none_or(|tip| tip == session.start) {
                 history::set_reference(self.store, &session.reference(), &self.tip)?;
                 session.restart(&self.tip);
@@ -366,7 +361,7 @@ impl EditContext<'_> {
             session.save(self.ws)?;
         }
         let git = Git::new(&session.directory);
-        let tip = self.branch_tip(&session)?;
+        let tip = self.worktree(&session).tip()?;
         if request.reset {
             return self.reset(session, &tip, request);
         }
@@ -408,10 +403,10 @@ impl EditContext<'_> {
 
     fn reset(
         &self,
-        mut session: Session,
+        mut session: EditSession,
         tip: &str,
         request: &EditRequest,
-    ) -> Result<(Session, BranchState, Option<String>)> {
+    ) -> Result<(EditSession, BranchState, Option<String>)> {
         let git = Git::new(&session.directory);
         refuse_in_progress(&git, &session.directory)?;
         git.status()?.refuse(
@@ -435,7 +430,12 @@ impl EditContext<'_> {
         Ok((session, BranchState::Reset, kept))
     }
 
-    fn move_to_tip(&self, session: &mut Session, git: &Git, request: &EditRequest) -> Result<()> {
+    fn move_to_tip(
+        &self,
+        session: &mut EditSession,
+        git: &Git,
+        request: &EditRequest,
+    ) -> Result<()> {
         // An interrupted checkout would leave files that look like unsaved work.
         git.command(&["checkout", "-q", "-B", &session.branch, &self.tip])
             .uninterruptible()
@@ -479,13 +479,13 @@ fn find_patch(series: &Series, text: &str) -> Result<String> {
 
 /// Starts a git rebase that stops at the commit of a patch. Returns the name and whether later patches follow.
 fn stop_at(
-    rebase: &GitRebase<'_>,
+    worktree: &EditWorktree<'_>,
     series: &Series,
     commits: &[Commit],
     name: &str,
 ) -> Result<(String, bool)> {
-    let session = rebase.session;
-    let git = &Git::new(&session.directory);
+    let session = worktree.session;
+    let git = &worktree.git();
     if is_stopped_at(git, name)? {
         return Ok((name.to_owned(), true));
     }
@@ -528,22 +528,17 @@ fn stop_at(
         0 => session.base.clone(),
         _ => commits[at - 1].id.clone(),
     };
-    let words = [
-        "-c",
+    let settings = [
         "rebase.abbreviateCommands=false",
-        "-c",
         "rebase.autoSquash=false",
-        "-c",
         "rebase.updateRefs=false",
-        "-c",
         "rebase.missingCommitsCheck=ignore",
-        "rebase",
-        "--interactive",
-        "--keep-empty",
-        onto.as_str(),
     ];
+    let settings = settings.iter().flat_map(|setting| ["-c", setting]);
+    let words = ["rebase", "--interactive", "--keep-empty", onto.as_str()];
+    let words: Vec<&str> = settings.chain(words).collect();
     let editor = ("GIT_SEQUENCE_EDITOR", "sed -i -e '1s/^pick /edit /'");
-    let ended = rebase.run(&words, editor)?;
+    let ended = worktree.run(&words, editor)?;
     if !ended.success || !ended.under_way {
         return Err(Error::usage(format!("git cannot stop at commit {commit}")).details(ended.said));
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Session, folder};
+use super::{EditSession, folder};
 use crate::stack::history;
 use crate::state;
 use crate::upstream::Objects;
@@ -103,22 +103,22 @@ pub(super) struct RebaseExit {
     pub(super) picked: Vec<String>,
 }
 
-/// Runs git's rebases in the worktree of an edit branch.
-pub(super) struct GitRebase<'a> {
+/// The worktree of an edit branch.
+pub(super) struct EditWorktree<'a> {
     pub(super) ws: &'a Workspace,
-    store: &'a Objects,
-    pub(super) session: &'a Session,
+    pub(super) store: &'a Objects,
+    pub(super) session: &'a EditSession,
     pub(super) progress: &'a dyn Progress,
 }
 
-impl<'a> GitRebase<'a> {
+impl<'a> EditWorktree<'a> {
     pub(super) fn new(
         ws: &'a Workspace,
         store: &'a Objects,
-        session: &'a Session,
+        session: &'a EditSession,
         progress: &'a dyn Progress,
     ) -> Self {
-        GitRebase {
+        EditWorktree {
             ws,
             store,
             session,
@@ -232,7 +232,7 @@ impl<'a> GitRebase<'a> {
         folder(self.ws).join(format!("{part}.{what}"))
     }
 
-    fn git(&self) -> Git {
+    pub(super) fn git(&self) -> Git {
         Git::new(&self.session.directory)
     }
 

@@ -30,7 +30,6 @@ use perfquilt_system::git::worktree::{self, WorktreeState};
 
 pub use branch::{BranchState, EditBranch, EditRequest, close, open};
 pub use conflict::StoppedRebase;
-pub(crate) use plan::compressed;
 pub use plan::{EmptyCommit, PatchChange, RefreshedPatch};
 pub use quilt::{QuiltTree, quilt};
 pub use refresh::{RefreshOptions, RefreshResult, refresh};
@@ -42,7 +41,7 @@ const SCHEMA: u32 = 2;
 /// An edit branch and its worktree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Session {
+struct EditSession {
     schema: u32,
     /// The release's version.
     version: String,
@@ -61,19 +60,19 @@ struct Session {
     fuzz: usize,
 }
 
-impl Session {
+impl EditSession {
     fn new(
         ws: &Workspace,
         release: &Release,
         directory: Option<&Path>,
         fuzz: usize,
-    ) -> Result<Session> {
+    ) -> Result<EditSession> {
         let part = reference_part(&release.name);
         let directory = match directory {
             Some(dir) => std::path::absolute(dir).map_err(|e| Error::io("find", dir, &e))?,
             None => folder(ws).join(&part),
         };
-        Ok(Session {
+        Ok(EditSession {
             schema: SCHEMA,
             version: release.version.clone(),
             release: release.name.clone(),
@@ -118,17 +117,17 @@ impl Session {
         format!("refs/heads/{}", self.branch)
     }
 
-    fn load(ws: &Workspace, release: &str) -> Result<Option<Session>> {
+    fn load(ws: &Workspace, release: &str) -> Result<Option<EditSession>> {
         let hint = "remove it; the branch and its worktree stay, and `perfquilt edit` reopens them";
-        let found = state::read(&Session::file(ws, release), || hint.to_owned())?;
-        Ok(found.map(|session: Session| Session {
+        let found = state::read(&EditSession::file(ws, release), || hint.to_owned())?;
+        Ok(found.map(|session: EditSession| EditSession {
             directory: ws.root().join(&session.directory),
             ..session
         }))
     }
 
     fn save(&self, ws: &Workspace) -> Result<()> {
-        let path = Session::file(ws, &self.release);
+        let path = EditSession::file(ws, &self.release);
         let mut written = self.clone();
         written.directory = ws.written(&self.directory);
         perfquilt_system::files::write_file(&path, &state::text(&written)?)
@@ -140,7 +139,7 @@ impl Session {
     }
 
     /// Returns every session of the workspace, sorted by release.
-    fn all(ws: &Workspace) -> Result<Vec<Session>> {
+    fn all(ws: &Workspace) -> Result<Vec<EditSession>> {
         let mut found = Vec::new();
         let Ok(entries) = std::fs::read_dir(folder(ws)) else {
             return Ok(found);
@@ -149,7 +148,7 @@ impl Session {
             let path = entry.path();
             if path.extension().is_some_and(|end| end == "json")
                 && let Some(stem) = path.file_stem()
-                && let Some(session) = Session::load(ws, &stem.to_string_lossy())?
+                && let Some(session) = EditSession::load(ws, &stem.to_string_lossy())?
             {
                 found.push(session);
             }

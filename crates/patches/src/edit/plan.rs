@@ -1,8 +1,7 @@
 //! Plans a refresh: file and bytes of each patch, verified against the branch's trees before anything is
 //! written.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::collections::BTreeSet;
 
 use super::assign::{self, Assignment, BranchCommit, OriginalPatch, short};
 use super::branch::stack_tip;
@@ -10,7 +9,9 @@ use super::publish::FileChange;
 use crate::series::message::{self, Message, PATCH_KEY, patch_line};
 use crate::series::rewritten;
 use crate::series::write::{self, SeriesLine};
-use crate::series::{Patch, Series, SeriesEntry, SeriesFile, SeriesLocation, compression, path};
+use crate::series::{
+    Patch, Series, SeriesEntry, SeriesFile, SeriesLocation, compress, compression, path,
+};
 use crate::stack::history::{self, Commit};
 use crate::stack::trial::TrialTree;
 use crate::stack::{self, AppliedPatch, Stack, format, if_applies};
@@ -115,32 +116,12 @@ pub(super) struct RefreshPlan {
     old_names: Vec<String>,
 }
 
-/// A commit of the branch and the patch that it becomes.
-struct AssignedCommit<'c> {
-    commit: &'c Commit,
-    candidate: &'c BranchCommit,
-    assigned: &'c Assignment,
-}
-
 impl Planner<'_> {
     /// Plans every patch and verifies the result.
     pub(super) fn plan(self) -> Result<RefreshPlan> {
-        let candidates: Vec<BranchCommit> = self
-            .commits
-            .iter()
-            .map(|commit| {
-                let (message, names) =
-                    Message::parse(&commit.message, commit.author.clone(), commit.date);
-                BranchCommit {
-                    id: commit.id.clone(),
-                    tree: commit.tree.clone(),
-                    message,
-                    names,
-                }
-            })
-            .collect();
+        let commits: Vec<BranchCommit> = self.commits.iter().map(BranchCommit::from).collect();
         let originals = self.originals()?;
-        let assigned = assign::assign(&originals, &candidates)?;
+        let assigned = assign::assign(&originals, &commits)?;
         let mut taken = self.location.files();
         taken.extend(originals.iter().map(|original| original.name.clone()));
         // New patches are added here, so that their names are numbered consecutively.
@@ -149,7 +130,7 @@ impl Planner<'_> {
         let mut empty_patches = Vec::new();
         let mut dropped = Vec::new();
         let mut parent = self.release.tree.clone();
-        for ((commit, candidate), assigned) in self.commits.iter().zip(&candidates).zip(&assigned) {
+        for (commit, assigned) in commits.iter().zip(&assigned) {
             let original = assigned.from.map(|index| &originals[index]);
             let was_empty = assigned
                 .from
@@ -162,18 +143,13 @@ impl Planner<'_> {
                     }
                     None => dropped.push(EmptyCommit {
                         commit: id.to_owned(),
-                        title: candidate.message.title.clone(),
+                        title: commit.message.title.clone(),
                     }),
                 }
                 continue;
             }
-            let name = self.name(candidate, assigned, original, &mut entries, &mut taken)?;
-            let source = AssignedCommit {
-                commit,
-                candidate,
-                assigned,
-            };
-            made.push(self.patch(source, &originals, name, &parent)?);
+            let name = self.name(commit, assigned, original, &mut entries, &mut taken)?;
+            made.push(self.patch(commit, assigned, &originals, name, &parent)?);
             parent.clone_from(&commit.tree);
         }
         let any_empty = !empty_patches.is_empty() || !dropped.is_empty();
@@ -203,13 +179,13 @@ impl Planner<'_> {
 
     fn name(
         &self,
-        candidate: &BranchCommit,
+        commit: &BranchCommit,
         assigned: &Assignment,
         original: Option<&OriginalPatch>,
         entries: &mut Vec<SeriesEntry>,
         taken: &mut BTreeSet<String>,
     ) -> Result<String> {
-        let place = || format!("commit {}", short(&candidate.id));
+        let place = || format!("commit {}", short(&commit.id));
         if let Some(named) = &assigned.named {
             path::check(named.as_bytes()).map_err(|error| {
                 Error::series(format!(
@@ -241,7 +217,7 @@ impl Planner<'_> {
         if let Some(original) = original {
             return Ok(original.name.clone());
         }
-        let name = write::name_for(&candidate.message.title, entries, taken);
+        let name = write::name_for(&commit.message.title, entries, taken);
         taken.insert(name.clone());
         entries.push(SeriesEntry::plain(&name));
         Ok(name)
@@ -249,16 +225,12 @@ impl Planner<'_> {
 
     fn patch(
         &self,
-        source: AssignedCommit<'_>,
+        commit: &BranchCommit,
+        assigned: &Assignment,
         originals: &[OriginalPatch],
         name: String,
         parent: &str,
     ) -> Result<PlannedPatch> {
-        let AssignedCommit {
-            commit,
-            candidate,
-            assigned,
-        } = source;
         let (diff, submodule) = format::commit_diff(self.store, parent, &commit.tree)?;
         if let Some(path) = submodule {
             return Err(Error::series(format!(
@@ -271,7 +243,7 @@ impl Planner<'_> {
             .iter()
             .map(|&index| originals[index].name.clone());
         let mut outcome = RefreshedPatch {
-            title: candidate.message.title.clone(),
+            title: commit.message.title.clone(),
             change: PatchChange::New,
             renamed_from: None,
             joined: joined.collect(),
@@ -287,7 +259,7 @@ impl Planner<'_> {
             .map(|bytes| write::header_bytes(bytes))
             .collect();
         let Some(index) = assigned.from else {
-            let header = message::add_fields(&message::new_header(&candidate.message), &headers);
+            let header = message::add_fields(&message::new_header(&commit.message), &headers);
             let sources: Vec<&[u8]> = absorbed.iter().map(Vec::as_slice).collect();
             let bytes = rewritten(&sources, &header, &diff);
             return Ok(PlannedPatch {
@@ -306,7 +278,7 @@ impl Planner<'_> {
         }
         let bytes = self.location.bytes(entry)?;
         let old_header = write::header_bytes(&bytes).to_vec();
-        let header = message::update_header(&old_header, &original.message, &candidate.message);
+        let header = message::update_header(&old_header, &original.message, &commit.message);
         let header = message::add_fields(&header, &headers);
         let sources: Vec<&[u8]> = std::iter::once(&bytes)
             .chain(&absorbed)
@@ -321,7 +293,7 @@ impl Planner<'_> {
         let was_canonical = bytes == rewritten(&[&bytes], &old_header, &old_diff);
         let same_diff = diff == old_diff && step.fit.fuzz == 0;
         // The old patch may still give the same tree although its canonical diff differs.
-        let fits = same_diff || self.fits(index, parent, commit)?;
+        let fits = same_diff || self.fits(index, parent, &commit.tree)?;
         let keep_diff = same_diff || (fits && !was_canonical);
         outcome.change = match (header == old_header, fits) {
             (true, true) if keep_diff => PatchChange::Kept,
@@ -350,11 +322,11 @@ impl Planner<'_> {
     }
 
     /// Whether the unchanged old patch turns the parent's tree into the commit's.
-    fn fits(&self, index: usize, parent: &str, commit: &Commit) -> Result<bool> {
+    fn fits(&self, index: usize, parent: &str, wanted: &str) -> Result<bool> {
         let mut trial = TrialTree::new(self.store, parent)?;
         let patch = &self.series.patches()[index];
         let applied = if_applies(trial.apply(patch, self.ws.config.series.fuzz))?;
-        Ok(applied.is_some() && trial.write()? == commit.tree)
+        Ok(applied.is_some() && trial.write()? == wanted)
     }
 
     /// Applies the planned series and compares every tree with the branch's.
@@ -446,17 +418,17 @@ impl RefreshPlan {
     pub(super) fn changes(&self, location: &SeriesLocation) -> Result<Vec<FileChange>> {
         let patches = &location.folder;
         let mut changes = Vec::new();
-        let mut files: BTreeMap<&str, ()> = BTreeMap::new();
+        let mut files: BTreeSet<&str> = BTreeSet::new();
         for made in &self.made {
             let name = made.outcome.name.as_str();
-            files.insert(name, ());
+            files.insert(name);
             let renamed = made.outcome.renamed_from.as_deref();
             let content = match (made.outcome.change, renamed) {
                 (PatchChange::Kept, None) => continue,
                 (PatchChange::Kept, Some(old)) if compression(old) == compression(name) => {
                     location.raw(old)?
                 }
-                _ => compressed(name, &made.bytes)?,
+                _ => compress(name, &made.bytes)?,
             };
             changes.push(FileChange {
                 path: patches.join(name),
@@ -464,7 +436,7 @@ impl RefreshPlan {
             });
         }
         for name in &self.old_names {
-            if !files.contains_key(name.as_str()) {
+            if !files.contains(name.as_str()) {
                 changes.push(FileChange {
                     path: patches.join(name),
                     content: None,
@@ -508,26 +480,4 @@ fn empty_error(patches: &[String], commits: &[EmptyCommit]) -> Error {
         }
     };
     Error::series(causes.join("; ")).hint(format!("`perfquilt refresh --drop-empty` {effect}"))
-}
-
-/// Compresses a patch's bytes as its file name requires.
-pub(crate) fn compressed(name: &str, bytes: &[u8]) -> Result<Vec<u8>> {
-    let io = |e: std::io::Error| Error::internal(format!("cannot compress {name}: {e}"));
-    match compression(name) {
-        ".gz" => {
-            let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-            out.write_all(bytes).map_err(io)?;
-            out.finish().map_err(io)
-        }
-        ".xz" => {
-            let mut out = liblzma::write::XzEncoder::new(Vec::new(), 6);
-            out.write_all(bytes).map_err(io)?;
-            out.finish().map_err(io)
-        }
-        "" => Ok(bytes.to_vec()),
-        other => Err(Error::series(format!(
-            "{name} changes, but patches compressed as {other} can only be read"
-        ))
-        .hint("decompress the file and name it so in `series`, then run this again")),
-    }
 }

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::Session;
+use super::EditSession;
 use super::branch::{pick, refuse_unknown, stack_tip};
 use super::conflict;
-use super::git_rebase::GitRebase;
+use super::git_rebase::EditWorktree;
 use super::plan::{EmptyCommit, Planner, RefreshedPatch};
 use super::publish::{self, FileChange, ReferenceMove};
-use super::tip;
 use crate::series::message::{Message, PATCH_KEY, with_new_key};
 use crate::series::{Series, SeriesLocation, looks_like_patch};
 use crate::stack;
@@ -18,7 +17,6 @@ use crate::upstream::{self, Objects};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
-use perfquilt_system::git::Git;
 use perfquilt_system::git::worktree::WorktreeState;
 use perfquilt_system::process::{check_interrupted, quoted};
 
@@ -73,12 +71,12 @@ pub fn refresh(
     let mut session = pick(ws, options.version.as_deref())?;
     refuse_unknown(ws, &session)?;
     let store = Objects::open(&ws.object_store())?;
-    let rebase = GitRebase::new(ws, &store, &session, progress);
-    rebase.settle()?;
-    let tip_before = tip::require(ws, &store, &session, progress)?;
-    let CommittedWork { untracked, picked } = ready(&rebase, options.dry_run)?;
+    let worktree = EditWorktree::new(ws, &store, &session, progress);
+    worktree.settle()?;
+    let tip_before = worktree.tip()?;
+    let CommittedWork { untracked, picked } = ready(&worktree, options.dry_run)?;
     // `ready` may have finished a rebase, which moves the branch.
-    let branch_tip = tip::require(ws, &store, &session, progress)?;
+    let branch_tip = worktree.tip()?;
     let release = upstream::ensure(ws, Some(&session.version), progress)?;
     let location = SeriesLocation::of(ws, Some(&session.version))?;
     let series = Series::load_for(ws, Some(&session.version))?;
@@ -99,7 +97,7 @@ pub fn refresh(
         return Err(Error::series("series or patches changed since `perfquilt edit`")
             .hint("restore them (`git diff` shows the difference if the workspace is a repository), or discard the branch with `perfquilt edit --reset`, which keeps its commits under a reference"));
     }
-    let present = patch_names(&commits);
+    let present: BTreeSet<String> = commits.iter().flat_map(patch_names).collect();
     let plan = Planner {
         ws,
         location: &location,
@@ -172,9 +170,8 @@ fn read_old_names(commits: &mut [Commit], series: &Series, is_old: bool) -> bool
     };
     let mut any = false;
     for commit in commits {
-        let (_, named) = Message::parse(&commit.message, None, commit.date);
         let text = with_new_key(&commit.message, is_patch);
-        if named.is_empty() && text.trim_end() != commit.message.trim_end() {
+        if patch_names(commit).is_empty() && text.trim_end() != commit.message.trim_end() {
             commit.message = text;
             any = true;
         }
@@ -182,25 +179,23 @@ fn read_old_names(commits: &mut [Commit], series: &Series, is_old: bool) -> bool
     any
 }
 
-/// Returns the names of patches on the commits' `Perfquilt-Patch:` lines.
-fn patch_names(commits: &[Commit]) -> BTreeSet<String> {
-    let messages = commits
-        .iter()
-        .map(|commit| Message::parse(&commit.message, None, commit.date));
-    messages.flat_map(|(_, names)| names).collect()
+/// Returns the names of patches on a commit's `Perfquilt-Patch:` lines.
+fn patch_names(commit: &Commit) -> Vec<String> {
+    Message::parse(&commit.message, None, commit.date).1
 }
 
 /// Refuses a branch that lacks a patch which git was to pick. A killed git counts its current commit as applied.
 fn refuse_lost(
-    session: &Session,
+    session: &EditSession,
     before: &[Commit],
     picked: &[String],
     gone: impl Fn(&String) -> bool,
 ) -> Result<()> {
     for commit in before {
         let was_picked = picked.iter().any(|id| commit.id.starts_with(id.as_str()));
-        let (_, names) = Message::parse(&commit.message, None, commit.date);
-        let lost = names.into_iter().find(|name| was_picked && gone(name));
+        let lost = patch_names(commit)
+            .into_iter()
+            .find(|name| was_picked && gone(name));
         if let Some(name) = lost {
             return Err(Error::series(format!(
                 "git was to re-apply {name}, but the branch does not have it; nothing was written"
@@ -225,9 +220,9 @@ struct CommittedWork {
 }
 
 /// Checks that all work is committed on the branch, and continues a running rebase.
-fn ready(rebase: &GitRebase<'_>, dry_run: bool) -> Result<CommittedWork> {
-    let (session, progress) = (rebase.session, rebase.progress);
-    if session.place(rebase.ws)? != WorktreeState::Complete {
+fn ready(worktree: &EditWorktree<'_>, dry_run: bool) -> Result<CommittedWork> {
+    let (session, progress) = (worktree.session, worktree.progress);
+    if session.place(worktree.ws)? != WorktreeState::Complete {
         progress.warn(&format!(
             "{} no longer exists; using the commits of {}",
             session.directory.display(),
@@ -235,7 +230,7 @@ fn ready(rebase: &GitRebase<'_>, dry_run: bool) -> Result<CommittedWork> {
         ));
         return Ok(CommittedWork::default());
     }
-    let git = Git::new(&session.directory);
+    let git = worktree.git();
     // The error for uncommitted changes suggests to amend, which would join the conflicting patch with the one before.
     if let Some(stopped) = conflict::find(&git)? {
         return Err(stopped.error(Kind::Usage, &session.directory));
@@ -258,7 +253,7 @@ fn ready(rebase: &GitRebase<'_>, dry_run: bool) -> Result<CommittedWork> {
             );
         }
         let step = progress.begin("continuing the rebase", None);
-        let ended = rebase.run(&["rebase", "--continue"], ("GIT_EDITOR", "true"))?;
+        let ended = worktree.run(&["rebase", "--continue"], ("GIT_EDITOR", "true"))?;
         if ended.undone {
             return Err(
                 Error::usage("git failed while it re-applied the later patches")

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::Session;
+use super::EditSession;
 use super::conflict::{self, StoppedRebase};
 use crate::series::paths;
 use crate::stack::history;
@@ -97,7 +97,7 @@ pub fn unwritten(
     ws: &Workspace,
     releases: Option<&[Option<&str>]>,
 ) -> Result<Vec<UnwrittenBranch>> {
-    let sessions = Session::all(ws)?;
+    let sessions = EditSession::all(ws)?;
     if sessions.is_empty() {
         return Ok(Vec::new());
     }
@@ -132,7 +132,7 @@ pub fn unwritten(
     Ok(found)
 }
 
-fn work(ws: &Workspace, store: &Objects, session: &Session) -> Result<Option<UnwrittenWork>> {
+fn work(ws: &Workspace, store: &Objects, session: &EditSession) -> Result<Option<UnwrittenWork>> {
     let tip = history::reference(store, &session.reference())?;
     let is_written = tip.as_ref().is_none_or(|tip| *tip == session.start);
     if session.place(ws)? == WorktreeState::Complete {

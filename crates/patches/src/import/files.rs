@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::{MAX_BYTES, PatchSource, SourcePatch};
-use crate::series::decompress::FILE_LIMIT;
+use crate::series::compression::FILE_LIMIT;
 use crate::series::write::{first_free, split_extension};
 use crate::series::{SeriesFile, compression, diff, looks_like_patch, path};
 use crate::stack::format::changed_paths;

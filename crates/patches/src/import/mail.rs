@@ -6,8 +6,8 @@ use super::files::one_file;
 use super::range::patch_name;
 use super::subject::{Numbered, parse_subject};
 use super::{MAX_BYTES, PatchSource, SourcePatch};
-use crate::series::decompress::decompress;
-use crate::series::layout::{HeaderForm, HeaderLayout, is_mailbox_line};
+use crate::series::compression::decompress;
+use crate::series::layout::{HeaderForm, HeaderLayout, is_dep3, is_mailbox_line};
 use crate::series::message::{Message, PATCH_KEY, add_fields, new_header, squeeze};
 use crate::series::quoting::{quote_diffs, quote_lines};
 use crate::series::text::{decode, lines};
@@ -437,29 +437,11 @@ fn read_mercurial(message: &mut Message) -> Vec<u8> {
 
 /// Returns the fields of DEP-3 in a mail's header as they are written.
 fn dep3_fields(mail: &[u8]) -> Vec<u8> {
-    const NAMES: [&str; 12] = [
-        "origin",
-        "forwarded",
-        "bug",
-        "applied-upstream",
-        "upstream",
-        "last-update",
-        "reviewed-by",
-        "acked-by",
-        "signed-off-by",
-        "patch-mainline",
-        "git-commit",
-        "git-repo",
-    ];
     let end = mail
         .windows(2)
         .position(|it| it == b"\n\n")
         .map_or(mail.len(), |at| at + 1);
     let layout = HeaderLayout::of(&mail[..end]);
-    let is_dep3 = |name: &str| {
-        let name = name.to_ascii_lowercase();
-        NAMES.contains(&name.as_str()) || name.starts_with("bug-")
-    };
     let fields = layout.fields.iter().filter(|field| is_dep3(&field.name));
     fields
         .flat_map(|field| layout.lines[field.lines.clone()].concat())

@@ -16,9 +16,9 @@ use serde::Serialize;
 
 use crate::edit::publish::{self, FileChange};
 use crate::lint::twins_in;
-use crate::rebase::transfer::{PatchTrees, transfer};
-use crate::rebase::with_folder;
-use crate::series::decompress::decompress;
+use crate::rebase::transfer::transfer;
+use crate::rebase::{TreePair, with_folder};
+use crate::series::compression::decompress;
 use crate::series::{Patch, Presence, Series, SeriesFile, diff, path, paths, survey};
 use crate::stack::format::changed_paths;
 use crate::stack::trial::TrialTree;
@@ -436,11 +436,14 @@ fn trees(
         let before = steps.last().map_or(base, String::as_str);
         let tree = match (own, &source.base) {
             (Some(own), Some(source_base)) => {
-                let trees = PatchTrees {
-                    before: index.checked_sub(1).map_or(source_base, |last| &own[last]),
-                    after: &own[index],
+                let trees = TreePair {
+                    before: index
+                        .checked_sub(1)
+                        .map_or(source_base, |last| &own[last])
+                        .clone(),
+                    after: own[index].clone(),
                 };
-                let moved = transfer(objects, patch, trees, (&mut trial, before), fuzz)?;
+                let moved = transfer(objects, patch, &trees, (&mut trial, before), fuzz)?;
                 if !moved.is_plain {
                     let what = "its context alone would put it at another place than a merge";
                     return Err(Error::series(what).at(&patch.shown, None));

@@ -65,7 +65,7 @@ pub fn fix(ws: &Workspace, progress: &dyn Progress) -> Result<FixResult> {
         if body.is_some() {
             changes.push(FileChange {
                 path: location.folder.join(&entry.name),
-                content: Some(crate::edit::compressed(&entry.name, &bytes)?),
+                content: Some(crate::series::compress(&entry.name, &bytes)?),
             });
             fixed.files.push(shown);
         }

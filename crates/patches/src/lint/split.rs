@@ -84,7 +84,7 @@ pub fn split(ws: &Workspace, progress: &dyn Progress) -> Result<SplitResult> {
         for (name, bytes) in &patch.files {
             changes.push(FileChange {
                 path: location.folder.join(name),
-                content: Some(crate::edit::compressed(name, bytes)?),
+                content: Some(crate::series::compress(name, bytes)?),
             });
         }
         let shown = |(name, _): &(String, Vec<u8>)| location.shown_patch(name);

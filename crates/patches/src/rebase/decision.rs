@@ -9,7 +9,7 @@ use super::three_way::{AmbiguousHunk, FileMerge, FileMergeResult, MergeFailure};
 use crate::series::path::shown;
 use crate::series::text::lines;
 use crate::series::{FileDiff, Patch};
-use crate::stack::line_runs::{LineRun, line_runs};
+use crate::stack::line_runs::{LineRun, line_runs, marked};
 use crate::stack::trial::TrialTree;
 use crate::upstream::Objects;
 use perfquilt_model::error::Result;
@@ -227,29 +227,10 @@ fn cut(mut lines: Vec<String>) -> Vec<String> {
 
 /// Returns the difference as lines with ` `, `-` or `+`.
 fn changes(old: &[Vec<u8>], new: &[Vec<u8>]) -> Result<Vec<String>> {
-    let mut out = Vec::new();
-    let mut at = 0;
-    for run in line_runs(&old.concat(), &new.concat())? {
-        out.extend(
-            old[at..run.old_start]
-                .iter()
-                .map(|l| format!(" {}", text(l))),
-        );
-        at = run.old_start + run.old;
-        out.extend(
-            old[run.old_start..at]
-                .iter()
-                .map(|l| format!("-{}", text(l))),
-        );
-        let end = run.new_start + run.new;
-        out.extend(
-            new[run.new_start..end]
-                .iter()
-                .map(|l| format!("+{}", text(l))),
-        );
-    }
-    out.extend(old[at..].iter().map(|line| format!(" {}", text(line))));
-    Ok(cut(out))
+    let runs = line_runs(&old.concat(), &new.concat())?;
+    let lines = marked(old, new, &runs, 0..old.len()).into_iter();
+    let lines = lines.map(|(mark, line)| format!("{mark}{}", text(line)));
+    Ok(cut(lines.collect()))
 }
 
 /// Returns the location in `content` that is most similar to a conflict's lines.
@@ -367,7 +348,7 @@ fn origins(
             lines: vec![0; count(base)],
         });
     };
-    let mut trial = TrialTree::new(objects, &first.whole_before)?;
+    let mut trial = TrialTree::new(objects, &first.whole.before)?;
     let start = trial.file(path)?;
     let mut content = start.map(|file| file.content.to_vec()).unwrap_or_default();
     let mut lines = vec![0; count(&content)];
@@ -376,7 +357,7 @@ fn origins(
         if !names.contains(path) {
             continue;
         }
-        trial.reset(&step.whole_after)?;
+        trial.reset(&step.whole.after)?;
         let next = trial.file(path)?;
         let next = next.map(|file| file.content.to_vec()).unwrap_or_default();
         lines = follow(&lines, &line_runs(&content, &next)?, index + 1);
@@ -395,7 +376,7 @@ fn follow(lines: &[usize], runs: &[LineRun], patch: usize) -> Vec<usize> {
     for run in runs {
         out.extend_from_slice(&lines[at..run.old_start]);
         out.extend(std::iter::repeat_n(patch, run.new));
-        at = run.old_start + run.old;
+        at = run.old_end();
     }
     out.extend_from_slice(&lines[at..]);
     out

@@ -67,7 +67,7 @@ pub fn landing(merge: &FileMerge) -> Result<Landing> {
         });
     }
     for run in old_runs.iter().take(MAX_SEARCHED) {
-        let added = &theirs[run.new_start..run.new_start + run.new];
+        let added = &theirs[run.new_lines()];
         found.notes.extend(repetition(&file, added, texts, &is_in));
     }
     Ok(found)

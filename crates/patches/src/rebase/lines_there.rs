@@ -37,16 +37,10 @@ const CONTEXT: usize = 3;
 /// The changed lines of a patch that appeared or disappeared between the releases, weighted by letters and digits.
 #[derive(Debug, Clone, Default)]
 pub struct LinesThere {
-    /// Added and removed lines that count.
-    all: usize,
-    /// Those of them that the new release's file has or lacks as the patch wants.
-    there: usize,
+    /// Those that the new release's file has or lacks as the patch wants.
+    anywhere: FoundLines,
     /// Those that it has or lacks at the corresponding place.
-    placed: usize,
-    /// The same for added lines only.
-    added: usize,
-    added_there: usize,
-    added_placed: usize,
+    placed: FoundLines,
     /// Changes of which something is not at the corresponding place.
     open: usize,
 }
@@ -95,7 +89,7 @@ impl LinesThere {
         let Some(released) = released else {
             // A file that the patch deletes is gone; any other one is no longer there to be changed.
             self.open += usize::from(after.is_some());
-            self.all += after.map_or(0, |after| distinctive(after));
+            self.anywhere.all += after.map_or(0, |after| distinctive(after));
             return Ok(());
         };
         if after.is_none() {
@@ -113,7 +107,7 @@ impl LinesThere {
         let runs = histogram_runs(&old, &new)?;
         if runs.len() > MAX_CHANGES {
             self.open += 1;
-            self.all += distinctive(after);
+            self.anywhere.all += distinctive(after);
             return Ok(());
         }
         if runs.is_empty() {
@@ -121,21 +115,17 @@ impl LinesThere {
             self.open += 1;
         }
         for run in runs {
-            let change = Change {
-                removed: &old[run.old_start..run.old_start + run.old],
-                added: &new[run.new_start..run.new_start + run.new],
+            let change = ReplacedLines {
+                removed: &old[run.old_lines()],
+                added: &new[run.new_lines()],
                 old_release: &old_release,
             };
             let block = squeezed(change.added);
             if block.is_empty() && squeezed(change.removed).is_empty() {
                 continue;
             }
-            let appeared = |text: &[u8]| new_release.count(text) > old_release.count(text);
-            let disappeared = |text: &[u8]| Gone {
-                wholly: new_release.count(text) == 0,
-                partly: new_release.count(text) < old_release.count(text),
-            };
-            let anywhere = change.found(&appeared, &disappeared);
+            let counts = |text: &[u8]| (old_release.count(text), new_release.count(text));
+            let anywhere = change.found(&counts, &counts);
             let places = corresponding(
                 (&old, &old_functions),
                 (&released_lines, &new_functions),
@@ -147,12 +137,8 @@ impl LinesThere {
                 .map(|(was, is)| change.found_at(was, is))
                 .max_by_key(|found| (found.is_complete, found.there))
                 .unwrap_or_default();
-            self.all += anywhere.all;
-            self.there += anywhere.there;
-            self.added += anywhere.added;
-            self.added_there += anywhere.added_there;
-            self.placed += placed.there;
-            self.added_placed += placed.added_there;
+            self.anywhere.add(&anywhere);
+            self.placed.add(&placed);
             self.open += usize::from(!placed.is_complete);
         }
         Ok(())
@@ -160,26 +146,27 @@ impl LinesThere {
 
     /// Returns whether the release has most of the change at the corresponding place, as another sign says.
     pub fn confirms(&self) -> bool {
-        self.all > 0 && self.placed as f64 >= MIN_UPSTREAM_ORIGIN * self.all as f64
+        let all = self.anywhere.all;
+        all > 0 && self.placed.there as f64 >= MIN_UPSTREAM_ORIGIN * all as f64
     }
 
     fn share(&self) -> f64 {
-        if self.all == 0 {
-            return 0.0;
+        match self.anywhere.all {
+            0 => 0.0,
+            all => self.anywhere.there as f64 / all as f64,
         }
-        self.there as f64 / self.all as f64
     }
 
     /// Returns the evidence that the release has the patch, if the lines prove it.
     pub fn upstream(&self, patch: &Patch) -> Option<String> {
-        if self.open == 0 && self.added_placed >= MIN_PROOF {
+        if self.open == 0 && self.placed.added_there >= MIN_PROOF {
             return Some("the release has every line of it there, in another form".to_owned());
         }
         let origin = upstream_origin(patch)?;
-        (self.confirms() && self.added_placed >= MIN_PROOF).then(|| {
+        (self.confirms() && self.placed.added_there >= MIN_PROOF).then(|| {
             format!(
                 "{origin}; the release has {:.0} % of its lines there",
-                100.0 * self.placed as f64 / self.all as f64
+                100.0 * self.placed.there as f64 / self.anywhere.all as f64
             )
         })
     }
@@ -192,7 +179,8 @@ impl LinesThere {
         } else {
             MIN_CHANGED
         };
-        let enough = self.share() >= least && (self.added_there > 0 || self.added == 0);
+        let enough =
+            self.share() >= least && (self.anywhere.added_there > 0 || self.anywhere.added == 0);
         enough.then(|| {
             let has = format!("the release has {:.0} % of its lines", 100.0 * self.share());
             match origin {
@@ -204,44 +192,65 @@ impl LinesThere {
 }
 
 /// A run of lines that a patch replaces.
-struct Change<'c, 'a> {
+struct ReplacedLines<'c, 'a> {
     removed: &'c [&'a [u8]],
     added: &'c [&'a [u8]],
     old_release: &'c ReleaseText,
 }
 
 /// How many of a change's lines a text has, weighted by letters and digits.
-#[derive(Default)]
-struct Found {
+#[derive(Debug, Clone, Default)]
+struct FoundLines {
+    /// Added and removed lines that count.
     all: usize,
+    /// Those of them that are there, or gone.
     there: usize,
+    /// The same for added lines only.
     added: usize,
     added_there: usize,
     /// Whether the whole change is there.
     is_complete: bool,
 }
 
-/// Whether a text has lost all occurrences of a line, or some of them.
-struct Gone {
-    wholly: bool,
-    partly: bool,
-}
-
-impl Change<'_, '_> {
-    /// Compares a place before and now. A line that only begins as an added one does is another line, and a removed line
-    /// with more around it is still there.
-    fn found_at(&self, was: &SqueezedLines, is: &SqueezedLines) -> Found {
-        let appeared = |text: &[u8]| is.count_whole(text) > was.count_whole(text);
-        let gone = |text: &[u8]| Gone {
-            wholly: is.count(text) == 0,
-            partly: is.count(text) < was.count(text),
-        };
-        self.found(&appeared, &gone)
+impl FoundLines {
+    fn add(&mut self, other: &FoundLines) {
+        self.all += other.all;
+        self.there += other.there;
+        self.added += other.added;
+        self.added_there += other.added_there;
     }
 
-    /// Finds which lines `appeared` and which are `gone`.
-    fn found(&self, appeared: &dyn Fn(&[u8]) -> bool, is_gone: &dyn Fn(&[u8]) -> Gone) -> Found {
-        let mut found = Found::default();
+    /// Counts a line of a weight.
+    fn count(&mut self, weight: usize, is_added: bool, is_there: bool) {
+        let there = if is_there { weight } else { 0 };
+        self.all += weight;
+        self.there += there;
+        if is_added {
+            self.added += weight;
+            self.added_there += there;
+        }
+    }
+}
+
+/// Counts a text before and now.
+type Counts<'c> = dyn Fn(&[u8]) -> (usize, usize) + 'c;
+
+impl ReplacedLines<'_, '_> {
+    /// Compares a place before and now. A line that only begins as an added one does is another line, and a removed line
+    /// with more around it is still there.
+    fn found_at(&self, was: &SqueezedLines, is: &SqueezedLines) -> FoundLines {
+        let whole = |text: &[u8]| (was.count_whole(text), is.count_whole(text));
+        let any = |text: &[u8]| (was.count(text), is.count(text));
+        self.found(&whole, &any)
+    }
+
+    /// Finds the lines that appeared, as `added` counts them, and those that are gone, as `removed` counts them.
+    fn found(&self, added: &Counts<'_>, removed: &Counts<'_>) -> FoundLines {
+        let appeared = |text: &[u8]| {
+            let (was, is) = added(text);
+            is > was
+        };
+        let mut found = FoundLines::default();
         let block = squeezed(self.added);
         let whole = distinctive(&block) >= MIN_LINE && appeared(&block);
         // Short lines such as `x = 1;` and braces prove nothing by themselves.
@@ -251,10 +260,7 @@ impl Change<'_, '_> {
             let weight = distinctive(&text);
             let there = whole || (weight >= MIN_LINE && appeared(&text));
             if weight >= MIN_LINE {
-                found.all += weight;
-                found.added += weight;
-                found.there += if there { weight } else { 0 };
-                found.added_there += if there { weight } else { 0 };
+                found.count(weight, true, there);
             }
             complete &= there || weight == 0;
             proven |= there;
@@ -269,11 +275,11 @@ impl Change<'_, '_> {
                 complete &= whole;
             } else if self.old_release.count(&text) == 0 {
                 // What an earlier patch wrote cannot disappear from the release.
-                complete &= is_gone(&text).wholly;
+                complete &= removed(&text).1 == 0;
             } else {
-                let gone = is_gone(&text).partly;
-                found.all += weight;
-                found.there += if gone { weight } else { 0 };
+                let (was, is) = removed(&text);
+                let gone = is < was;
+                found.count(weight, false, gone);
                 complete &= gone;
                 proven |= gone;
             }
@@ -303,12 +309,12 @@ fn corresponding(
     }
     let (mut from, mut end) = (
         run.old_start.saturating_sub(CONTEXT),
-        (run.old_start + run.old + CONTEXT).min(old.len()),
+        (run.old_end() + CONTEXT).min(old.len()),
     );
     for other in release_runs {
-        if other.old_start <= end && from <= other.old_start + other.old {
+        if other.old_start <= end && from <= other.old_end() {
             from = from.min(other.old_start);
-            end = end.max(other.old_start + other.old);
+            end = end.max(other.old_end());
         }
     }
     let there = side(release_runs, from, end, released.len());
@@ -330,7 +336,7 @@ mod tests {
         found
             .add(b"f.c", Some(&old), Some(&mine), Some(&old), Some(&new))
             .unwrap();
-        found.open == 0 && found.added_placed >= MIN_PROOF
+        found.open == 0 && found.placed.added_there >= MIN_PROOF
     }
 
     #[test]

@@ -38,39 +38,44 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Returns what happened, for a result that a person has to review; `None` if the result is certain.
-    pub fn review(self) -> Option<&'static str> {
+    /// Returns what happened, and whether a person has to review the result.
+    fn sentence(self) -> (bool, &'static str) {
         match self {
-            Rule::Blanks | Rule::Already | Rule::Disputed | Rule::LineEnds => None,
-            Rule::Adjacent => Some("upstream changed the lines next to the patch's"),
-            Rule::Words => Some("upstream changed other words of the patch's lines"),
-            Rule::Both => Some("upstream added other lines where the patch adds some"),
-            Rule::Block => Some("upstream changed the indentation on one side of its lines only"),
-            Rule::Moved => Some("upstream moved the patch's lines within the file"),
-            Rule::Repetitive => {
-                Some("the file repeats so many lines that their places are uncertain")
-            }
+            Rule::Blanks => (false, "upstream changed white space in its lines"),
+            Rule::Already => (false, "the release has a part of it"),
+            Rule::LineEnds => (
+                false,
+                "upstream changed the file's line ends, and its lines take them",
+            ),
+            Rule::Disputed => (
+                false,
+                "its lines repeat, and git's two algorithms disagree on the place: check it",
+            ),
+            Rule::Adjacent => (true, "upstream changed the lines next to the patch's"),
+            Rule::Words => (true, "upstream changed other words of the patch's lines"),
+            Rule::Both => (true, "upstream added other lines where the patch adds some"),
+            Rule::Block => (
+                true,
+                "upstream changed the indentation on one side of its lines only",
+            ),
+            Rule::Moved => (true, "upstream moved the patch's lines within the file"),
+            Rule::Repetitive => (
+                true,
+                "the file repeats so many lines that their places are uncertain",
+            ),
         }
     }
 
-    /// Returns the remark on a result that took the rule, if it has one.
+    /// Returns what happened, for a result that a person has to review; `None` if the result is certain.
+    pub fn review(self) -> Option<&'static str> {
+        let (needs_review, what) = self.sentence();
+        needs_review.then_some(what)
+    }
+
+    /// Returns the remark on a result that is certain.
     pub fn note(self) -> Option<&'static str> {
-        match self {
-            Rule::Blanks => Some("upstream changed white space in its lines"),
-            Rule::Already => Some("the release has a part of it"),
-            Rule::LineEnds => {
-                Some("upstream changed the file's line ends, and its lines take them")
-            }
-            Rule::Disputed => {
-                Some("its lines repeat, and git's two algorithms disagree on the place: check it")
-            }
-            Rule::Adjacent
-            | Rule::Words
-            | Rule::Both
-            | Rule::Block
-            | Rule::Moved
-            | Rule::Repetitive => None,
-        }
+        let (needs_review, what) = self.sentence();
+        (!needs_review).then_some(what)
     }
 }
 
@@ -340,8 +345,8 @@ impl<'a> Merge<'a> {
     /// Returns whether the patch changes nothing but white space.
     fn is_patch_of_blanks(&self) -> bool {
         self.their_runs.iter().all(|run| {
-            let removed = &self.base[run.old_start..run.old_start + run.old];
-            let added = &self.theirs[run.new_start..run.new_start + run.new];
+            let removed = &self.base[run.old_lines()];
+            let added = &self.theirs[run.new_lines()];
             squeezed(removed) == squeezed(added)
         })
     }
@@ -437,8 +442,8 @@ impl<'a> Merge<'a> {
         let text = SqueezedLines::new(ours);
         let base = SqueezedLines::new(&self.base[cluster.from..cluster.end]);
         cluster.theirs.iter().all(|run| {
-            let removed = &self.base[run.old_start..run.old_start + run.old];
-            let added = &self.theirs[run.new_start..run.new_start + run.new];
+            let removed = &self.base[run.old_lines()];
+            let added = &self.theirs[run.new_lines()];
             let added_text = squeezed(added);
             if squeezed(removed) == added_text {
                 return false;
@@ -465,7 +470,7 @@ impl<'a> Merge<'a> {
     fn moved(&self, cluster: &Cluster) -> Option<LineEdit> {
         let from = cluster.theirs.first()?.old_start.saturating_sub(CONTEXT);
         let last = cluster.theirs.last()?;
-        let end = (last.old_start + last.old + CONTEXT).min(self.base.len());
+        let end = (last.old_end() + CONTEXT).min(self.base.len());
         let wanted = [b"\n".as_slice(), &without_blanks(&self.base[from..end])].concat();
         if distinctive(&wanted) < 3 * MIN_DISTINCTIVE {
             return None;
@@ -492,7 +497,7 @@ impl<'a> Merge<'a> {
     fn adjacent(&self, cluster: &Cluster) -> Option<Vec<LineEdit>> {
         let separate = cluster.theirs.iter().all(|their| {
             cluster.ours.iter().all(|our| {
-                let (their_end, our_end) = (their.old_start + their.old, our.old_start + our.old);
+                let (their_end, our_end) = (their.old_end(), our.old_end());
                 let before = their_end <= our.old_start || our_end <= their.old_start;
                 // Of two insertions at one place, neither is the first.
                 before && !(their.old == 0 && our.old == 0)
@@ -505,7 +510,7 @@ impl<'a> Merge<'a> {
             let place = side(
                 &self.our_runs,
                 run.old_start,
-                run.old_start + run.old,
+                run.old_end(),
                 self.ours.len(),
             );
             // A change of ours that ends or begins here is not part of the place.
@@ -519,7 +524,7 @@ impl<'a> Merge<'a> {
                     end = first;
                 }
             }
-            let lines = &self.theirs[run.new_start..run.new_start + run.new];
+            let lines = &self.theirs[run.new_lines()];
             (end.saturating_sub(start) == run.old).then(|| LineEdit {
                 start,
                 count: run.old,
@@ -558,7 +563,7 @@ fn merge_words(base: &[&[u8]], ours: &[&[u8]], theirs: &[&[u8]]) -> Result<Optio
     let solid = |words: &[Vec<u8>]| words.iter().filter(|word| !is_blank(word)).count();
     let lost: usize = our_runs
         .iter()
-        .map(|run| solid(&base[run.old_start..run.old_start + run.old]))
+        .map(|run| solid(&base[run.old_lines()]))
         .sum();
     let all = solid(&base);
     let kept = all - lost;
@@ -567,7 +572,7 @@ fn merge_words(base: &[&[u8]], ours: &[&[u8]], theirs: &[&[u8]]) -> Result<Optio
     }
     // Words that neither side changed must separate the changes.
     let separate = |a: &LineRun, b: &LineRun| {
-        let end = a.old_start + a.old;
+        let end = a.old_end();
         end < b.old_start && solid(&base[end..b.old_start]) > 0
     };
     let independent = their_runs.iter().all(|their| {
@@ -581,14 +586,9 @@ fn merge_words(base: &[&[u8]], ours: &[&[u8]], theirs: &[&[u8]]) -> Result<Optio
     let mut merged: Vec<u8> = Vec::new();
     let mut at = 0;
     for run in &their_runs {
-        let place = side(
-            &our_runs,
-            run.old_start,
-            run.old_start + run.old,
-            ours.len(),
-        );
+        let place = side(&our_runs, run.old_start, run.old_end(), ours.len());
         merged.extend_from_slice(&ours[at..place.start].concat());
-        merged.extend_from_slice(&theirs[run.new_start..run.new_start + run.new].concat());
+        merged.extend_from_slice(&theirs[run.new_lines()].concat());
         at = place.end;
     }
     merged.extend_from_slice(&ours[at..].concat());

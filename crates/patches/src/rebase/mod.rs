@@ -68,21 +68,24 @@ pub struct RebasedSeries {
     pub steps: Vec<PatchStep>,
 }
 
+/// The trees before and after a patch, given by their ids.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TreePair {
+    /// The tree before it.
+    pub before: String,
+    /// The tree after it; the same if it does not apply.
+    pub after: String,
+}
+
 /// The trees before and after a patch on both stacks.
 #[derive(Debug, Clone, Default)]
 pub struct PatchStep {
-    /// The old tree before the patch: without held patches, if the patch does without their lines.
-    pub old_before: String,
-    /// The same tree after the patch.
-    pub old_after: String,
-    /// The old tree before the patch, with all earlier patches.
-    pub whole_before: String,
-    /// The same tree after the patch.
-    pub whole_after: String,
-    /// The new tree before the patch.
-    pub new_before: String,
-    /// The new tree after the patch; equal to `new_before` if the patch does not apply.
-    pub new_after: String,
+    /// On the old stack: without held patches, if the patch does without their lines.
+    pub old: TreePair,
+    /// On the old stack with all earlier patches.
+    pub whole: TreePair,
+    /// On the new stack.
+    pub new: TreePair,
     /// The commit of the new tree before the patch.
     pub parent: String,
 }
@@ -204,7 +207,7 @@ pub fn tree_on(
     }
     Ok(steps
         .last()
-        .map_or_else(|| to.tree.clone(), |step| step.new_after.clone()))
+        .map_or_else(|| to.tree.clone(), |step| step.new.after.clone()))
 }
 
 /// Completes the report with counts, drop candidates and the next commands.

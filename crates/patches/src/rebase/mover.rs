@@ -9,8 +9,8 @@ use super::moved::UpstreamRenames;
 use super::three_way::{
     FileMerge, FileMergeResult, Trees, changed_files, is_upstream, merge_files,
 };
-use super::transfer::{PatchTrees, has_files, settle, transfer};
-use super::{EvidenceLevel, PatchReport, PatchStep, Status};
+use super::transfer::{has_files, settle, transfer};
+use super::{EvidenceLevel, PatchReport, PatchStep, Status, TreePair};
 use super::{decision, evidence, history, range_diff, resolve};
 use crate::series::path::shown;
 use crate::series::{Patch, Series};
@@ -143,15 +143,17 @@ impl<'a> Mover<'a> {
         progress: &dyn Progress,
     ) -> Result<()> {
         self.old_before.clone_from(&self.old_tree);
+        let before = |tree: &String| TreePair {
+            before: tree.clone(),
+            after: tree.clone(),
+        };
         let mut step = PatchStep {
-            old_before: self.old_tree.clone(),
-            old_after: String::new(),
-            whole_before: self.whole_tree.clone(),
-            whole_after: String::new(),
-            new_before: self.new_tree.clone(),
-            new_after: self.new_tree.clone(),
+            old: before(&self.old_tree),
+            whole: before(&self.whole_tree),
+            new: before(&self.new_tree),
             parent: self.parent.clone(),
         };
+        let mut is_separable = true;
         let mut report = PatchReport {
             index: index + 1,
             name: patch.name.clone(),
@@ -178,34 +180,30 @@ impl<'a> Mover<'a> {
                 .map_err(|error| self.not_for_its_release(error))?;
             self.old_tree = self.old.write()?;
             self.whole_tree.clone_from(&self.old_tree);
-            step.old_after.clone_from(&self.old_tree);
         } else {
             self.whole.reset(&self.whole_tree)?;
             self.whole
                 .apply(patch, fuzz)
                 .map_err(|error| self.not_for_its_release(error))?;
             self.whole_tree = self.whole.write()?;
-            let own = PatchTrees {
-                before: &step.whole_before,
-                after: &self.whole_tree,
-            };
+        }
+        step.whole.after.clone_from(&self.whole_tree);
+        if !self.held.is_empty() {
             let old = (&mut self.old, self.old_tree.as_str());
-            if let Some(transferred) = if_applies(transfer(self.objects, patch, own, old, fuzz))? {
-                self.old_tree = transferred.tree;
-                step.old_after.clone_from(&self.old_tree);
-            }
+            let moved = if_applies(transfer(self.objects, patch, &step.whole, old, fuzz))?;
+            is_separable = moved.is_some();
+            self.old_tree = moved.map_or_else(|| self.old_tree.clone(), |moved| moved.tree);
         }
-        step.whole_after.clone_from(&self.whole_tree);
+        step.old.after.clone_from(&self.old_tree);
         // A patch that needs lines of held patches is tried as a change of the whole old stack.
-        if step.old_after.is_empty() {
-            step.old_before.clone_from(&step.whole_before);
-            step.old_after.clone_from(&step.whole_after);
+        if !is_separable {
+            step.old = step.whole.clone();
         }
-        let paths = changed_paths(self.objects, &step.old_before, &step.old_after)?;
+        let paths = changed_paths(self.objects, &step.old.before, &step.old.after)?;
         report.without = self.held.iter().map(|held| held.index).collect();
         self.place(patch, &paths, &mut step, &mut report, progress)?;
         if report.status.applies() {
-            step.new_after.clone_from(&self.new_tree);
+            step.new.after.clone_from(&self.new_tree);
             self.parent = self.new.commit(&self.new_tree, &self.parent, patch)?;
             report.commit = Some(self.parent.clone());
         }
@@ -283,15 +281,13 @@ impl<'a> Mover<'a> {
             return Ok(());
         }
         let mut merges = self.three_way(patch, paths, step)?;
-        if is_failed(&merges) && step.old_after != step.whole_after {
+        if is_failed(&merges) && step.old.after != step.whole.after {
             // Lines of held patches are in the way on one of the two old stacks only.
-            let (before, after) = (step.whole_before.clone(), step.whole_after.clone());
             let whole = PatchStep {
-                old_before: before,
-                old_after: after,
+                old: step.whole.clone(),
                 ..step.clone()
             };
-            let paths = changed_paths(self.objects, &whole.old_before, &whole.old_after)?;
+            let paths = changed_paths(self.objects, &whole.old.before, &whole.old.after)?;
             let others = self.three_way(patch, &paths, &whole)?;
             if !is_failed(&others) && !is_guess(&others) {
                 (*step, merges) = (whole, others);
@@ -327,7 +323,7 @@ impl<'a> Mover<'a> {
         let hint = self.hint(patch, paths, step, progress)?;
         // Where the release has or had much of the change, a guess could make it twice; beside lines of held patches, it
         // has nothing to go by.
-        let certain_base = step.old_before == self.old_before;
+        let certain_base = step.old.before == self.old_before;
         let may_guess = certain_base && hint.is_none() && there.changed(patch).is_none();
         if !is_failed(&merges) && may_guess {
             return self.merged(patch, merges, step, report);
@@ -367,7 +363,7 @@ impl<'a> Mover<'a> {
         step: &PatchStep,
         report: &mut PatchReport,
     ) -> Result<bool> {
-        self.before.reset(&step.old_before)?;
+        self.before.reset(&step.old.before)?;
         for path in paths {
             if self.before.blob(path)? != self.new.blob(path)? {
                 return Ok(false);
@@ -376,7 +372,7 @@ impl<'a> Mover<'a> {
         let Some(plain) = self.plain(patch)? else {
             return Ok(false);
         };
-        self.after.reset(&step.old_after)?;
+        self.after.reset(&step.old.after)?;
         for path in paths {
             if self.after.blob(path)? != self.new.blob(path)? {
                 self.new.reset(&self.new_tree)?;
@@ -448,8 +444,8 @@ impl<'a> Mover<'a> {
 
     /// Determines how many of the patch's changes the new release has.
     fn lines_there(&mut self, paths: &[Vec<u8>], step: &PatchStep) -> Result<LinesThere> {
-        self.before.reset(&step.old_before)?;
-        self.after.reset(&step.old_after)?;
+        self.before.reset(&step.old.before)?;
+        self.after.reset(&step.old.after)?;
         let mut target = TrialTree::new(self.objects, &self.to.tree)?;
         let mut found = LinesThere::default();
         for path in paths {
@@ -514,7 +510,7 @@ impl<'a> Mover<'a> {
                 format!("Applied-Upstream: {commit}"),
             )));
         }
-        let diff = crate::stack::format::diff(self.objects, &step.old_before, &step.old_after)?;
+        let diff = crate::stack::format::diff(self.objects, &step.old.before, &step.old.after)?;
         Ok(history
             .same_patch(&diff, paths)?
             .map(|found| (EvidenceLevel::PatchId, found)))
@@ -526,8 +522,8 @@ impl<'a> Mover<'a> {
         paths: &[Vec<u8>],
         step: &PatchStep,
     ) -> Result<Vec<FileMerge>> {
-        self.before.reset(&step.old_before)?;
-        self.after.reset(&step.old_after)?;
+        self.before.reset(&step.old.before)?;
+        self.after.reset(&step.old.after)?;
         let (renames, release) = (&mut self.renames, &mut self.release);
         let mut moved = |path: &[u8]| match release.file(path)? {
             Some(file) => renames.find(path, &file.content),
@@ -588,8 +584,8 @@ impl<'a> Mover<'a> {
     fn compare(&mut self, step: &PatchStep, report: &mut PatchReport) -> Result<()> {
         report.range_diff = range_diff::compare(
             self.objects,
-            (&step.old_before, &step.old_after),
-            (&step.new_before, &self.new_tree),
+            (&step.old.before, &step.old.after),
+            (&step.new.before, &self.new_tree),
         )?;
         Ok(())
     }
@@ -613,7 +609,7 @@ impl<'a> Mover<'a> {
         (report.status, report.evidence) = match there.changed(patch) {
             Some(evidence) => (Status::Changed, evidence),
             None if changed => (Status::Changed, evidence),
-            None if step.old_before != self.old_tree => {
+            None if step.old.before != self.old_tree => {
                 self.report_dependent(patch, report);
                 return Ok(());
             }

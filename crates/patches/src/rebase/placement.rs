@@ -128,7 +128,7 @@ impl<'a> UniqueLines<'a> {
 fn kept_line(runs: &[LineRun], line: usize, count: usize) -> Option<usize> {
     // The last run that begins at the line or before it.
     let before = runs.partition_point(|run| run.old_start <= line);
-    let is_changed = |run: &LineRun| line < run.old_start + run.old;
+    let is_changed = |run: &LineRun| line < run.old_end();
     let changed = runs[..before].last().is_some_and(is_changed);
     (!changed).then(|| side(runs, line, line + 1, count).start)
 }
@@ -145,11 +145,11 @@ fn corresponds(
     let end = from + hunk.before().count();
     if from == end {
         // An insertion without context belongs between two lines, and upstream may have inserted there, too.
-        let touches = |run: &LineRun| run.old_start <= from && from <= run.old_start + run.old;
+        let touches = |run: &LineRun| run.old_start <= from && from <= run.old_end();
         return !runs.iter().any(touches) && side(runs, from, end, count).start == is.line - 1;
     }
     // The first run that ends after the hunk's first line.
-    let next = runs.partition_point(|run| run.old_start + run.old <= from);
+    let next = runs.partition_point(|run| run.old_end() <= from);
     let is_outside = |run: &LineRun| end <= run.old_start;
     runs.get(next).is_none_or(is_outside) && side(runs, from, end, count).start == is.line - 1
 }

@@ -126,6 +126,10 @@ pub(super) fn plan(
     };
     // A new folder needs all files; a branch inherits unchanged files from its parent commit.
     let complete = !moved || options.output.is_some();
+    let unchanged = |entry: &SeriesEntry| {
+        let source = ws.root().join(&old.patches).join(&entry.name);
+        std::fs::read(&source).map_err(|e| Error::io("read", &source, &e))
+    };
     let mut listed = Vec::new();
     let mut new_patches = Vec::new();
     let mut used: BTreeSet<String> = file.entries().iter().map(|it| it.name.clone()).collect();
@@ -141,10 +145,8 @@ pub(super) fn plan(
         if report.status.applies() {
             let bytes = if report.status == Status::Exact {
                 if complete {
-                    let source = ws.root().join(&old.patches).join(&entry.name);
-                    let bytes =
-                        std::fs::read(&source).map_err(|e| Error::io("read", &source, &e))?;
-                    plan.files.insert(folder.join(&entry.name), bytes);
+                    plan.files
+                        .insert(folder.join(&entry.name), unchanged(entry)?);
                 }
                 None
             } else {
@@ -165,9 +167,8 @@ pub(super) fn plan(
             new_patches.push((patch, step, one.name.clone(), bytes));
         } else {
             if moved && complete {
-                let source = ws.root().join(&old.patches).join(&entry.name);
-                let bytes = std::fs::read(&source).map_err(|e| Error::io("read", &source, &e))?;
-                plan.files.insert(folder.join(&entry.name), bytes);
+                plan.files
+                    .insert(folder.join(&entry.name), unchanged(entry)?);
             }
             plan.set_aside.push(set_aside(rebased, report));
         }
@@ -392,7 +393,7 @@ fn rewritten(
     step: &PatchStep,
 ) -> Result<Vec<u8>> {
     let bytes = SeriesLocation::of(ws, Some(&rebased.from.version))?.bytes(entry)?;
-    let diff = diff(objects, &step.new_before, &step.new_after)?;
+    let diff = diff(objects, &step.new.before, &step.new.after)?;
     Ok(rewritten_patch(&[&bytes], header_bytes(&bytes), &diff))
 }
 
@@ -434,7 +435,7 @@ fn verify(
         };
         let how = trial.apply(&new, 0)?;
         let tree = trial.write()?;
-        if tree != step.new_after || how.offset != 0 {
+        if tree != step.new.after || how.offset != 0 {
             return Err(Error::internal(format!(
                 "{name} would give a different tree; nothing was written"
             )));

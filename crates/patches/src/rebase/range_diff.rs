@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use crate::stack::format::diff;
-use crate::stack::line_runs::{LineRun, line_runs};
+use crate::stack::line_runs::{LineRun, line_runs, marked};
 use crate::upstream::Objects;
 use perfquilt_model::error::Result;
 
@@ -68,7 +68,7 @@ fn difference(old: &[String], new: &[String]) -> Result<Vec<String>> {
     let mut out = Vec::new();
     let mut rest = runs.as_slice();
     while let Some(first) = rest.first() {
-        let near = |a: &LineRun, b: &LineRun| b.old_start - (a.old_start + a.old) <= 2 * CONTEXT;
+        let near = |a: &LineRun, b: &LineRun| b.old_start - (a.old_end()) <= 2 * CONTEXT;
         let count = 1 + rest
             .windows(2)
             .take_while(|pair| near(&pair[0], &pair[1]))
@@ -83,28 +83,9 @@ fn difference(old: &[String], new: &[String]) -> Result<Vec<String>> {
         {
             out.push(format!("@@ {}", head.trim_start_matches("@@ ")));
         }
-        let mut at = start;
-        for run in group {
-            out.extend(
-                old[at..run.old_start]
-                    .iter()
-                    .map(|line| format!("  {line}")),
-            );
-            at = run.old_start + run.old;
-            out.extend(
-                old[run.old_start..at]
-                    .iter()
-                    .map(|line| format!("- {line}")),
-            );
-            let end = run.new_start + run.new;
-            out.extend(
-                new[run.new_start..end]
-                    .iter()
-                    .map(|line| format!("+ {line}")),
-            );
-        }
-        let end = (at + CONTEXT).min(old.len());
-        out.extend(old[at..end].iter().map(|line| format!("  {line}")));
+        let end = group.last().map_or(start, LineRun::old_end) + CONTEXT;
+        let lines = marked(old, new, group, start..end.min(old.len()));
+        out.extend(lines.iter().map(|(mark, line)| format!("{mark} {line}")));
     }
     Ok(out)
 }

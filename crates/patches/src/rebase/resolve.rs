@@ -174,9 +174,9 @@ pub fn open(
             _ => error,
         });
     }
-    let mut trial = TrialTree::new(&objects, &step.old_before)?;
-    let base = trial.commit(&step.old_before, &rebased.from.commit, patch)?;
-    let theirs = trial.commit(&step.old_after, &base, patch)?;
+    let mut trial = TrialTree::new(&objects, &step.old.before)?;
+    let base = trial.commit(&step.old.before, &rebased.from.commit, patch)?;
+    let theirs = trial.commit(&step.old.after, &base, patch)?;
     trial.finish()?;
     let directory = folder(ws).join(format!("{}-{}", rebased.to.version, index + 1));
     let mut open = OpenConflict {

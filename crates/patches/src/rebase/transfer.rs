@@ -2,6 +2,7 @@
 //! rule of a rebase: a hunk goes where git's merge puts it, and where its context alone says so only if that names one
 //! place.
 
+use super::TreePair;
 use super::placement::judge;
 use super::three_way::{
     FileMerge, FileMergeResult, MergeFailure, Trees, changed_files, merge_files,
@@ -13,15 +14,6 @@ use crate::stack::tree::{FileState, FileStates};
 use crate::stack::trial::TrialTree;
 use crate::upstream::Objects;
 use perfquilt_model::error::{Error, Result};
-
-/// A patch that made a tree `after` of `before`, given by their ids.
-#[derive(Debug, Clone, Copy)]
-pub struct PatchTrees<'t> {
-    /// The tree before it.
-    pub before: &'t str,
-    /// The tree after it.
-    pub after: &'t str,
-}
 
 /// The result of [`transfer`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,15 +29,15 @@ pub struct TransferredPatch {
 pub fn is_at_its_place(
     objects: &Objects,
     patch: &Patch,
-    own: PatchTrees<'_>,
-    plain: PatchTrees<'_>,
+    own: &TreePair,
+    plain: &TreePair,
 ) -> Result<bool> {
-    let mut target = TrialTree::new(objects, plain.before)?;
+    let mut target = TrialTree::new(objects, &plain.before)?;
     let Some(merges) = merged(objects, patch, own, &mut target)? else {
         return Ok(true);
     };
     Ok(merges.iter().all(FileMerge::is_certain)
-        && has_files(&mut TrialTree::new(objects, plain.after)?, &merges)?)
+        && has_files(&mut TrialTree::new(objects, &plain.after)?, &merges)?)
 }
 
 /// Applies `patch`, which made `own.after` of `own.before` in its own stack, to `target`, whose tree is `tree`.
@@ -56,7 +48,7 @@ pub fn is_at_its_place(
 pub fn transfer<'a>(
     objects: &'a Objects,
     patch: &Patch,
-    own: PatchTrees<'_>,
+    own: &TreePair,
     (target, tree): (&mut TrialTree<'a>, &str),
     fuzz: usize,
 ) -> Result<TransferredPatch> {
@@ -86,11 +78,11 @@ pub fn transfer<'a>(
 fn merged<'a>(
     objects: &'a Objects,
     patch: &Patch,
-    own: PatchTrees<'_>,
+    own: &TreePair,
     target: &mut TrialTree<'a>,
 ) -> Result<Option<Vec<FileMerge>>> {
-    let paths = changed_paths(objects, own.before, own.after)?;
-    let mut before = TrialTree::new(objects, own.before)?;
+    let paths = changed_paths(objects, &own.before, &own.after)?;
+    let mut before = TrialTree::new(objects, &own.before)?;
     let mut is_same = true;
     for path in &paths {
         is_same &= before.blob(path)? == target.blob(path)?;
@@ -100,7 +92,7 @@ fn merged<'a>(
     }
     let mut trees = Trees {
         before: &mut before,
-        after: &mut TrialTree::new(objects, own.after)?,
+        after: &mut TrialTree::new(objects, &own.after)?,
         ours: target,
         moved: &mut |_| Ok(None),
     };

@@ -79,32 +79,40 @@ pub(crate) struct HeaderLayout<'a> {
     pub body: usize,
 }
 
-/// Names of fields that make a header's first lines fields. Other names are fields only beside one of these, because a
-/// title such as `net: reuse the buffer` looks like a field.
-const KNOWN: [&str; 22] = [
+/// Names of fields that make a header's first lines fields, beside those of DEP-3. Other names are fields only beside one
+/// of these, because a title such as `net: reuse the buffer` looks like a field.
+const KNOWN: [&str; 10] = [
     "from",
     "subject",
     "date",
     "author",
     "description",
-    "origin",
-    "forwarded",
-    "bug",
-    "last-update",
-    "reviewed-by",
-    "acked-by",
-    "signed-off-by",
-    "applied-upstream",
-    "upstream",
     "message-id",
     "in-reply-to",
     "mime-version",
     "content-type",
-    "patch-mainline",
-    "git-commit",
-    "git-repo",
     "fix-up",
 ];
+
+/// Returns whether a field of DEP-3, or of the distributions' headers like it, has this name. Mails have other ones.
+pub(crate) fn is_dep3(name: &str) -> bool {
+    const NAMES: [&str; 12] = [
+        "origin",
+        "forwarded",
+        "bug",
+        "last-update",
+        "reviewed-by",
+        "acked-by",
+        "signed-off-by",
+        "applied-upstream",
+        "upstream",
+        "patch-mainline",
+        "git-commit",
+        "git-repo",
+    ];
+    let name = name.to_ascii_lowercase();
+    NAMES.contains(&name.as_str()) || name.starts_with("bug-")
+}
 
 impl<'a> HeaderLayout<'a> {
     pub fn of(header: &'a [u8]) -> HeaderLayout<'a> {
@@ -481,7 +489,7 @@ impl FieldLines {
     /// Returns whether the field shows that the lines beside it are fields too.
     fn is_known(&self) -> bool {
         let name = self.name.to_ascii_lowercase();
-        let known = KNOWN.contains(&name.as_str()) || name.starts_with("bug-");
+        let known = KNOWN.contains(&name.as_str()) || is_dep3(&name);
         known && (name != "date" || timestamp(&self.value).is_some())
     }
 

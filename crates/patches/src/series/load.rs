@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use super::decompress::{FILE_LIMIT, compression, decompress};
+use super::compression::{FILE_LIMIT, compression, decompress};
 use super::diff::{Binary, Line};
 use super::files::{QuiltSettings, SeriesPaths, find};
 use super::{FileDiff, Header, Hunk, Patch, Series, SeriesEntry, SeriesFile};

@@ -1,8 +1,8 @@
 //! The series: its patches, their order and their content. Parsing does no I/O; only [`Series::load`] and [`survey`]
 //! read files.
 
+pub(crate) mod compression;
 mod date;
-pub(crate) mod decompress;
 pub mod diff;
 mod file;
 mod files;
@@ -18,8 +18,8 @@ mod remarks;
 pub(crate) mod text;
 pub mod write;
 
+pub(crate) use compression::{compress, compression};
 pub use date::Timestamp;
-pub(crate) use decompress::compression;
 pub use diff::{CutOff, DiffForm, FileDiff, Hunk, LineChange, PatchRest, Presence, TextLine};
 pub use file::{SeriesEntry, SeriesFile};
 pub use files::SeriesPaths;

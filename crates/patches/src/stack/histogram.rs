@@ -479,8 +479,8 @@ mod tests {
             let (mut made, mut at) = (Vec::<&[u8]>::new(), 0);
             for run in &found.runs {
                 made.extend(&old[at..run.old_start]);
-                made.extend(&new[run.new_start..run.new_start + run.new]);
-                at = run.old_start + run.old;
+                made.extend(&new[run.new_lines()]);
+                at = run.old_end();
             }
             made.extend(&old[at..]);
             assert!(made == new, "{work}");

@@ -1,5 +1,7 @@
 //! Runs of lines in which two texts differ.
 
+use std::ops::Range;
+
 use git2::{DiffOptions, Patch};
 
 use crate::upstream::store_error;
@@ -16,6 +18,43 @@ pub struct LineRun {
     pub new_start: usize,
     /// Number of new lines.
     pub new: usize,
+}
+
+impl LineRun {
+    /// Returns the old lines, from 0.
+    pub fn old_lines(&self) -> Range<usize> {
+        self.old_start..self.old_end()
+    }
+
+    /// Returns the new lines, from 0.
+    pub fn new_lines(&self) -> Range<usize> {
+        self.new_start..self.new_start + self.new
+    }
+
+    /// Returns the old line after the last one, from 0.
+    pub fn old_end(&self) -> usize {
+        self.old_start + self.old
+    }
+}
+
+/// Returns the lines `part` of the old text with what replaces them in `runs`, each with its mark: ` `, `-` or `+`.
+pub fn marked<'l, L>(
+    old: &'l [L],
+    new: &'l [L],
+    runs: &[LineRun],
+    part: Range<usize>,
+) -> Vec<(char, &'l L)> {
+    let mut found = Vec::new();
+    let mut at = part.start;
+    let mut add = |mark: char, lines: &'l [L]| found.extend(lines.iter().map(|line| (mark, line)));
+    for run in runs {
+        add(' ', &old[at..run.old_start]);
+        add('-', &old[run.old_lines()]);
+        add('+', &new[run.new_lines()]);
+        at = run.old_end();
+    }
+    add(' ', &old[at..part.end]);
+    found
 }
 
 /// Returns the runs of lines in which two texts differ.

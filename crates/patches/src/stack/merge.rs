@@ -87,10 +87,10 @@ pub fn clusters(our_runs: &[LineRun], their_runs: &[LineRun]) -> Vec<Cluster> {
     let mut all: Vec<(LineRun, bool)> = Vec::new();
     all.extend(our_runs.iter().map(|run| (*run, true)));
     all.extend(their_runs.iter().map(|run| (*run, false)));
-    all.sort_by_key(|(run, _)| (run.old_start, run.old_start + run.old));
+    all.sort_by_key(|(run, _)| (run.old_start, run.old_end()));
     let mut found: Vec<Cluster> = Vec::new();
     for (run, ours) in all {
-        let end = run.old_start + run.old;
+        let end = run.old_end();
         let cluster = match found.last_mut() {
             Some(last) if run.old_start <= last.end => last,
             _ => {
@@ -126,10 +126,7 @@ pub fn side(runs: &[LineRun], from: usize, end: usize, count: usize) -> Range<us
         there.min(count)
     };
     let start = place(from, runs.partition_point(|run| run.old_start < from));
-    let stop = place(
-        end,
-        runs.partition_point(|run| run.old_start + run.old <= end),
-    );
+    let stop = place(end, runs.partition_point(|run| run.old_end() <= end));
     start..stop.max(start)
 }
 

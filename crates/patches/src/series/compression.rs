@@ -1,6 +1,6 @@
-//! Decompression of patch files. As in quilt, the name's extension selects the format.
+//! Compression of patch files. As in quilt, the name's extension selects the format.
 
-use std::io::Read;
+use std::io::{Read, Write};
 
 use liblzma::read::XzDecoder;
 use liblzma::stream::Stream;
@@ -71,6 +71,28 @@ pub(crate) fn decompress(name: &str, bytes: Vec<u8>, shown: &str) -> Result<Vec<
 
 fn too_large(when: &str) -> Error {
     Error::series(format!("larger than {} MiB{when}", FILE_LIMIT >> 20))
+}
+
+/// Compresses a patch's bytes as its file name requires.
+pub(crate) fn compress(name: &str, bytes: &[u8]) -> Result<Vec<u8>> {
+    let io = |e: std::io::Error| Error::internal(format!("cannot compress {name}: {e}"));
+    match compression(name) {
+        ".gz" => {
+            let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+            out.write_all(bytes).map_err(io)?;
+            out.finish().map_err(io)
+        }
+        ".xz" => {
+            let mut out = liblzma::write::XzEncoder::new(Vec::new(), 6);
+            out.write_all(bytes).map_err(io)?;
+            out.finish().map_err(io)
+        }
+        "" => Ok(bytes.to_vec()),
+        other => Err(Error::series(format!(
+            "{name} changes, but patches compressed as {other} can only be read"
+        ))
+        .hint("decompress the file and name it so in `series`, then run this again")),
+    }
 }
 
 #[cfg(test)]
