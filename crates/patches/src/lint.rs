@@ -80,43 +80,24 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<LintReport> {
         }
         Err(error) => return Err(error),
     };
-    let mut findings = Vec::new();
-    let mut find = |severity, error| findings.push(Finding { severity, error });
     let SeriesSurvey {
         series,
-        faults,
+        faults: mut errors,
         unused,
         paths,
     } = survey;
-    let sound = faults.is_empty();
-    faults
-        .into_iter()
-        .for_each(|fault| find(Severity::Error, fault));
-    for error in quirks(series.file(), &paths.series.to_string_lossy()) {
-        find(Severity::Warning, error);
-    }
-    for name in unused {
-        let file = paths.patches.join(&name);
-        let error = Error::series("the series does not name this file")
-            .at(file, None)
-            .hint("add it to the series, or remove it");
-        find(Severity::Warning, error);
-    }
-    for patch in series.patches() {
-        if let Some(error) = patch.cut_off_error() {
-            find(Severity::Error, error);
-        }
-        for error in patch_warnings(patch) {
-            find(Severity::Warning, error);
-        }
-    }
+    let sound = errors.is_empty();
+    let mut warnings = quirks(series.file(), &paths.series.to_string_lossy());
+    warnings.extend(unused.iter().map(|name| {
+        Error::series("the series does not name this file")
+            .at(paths.patches.join(name), None)
+            .hint("add it to the series, or remove it")
+    }));
+    errors.extend(series.patches().iter().filter_map(Patch::cut_off_error));
+    warnings.extend(series.patches().iter().flat_map(patch_warnings));
     let location = SeriesLocation::of(ws, None)?;
-    for error in text_between(&location, &series)? {
-        find(Severity::Warning, error);
-    }
-    for error in same_content(&location, &series)? {
-        find(Severity::Warning, error);
-    }
+    warnings.extend(text_between(&location, &series)?);
+    warnings.extend(same_content(&location, &series)?);
     let mut applied = false;
     let mut not_fetched = None;
     if series.patches().is_empty() && sound {
@@ -130,9 +111,7 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<LintReport> {
         let release = upstream::ensure(ws, None, progress)?;
         match stack::apply(ws, &release, &series) {
             Ok(stack) => {
-                for error in twin_places(ws, &series, &stack)? {
-                    find(Severity::Warning, error);
-                }
+                warnings.extend(twin_places(ws, &series, &stack)?);
                 let forms = canonical_forms(ws, &location, &series, &stack)?;
                 for ((patch, step), form) in series.patches().iter().zip(&stack.steps).zip(forms) {
                     let what = if step.fit.fuzz != 0 {
@@ -150,19 +129,19 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<LintReport> {
                     } else {
                         continue;
                     };
-                    let error = Error::series(what)
-                        .at(&patch.shown, None)
-                        .hint("`perfquilt lint --fix` rewrites it");
-                    find(Severity::Warning, error);
+                    let error = Error::series(what).at(&patch.shown, None);
+                    warnings.push(error.hint("`perfquilt lint --fix` rewrites it"));
                 }
             }
-            Err(error) if error.kind() == Kind::Series => find(Severity::Error, error),
+            Err(error) if error.kind() == Kind::Series => errors.push(error),
             Err(error) => return Err(error),
         }
     }
-    findings.sort_by_key(|finding| finding.severity);
+    let finding = |severity| move |error| Finding { severity, error };
+    let errors = errors.into_iter().map(finding(Severity::Error));
+    let warnings = warnings.into_iter().map(finding(Severity::Warning));
     Ok(LintReport {
-        findings,
+        findings: errors.chain(warnings).collect(),
         applied,
         not_fetched,
     })
@@ -283,16 +262,27 @@ fn without_functions(diff: &[u8]) -> Vec<&[u8]> {
         .collect()
 }
 
+/// Returns the patches with their bytes.
+fn with_bytes<'s>(
+    location: &'s SeriesLocation,
+    series: &'s Series,
+    wanted: fn(&Patch) -> bool,
+) -> impl Iterator<Item = Result<(&'s Patch, Vec<u8>)>> {
+    let named = series.file().entries().iter();
+    let entries: BTreeMap<&str, _> = named.map(|entry| (entry.name.as_str(), entry)).collect();
+    let patches = series.patches().iter().filter(move |patch| wanted(patch));
+    patches.filter_map(move |patch| {
+        let entry = entries.get(patch.name.as_str())?;
+        Some(location.bytes(entry).map(|bytes| (patch, bytes)))
+    })
+}
+
 /// Reports text between diffs, which no program reads, and diffs in the words of a header.
 fn text_between(location: &SeriesLocation, series: &Series) -> Result<Vec<Error>> {
     let mut found = Vec::new();
-    for patch in series.patches() {
-        let entries = series.file().entries().iter();
-        let named = entries.into_iter().find(|entry| entry.name == patch.name);
-        let Some(entry) = named.filter(|_| patch.has_text_between()) else {
-            continue;
-        };
-        found.extend(patch.text_between(&location.bytes(entry)?));
+    for patch in with_bytes(location, series, Patch::has_text_between) {
+        let (patch, bytes) = patch?;
+        found.extend(patch.text_between(&bytes));
     }
     Ok(found)
 }
@@ -301,27 +291,15 @@ fn text_between(location: &SeriesLocation, series: &Series) -> Result<Vec<Error>
 fn same_content(location: &SeriesLocation, series: &Series) -> Result<Vec<Error>> {
     let mut found = Vec::new();
     let mut seen: BTreeMap<Vec<u8>, &str> = BTreeMap::new();
-    let named = series.file().entries().iter();
-    let entries: BTreeMap<&str, _> = named.map(|entry| (entry.name.as_str(), entry)).collect();
-    for patch in series
-        .patches()
-        .iter()
-        .filter(|patch| !patch.files.is_empty())
-    {
-        let Some(entry) = entries.get(patch.name.as_str()) else {
-            continue;
-        };
-        let bytes = location.bytes(entry)?;
+    for patch in with_bytes(location, series, |patch| !patch.files.is_empty()) {
+        let (patch, bytes) = patch?;
         let body = bytes[write::header_bytes(&bytes).len()..].to_vec();
-        match seen.get(&body) {
-            Some(first) => found.push(
-                Error::series(format!("the same diff as {first}"))
-                    .at(&patch.shown, None)
-                    .hint("remove one of them from the series"),
-            ),
-            None => {
-                seen.insert(body, &patch.name);
-            }
+        if let Some(first) = seen.get(&body) {
+            let error = Error::series(format!("the same diff as {first}"));
+            let error = error.at(&patch.shown, None);
+            found.push(error.hint("remove one of them from the series"));
+        } else {
+            seen.insert(body, &patch.name);
         }
     }
     Ok(found)

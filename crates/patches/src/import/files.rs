@@ -10,9 +10,9 @@ use crate::series::compression::FILE_LIMIT;
 use crate::series::write::{first_free, split_extension};
 use crate::series::{SeriesFile, compression, diff, looks_like_patch, path};
 use crate::stack::format::changed_paths;
+use crate::stack::is_on_disk;
 use crate::stack::trial::TrialTree;
 use crate::upstream::Objects;
-use crate::upstream::objects::{MODE_EXEC, MODE_LINK};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 
@@ -361,21 +361,9 @@ pub(super) fn compare(objects: &Objects, base: &str, tree: &str, folder: &Path) 
     let mut trial = TrialTree::new(objects, tree)?;
     for path in changed_paths(objects, base, tree)? {
         let place = folder.join(OsStr::from_bytes(&path));
-        let there = std::fs::symlink_metadata(&place).ok();
-        let same = match (trial.file(&path)?, there) {
-            (None, there) => there.is_none(),
-            (Some(_), None) => false,
-            (Some(file), Some(there)) if file.mode == MODE_LINK => {
-                there.is_symlink()
-                    && std::fs::read_link(&place)
-                        .is_ok_and(|target| target.as_os_str().as_bytes() == &**file.content)
-            }
-            (Some(file), Some(there)) => {
-                use std::os::unix::fs::PermissionsExt;
-                there.is_file()
-                    && (there.permissions().mode() & 0o100 != 0) == (file.mode == MODE_EXEC)
-                    && std::fs::read(&place).is_ok_and(|content| content == **file.content)
-            }
+        let same = match trial.file(&path)? {
+            None => place.symlink_metadata().is_err(),
+            Some(file) => is_on_disk(&place, file.mode, &file.content),
         };
         if !same {
             return Err(Error::series(format!(

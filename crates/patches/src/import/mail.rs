@@ -274,12 +274,16 @@ fn as_git_reads(patch: &[u8], shown: &str) -> Result<Vec<u8>> {
     Ok([separator, &found].concat())
 }
 
+fn begins_diff(line: &[u8]) -> bool {
+    line.starts_with(b"+++ ") || line.starts_with(b"diff ")
+}
+
 /// Whether the headers of a mail follow a diff, as in concatenated files of patches.
 fn has_another_mail(diff: &[u8]) -> bool {
     let lines: Vec<&[u8]> = diff.split(|&byte| byte == b'\n').collect();
     // Before the first diff, it is the rest of the message.
-    let begins = |line: &&[u8]| line.starts_with(b"+++ ") || line.starts_with(b"diff ");
-    let first = lines.iter().position(begins).unwrap_or(lines.len());
+    let first = lines.iter().position(|line| begins_diff(line));
+    let first = first.unwrap_or(lines.len());
     let mut heads = lines[first..].windows(3);
     heads.any(|lines| {
         lines[0].starts_with(b"From: ") && lines.iter().any(|line| line.starts_with(b"Subject: "))
@@ -402,9 +406,7 @@ fn decoded(git: &Git, folder: &Path, file: &Path, place: usize) -> Result<Mail> 
         fields.extend(format!("Message-ID: {id}\n").into_bytes());
     }
     let diff = read(&patch)?;
-    let has_diff = diff
-        .split(|&b| b == b'\n')
-        .any(|line| line.starts_with(b"+++ ") || line.starts_with(b"diff "));
+    let has_diff = diff.split(|&b| b == b'\n').any(begins_diff);
     Ok(Mail {
         place,
         number: subject.number,

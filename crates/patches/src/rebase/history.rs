@@ -15,14 +15,9 @@ use perfquilt_system::process::{Command, check_interrupted};
 /// Upstream's commits between two releases; empty if there is no history.
 #[derive(Debug, Default)]
 pub struct History {
-    range: Option<Range>,
-}
-
-#[derive(Debug)]
-struct Range {
     store: PathBuf,
-    old: String,
-    new: String,
+    /// The commits of the releases.
+    ends: Option<(String, String)>,
 }
 
 impl History {
@@ -33,23 +28,19 @@ impl History {
         to: &Release,
         progress: &dyn Progress,
     ) -> Result<History> {
-        let commits = upstream::history(ws, &from.version, &to.version, progress)?;
         Ok(History {
-            range: commits.map(|(old, new)| Range {
-                store: ws.object_store(),
-                old,
-                new,
-            }),
+            store: ws.object_store(),
+            ends: upstream::history(ws, &from.version, &to.version, progress)?,
         })
     }
 
     /// Returns the commit in the patch's `Applied-Upstream:` that the new release contains, abbreviated.
     pub fn contains(&self, patch: &Patch) -> Result<Option<String>> {
-        let Some(range) = &self.range else {
+        let Some((_, new)) = &self.ends else {
             return Ok(None);
         };
         for commit in claimed_commits(patch) {
-            let found = range
+            let found = self
                 .git()
                 .args(["rev-parse", "--quiet", "--verify"])
                 .arg(format!("{commit}^{{commit}}"))
@@ -58,7 +49,7 @@ impl History {
             if !found.success() || full.is_empty() {
                 continue;
             }
-            let base = range.git().args(["merge-base", &full, &range.new]).run()?;
+            let base = self.git().args(["merge-base", &full, new]).run()?;
             if base.stdout_text().trim() == full {
                 return Ok(Some(full[..12].to_owned()));
             }
@@ -68,15 +59,15 @@ impl History {
 
     /// Describes the commit between the releases that changes `paths` in the same way as `diff`, by patch id.
     pub fn same_patch(&self, diff: &[u8], paths: &[Vec<u8>]) -> Result<Option<String>> {
-        let Some(range) = &self.range else {
+        let Some((old, new)) = &self.ends else {
             return Ok(None);
         };
-        let own = range.patch_ids(diff)?;
+        let own = self.patch_ids(diff)?;
         let Some((own, _)) = own.first() else {
             return Ok(None);
         };
         let names: Vec<String> = paths.iter().map(|path| shown(path)).collect();
-        let listed = range
+        let listed = self
             .git()
             .args([
                 "--literal-pathspecs",
@@ -92,7 +83,7 @@ impl History {
                 "--no-textconv",
                 "--pretty=commit %H",
             ])
-            .arg(format!("{}..{}", range.old, range.new))
+            .arg(format!("{old}..{new}"))
             .arg("--")
             .args(&names)
             .run()?;
@@ -100,11 +91,11 @@ impl History {
         if !listed.success() {
             return Ok(None);
         }
-        let ids = range.patch_ids(&listed.stdout)?;
+        let ids = self.patch_ids(&listed.stdout)?;
         let Some((_, commit)) = ids.iter().find(|(id, _)| id == own) else {
             return Ok(None);
         };
-        let all = range
+        let all = self
             .git()
             .args(["diff-tree", "--no-commit-id", "--name-only", "-r", commit])
             .run()?;
@@ -120,9 +111,7 @@ impl History {
             more => format!("= {short} (patch-id; it changes {more} more files)"),
         }))
     }
-}
 
-impl Range {
     fn git(&self) -> Command {
         own_git(&self.store)
     }

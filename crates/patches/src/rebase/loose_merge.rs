@@ -129,7 +129,7 @@ const MAX_WORD_LINES: usize = 60;
 
 /// Merges the changes from `base` to `theirs` into `ours`, by the rules above where git's merge fails.
 pub fn merge_loosely(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<LooseMerge> {
-    let merge = Merge::new(base, ours, theirs)?;
+    let merge = LineMerge::new(base, ours, theirs)?;
     let mut edits = Vec::new();
     let mut rules = BTreeSet::new();
     let mut open = Vec::new();
@@ -176,14 +176,14 @@ pub fn merge_loosely(base: &[u8], ours: &[u8], theirs: &[u8]) -> Result<LooseMer
 }
 
 /// Lines of one side.
-struct Side<'l, 'a> {
+struct SideLines<'l, 'a> {
     /// The first line, from 0.
     start: usize,
     lines: &'l [&'a [u8]],
 }
 
 /// Three versions of a text, by lines.
-struct Merge<'a> {
+struct LineMerge<'a> {
     base: Vec<&'a [u8]>,
     ours: Vec<&'a [u8]>,
     theirs: Vec<&'a [u8]>,
@@ -194,13 +194,13 @@ struct Merge<'a> {
     their_runs: Vec<LineRun>,
 }
 
-impl<'a> Merge<'a> {
+impl<'a> LineMerge<'a> {
     fn new(base: &'a [u8], ours: &'a [u8], theirs: &'a [u8]) -> Result<Self> {
         let (base_lines, our_lines) = (split(base), split(ours));
         let our_text = without_blanks(&our_lines);
         let base_text = without_blanks(&base_lines);
         let their_lines = split(theirs);
-        Ok(Merge {
+        Ok(LineMerge {
             our_runs: histogram_runs(&split(&base_text), &split(&our_text))?,
             our_text: [b"\n".as_slice(), &our_text].concat(),
             their_runs: histogram_runs(&base_lines, &their_lines)?,
@@ -215,15 +215,15 @@ impl<'a> Merge<'a> {
     }
 
     /// Returns our and their lines for the ancestor's lines of a cluster.
-    fn sides(&self, cluster: &Cluster) -> (Side<'_, 'a>, Side<'_, 'a>) {
+    fn sides(&self, cluster: &Cluster) -> (SideLines<'_, 'a>, SideLines<'_, 'a>) {
         let mine = cluster.side(&self.our_runs, self.ours.len());
         let other = cluster.side(&self.their_runs, self.theirs.len());
         (
-            Side {
+            SideLines {
                 start: mine.start,
                 lines: &self.ours[mine],
             },
-            Side {
+            SideLines {
                 start: other.start,
                 lines: &self.theirs[other],
             },
@@ -270,7 +270,6 @@ impl<'a> Merge<'a> {
     }
 
     fn region(&self, cluster: &Cluster) -> ConflictRegion {
-        let owned = |lines: &[&[u8]]| lines.iter().map(|line| line.to_vec()).collect();
         let (ours, theirs) = self.sides(cluster);
         ConflictRegion {
             ours_start: ours.start + 1,
@@ -336,8 +335,8 @@ impl<'a> Merge<'a> {
             return Ok(Some((vec![whole(lines)], Some(Rule::Words))));
         }
         if base.is_empty() && !share_lines(ours, theirs) {
-            let lines = ours.iter().chain(theirs).map(|line| line.to_vec());
-            return Ok(Some((vec![whole(lines.collect())], Some(Rule::Both))));
+            let lines = owned(&[ours, theirs].concat());
+            return Ok(Some((vec![whole(lines)], Some(Rule::Both))));
         }
         Ok(None)
     }
@@ -351,22 +350,24 @@ impl<'a> Merge<'a> {
         })
     }
 
-    /// Returns the indentation of line `line` of the ancestor and of our line that corresponds to it, if only their
-    /// white space may differ; `start` is our line at the begin of the cluster.
-    fn indents(&self, cluster: &Cluster, start: usize, line: usize) -> Option<(&[u8], &[u8])> {
+    /// Returns line `line` of the ancestor and our line that corresponds to it, if only their white space may differ;
+    /// `start` is our line at the begin of the cluster.
+    fn pair(&self, cluster: &Cluster, start: usize, line: usize) -> Option<(&[u8], &[u8])> {
         let mine = (line + start).checked_sub(cluster.from)?;
-        let (base, ours) = (self.base.get(line)?, self.ours.get(mine)?);
+        let (base, ours) = (*self.base.get(line)?, *self.ours.get(mine)?);
         let same = squeezed(&[base]) == squeezed(&[ours]) && !base.trim_ascii().is_empty();
-        same.then(|| (indent(base), indent(ours)))
+        same.then_some((base, ours))
     }
 
     /// Returns whether the lines around a cluster had the same indentation, and no longer have it.
     fn is_between_blocks(&self, cluster: &Cluster, start: usize) -> bool {
-        let before = cluster.from.checked_sub(1);
-        let before = before.and_then(|line| self.indents(cluster, start, line));
-        let after = self.indents(cluster, start, cluster.end);
+        let indents = |line: usize| {
+            let (base, ours) = self.pair(cluster, start, line)?;
+            Some((indent(base), indent(ours)))
+        };
+        let before = cluster.from.checked_sub(1).and_then(indents);
         before
-            .zip(after)
+            .zip(indents(cluster.end))
             .is_some_and(|(before, after)| before.0 == after.0 && before.1 != after.1)
     }
 
@@ -383,19 +384,13 @@ impl<'a> Merge<'a> {
         let before = cluster.from.saturating_sub(CONTEXT)..cluster.from;
         let lines = (cluster.from..cluster.end + CONTEXT).chain(before.rev());
         for line in lines {
-            let Some(mine) = (line + start).checked_sub(cluster.from) else {
-                continue;
-            };
-            let (Some(base), Some(ours)) = (self.base.get(line), self.ours.get(mine)) else {
-                continue;
-            };
-            if squeezed(&[base]) == squeezed(&[ours]) && !base.trim_ascii().is_empty() {
+            if let Some((base, ours)) = self.pair(cluster, start, line) {
                 indents.entry(indent(base)).or_insert(indent(ours));
                 ends.get_or_insert((has_cr(base), has_cr(ours)));
             }
         }
         let mut changed = false;
-        let lines = theirs
+        let mut lines: Vec<Vec<u8>> = theirs
             .iter()
             .map(|line| {
                 let longest = indents
@@ -418,7 +413,6 @@ impl<'a> Merge<'a> {
                 }
             })
             .collect();
-        let mut lines: Vec<Vec<u8>> = lines;
         // Whether the last line has an end is upstream's choice, too, unless the patch changes it.
         let ended = |last: Option<&&[u8]>| last.is_some_and(|line| line.ends_with(b"\n"));
         let (base, ours) = (ended(self.base.last()), ended(self.ours.last()));
@@ -486,10 +480,7 @@ impl<'a> Merge<'a> {
         Some(LineEdit {
             start,
             count: end - from,
-            lines: self.theirs[lines]
-                .iter()
-                .map(|line| line.to_vec())
-                .collect(),
+            lines: owned(&self.theirs[lines]),
         })
     }
 
@@ -528,7 +519,7 @@ impl<'a> Merge<'a> {
             (end.saturating_sub(start) == run.old).then(|| LineEdit {
                 start,
                 count: run.old,
-                lines: lines.iter().map(|line| line.to_vec()).collect(),
+                lines: owned(lines),
             })
         });
         edits.collect()
@@ -592,9 +583,7 @@ fn merge_words(base: &[&[u8]], ours: &[&[u8]], theirs: &[&[u8]]) -> Result<Optio
         at = place.end;
     }
     merged.extend_from_slice(&ours[at..].concat());
-    Ok(Some(
-        split(&merged).into_iter().map(<[u8]>::to_vec).collect(),
-    ))
+    Ok(Some(owned(&split(&merged))))
 }
 
 /// Splits lines into words, runs of blanks, line ends and single other characters.
@@ -628,6 +617,10 @@ fn as_lines(words: &[Vec<u8>]) -> Vec<u8> {
         text.push(b'\n');
     }
     text
+}
+
+fn owned(lines: &[&[u8]]) -> Vec<Vec<u8>> {
+    lines.iter().map(|line| line.to_vec()).collect()
 }
 
 fn share_lines(a: &[&[u8]], b: &[&[u8]]) -> bool {

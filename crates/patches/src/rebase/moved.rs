@@ -63,8 +63,8 @@ impl<'a> UpstreamRenames<'a> {
             .filter_map(|file| {
                 let rank = match last(&file.0) {
                     same if same == name => 0,
-                    other if stem(other) == stem(name) => 1,
-                    other if ending(other) == ending(name) => 2,
+                    other if split(other).0 == split(name).0 => 1,
+                    other if split(other).1 == split(name).1 => 2,
                     _ => return None,
                 };
                 Some((rank, file))
@@ -124,14 +124,10 @@ fn last(path: &[u8]) -> &[u8] {
     path.rsplit(|&b| b == b'/').next().unwrap_or(path)
 }
 
-fn stem(name: &[u8]) -> &[u8] {
+/// Splits a name before its extension.
+fn split(name: &[u8]) -> (&[u8], &[u8]) {
     let end = name.iter().rposition(|&b| b == b'.');
-    &name[..end.unwrap_or(name.len())]
-}
-
-fn ending(name: &[u8]) -> &[u8] {
-    let end = name.iter().rposition(|&b| b == b'.');
-    &name[end.unwrap_or(name.len())..]
+    name.split_at(end.unwrap_or(name.len()))
 }
 
 fn common(a: &[u8], b: &[u8]) -> usize {

@@ -153,7 +153,6 @@ impl<'a> Mover<'a> {
             new: before(&self.new_tree),
             parent: self.parent.clone(),
         };
-        let mut is_separable = true;
         let mut report = PatchReport {
             index: index + 1,
             name: patch.name.clone(),
@@ -174,29 +173,31 @@ impl<'a> Mover<'a> {
             commit: None,
         };
         let fuzz = self.ws.config.series.fuzz;
+        let mut is_separable = true;
         if self.held.is_empty() {
             self.old
                 .apply(patch, fuzz)
                 .map_err(|error| self.not_for_its_release(error))?;
             self.old_tree = self.old.write()?;
             self.whole_tree.clone_from(&self.old_tree);
+            step.whole.after.clone_from(&self.whole_tree);
         } else {
             self.whole.reset(&self.whole_tree)?;
             self.whole
                 .apply(patch, fuzz)
                 .map_err(|error| self.not_for_its_release(error))?;
             self.whole_tree = self.whole.write()?;
-        }
-        step.whole.after.clone_from(&self.whole_tree);
-        if !self.held.is_empty() {
+            step.whole.after.clone_from(&self.whole_tree);
             let old = (&mut self.old, self.old_tree.as_str());
-            let moved = if_applies(transfer(self.objects, patch, &step.whole, old, fuzz))?;
-            is_separable = moved.is_some();
-            self.old_tree = moved.map_or_else(|| self.old_tree.clone(), |moved| moved.tree);
+            match if_applies(transfer(self.objects, patch, &step.whole, old, fuzz))? {
+                Some(moved) => self.old_tree = moved.tree,
+                None => is_separable = false,
+            }
         }
-        step.old.after.clone_from(&self.old_tree);
-        // A patch that needs lines of held patches is tried as a change of the whole old stack.
-        if !is_separable {
+        if is_separable {
+            step.old.after.clone_from(&self.old_tree);
+        } else {
+            // A patch that needs lines of held patches is tried as a change of the whole old stack.
             step.old = step.whole.clone();
         }
         let paths = changed_paths(self.objects, &step.old.before, &step.old.after)?;

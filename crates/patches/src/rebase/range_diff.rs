@@ -68,7 +68,7 @@ fn difference(old: &[String], new: &[String]) -> Result<Vec<String>> {
     let mut out = Vec::new();
     let mut rest = runs.as_slice();
     while let Some(first) = rest.first() {
-        let near = |a: &LineRun, b: &LineRun| b.old_start - (a.old_end()) <= 2 * CONTEXT;
+        let near = |a: &LineRun, b: &LineRun| b.old_start - a.old_end() <= 2 * CONTEXT;
         let count = 1 + rest
             .windows(2)
             .take_while(|pair| near(&pair[0], &pair[1]))

@@ -219,13 +219,7 @@ fn one_file(trees: &mut Trees<'_, '_>, path: &[u8]) -> Result<FileMerge> {
         }
         (base, Some(theirs), Some(ours)) => {
             let merged = merged(base.as_ref(), &ours, &theirs)?;
-            return Ok(merged.done(path, &place, |file| {
-                if same(&file, &ours) {
-                    FileMergeResult::Upstream
-                } else {
-                    clean(&place, Some(file))
-                }
-            }));
+            return Ok(merged.done(path, &place, |file| changed(&place, file, &ours)));
         }
     };
     Ok(FileMerge::untexted(path, &place, result))
@@ -257,13 +251,9 @@ fn renamed(trees: &mut Trees<'_, '_>, old: &[u8], new: &[u8]) -> Result<FileMerg
                 }
             };
         };
-        return Ok(merged(Some(&base), &ours, &theirs)?.done(new, new, |file| {
-            if same(&file, &ours) {
-                FileMergeResult::Upstream
-            } else {
-                clean(new, Some(file))
-            }
-        }));
+        return Ok(
+            merged(Some(&base), &ours, &theirs)?.done(new, new, |file| changed(new, file, &ours))
+        );
     };
     if base.is_link() != ours.is_link() {
         let why = format!(
@@ -296,8 +286,13 @@ fn clean(path: &[u8], file: Option<FileState>) -> FileMergeResult {
     FileMergeResult::Clean(FileStates::from([(path.to_vec(), file)]))
 }
 
-fn same(file: &FileState, other: &TreeFile) -> bool {
-    file.mode == other.mode && file.content == other.content
+/// Returns the result for a merged file in the place of ours.
+fn changed(path: &[u8], file: FileState, ours: &TreeFile) -> FileMergeResult {
+    if file.mode == ours.mode && file.content == ours.content {
+        FileMergeResult::Upstream
+    } else {
+        clean(path, Some(file))
+    }
 }
 
 /// Three versions of a file merged.

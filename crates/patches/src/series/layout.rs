@@ -219,16 +219,22 @@ impl<'a> HeaderLayout<'a> {
         if !is_mail || blank == 0 || !begins.is_some_and(|(name, value)| is_in_body(name, value)) {
             return;
         }
+        if let Some(end) = self.in_body_block(at) {
+            self.body = end;
+        }
+    }
+
+    /// Reads a block of fields that may stand at the begin of a mail's text; returns the line after them.
+    fn in_body_block(&mut self, at: usize) -> Option<usize> {
         let before = self.fields.len();
         let end = self.field_block(at);
-        let all = self.fields[before..]
-            .iter()
-            .all(|field| is_in_body(&field.name, &field.value));
-        if all && self.text.get(end).is_none_or(|line| is_blank(line)) {
-            self.body = end;
-        } else {
+        let mut fields = self.fields[before..].iter();
+        let all = fields.all(|field| is_in_body(&field.name, &field.value));
+        let found = all && self.text.get(end).is_none_or(|line| is_blank(line));
+        if !found {
             self.fields.truncate(before);
         }
+        found.then_some(end)
     }
 
     /// Reads the message of a header with fields, of a Mercurial header and of prose.
@@ -336,15 +342,9 @@ impl<'a> HeaderLayout<'a> {
         if at == after || !author {
             return;
         }
-        let end = self.field_block(at);
-        let all = self
-            .fields
-            .iter()
-            .all(|field| is_in_body(&field.name, &field.value));
-        if !all || self.text.get(end).is_some_and(|line| !is_blank(line)) {
-            self.fields.clear();
+        let Some(end) = self.in_body_block(at) else {
             return;
-        }
+        };
         self.message
             .retain(|line| line.line.is_none_or(|line| !(at..end).contains(&line)));
     }

@@ -8,7 +8,7 @@ use similar::{Algorithm, DiffOp, capture_diff_slices};
 use super::date::{date_text, day_text, git_date_text, raw_date_text};
 pub use super::layout::PATCH_KEY;
 use super::layout::{
-    HeaderForm, HeaderLayout, MessageLine, TitlePlace, field, is_blank, patch_name,
+    FieldLines, HeaderForm, HeaderLayout, MessageLine, TitlePlace, field, is_blank, patch_name,
 };
 use super::quoting::{Quoting, escaped};
 use super::{Header, Person, Timestamp};
@@ -228,17 +228,8 @@ impl HeaderLayout<'_> {
     /// Returns the header of another message with the lines of this one that are neither its text nor its author, as
     /// `kept` writes them.
     fn anew(&self, new: &Message, kept: fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
-        const REWRITTEN: [&str; 7] = [
-            "from",
-            "author",
-            "date",
-            "authordate",
-            "subject",
-            "description",
-            "perfquilt-quoted",
-        ];
-        let of_person = |field: &&super::layout::FieldLines| {
-            self.form != HeaderForm::Dpatch && REWRITTEN.iter().any(|name| field.is(name))
+        let of_person = |field: &&FieldLines| {
+            self.form != HeaderForm::Dpatch && (is_of_message(field) || field.is("authordate"))
         };
         let fields = self.fields.iter().filter(of_person);
         let mut gone: BTreeSet<usize> = fields.flat_map(|field| field.lines.clone()).collect();
@@ -265,6 +256,19 @@ impl HeaderLayout<'_> {
     }
 }
 
+/// Returns whether a field has a part of the message, or says how it is quoted.
+fn is_of_message(field: &FieldLines) -> bool {
+    const NAMES: [&str; 6] = [
+        "from",
+        "author",
+        "date",
+        "subject",
+        "description",
+        "perfquilt-quoted",
+    ];
+    NAMES.iter().any(|name| field.is(name))
+}
+
 /// Adds the fields of the headers of other patches that were squashed into this one, except those of title and date.
 pub(crate) fn add_fields(header: &[u8], others: &[&[u8]]) -> Vec<u8> {
     let own = Header::parse(header);
@@ -280,16 +284,8 @@ pub(crate) fn add_fields(header: &[u8], others: &[&[u8]]) -> Vec<u8> {
         if layout.form == HeaderForm::Fields {
             for field in &layout.fields {
                 let name = field.name.to_ascii_lowercase();
-                let of_mail = [
-                    "subject",
-                    "description",
-                    "date",
-                    "from",
-                    "author",
-                    "last-update",
-                    "perfquilt-quoted",
-                ];
-                if !of_mail.contains(&name.as_str()) && seen.insert((name, layout.value(field))) {
+                let is_own = is_of_message(field) || field.is("last-update");
+                if !is_own && seen.insert((name, layout.value(field))) {
                     added.extend(layout.lines[field.lines.clone()].concat());
                 }
             }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use git2::{ObjectType, Oid};
 
 use super::tree::{FileChange, FileState};
-use super::tree_object::TreeObject;
+use super::tree_object::{TreeObject, components};
 use crate::series::message::{ends_in_trailers, patch_line};
 use crate::series::{Patch, Timestamp};
 use crate::upstream::Objects;
@@ -137,10 +137,6 @@ pub fn put(
         None => writer.write_named(ObjectType::Blob, oid, &content)?,
     }
     root.set(objects, &path, mode, oid)
-}
-
-fn components(path: &[u8]) -> Vec<&[u8]> {
-    path.split(|&b| b == b'/').collect()
 }
 
 /// Returns the content of a commit object. It depends only on the arguments.

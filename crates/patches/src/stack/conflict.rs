@@ -99,12 +99,9 @@ pub(crate) fn contains_result(hunk: &Hunk, content: &[u8]) -> bool {
     if hunk.leaves_nothing() {
         return false;
     }
-    let reversed = FileDiff {
-        hunks: vec![hunk.clone()],
-        ..FileDiff::default()
-    }
-    .reversed();
-    Placer::new(content).locate(&reversed.hunks[0], 0).is_some()
+    Placer::new(content)
+        .locate(&hunk.clone().reversed(), 0)
+        .is_some()
 }
 
 /// Describes the first line that differs at the position where the search for the hunk started.

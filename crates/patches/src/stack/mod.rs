@@ -39,12 +39,14 @@ use perfquilt_system::process::check_interrupted;
 pub use change::PatchFit;
 pub use moved_lines::MovedLines;
 pub use tree_digest::{RelevantPart, TreeDigests};
+pub(crate) use worktree::is_on_disk;
 pub use worktree::{MoveResult, Worktree, export};
 
 use cache::{StackCache, StackRecord};
 use change::apply_patch;
 use commit::{CommittedTree, PatchChanges, commit_all, hash_all};
 use tree::WorkingTree;
+use tree_object::TreeObject;
 
 pub(crate) use crate::upstream::objects::oid;
 
@@ -165,7 +167,7 @@ fn apply_on(
             let other = other;
             commit_all(&other, start, patches.len(), &named)
         });
-        let mut tree = WorkingTree::new(store, start.tree);
+        let mut tree = WorkingTree::new(store, TreeObject::read(store, start.tree)?);
         let mut fits = Vec::with_capacity(patches.len());
         let mut fault = Ok(());
         for patch in patches {
@@ -251,7 +253,7 @@ pub(crate) fn if_applies<T>(applied: Result<T>) -> Result<Option<T>> {
 /// Returns whether `patches` apply in order on `tree`.
 pub(crate) fn applies(store: &Objects, tree: Oid, patches: &[&Patch], fuzz: usize) -> bool {
     let attempt = || -> Result<()> {
-        let mut tree = WorkingTree::new(store, tree);
+        let mut tree = WorkingTree::new(store, TreeObject::read(store, tree)?);
         for patch in patches {
             apply_patch(&mut tree, patch, fuzz)?;
         }

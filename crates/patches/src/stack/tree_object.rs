@@ -8,7 +8,7 @@ use git2::{ObjectType, Oid};
 
 use crate::upstream::Objects;
 use crate::upstream::object_writer::ObjectWriter;
-use crate::upstream::objects::{MODE_TREE, empty_tree, hash};
+use crate::upstream::objects::{MODE_TREE, canonical_mode, empty_tree, hash};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_pack::delta;
 
@@ -16,7 +16,7 @@ use perfquilt_pack::delta;
 const OID_LENGTH: usize = 20;
 
 /// A serialised tree object and the edited ones below it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct TreeObject {
     /// The id of the object as last written.
     oid: Oid,
@@ -79,23 +79,47 @@ impl TreeObject {
         match path {
             [] => {}
             [name] => self.take(name, false),
-            [name, rest @ ..] => self.below(objects, name)?.remove(objects, rest)?,
+            [name, rest @ ..] => {
+                let folder = self.below(objects, name)?;
+                folder.remove(objects, rest)?;
+                if folder.starts.is_empty() && folder.folders.is_empty() {
+                    self.folders.remove(*name);
+                    self.touched.remove(*name);
+                    self.take(name, true);
+                }
+            }
         }
         Ok(())
     }
 
-    /// Returns the object of the file at a path.
-    pub fn file(&mut self, objects: &Objects, path: &[&[u8]]) -> Result<Option<Oid>> {
-        match path {
-            [] => Ok(None),
-            [name] => Ok(self.find(name, false).ok().and_then(|i| self.object(i))),
-            [name, rest @ ..] => {
-                if !self.folders.contains_key(*name) && self.find(name, true).is_err() {
-                    return Ok(None);
-                }
-                self.load(objects, name)?.file(objects, rest)
+    /// Returns the entry at a path, or that of the file in the place of one of its folders: mode, object and the number of
+    /// components up to it. Folders have no object here.
+    pub fn entry_at(
+        &mut self,
+        objects: &Objects,
+        path: &[&[u8]],
+    ) -> Result<Option<(u32, Oid, usize)>> {
+        let mut folder = self;
+        for (at, name) in path.iter().enumerate() {
+            if let Ok(number) = folder.find(name, false) {
+                let found = folder.mode(number).zip(folder.object(number));
+                return Ok(found.map(|(mode, oid)| (mode, oid, at + 1)));
+            }
+            if !folder.folders.contains_key(*name) && folder.find(name, true).is_err() {
+                return Ok(None);
+            }
+            if at + 1 < path.len() {
+                folder = folder.load(objects, name)?;
             }
         }
+        Ok(Some((MODE_TREE, Oid::ZERO_SHA1, path.len())))
+    }
+
+    /// Returns the object of the file at a path.
+    pub fn file(&mut self, objects: &Objects, path: &[&[u8]]) -> Result<Option<Oid>> {
+        let found = self.entry_at(objects, path)?;
+        let file = found.filter(|(mode, _, depth)| *mode != MODE_TREE && *depth == path.len());
+        Ok(file.map(|(_, oid, _)| oid))
     }
 
     /// Writes the changed tree objects and returns the id of this one.
@@ -105,12 +129,7 @@ impl TreeObject {
                 continue;
             };
             let oid = folder.write(writer)?;
-            if folder.starts.is_empty() {
-                self.folders.remove(&name);
-                self.take(&name, true);
-            } else {
-                self.put(&name, MODE_TREE, oid);
-            }
+            self.put(&name, MODE_TREE, oid);
         }
         let Some(before) = self.before.take() else {
             return Ok(self.oid);
@@ -161,6 +180,12 @@ impl TreeObject {
                 compare(key, (name, folder))
             })
         })
+    }
+
+    fn mode(&self, number: usize) -> Option<u32> {
+        let entry = entry(&self.bytes, *self.starts.get(number)?)?;
+        let text = std::str::from_utf8(&self.bytes[entry.start..entry.space]).ok()?;
+        Some(canonical_mode(u32::from_str_radix(text, 8).ok()?))
     }
 
     fn object(&self, number: usize) -> Option<Oid> {
@@ -222,6 +247,11 @@ impl TreeObject {
             self.before = Some(self.bytes.clone());
         }
     }
+}
+
+/// Returns the components of a path.
+pub(super) fn components(path: &[u8]) -> Vec<&[u8]> {
+    path.split(|&b| b == b'/').collect()
 }
 
 /// The offsets of an entry's parts.

@@ -9,7 +9,7 @@ use super::commit::{self, put};
 use super::oid;
 use super::place::HunkPlaces;
 use super::tree::{FileState, FileStates, PathState, WorkingTree};
-use super::tree_object::TreeObject;
+use super::tree_object::{TreeObject, components};
 use super::tree_pairs::compare;
 use crate::series::{FileDiff, Hunk, Patch, Presence};
 use crate::upstream::Objects;
@@ -70,18 +70,20 @@ pub struct TrialTree<'a> {
 impl<'a> TrialTree<'a> {
     /// Starts with `tree`, an object id.
     pub fn new(objects: &'a Objects, tree: &str) -> Result<TrialTree<'a>> {
+        let writer = ObjectWriter::deferred(objects)?;
+        let root = TreeObject::read(objects, oid(tree)?)?;
         Ok(TrialTree {
             objects,
-            writer: ObjectWriter::deferred(objects)?,
-            tree: WorkingTree::new(objects, oid(tree)?),
-            root: TreeObject::read(objects, oid(tree)?)?,
+            writer,
+            tree: WorkingTree::new(objects, root.clone()),
+            root,
         })
     }
 
     /// Replaces the tree by another one.
     pub fn reset(&mut self, tree: &str) -> Result<()> {
-        self.tree = WorkingTree::new(self.objects, oid(tree)?);
         self.root = TreeObject::read(self.objects, oid(tree)?)?;
+        self.tree = WorkingTree::new(self.objects, self.root.clone());
         Ok(())
     }
 
@@ -183,8 +185,7 @@ impl<'a> TrialTree<'a> {
         let PathState::File { mode } = self.tree.at(path)? else {
             return Ok(None);
         };
-        let components: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
-        let blob = self.root.file(self.objects, &components)?;
+        let blob = self.root.file(self.objects, &components(path))?;
         Ok(blob.map(|blob| (mode, blob)))
     }
 

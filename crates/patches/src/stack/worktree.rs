@@ -19,6 +19,7 @@ use crate::upstream::Objects;
 use crate::upstream::objects::{MODE_COMMIT, MODE_EXEC, MODE_LINK, empty_tree};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_system::locks::{self, Lock};
 use perfquilt_system::process::check_interrupted;
 
 /// A folder with the files of one tree.
@@ -28,7 +29,7 @@ use perfquilt_system::process::check_interrupted;
 pub struct Worktree {
     files: FolderFiles,
     journal: PathBuf,
-    _lock: File,
+    _lock: Lock,
 }
 
 /// The files of a folder, without the journal.
@@ -59,20 +60,10 @@ impl Worktree {
             name.push(end);
             PathBuf::from(name)
         };
-        let lock_path = beside(".lock");
-        let lock = File::create(&lock_path).map_err(|e| Error::io("create", &lock_path, &e))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => {
-                return Err(
-                    Error::usage(format!("another process works in {}", root.display()))
-                        .hint("wait for it, or stop it"),
-                );
-            }
-            Err(std::fs::TryLockError::Error(error)) => {
-                return Err(Error::io("lock", &lock_path, &error));
-            }
-        }
+        let lock = locks::try_now(&beside(".lock"))?.ok_or_else(|| {
+            Error::usage(format!("another process works in {}", root.display()))
+                .hint("wait for it, or stop it")
+        })?;
         Ok(Worktree {
             journal: beside(".tree"),
             files: FolderFiles {
@@ -216,7 +207,7 @@ impl FolderFiles {
                 tick(path)?;
                 let file = self.place(path);
                 let content = self.objects.read(entry.oid, ObjectType::Blob)?;
-                if look_first && is_already(&file, entry.mode, &content) {
+                if look_first && is_on_disk(&file, entry.mode, &content) {
                     continue;
                 }
                 self.make_folders(path, &mut folders)?;
@@ -292,7 +283,8 @@ fn permissions(mode: u32) -> u32 {
     if mode == MODE_EXEC { 0o755 } else { 0o644 }
 }
 
-fn is_already(file: &Path, mode: u32, content: &[u8]) -> bool {
+/// Returns whether a file on disk has this mode and content.
+pub(crate) fn is_on_disk(file: &Path, mode: u32, content: &[u8]) -> bool {
     let Ok(meta) = std::fs::symlink_metadata(file) else {
         return false;
     };

@@ -33,7 +33,7 @@ pub fn import_directory(
     Ok(imported)
 }
 
-fn walk(sink: &mut dyn FileSink, folder: &Path, path: &mut Vec<u8>) -> Result<()> {
+fn walk(sink: &mut FileSink, folder: &Path, path: &mut Vec<u8>) -> Result<()> {
     let io = |e| Error::io("read", folder, &e);
     for entry in std::fs::read_dir(folder).map_err(io)? {
         let entry = entry.map_err(io)?;

@@ -20,15 +20,6 @@ use perfquilt_system::process::check_interrupted;
 /// Size of a batch for a worker, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Receives the files of a release.
-pub trait FileSink {
-    /// Adds a file at `path` (components without `.` and `..`, separated by single slashes); a link's content is its target.
-    fn file(&mut self, path: &[u8], mode: u32, content: Vec<u8>) -> Result<()>;
-
-    /// Adds another name of a file that was added before.
-    fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<()>;
-}
-
 /// A file on its way to a worker.
 struct QueuedFile {
     path: Vec<u8>,
@@ -60,7 +51,7 @@ pub struct ImportedTree {
 pub fn import(
     store: &Objects,
     strip_top: bool,
-    read: impl FnOnce(&mut dyn FileSink) -> Result<()>,
+    read: impl FnOnce(&mut FileSink) -> Result<()>,
 ) -> Result<ImportedTree> {
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1));
     let workers = workers.clamp(1, 4);
@@ -79,9 +70,9 @@ pub fn import(
         }
         drop((to_writer, from_reader));
         let writer = scope.spawn(move || write(from_workers, &mut pack).map(|tree| (tree, pack)));
-        let mut reader = BatchSink::new(to_workers);
+        let mut reader = FileSink::new(to_workers);
         let read_result = read(&mut reader).and_then(|()| reader.flush());
-        let BatchSink {
+        let FileSink {
             to_workers,
             hard_links,
             files,
@@ -178,8 +169,8 @@ fn write(input: Receiver<Result<Vec<HashedFile>>>, pack: &mut PackWriter) -> Res
     Ok(root)
 }
 
-/// Collects files into batches for the workers.
-struct BatchSink {
+/// Receives the files of a release, in batches for the workers.
+pub struct FileSink {
     to_workers: SyncSender<Vec<QueuedFile>>,
     batch: Vec<QueuedFile>,
     batch_bytes: usize,
@@ -189,9 +180,9 @@ struct BatchSink {
     bytes: u64,
 }
 
-impl BatchSink {
+impl FileSink {
     fn new(to_workers: SyncSender<Vec<QueuedFile>>) -> Self {
-        BatchSink {
+        FileSink {
             to_workers,
             batch: Vec::new(),
             batch_bytes: 0,
@@ -208,10 +199,10 @@ impl BatchSink {
             .send(std::mem::take(&mut self.batch))
             .map_err(|_| Error::internal("the import was cancelled"))
     }
-}
 
-impl FileSink for BatchSink {
-    fn file(&mut self, path: &[u8], mode: u32, content: Vec<u8>) -> Result<()> {
+    /// Adds a file at `path` (components without `.` and `..`, separated by single slashes); a link's content is its
+    /// target.
+    pub fn file(&mut self, path: &[u8], mode: u32, content: Vec<u8>) -> Result<()> {
         path::check(path)?;
         self.files += 1;
         self.bytes += content.len() as u64;
@@ -227,7 +218,8 @@ impl FileSink for BatchSink {
         Ok(())
     }
 
-    fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
+    /// Adds another name of a file that was added before.
+    pub fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
         path::check(path)?;
         self.files += 1;
         self.hard_links.push((path.to_vec(), target.to_vec()));

@@ -473,7 +473,7 @@ pub(super) fn file_mode(permissions: u32) -> u32 {
 }
 
 /// Normalises a mode as git does: old commits hold others, such as 100664.
-fn canonical_mode(mode: u32) -> u32 {
+pub(crate) fn canonical_mode(mode: u32) -> u32 {
     match mode & 0o170_000 {
         0o100_000 => file_mode(mode),
         0o120_000 => MODE_LINK,

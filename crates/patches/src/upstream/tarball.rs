@@ -122,7 +122,7 @@ pub fn import_tarball(
 }
 
 fn add<R: Read>(
-    sink: &mut dyn FileSink,
+    sink: &mut FileSink,
     entry: &mut tar::Entry<'_, R>,
     damaged: &dyn Fn(&std::io::Error) -> Error,
 ) -> Result<()> {

@@ -194,7 +194,9 @@ pub struct Hunk {
 }
 
 impl Hunk {
-    fn reversed(self) -> Hunk {
+    /// Returns the hunk that undoes this one.
+    #[must_use]
+    pub fn reversed(self) -> Hunk {
         Hunk {
             line: self.line,
             old_start: self.new_start,

@@ -38,11 +38,11 @@ pub(super) fn detect(
         found: vec![None; targets.len()],
         sources: sources
             .iter()
-            .map(|&at| RenameFile::old(&pairs[at]))
+            .map(|&at| RenameFile::of(&pairs[at].old_path, pairs[at].old))
             .collect(),
         targets: targets
             .iter()
-            .map(|&at| RenameFile::new(&pairs[at]))
+            .map(|&at| RenameFile::of(&pairs[at].new_path, pairs[at].new))
             .collect(),
         contents,
     };
@@ -85,14 +85,6 @@ struct RenameFile {
 }
 
 impl RenameFile {
-    fn old(pair: &FilePair) -> RenameFile {
-        RenameFile::of(&pair.old_path, pair.old)
-    }
-
-    fn new(pair: &FilePair) -> RenameFile {
-        RenameFile::of(&pair.new_path, pair.new)
-    }
-
     fn of(path: &[u8], side: Option<FileSide>) -> RenameFile {
         RenameFile {
             path: path.to_vec(),
@@ -288,6 +280,10 @@ fn spans(content: &[u8]) -> Spans {
     const BASE: u32 = 107_927;
     let text = !is_binary(content);
     let mut spans = Spans::new();
+    let mut add = |low: u32, high: u32, length: u64| {
+        let hash = low.wrapping_add(high.wrapping_mul(0x61)) % BASE;
+        *spans.entry(hash).or_default() += length;
+    };
     let (mut low, mut high, mut length) = (0_u32, 0_u32, 0_u64);
     for (at, &byte) in content.iter().enumerate() {
         if text && byte == b'\r' && content.get(at + 1) == Some(&b'\n') {
@@ -301,15 +297,11 @@ fn spans(content: &[u8]) -> Spans {
         if length < 64 && byte != b'\n' {
             continue;
         }
-        *spans
-            .entry(low.wrapping_add(high.wrapping_mul(0x61)) % BASE)
-            .or_default() += length;
+        add(low, high, length);
         (low, high, length) = (0, 0, 0);
     }
     if length > 0 {
-        *spans
-            .entry(low.wrapping_add(high.wrapping_mul(0x61)) % BASE)
-            .or_default() += length;
+        add(low, high, length);
     }
     spans
 }

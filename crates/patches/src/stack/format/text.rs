@@ -56,11 +56,8 @@ fn kind(side: FileSide) -> u32 {
 
 fn header(pair: &FilePair, out: &mut Vec<u8>) {
     let mut line = |text: String| out.extend_from_slice(text.as_bytes());
-    line("diff --git ".to_owned());
-    line(quoted(b"a/", &pair.old_path));
-    line(" ".to_owned());
-    line(quoted(b"b/", &pair.new_path));
-    line("\n".to_owned());
+    let (old, new) = (quoted(b"a/", &pair.old_path), quoted(b"b/", &pair.new_path));
+    line(format!("diff --git {old} {new}\n"));
     match (pair.old, pair.new) {
         (None, Some(new)) => line(format!("new file mode {:06o}\n", new.mode)),
         (Some(old), None) => line(format!("deleted file mode {:06o}\n", old.mode)),
@@ -98,9 +95,6 @@ fn hunks(pair: &FilePair, old: &[u8], new: &[u8], out: &mut Vec<u8>) -> Result<(
         .indent_heuristic(true)
         .context_lines(3)
         .interhunk_lines(0);
-    let name = Some(Path::new("x"));
-    let mut patch =
-        Patch::from_buffers(old, name, new, name, Some(&mut options)).map_err(store_error)?;
     let label = |side: Option<FileSide>, prefix: &[u8], path: &[u8]| match side {
         // Git appends a tab to a name with a blank, so that no parser mistakes a part of it for a date.
         Some(_) if path.contains(&b' ') => format!("{}\t", quoted(prefix, path)),
@@ -108,20 +102,15 @@ fn hunks(pair: &FilePair, old: &[u8], new: &[u8], out: &mut Vec<u8>) -> Result<(
         None => "/dev/null".to_owned(),
     };
     let mut lines = Vec::new();
-    patch
-        .print(&mut |_, _, line| {
-            match line.origin() {
-                'H' => lines.extend_from_slice(&hunk_header(line.content())),
-                origin @ (' ' | '+' | '-') => {
-                    lines.push(origin as u8);
-                    lines.extend_from_slice(line.content());
-                }
-                '=' | '>' | '<' => lines.extend_from_slice(line.content()),
-                _ => {}
-            }
-            true
-        })
-        .map_err(store_error)?;
+    print(old, new, &mut options, |origin, content| match origin {
+        'H' => lines.extend_from_slice(&hunk_header(content)),
+        ' ' | '+' | '-' => {
+            lines.push(origin as u8);
+            lines.extend_from_slice(content);
+        }
+        '=' | '>' | '<' => lines.extend_from_slice(content),
+        _ => {}
+    })?;
     if !lines.is_empty() {
         let names = format!(
             "--- {}\n+++ {}\n",
@@ -157,18 +146,30 @@ fn hunk_header(line: &[u8]) -> Vec<u8> {
 fn binary(old: &[u8], new: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let mut options = DiffOptions::new();
     options.force_binary(true).show_binary(true);
+    print(old, new, &mut options, |origin, content| {
+        if origin == 'B' {
+            out.extend_from_slice(content);
+        }
+    })
+}
+
+/// Passes the parts of libgit2's diff of two texts to `part`, each with its kind.
+fn print(
+    old: &[u8],
+    new: &[u8],
+    options: &mut DiffOptions,
+    mut part: impl FnMut(char, &[u8]),
+) -> Result<()> {
     let name = Some(Path::new("x"));
-    let mut patch =
-        Patch::from_buffers(old, name, new, name, Some(&mut options)).map_err(store_error)?;
-    patch
-        .print(&mut |_, _, line| {
-            if line.origin() == 'B' {
-                out.extend_from_slice(line.content());
-            }
+    let patch = Patch::from_buffers(old, name, new, name, Some(options));
+    let mut each =
+        |_: git2::DiffDelta<'_>, _: Option<git2::DiffHunk<'_>>, line: git2::DiffLine<'_>| {
+            part(line.origin(), line.content());
             true
-        })
-        .map_err(store_error)?;
-    Ok(())
+        };
+    patch
+        .and_then(|mut patch| patch.print(&mut each))
+        .map_err(store_error)
 }
 
 /// Returns the path with its prefix, quoted like git.
