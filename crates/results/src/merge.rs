@@ -363,7 +363,12 @@ mod tests {
         let mut other = scaled("arm", 0.0, 1.7);
         other.header.series = vec!["b.patch".into()];
         let error = merged(vec![file("x86", 0.0), other]).unwrap_err();
-        assert!(error.message().contains("another one"), "{error}");
+        assert!(
+            error
+                .message()
+                .contains("differs from that of the first file"),
+            "{error}"
+        );
         let mut other = scaled("arm", 0.0, 1.7);
         other.header.harness = "h2".into();
         let error = merged(vec![file("x86", 0.0), other]).unwrap_err();
