@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Transaction, params};
+use rusqlite::params;
 use sha2::{Digest, Sha256};
 
 use super::read::{OBSERVATION_COLUMNS, observation};
@@ -20,7 +20,6 @@ impl Store {
     /// Stores the checksums of the blocks that `observations` and `slices`, which were just inserted, belong to.
     pub(super) fn insert_checksums(
         &self,
-        transaction: &Transaction<'_>,
         id: ExperimentId,
         observations: &[Observation],
         slices: &[SliceBlob],
@@ -31,19 +30,17 @@ impl Store {
         for (workload, meter, direct, block) in keys {
             // A block may be stored in several parts.
             let stored = self.stored_values(id, (&workload, meter, direct, block))?;
-            transaction
-                .execute(
-                    "INSERT OR REPLACE INTO checksums VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                    params![
-                        id.0,
-                        workload,
-                        meter.name(),
-                        direct,
-                        block,
-                        of_values(&stored)
-                    ],
-                )
-                .map_err(self.failed("write"))?;
+            self.database.execute(
+                "INSERT OR REPLACE INTO checksums VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                params![
+                    id.0,
+                    workload,
+                    meter.name(),
+                    direct,
+                    block,
+                    of_values(&stored)
+                ],
+            )?;
         }
         let mut keys: Vec<SliceKey> = slices
             .iter()
@@ -54,12 +51,10 @@ impl Store {
         for key in keys {
             let digest = self.digest_of_slices(id, &key)?;
             let (workload, direct, block) = key;
-            transaction
-                .execute(
-                    "INSERT OR REPLACE INTO slice_checksums VALUES (?1, ?2, ?3, ?4, ?5)",
-                    params![id.0, workload, direct, block, digest],
-                )
-                .map_err(self.failed("write"))?;
+            self.database.execute(
+                "INSERT OR REPLACE INTO slice_checksums VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![id.0, workload, direct, block, digest],
+            )?;
         }
         Ok(())
     }
@@ -69,7 +64,7 @@ impl Store {
         id: ExperimentId,
         (workload, meter, direct, block): (&str, Meter, bool, u32),
     ) -> Result<Vec<Observation>> {
-        let rows = self.rows(
+        let rows = self.database.rows(
             &format!(
                 "SELECT {OBSERVATION_COLUMNS} FROM observations
                  WHERE experiment = ?1 AND workload = ?2 AND meter = ?3 AND direct = ?4 AND block = ?5
@@ -108,7 +103,7 @@ impl Store {
 
     /// Returns the stored checksums of the values of an experiment.
     fn checksums(&self, id: ExperimentId) -> Result<BTreeMap<BlockKey, Vec<u8>>> {
-        let rows: Vec<(String, String, bool, u32, Vec<u8>)> = self.rows(
+        let rows: Vec<(String, String, bool, u32, Vec<u8>)> = self.database.rows(
             "SELECT workload, meter, direct, block, digest FROM checksums WHERE experiment = ?1",
             params![id.0],
             |row| {
@@ -133,7 +128,7 @@ impl Store {
     /// Compares the slices of a block with their checksum; slices without one are not checked.
     pub(super) fn check_slices(&self, id: ExperimentId, key: &SliceKey) -> Result<()> {
         let (workload, direct, block) = key;
-        let stored: Vec<Vec<u8>> = self.rows(
+        let stored: Vec<Vec<u8>> = self.database.rows(
             "SELECT digest FROM slice_checksums
              WHERE experiment = ?1 AND workload = ?2 AND direct = ?3 AND block = ?4",
             params![id.0, workload, direct, block],
@@ -149,7 +144,7 @@ impl Store {
 
     /// Checks that no block of slices with a checksum is gone.
     pub(super) fn check_slice_blocks(&self, id: ExperimentId) -> Result<()> {
-        let gone: Vec<(String, u32)> = self.rows(
+        let gone: Vec<(String, u32)> = self.database.rows(
             "SELECT workload, block FROM slice_checksums AS of WHERE experiment = ?1 AND NOT EXISTS (
                  SELECT 1 FROM slices WHERE experiment = of.experiment AND workload = of.workload
                  AND direct = of.direct AND block = of.block)
@@ -169,7 +164,7 @@ impl Store {
         (workload, direct, block): &SliceKey,
     ) -> Result<Vec<u8>> {
         let mut digest = Sha256::new();
-        self.rows(
+        self.database.rows(
             "SELECT point, transactions, slice_values FROM slices
              WHERE experiment = ?1 AND workload = ?2 AND direct = ?3 AND block = ?4 ORDER BY point",
             params![id.0, workload, direct, block],
@@ -186,14 +181,12 @@ impl Store {
     /// Returns the number of blocks of an experiment that cannot be checked, because an earlier version stored them
     /// without a checksum.
     pub fn unchecked(&self, id: ExperimentId) -> Result<u64> {
-        let counts: Vec<i64> = self.rows(
+        self.database.count(
             "SELECT count(*) FROM (SELECT DISTINCT workload, meter, direct, block FROM observations
                  WHERE experiment = ?1
              EXCEPT SELECT workload, meter, direct, block FROM checksums WHERE experiment = ?1)",
-            params![id.0],
-            |row| row.get(0),
-        )?;
-        Ok(counts.first().copied().unwrap_or(0).unsigned_abs())
+            [id.0],
+        )
     }
 
     fn damaged(&self, id: ExperimentId, workload: &str, what: &str, block: u32) -> Error {
@@ -201,7 +194,7 @@ impl Store {
         Error::internal(format!(
             "block {block} of {workload}{what} in experiment {} is not what was measured: {} is damaged",
             name.as_deref().unwrap_or("?"),
-            self.path.display()
+            self.database.path.display()
         ))
         .hint("`perfquilt run --fresh`, with the options of that run, measures everything again; check disk and memory of this machine first")
     }

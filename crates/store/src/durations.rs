@@ -40,18 +40,13 @@ impl Store {
             of.slices,
             of.seconds
         ];
-        self.connection
-            .execute(
-                "INSERT OR REPLACE INTO durations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-                values,
-            )
-            .map_err(self.failed("write"))?;
-        Ok(())
+        let sql = "INSERT OR REPLACE INTO durations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+        self.database.execute(sql, values).map(drop)
     }
 
     /// Returns how long the blocks of an experiment took; empty if an earlier version measured it.
     pub fn durations(&self, id: ExperimentId) -> Result<Vec<BlockDuration>> {
-        self.rows(
+        self.database.rows(
             "SELECT counted, direct, block, servers, workloads, lanes, slices, seconds FROM durations
              WHERE experiment = ?1 ORDER BY counted, direct, block",
             params![id.0],

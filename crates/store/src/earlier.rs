@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
 use super::{ExperimentId, Store};
 use perfquilt_model::error::Result;
@@ -40,21 +40,14 @@ pub struct EarlierExperiment {
 impl Store {
     /// Returns the header of the experiment that was begun with `key`.
     pub fn header_of_key(&self, key: &str) -> Result<Option<ExperimentHeader>> {
-        self.connection
-            .query_row(
-                "SELECT header FROM experiments WHERE key = ?1",
-                [key],
-                |row| row.get::<_, String>(0),
-            )
-            .optional()
-            .map_err(self.failed("read"))?
-            .map(|text| self.parse_header(&text))
-            .transpose()
+        let sql = "SELECT header FROM experiments WHERE key = ?1";
+        let text: Option<String> = self.database.first(sql, [key], |row| row.get(0))?;
+        text.map(|text| self.parse_header(&text)).transpose()
     }
 
     /// Returns the keys that begin with `start`, the most recently begun or resumed experiment first.
     pub fn keys(&self, start: &str) -> Result<Vec<String>> {
-        self.rows(
+        self.database.rows(
             "SELECT key FROM experiments WHERE substr(key, 1, length(?1)) = ?1 ORDER BY touched DESC",
             [start],
             |row| row.get(0),
@@ -63,60 +56,44 @@ impl Store {
 
     /// Returns whether the experiment with `key` exists and is finished.
     pub fn is_finished(&self, key: &str) -> Result<bool> {
-        self.connection
-            .query_row(
-                "SELECT EXISTS (SELECT 1 FROM experiments WHERE key = ?1 AND finished = 1)",
-                [key],
-                |row| row.get(0),
-            )
-            .map_err(self.failed("read"))
+        let sql = "SELECT count(*) FROM experiments WHERE key = ?1 AND finished = 1";
+        Ok(self.database.count(sql, [key])? > 0)
     }
 
     /// Stores the identity of an experiment's observations.
     pub fn record_identity(&self, id: ExperimentId, identity: &ExperimentIdentity) -> Result<()> {
-        let transaction = self.transaction()?;
-        let write = || -> rusqlite::Result<()> {
-            transaction.execute(
-                "UPDATE experiments SET protocol = ?2 WHERE id = ?1",
-                params![id.0, identity.protocol],
-            )?;
+        self.database.transaction(|| {
+            let sql = "UPDATE experiments SET protocol = ?2 WHERE id = ?1";
+            self.database
+                .execute(sql, params![id.0, identity.protocol])?;
+            let sql = "INSERT OR REPLACE INTO point_identities VALUES (?1, ?2, ?3)";
             for (point, identity) in &identity.points {
-                transaction.execute(
-                    "INSERT OR REPLACE INTO point_identities VALUES (?1, ?2, ?3)",
-                    params![id.0, point.to_string(), identity],
-                )?;
+                self.database
+                    .execute(sql, params![id.0, point.to_string(), identity])?;
             }
+            let sql = "INSERT OR REPLACE INTO workload_identities VALUES (?1, ?2, ?3)";
             for (workload, identity) in &identity.workloads {
-                transaction.execute(
-                    "INSERT OR REPLACE INTO workload_identities VALUES (?1, ?2, ?3)",
-                    params![id.0, workload, identity],
-                )?;
+                self.database
+                    .execute(sql, params![id.0, workload, identity])?;
             }
             Ok(())
-        };
-        write().map_err(self.failed("write"))?;
-        transaction.commit().map_err(self.failed("write"))
+        })
     }
 
     /// Marks an experiment as finished and its plans as ended, so that later ones may reuse its values, and other versions
     /// leave it ended.
     pub fn finish(&self, id: ExperimentId) -> Result<()> {
-        let transaction = self.transaction()?;
-        let marks = [
-            "UPDATE experiments SET finished = 1 WHERE id = ?1",
-            "UPDATE plans SET ended = 1 WHERE experiment = ?1",
-        ];
-        for mark in marks {
-            transaction
-                .execute(mark, params![id.0])
-                .map_err(self.failed("write"))?;
-        }
-        transaction.commit().map_err(self.failed("write"))
+        self.database.transaction(|| {
+            let finished = "UPDATE experiments SET finished = 1 WHERE id = ?1";
+            self.database.execute(finished, [id.0])?;
+            let ended = "UPDATE plans SET ended = 1 WHERE experiment = ?1";
+            self.database.execute(ended, [id.0]).map(drop)
+        })
     }
 
     /// Returns the finished experiments on `release`, the latest first.
     pub fn earlier(&self, release: &str) -> Result<Vec<EarlierExperiment>> {
-        let all = self.rows(
+        let all = self.database.rows(
             "SELECT id, header, protocol FROM experiments
              WHERE finished = 1 AND protocol <> '' ORDER BY touched DESC",
             [],
@@ -135,7 +112,7 @@ impl Store {
                 continue;
             }
             let pairs = |sql| {
-                self.rows(sql, params![id.0], |row| {
+                self.database.rows(sql, params![id.0], |row| {
                     Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
                 })
             };
@@ -143,7 +120,7 @@ impl Store {
                 pairs("SELECT point, identity FROM point_identities WHERE experiment = ?1")?;
             let workloads =
                 pairs("SELECT workload, identity FROM workload_identities WHERE experiment = ?1")?;
-            let blocks: Vec<(String, String, String, u32)> = self.rows(
+            let blocks: Vec<(String, String, String, u32)> = self.database.rows(
                 "SELECT point, workload, meter, count(*) FROM observations
                  WHERE experiment = ?1 AND direct = 0 GROUP BY point, workload, meter",
                 params![id.0],

@@ -22,6 +22,7 @@
 
 mod blob;
 mod checksums;
+mod database;
 mod durations;
 mod earlier;
 mod file_error;
@@ -37,10 +38,11 @@ pub mod sql_bench;
 mod tests;
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::params;
 
+use database::{Database, signed};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, HostSample, Observation, PlannedBlocks, PointBuild, PointFunctions,
@@ -117,8 +119,7 @@ pub struct ExperimentSummary {
 /// The results database. Every change is one transaction, so a killed process leaves only complete blocks.
 #[derive(Debug)]
 pub struct Store {
-    connection: Connection,
-    path: PathBuf,
+    database: Database,
     current: Cell<Option<ExperimentId>>,
 }
 
@@ -130,9 +131,6 @@ impl Store {
     /// version of this one, or the folder cannot be written to;
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it is damaged or the disk is full.
     pub fn open(path: &Path) -> Result<Self> {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
-        }
         Self::open_at(path, true)
     }
 
@@ -147,8 +145,7 @@ impl Store {
 
     fn open_at(path: &Path, create: bool) -> Result<Self> {
         Ok(Store {
-            connection: schema::open(&schema::RESULTS, path, create)?,
-            path: path.to_path_buf(),
+            database: Database::open(&schema::RESULTS, path, create)?,
             current: Cell::new(None),
         })
     }
@@ -156,10 +153,11 @@ impl Store {
     /// Writes everything to a new database at `path`.
     pub fn copy_to(&self, path: &Path) -> Result<()> {
         let target = path.to_string_lossy();
-        self.connection
+        self.database
+            .connection
             .execute("VACUUM INTO ?1", [target.as_ref()])
-            .map(|_| ())
-            .map_err(self.failed("copy"))
+            .map(drop)
+            .map_err(self.database.failed("copy"))
     }
 
     /// Returns the experiment that was last begun or resumed through this value.
@@ -171,57 +169,49 @@ impl Store {
     /// rest of its header is replaced by `header`). If another experiment has the name already, a number is
     /// appended; [`Store::header`] returns the final name.
     pub fn begin(&self, header: &ExperimentHeader, key: &str) -> Result<ExperimentId> {
-        let transaction = self.transaction()?;
-        let known: Option<(i64, String)> = transaction
-            .query_row(
+        let id = self.database.transaction(|| {
+            let known: Option<(i64, String)> = self.database.first(
                 "SELECT id, header FROM experiments WHERE key = ?1",
                 [key],
                 |row| Ok((row.get(0)?, row.get(1)?)),
-            )
-            .optional()
-            .map_err(self.failed("read"))?;
-        let mut header = header.clone();
-        let id = match known {
-            Some((id, text)) => {
-                let old = self.parse_header(&text)?;
-                header.experiment = old.experiment;
-                header.started = old.started;
-                header.check().map_err(Error::internal)?;
-                transaction
-                    .execute(
+            )?;
+            let mut header = header.clone();
+            let id = match known {
+                Some((id, text)) => {
+                    let old = self.parse_header(&text)?;
+                    header.experiment = old.experiment;
+                    header.started = old.started;
+                    header.check().map_err(Error::internal)?;
+                    self.database.execute(
                         "UPDATE experiments SET header = ?2 WHERE id = ?1",
-                        params![id, self.header_text(&header)?],
-                    )
-                    .map_err(self.failed("write"))?;
-                id
-            }
-            None => {
-                header.experiment = self.free_name(&transaction, &header.experiment)?;
-                header.check().map_err(Error::internal)?;
-                transaction
-                    .execute(
+                        params![id, json("the header", &header)?],
+                    )?;
+                    id
+                }
+                None => {
+                    header.experiment = self.free_name(&header.experiment)?;
+                    header.check().map_err(Error::internal)?;
+                    self.database.execute(
                         "INSERT INTO experiments (key, name, header, touched) VALUES (?1, ?2, ?3, 0)",
-                        params![key, header.experiment, self.header_text(&header)?],
-                    )
-                    .map_err(self.failed("write"))?;
-                transaction.last_insert_rowid()
-            }
-        };
-        self.touch(&transaction, id)?;
-        transaction.commit().map_err(self.failed("write"))?;
-        self.current.set(Some(ExperimentId(id)));
-        Ok(ExperimentId(id))
+                        params![key, header.experiment, json("the header", &header)?],
+                    )?;
+                    self.database.connection.last_insert_rowid()
+                }
+            };
+            self.touch(ExperimentId(id))?;
+            Ok(ExperimentId(id))
+        })?;
+        self.current.set(Some(id));
+        Ok(id)
     }
 
     /// Stores the planned number of blocks and the stopping rule, so that a report can show the progress.
     pub fn plan(&self, id: ExperimentId, planned: &[PlannedBlocks]) -> Result<()> {
-        let transaction = self.transaction()?;
-        transaction
-            .execute("DELETE FROM plans WHERE experiment = ?1", [id.0])
-            .map_err(self.failed("write"))?;
-        for plan in planned {
-            transaction
-                .execute(
+        self.database.transaction(|| {
+            let old = "DELETE FROM plans WHERE experiment = ?1";
+            self.database.execute(old, [id.0])?;
+            for plan in planned {
+                self.database.execute(
                     "INSERT OR REPLACE INTO plans
                          (experiment, workload, meter, blocks, min_blocks, resolution, extended, ended,
                           windows, wave)
@@ -238,39 +228,34 @@ impl Store {
                         plan.windows,
                         plan.wave
                     ],
-                )
-                .map_err(self.failed("write"))?;
-        }
-        transaction.commit().map_err(self.failed("write"))
+                )?;
+            }
+            Ok(())
+        })
     }
 
     /// Stores under `key` whether a workload executes the code that a patch changes.
     pub fn record_execution(&self, key: &str, executed: bool) -> Result<()> {
         let sql = "INSERT OR REPLACE INTO executions VALUES (?1, ?2)";
-        let kept = self
-            .connection
-            .execute(sql, params![key, executed.to_string()]);
-        kept.map(drop).map_err(self.failed("write"))
+        let values = params![key, executed.to_string()];
+        self.database.execute(sql, values).map(drop)
     }
 
     /// Returns whether the workload executes the code, as stored under `key`.
     pub fn execution(&self, key: &str) -> Result<Option<bool>> {
         let sql = "SELECT result FROM executions WHERE key = ?1";
-        let found = self.rows(sql, params![key], |row| row.get::<_, String>(0))?;
-        Ok(found.first().and_then(|text| text.parse().ok()))
+        let found: Option<String> = self.database.first(sql, [key], |row| row.get(0))?;
+        Ok(found.and_then(|text| text.parse().ok()))
     }
 
     /// Stores the patches that workloads of an experiment do not execute.
     pub fn record_unexecuted(&self, id: ExperimentId, patches: &[UnexecutedPatch]) -> Result<()> {
-        let text = if patches.is_empty() {
-            String::new()
-        } else {
-            serde_json::to_string(patches)
-                .map_err(|error| Error::internal(format!("cannot write patches: {error}")))?
+        let text = match patches {
+            [] => String::new(),
+            patches => json("patches", patches)?,
         };
         let sql = "UPDATE experiments SET unexecuted = ?2 WHERE id = ?1";
-        let done = self.connection.execute(sql, params![id.0, text]);
-        done.map(drop).map_err(self.failed("write"))
+        self.database.execute(sql, params![id.0, text]).map(drop)
     }
 
     /// Stores the results of the server's own tests for servers with these keys in the cache of builds. They replace
@@ -279,45 +264,35 @@ impl Store {
         &self,
         records: impl IntoIterator<Item = (&'a str, &'a TestRecord)>,
     ) -> Result<()> {
-        let transaction = self.transaction()?;
-        for (key, record) in records {
-            let text = serde_json::to_string(record).map_err(|error| {
-                Error::internal(format!("cannot write results of tests: {error}"))
-            })?;
-            transaction
-                .execute(
-                    "INSERT OR REPLACE INTO tests VALUES (?1, ?2)",
-                    params![key, text],
-                )
-                .map_err(self.failed("write"))?;
-        }
-        transaction.commit().map_err(self.failed("write"))
+        self.database.transaction(|| {
+            for (key, record) in records {
+                let text = json("results of tests", record)?;
+                let sql = "INSERT OR REPLACE INTO tests VALUES (?1, ?2)";
+                self.database.execute(sql, params![key, text])?;
+            }
+            Ok(())
+        })
     }
 
     /// Stores the build times of points. The seconds of a cached build do not replace those of the original
     /// build.
     pub fn record_builds(&self, id: ExperimentId, builds: &[PointBuild]) -> Result<()> {
-        let transaction = self.transaction()?;
-        for build in builds {
-            // An earlier version may have stored the times without the size.
-            let (replace, conflict) = if build.cached {
-                (
-                    "",
-                    "ON CONFLICT (key) DO UPDATE SET code_bytes = excluded.code_bytes",
-                )
-            } else {
-                ("OR REPLACE", "")
-            };
-            let seconds = format!(
-                "INSERT {replace} INTO builds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) {conflict}"
-            );
-            let profile = build.profile.as_ref().map(serde_json::to_string);
-            let profile = profile
-                .transpose()
-                .map_err(|error| Error::internal(format!("cannot write a profile: {error}")))?;
-            transaction
-                .execute(
-                    &seconds,
+        self.database.transaction(|| {
+            for build in builds {
+                // An earlier version may have stored the times without the size.
+                let (replace, conflict) = if build.cached {
+                    (
+                        "",
+                        "ON CONFLICT (key) DO UPDATE SET code_bytes = excluded.code_bytes",
+                    )
+                } else {
+                    ("OR REPLACE", "")
+                };
+                let profile = build.profile.as_ref();
+                self.database.execute(
+                    &format!(
+                        "INSERT {replace} INTO builds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) {conflict}"
+                    ),
                     params![
                         build.key,
                         build.configure,
@@ -325,19 +300,17 @@ impl Store {
                         build.link,
                         build.overhead,
                         signed(build.units),
-                        profile,
+                        profile.map(|of| json("a profile", of)).transpose()?,
                         build.code_bytes.map(signed)
                     ],
-                )
-                .and_then(|_| {
-                    transaction.execute(
-                        "INSERT OR REPLACE INTO experiment_builds VALUES (?1, ?2, ?3, ?4)",
-                        params![id.0, build.point.to_string(), build.key, build.cached],
-                    )
-                })
-                .map_err(self.failed("write"))?;
-        }
-        transaction.commit().map_err(self.failed("write"))
+                )?;
+                self.database.execute(
+                    "INSERT OR REPLACE INTO experiment_builds VALUES (?1, ?2, ?3, ?4)",
+                    params![id.0, build.point.to_string(), build.key, build.cached],
+                )?;
+            }
+            Ok(())
+        })
     }
 
     /// Adds the values of a block and the slices behind them, without further results
@@ -359,99 +332,87 @@ impl Store {
     /// Adds a block in one transaction.
     pub fn append_block(&self, id: ExperimentId, result: &BlockResult<'_>) -> Result<()> {
         let header = self.header(id)?;
-        let transaction = self.transaction()?;
-        self.insert_observations(&transaction, id, &header, result.observations)?;
-        self.insert_slices(&transaction, id, result.slices)?;
-        self.insert_checksums(&transaction, id, result.observations, result.slices)?;
-        self.insert_functions(&transaction, id, result.functions)?;
-        if let Some(conditions) = &result.conditions {
-            self.insert_conditions(&transaction, id, conditions)?;
-        }
-        self.touch(&transaction, id.0)?;
-        transaction.commit().map_err(self.failed("write"))
+        self.database.transaction(|| {
+            self.insert_observations(id, &header, result.observations)?;
+            self.insert_slices(id, result.slices)?;
+            self.insert_checksums(id, result.observations, result.slices)?;
+            self.insert_functions(id, result.functions)?;
+            if let Some(conditions) = &result.conditions {
+                self.insert_conditions(id, conditions)?;
+            }
+            self.touch(id)
+        })
     }
 
-    fn insert_functions(
-        &self,
-        transaction: &Transaction<'_>,
-        id: ExperimentId,
-        functions: &[PointFunctions],
-    ) -> Result<()> {
+    fn insert_functions(&self, id: ExperimentId, functions: &[PointFunctions]) -> Result<()> {
         for of in functions {
             let costs = functions::encode(&of.functions)
                 .ok_or_else(|| Error::internal("cannot write the costs of functions"))?;
-            transaction
-                .execute(
-                    "INSERT OR REPLACE INTO functions VALUES (?1, ?2, ?3, ?4, ?5)",
-                    params![id.0, of.workload, of.block, of.point.to_string(), costs],
-                )
-                .map_err(self.failed("write"))?;
+            self.database.execute(
+                "INSERT OR REPLACE INTO functions VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![id.0, of.workload, of.block, of.point.to_string(), costs],
+            )?;
         }
         Ok(())
     }
 
-    fn insert_conditions(
-        &self,
-        transaction: &Transaction<'_>,
-        id: ExperimentId,
-        of: &BlockConditions<'_>,
-    ) -> Result<()> {
+    fn insert_conditions(&self, id: ExperimentId, of: &BlockConditions<'_>) -> Result<()> {
         if of.discarded_rounds > 0 {
-            transaction
-                .execute(
-                    "INSERT OR REPLACE INTO spoiled VALUES (?1, ?2, ?3, ?4, ?5)",
-                    params![
-                        id.0,
-                        of.workload,
-                        of.direct,
-                        of.block,
-                        signed(of.discarded_rounds)
-                    ],
-                )
-                .map_err(self.failed("write"))?;
-        }
-        let Some(sample) = &of.sample else {
-            return Ok(());
-        };
-        let mhz = sample.mhz.unzip();
-        transaction
-            .execute(
-                "INSERT OR REPLACE INTO moments
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+            self.database.execute(
+                "INSERT OR REPLACE INTO spoiled VALUES (?1, ?2, ?3, ?4, ?5)",
                 params![
                     id.0,
                     of.workload,
                     of.direct,
                     of.block,
-                    sample.seconds,
-                    sample.steal,
-                    sample.idle,
-                    signed(sample.preempted),
-                    signed(sample.major_faults),
-                    signed(sample.minor_faults),
-                    mhz.0,
-                    mhz.1,
-                    sample.throttled,
-                    signed(sample.standstills),
+                    signed(of.discarded_rounds)
                 ],
+            )?;
+        }
+        let Some(sample) = &of.sample else {
+            return Ok(());
+        };
+        let mhz = sample.mhz.unzip();
+        let values = params![
+            id.0,
+            of.workload,
+            of.direct,
+            of.block,
+            sample.seconds,
+            sample.steal,
+            sample.idle,
+            signed(sample.preempted),
+            signed(sample.major_faults),
+            signed(sample.minor_faults),
+            mhz.0,
+            mhz.1,
+            sample.throttled,
+            signed(sample.standstills),
+        ];
+        self.database
+            .execute(
+                "INSERT OR REPLACE INTO moments
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                values,
             )
-            .map_err(self.failed("write"))?;
-        Ok(())
+            .map(drop)
     }
 
     fn insert_observations(
         &self,
-        transaction: &Transaction<'_>,
         id: ExperimentId,
         header: &ExperimentHeader,
         observations: &[Observation],
     ) -> Result<()> {
-        let mut insert = transaction
+        let failed = self.database.failed("write");
+        let mut insert = self
+            .database
+            .connection
             .prepare_cached(
                 "INSERT INTO observations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
                      ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
             )
-            .map_err(self.failed("write"))?;
+            .map_err(&failed)?;
         for observation in observations {
             let mut checked = observation.clone();
             checked.experiment.clone_from(&header.experiment);
@@ -489,24 +450,17 @@ impl Store {
                         "block {} of {} ({}) already has point {}",
                         checked.block, checked.workload, checked.meter, checked.point
                     )),
-                    _ => schema::explain(&schema::RESULTS, &self.path, "write", &error),
+                    _ => failed(error),
                 })?;
         }
         Ok(())
     }
 
-    fn insert_slices(
-        &self,
-        transaction: &Transaction<'_>,
-        id: ExperimentId,
-        slices: &[SliceBlob],
-    ) -> Result<()> {
-        let mut insert = transaction
-            .prepare_cached("INSERT INTO slices VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")
-            .map_err(self.failed("write"))?;
+    fn insert_slices(&self, id: ExperimentId, slices: &[SliceBlob]) -> Result<()> {
         for blob in slices {
-            insert
-                .execute(params![
+            self.database.execute(
+                "INSERT INTO slices VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                params![
                     id.0,
                     blob.workload,
                     blob.direct,
@@ -514,64 +468,38 @@ impl Store {
                     blob.point.to_string(),
                     signed(blob.transactions_per_slice),
                     blob::encode(&blob.values),
-                ])
-                .map_err(self.failed("write"))?;
+                ],
+            )?;
         }
         Ok(())
     }
 
-    fn transaction(&self) -> Result<Transaction<'_>> {
-        Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)
-            .map_err(self.failed("write"))
-    }
-
-    fn failed(&self, what: &'static str) -> impl Fn(rusqlite::Error) -> Error + '_ {
-        move |error| schema::explain(&schema::RESULTS, &self.path, what, &error)
-    }
-
-    fn header_text(&self, header: &ExperimentHeader) -> Result<String> {
-        serde_json::to_string(header)
-            .map_err(|error| Error::internal(format!("cannot write the header: {error}")))
-    }
-
-    fn free_name(&self, transaction: &Transaction<'_>, wanted: &str) -> Result<String> {
+    fn free_name(&self, wanted: &str) -> Result<String> {
         let wanted = if wanted.is_empty() {
             "experiment"
         } else {
             wanted
         };
+        let taken = "SELECT count(*) FROM experiments WHERE name = ?1";
         let mut name = wanted.to_owned();
         let mut number = 1;
-        loop {
-            let taken: bool = transaction
-                .query_row(
-                    "SELECT EXISTS (SELECT 1 FROM experiments WHERE name = ?1)",
-                    [&name],
-                    |row| row.get(0),
-                )
-                .map_err(self.failed("read"))?;
-            if !taken {
-                return Ok(name);
-            }
+        while self.database.count(taken, [&name])? > 0 {
             number += 1;
             name = format!("{wanted}-{number}");
         }
+        Ok(name)
     }
 
     /// Makes the experiment the latest one.
-    fn touch(&self, transaction: &Transaction<'_>, id: i64) -> Result<()> {
-        transaction
-            .execute(
-                "UPDATE experiments
-                 SET touched = (SELECT max(touched) + 1 FROM experiments) WHERE id = ?1",
-                [id],
-            )
-            .map(|_| ())
-            .map_err(self.failed("write"))
+    fn touch(&self, id: ExperimentId) -> Result<()> {
+        let latest = "UPDATE experiments
+             SET touched = (SELECT max(touched) + 1 FROM experiments) WHERE id = ?1";
+        self.database.execute(latest, [id.0]).map(drop)
     }
 }
 
-/// Converts a count to SQLite's signed integer; counts never reach the sign bit.
-fn signed(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
+/// Returns `value` as JSON; `what` is its noun in an error.
+fn json(what: &str, value: &(impl serde::Serialize + ?Sized)) -> Result<String> {
+    serde_json::to_string(value)
+        .map_err(|error| Error::internal(format!("cannot write {what}: {error}")))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
 use super::{ExperimentId, ExperimentSummary, Store, blob, functions};
 use perfquilt_model::error::{Error, Result};
@@ -24,7 +24,7 @@ impl Store {
         meter: Meter,
         direct: bool,
     ) -> Result<Vec<u32>> {
-        self.rows(
+        self.database.rows(
             "SELECT DISTINCT block FROM observations
              WHERE experiment = ?1 AND workload = ?2 AND meter = ?3 AND direct = ?4 ORDER BY block",
             params![id.0, workload, meter.name(), direct],
@@ -34,25 +34,15 @@ impl Store {
 
     /// Returns whether anything was measured for the experiment.
     pub fn has_observations(&self, id: ExperimentId) -> Result<bool> {
-        let found = self.rows(
-            "SELECT 1 FROM observations WHERE experiment = ?1 LIMIT 1",
-            params![id.0],
-            |row| row.get::<_, i64>(0),
-        )?;
-        Ok(!found.is_empty())
+        let sql = "SELECT EXISTS (SELECT 1 FROM observations WHERE experiment = ?1)";
+        Ok(self.database.count(sql, [id.0])? > 0)
     }
 
     /// Returns the experiment's header.
     pub fn header(&self, id: ExperimentId) -> Result<ExperimentHeader> {
-        let text: String = self
-            .connection
-            .query_row(
-                "SELECT header FROM experiments WHERE id = ?1",
-                [id.0],
-                |row| row.get(0),
-            )
-            .map_err(self.failed("read"))?;
-        self.parse_header(&text)
+        let sql = "SELECT header FROM experiments WHERE id = ?1";
+        let text: Option<String> = self.database.first(sql, [id.0], |row| row.get(0))?;
+        self.parse_header(&text.ok_or_else(|| Error::internal("there is no such experiment"))?)
     }
 
     /// Returns the experiment's header and observations, ordered by workload, meter, block and position; its
@@ -89,17 +79,11 @@ impl Store {
 
     fn observations(&self, id: ExperimentId, name: &str) -> Result<Vec<Observation>> {
         // There may be a million observations, so allocate once.
-        let count: i64 = self
-            .connection
-            .query_row(
-                "SELECT count(*) FROM observations WHERE experiment = ?1",
-                [id.0],
-                |row| row.get(0),
-            )
-            .map_err(self.failed("read"))?;
+        let sql = "SELECT count(*) FROM observations WHERE experiment = ?1";
+        let count = self.database.count(sql, [id.0])?;
         let mut observations = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
         let mut damaged = Ok(());
-        self.rows(
+        self.database.rows(
             &format!(
                 "SELECT {OBSERVATION_COLUMNS} FROM observations
                  WHERE experiment = ?1 ORDER BY workload, meter, direct, block, point"
@@ -142,7 +126,7 @@ impl Store {
     /// Returns the patches that workloads of an experiment do not execute.
     pub fn unexecuted(&self, id: ExperimentId) -> Result<Vec<UnexecutedPatch>> {
         let sql = "SELECT unexecuted FROM experiments WHERE id = ?1";
-        let text: Vec<String> = self.rows(sql, params![id.0], |row| row.get(0))?;
+        let text: Vec<String> = self.database.rows(sql, params![id.0], |row| row.get(0))?;
         match text.first().filter(|text| !text.is_empty()) {
             Some(text) => serde_json::from_str(text).map_err(|error| {
                 Error::internal(format!("the store has a damaged list of patches: {error}"))
@@ -158,7 +142,7 @@ impl Store {
         id: ExperimentId,
         planned: &[PlannedBlocks],
     ) -> Result<Vec<ExcludedReadings>> {
-        let rounds: Vec<(String, i64)> = self.rows(
+        let rounds: Vec<(String, i64)> = self.database.rows(
             "SELECT workload, sum(rounds) FROM spoiled WHERE experiment = ?1 GROUP BY 1 ORDER BY 1",
             params![id.0],
             |row| Ok((row.get(0)?, row.get(1)?)),
@@ -180,7 +164,7 @@ impl Store {
 
     /// Returns the conditions on the machine, by workload.
     fn conditions(&self, id: ExperimentId) -> Result<Vec<Conditions>> {
-        let samples: Vec<(String, HostSample)> = self.rows(
+        let samples: Vec<(String, HostSample)> = self.database.rows(
             "SELECT workload, seconds, steal, idle, preempted, major_faults, minor_faults,
                     mhz_low, mhz_high, throttled, standstills
              FROM moments WHERE experiment = ?1 ORDER BY workload, direct, block",
@@ -213,7 +197,7 @@ impl Store {
 
     /// Returns the planned blocks; empty without a plan.
     pub fn planned(&self, id: ExperimentId) -> Result<Vec<PlannedBlocks>> {
-        self.rows(
+        self.database.rows(
             "SELECT workload, meter, blocks, min_blocks, resolution, extended, ended, windows, wave
              FROM plans
              WHERE experiment = ?1",
@@ -244,6 +228,7 @@ impl Store {
     /// Returns the build times of points with their cache keys.
     pub fn builds(&self, id: ExperimentId) -> Result<Vec<PointBuild>> {
         let mut builds = self
+            .database
             .rows(
                 "SELECT point, key, configure, compile, link, overhead, units, cached, profile, code_bytes
                  FROM experiment_builds JOIN builds USING (key) WHERE experiment = ?1",
@@ -280,7 +265,7 @@ impl Store {
     /// Returns the results of the server's own tests at the points of an experiment whose servers were tested, whenever
     /// that was.
     pub fn tests(&self, id: ExperimentId) -> Result<BTreeMap<Point, TestRecord>> {
-        let found = self.rows(
+        let found = self.database.rows(
             "SELECT point, record FROM experiment_builds JOIN tests USING (key) WHERE experiment = ?1",
             params![id.0],
             |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)),
@@ -297,36 +282,37 @@ impl Store {
 
     /// Returns the costs of functions in the counted blocks.
     pub fn functions(&self, id: ExperimentId) -> Result<Vec<PointFunctions>> {
-        self.rows(
-            "SELECT workload, block, point, costs FROM functions WHERE experiment = ?1
+        self.database
+            .rows(
+                "SELECT workload, block, point, costs FROM functions WHERE experiment = ?1
              ORDER BY workload, block, point",
-            params![id.0],
-            |row| {
-                Ok((
-                    row.get::<_, String>(0)?,
-                    row.get(1)?,
-                    row.get::<_, String>(2)?,
-                    functions::decode(row.get_ref(3)?.as_blob()?),
-                ))
-            },
-        )?
-        .into_iter()
-        .map(|(workload, block, point, functions)| {
-            Ok(PointFunctions {
-                workload,
-                block,
-                point: self.known(point.parse())?,
-                functions: functions
-                    .ok_or_else(|| Error::internal("a function's cost cannot be read"))?,
+                params![id.0],
+                |row| {
+                    Ok((
+                        row.get::<_, String>(0)?,
+                        row.get(1)?,
+                        row.get::<_, String>(2)?,
+                        functions::decode(row.get_ref(3)?.as_blob()?),
+                    ))
+                },
+            )?
+            .into_iter()
+            .map(|(workload, block, point, functions)| {
+                Ok(PointFunctions {
+                    workload,
+                    block,
+                    point: self.known(point.parse())?,
+                    functions: functions
+                        .ok_or_else(|| Error::internal("a function's cost cannot be read"))?,
+                })
             })
-        })
-        .collect()
+            .collect()
     }
 
     /// Returns the blocks (over all points) whose slices are stored, by workload.
     pub fn slice_blocks(&self, id: ExperimentId) -> Result<Vec<(String, u32)>> {
         self.check_slice_blocks(id)?;
-        self.rows(
+        self.database.rows(
             "SELECT DISTINCT workload, block FROM slices
              WHERE experiment = ?1 AND direct = 0 ORDER BY 1, 2",
             params![id.0],
@@ -337,39 +323,35 @@ impl Store {
     /// Returns the raw slices of a block (over all points) of a workload.
     pub fn slices(&self, id: ExperimentId, workload: &str, block: u32) -> Result<Vec<Slices>> {
         self.check_slices(id, &(workload.to_owned(), false, block))?;
-        self.rows(
-            "SELECT point, transactions, slice_values FROM slices
+        self.database
+            .rows(
+                "SELECT point, transactions, slice_values FROM slices
              WHERE experiment = ?1 AND workload = ?2 AND block = ?3 AND direct = 0 ORDER BY point",
-            params![id.0, workload, block],
-            |row| {
-                Ok((
-                    row.get::<_, String>(0)?,
-                    unsigned(row.get(1)?),
-                    blob::decode(row.get_ref(2)?.as_blob()?),
-                ))
-            },
-        )?
-        .into_iter()
-        .map(|(point, transactions_per_slice, values)| {
-            Ok(Slices {
-                point: self.known(point.parse())?,
-                values,
-                transactions_per_slice,
+                params![id.0, workload, block],
+                |row| {
+                    Ok((
+                        row.get::<_, String>(0)?,
+                        unsigned(row.get(1)?),
+                        blob::decode(row.get_ref(2)?.as_blob()?),
+                    ))
+                },
+            )?
+            .into_iter()
+            .map(|(point, transactions_per_slice, values)| {
+                Ok(Slices {
+                    point: self.known(point.parse())?,
+                    values,
+                    transactions_per_slice,
+                })
             })
-        })
-        .collect()
+            .collect()
     }
 
     /// Returns the most recently begun, resumed or extended experiment.
     pub fn latest(&self) -> Result<Option<ExperimentId>> {
-        self.connection
-            .query_row(
-                "SELECT id FROM experiments ORDER BY touched DESC LIMIT 1",
-                [],
-                |row| row.get(0).map(ExperimentId),
-            )
-            .optional()
-            .map_err(self.failed("read"))
+        let sql = "SELECT id FROM experiments ORDER BY touched DESC LIMIT 1";
+        self.database
+            .first(sql, [], |row| row.get(0).map(ExperimentId))
     }
 
     /// Finds the experiment called `name`.
@@ -388,39 +370,28 @@ impl Store {
 
     /// Returns all experiments, the latest first.
     pub fn list(&self) -> Result<Vec<ExperimentSummary>> {
-        self.rows(
-            "SELECT id, header, (SELECT count(*) FROM observations WHERE experiment = id)
+        self.database
+            .rows(
+                "SELECT id, header, (SELECT count(*) FROM observations WHERE experiment = id)
              FROM experiments ORDER BY touched DESC",
-            [],
-            |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?)),
-        )?
-        .into_iter()
-        .map(|(id, header, observations)| {
-            Ok(ExperimentSummary {
-                id: ExperimentId(id),
-                header: self.parse_header(&header)?,
-                observations: unsigned(observations),
+                [],
+                |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?)),
+            )?
+            .into_iter()
+            .map(|(id, header, observations)| {
+                Ok(ExperimentSummary {
+                    id: ExperimentId(id),
+                    header: self.parse_header(&header)?,
+                    observations: unsigned(observations),
+                })
             })
-        })
-        .collect()
-    }
-
-    pub(super) fn rows<T>(
-        &self,
-        sql: &str,
-        params: impl rusqlite::Params,
-        row: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Vec<T>> {
-        self.connection
-            .prepare_cached(sql)
-            .and_then(|mut statement| statement.query_map(params, row)?.collect())
-            .map_err(self.failed("read"))
+            .collect()
     }
 
     /// Reports the file as damaged if text that this program wrote cannot be parsed.
     pub(super) fn known<T>(&self, parsed: Result<T>) -> Result<T> {
         parsed.map_err(|error| {
-            Error::internal(format!("{} is damaged", self.path.display()))
+            Error::internal(format!("{} is damaged", self.database.path.display()))
                 .details([error.message().to_owned()])
         })
     }

@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 
+use rusqlite::Connection;
+
 use super::*;
 use perfquilt_model::error::Kind;
 use perfquilt_model::observation::{
@@ -539,6 +541,7 @@ fn a_header_that_was_tampered_with_is_told() {
     let (store, _folder) = fresh();
     let id = store.begin(&header(3), "key").unwrap();
     store
+        .database
         .connection
         .execute("UPDATE experiments SET header = '{}'", [])
         .unwrap();
@@ -554,6 +557,7 @@ fn a_full_disk_is_told_and_loses_nothing() {
         .append(id, &[observation(0, 0)], &[blob(0, 0)])
         .unwrap();
     store
+        .database
         .connection
         .pragma_update(None, "max_page_count", 1)
         .unwrap();
@@ -585,8 +589,11 @@ fn a_frozen_database_can_still_be_read() {
     drop(store);
     let connection = schema::open_frozen(&schema::RESULTS, &file(&folder), false).unwrap();
     let store = Store {
-        connection,
-        path: file(&folder),
+        database: Database {
+            kind: &schema::RESULTS,
+            connection,
+            path: file(&folder),
+        },
         current: Default::default(),
     };
     assert_eq!(store.load(id).unwrap().1.len(), 1);

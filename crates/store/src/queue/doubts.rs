@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Transaction, params};
+use rusqlite::params;
 
 use super::{Queue, signed};
 use perfquilt_model::error::Result;
@@ -13,39 +13,30 @@ impl Queue {
     /// Returns the pull requests of `repository` about whose commit or closure deliveries disagree, each with the number of its
     /// last doubt.
     pub fn doubts(&self, repository: &str) -> Result<BTreeMap<u64, i64>> {
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT number, raised FROM doubts WHERE repository = ?1")
-            .map_err(self.failed("read"))?;
-        let rows = statement
-            .query_map([repository], |row| {
-                Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get(1)?))
-            })
-            .map_err(self.failed("read"))?;
-        rows.collect::<rusqlite::Result<_>>()
-            .map_err(self.failed("read"))
+        let sql = "SELECT number, raised FROM doubts WHERE repository = ?1";
+        let doubts = self.database.rows(sql, [repository], |row| {
+            Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get(1)?))
+        })?;
+        Ok(doubts.into_iter().collect())
     }
 
     /// Settles the doubt `last` about a pull request, unless a delivery has raised another one since: the answer to the first may
     /// be older than that delivery.
     pub fn settle(&self, repository: &str, number: u64, last: i64) -> Result<()> {
-        let settled = "DELETE FROM doubts WHERE repository = ?1 AND number = ?2 AND raised = ?3";
-        self.connection
-            .execute(settled, params![repository, signed(number), last])
-            .map(drop)
-            .map_err(self.failed("write"))
+        self.update(
+            "DELETE FROM doubts WHERE repository = ?1 AND number = ?2 AND raised = ?3",
+            params![repository, signed(number), last],
+        )
     }
-}
 
-/// Raises a doubt if there are jobs or approvals of a pull request, after a push only if of other commits than its two.
-pub(super) fn raise(
-    transaction: &Transaction<'_>,
-    (repository, number): (&str, i64),
-    push: Option<(&str, &str)>,
-) -> rusqlite::Result<()> {
-    let (before, head) = push.unzip();
-    transaction
-        .execute(
+    /// Raises a doubt if there are jobs or approvals of a pull request, after a push only if of other commits than its two.
+    pub(super) fn raise_doubt(
+        &self,
+        (repository, number): (&str, u64),
+        push: Option<(&str, &str)>,
+    ) -> Result<()> {
+        let (before, head) = push.unzip();
+        self.update(
             "INSERT INTO doubts (repository, number) SELECT ?1, ?2
              WHERE EXISTS (SELECT 1 FROM jobs WHERE repository = ?1 AND number = ?2
                      AND state IN ('waiting', 'held', 'running')
@@ -53,7 +44,7 @@ pub(super) fn raise(
                  OR EXISTS (SELECT 1 FROM approvals WHERE repository = ?1 AND number = ?2
                      AND (?3 IS NULL OR head NOT IN (?3, ?4)))
              ON CONFLICT DO UPDATE SET raised = raised + 1",
-            params![repository, number, head, before],
+            params![repository, signed(number), head, before],
         )
-        .map(drop)
+    }
 }

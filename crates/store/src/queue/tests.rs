@@ -1,3 +1,5 @@
+use rusqlite::Connection;
+
 use super::*;
 
 fn queue() -> (tempfile::TempDir, Queue) {

@@ -1,0 +1,88 @@
+//! An open database, whose errors name its file.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, TransactionBehavior};
+
+use super::schema::{self, DatabaseKind};
+use perfquilt_model::error::{Error, Result};
+
+#[derive(Debug)]
+pub(super) struct Database {
+    pub kind: &'static DatabaseKind,
+    pub connection: Connection,
+    pub path: PathBuf,
+}
+
+impl Database {
+    /// Opens the database at `path` and, if `create` is set, creates file and folder if they are missing.
+    pub fn open(kind: &'static DatabaseKind, path: &Path, create: bool) -> Result<Self> {
+        if let Some(folder) = path.parent().filter(|_| create) {
+            std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
+        }
+        Ok(Database {
+            kind,
+            connection: schema::open(kind, path, create)?,
+            path: path.to_path_buf(),
+        })
+    }
+
+    /// Executes a statement that writes; returns the number of changed rows.
+    pub fn execute(&self, sql: &str, params: impl Params) -> Result<usize> {
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.execute(params))
+            .map_err(self.failed("write"))
+    }
+
+    /// Returns the rows of a query.
+    pub fn rows<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        row: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>> {
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.query_map(params, row)?.collect())
+            .map_err(self.failed("read"))
+    }
+
+    /// Returns the first row of a query.
+    pub fn first<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        row: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>> {
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.query_row(params, row).optional())
+            .map_err(self.failed("read"))
+    }
+
+    /// Returns the number that a query counts.
+    pub fn count(&self, sql: &str, params: impl Params) -> Result<u64> {
+        let count: Option<i64> = self.first(sql, params, |row| row.get(0))?;
+        Ok(count.unwrap_or(0).unsigned_abs())
+    }
+
+    /// Runs `work` in one transaction: if it fails, none of its changes is made.
+    pub fn transaction<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let begun = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate);
+        let transaction = begun.map_err(self.failed("write"))?;
+        let done = work()?;
+        transaction.commit().map_err(self.failed("write"))?;
+        Ok(done)
+    }
+
+    /// Returns a function that makes the error for a failure to `what` the file.
+    pub fn failed(&self, what: &'static str) -> impl Fn(rusqlite::Error) -> Error + '_ {
+        move |error| schema::explain(self.kind, &self.path, what, &error)
+    }
+}
+
+/// Converts a count to SQLite's signed integer; counts never reach the sign bit.
+pub(super) fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
