@@ -251,7 +251,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Makes a thread that cannot be started an error like others: the standard library and others panic. What is finished is
+/// Makes a thread that cannot be started an error like others: the standard library and others panic. Finished work is
 /// stored, and children end with this process.
 fn report_missing_threads() {
     use std::io::Write;

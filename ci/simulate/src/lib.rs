@@ -48,8 +48,8 @@ use simulation::counted;
 /// nominal, and the chance of the simulation.
 const FALSE_POSITIVES: f64 = 0.055;
 
-/// The smallest and the largest share of the 95 % intervals that may contain the true effect. What blocks seem to depend on
-/// each other by chance widens intervals.
+/// The smallest and the largest share of the 95 % intervals that may contain the true effect. Apparent
+/// dependence of blocks by chance widens intervals.
 const COVERAGE: (f64, f64) = (0.94, 0.985);
 
 /// The results of a simulated calibration.

@@ -1,4 +1,4 @@
-//! Judges outcomes in a process of its own. What untrusted code left to read may take more time and memory than the bot
+//! Judges outcomes in a process of its own. Output of untrusted code may need more time and memory than the bot
 //! has: the process has limits of both, ends at once when the bot is asked to, and its death is an error like others.
 
 use std::collections::BTreeMap;

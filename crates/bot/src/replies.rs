@@ -207,7 +207,7 @@ impl BotThread<'_> {
                 }
                 Ok(found) => found,
             };
-            // What came meanwhile may know a later commit than the answer.
+            // A delivery that arrived meanwhile may name a later commit than the answer.
             if jobs_of(number)? != before {
                 continue;
             }

@@ -329,10 +329,8 @@ fn header_text(headers: &HeaderMap, name: &str) -> Option<String> {
 }
 
 async fn health(State(shared): State<Arc<Shared>>) -> Response {
-    match blocking(move || Queue::open(&shared.service.queue)?.counts()).await {
-        Ok(_) => (StatusCode::OK, "ok\n").into_response(),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
-    }
+    let counts = blocking(move || Queue::open(&shared.service.queue)?.counts()).await;
+    or_unavailable(counts.map(|_| "ok\n"))
 }
 
 async fn encoded_metrics(State(shared): State<Arc<Shared>>) -> Response {
@@ -340,10 +338,8 @@ async fn encoded_metrics(State(shared): State<Arc<Shared>>) -> Response {
         let jobs = Queue::open(&shared.service.queue)?.counts()?;
         shared.metrics.text(&jobs)
     });
-    match text.await {
-        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
-    }
+    let kind = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
+    or_unavailable(text.await.map(|text| (kind, text)))
 }
 
 async fn snapshot(shared: &Arc<Shared>) -> Result<page::Snapshot> {
@@ -360,35 +356,31 @@ async fn snapshot(shared: &Arc<Shared>) -> Result<page::Snapshot> {
 }
 
 async fn status_page(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
-    match snapshot(&shared).await {
-        Ok(snapshot) => {
-            let headers = [
-                (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-                (
-                    header::CONTENT_SECURITY_POLICY,
-                    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-                ),
-                (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-                (header::CACHE_CONTROL, "no-store"),
-            ];
-            (
-                headers,
-                page::html(&snapshot, query.as_deref() == Some(page::REFRESHING)),
-            )
-                .into_response()
-        }
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
-    }
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+        ),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    let refreshes = query.as_deref() == Some(page::REFRESHING);
+    let snapshot = snapshot(&shared).await;
+    or_unavailable(snapshot.map(|snapshot| (headers, page::html(&snapshot, refreshes))))
 }
 
 async fn status_json(State(shared): State<Arc<Shared>>) -> Response {
-    match snapshot(&shared).await {
-        Ok(snapshot) => {
-            let kind = [(header::CONTENT_TYPE, "application/json")];
-            (kind, page::json(&snapshot)).into_response()
-        }
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
-    }
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    let snapshot = snapshot(&shared).await;
+    or_unavailable(snapshot.map(|snapshot| (kind, page::json(&snapshot))))
+}
+
+fn or_unavailable(result: Result<impl IntoResponse>) -> Response {
+    result.map_or_else(
+        |error| (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response(),
+        IntoResponse::into_response,
+    )
 }
 
 /// Runs `work`, which reads a file, on a thread where it does not block deliveries.

@@ -16,7 +16,7 @@ use super::tables::{NamesByMeter, ObservationSource};
 use super::unexecuted::Unexecuted;
 use super::unhealthy::unhealthy;
 use super::warnings::warnings;
-use crate::stats::{GroupSpread, LEVEL, StoppingRule, Units, speed};
+use crate::stats::{BlockTable, GroupSpread, LEVEL, StoppingRule, Units, speed};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, Meter, ObservationRef, PlannedBlocks, RowName, Supplement,
@@ -310,16 +310,7 @@ impl<'a> Collector<'a> {
         operations: &'b NamesByMeter,
         margin: &dyn Fn(Meter) -> f64,
     ) -> Effects<'b> {
-        self.effects_of(&self.sources, workloads, operations, margin)
-    }
-
-    fn effects_of<'b>(
-        &'b self,
-        sources: &'b [ObservationSource],
-        workloads: &'b NamesByMeter,
-        operations: &'b NamesByMeter,
-        margin: &dyn Fn(Meter) -> f64,
-    ) -> Effects<'b> {
+        let sources = &self.sources;
         let meters_of = |has: fn(&PlannedBlocks) -> bool| {
             let plans = self.supplement.planned.iter();
             plans
@@ -515,12 +506,19 @@ fn is_whole(workloads: &NamesByMeter, meter: Meter, name: &String) -> bool {
     names.is_some_and(|names| names.contains(name))
 }
 
+/// Iterates over the tables of whole workloads on timed meters.
+fn timed_tables<'s>(
+    source: &'s ObservationSource,
+    workloads: &NamesByMeter,
+) -> impl Iterator<Item = (Meter, &'s String, &'s BlockTable)> {
+    let tables = source.each();
+    tables.filter(|(meter, name, _)| meter.is_timed() && is_whole(workloads, *meter, name))
+}
+
 /// Tests whether blocks depend on each other, for whole workloads.
 fn dependence(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Dependence> {
     let none = Units::default();
-    source
-        .each()
-        .filter(|(meter, workload, _)| meter.is_timed() && is_whole(workloads, *meter, workload))
+    timed_tables(source, workloads)
         .filter_map(|(meter, workload, table)| {
             let units = source.units.get(&meter).unwrap_or(&none);
             let found = table.largest_window().dependence(units)?;
@@ -545,9 +543,7 @@ fn dependence(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<Depen
 
 /// Compares the lanes that measured whole workloads.
 fn lanes(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<LaneNoise> {
-    source
-        .each()
-        .filter(|(meter, workload, _)| meter.is_timed() && is_whole(workloads, *meter, workload))
+    timed_tables(source, workloads)
         .filter_map(|(meter, workload, table)| {
             let found = table.largest_window().compare_groups(&source.lanes)?;
             let lanes = found.groups.iter().map(|of| LaneFigures {
@@ -567,9 +563,7 @@ fn lanes(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<LaneNoise>
 /// Compares the machines that measured whole workloads.
 fn machines(source: &ObservationSource, workloads: &NamesByMeter) -> Vec<MachineNoise> {
     let names = source.machines.names();
-    source
-        .each()
-        .filter(|(meter, workload, _)| meter.is_timed() && is_whole(workloads, *meter, workload))
+    timed_tables(source, workloads)
         .filter_map(|(meter, workload, table)| {
             let by_block = source.machines.by_block();
             let found = table.largest_window().compare_groups(by_block)?;

@@ -625,7 +625,7 @@ mod tests {
             "{row:?}"
         );
         assert!(row.p_value.unwrap() > 0.99, "{row:?}");
-        // What no rounding explains is a difference.
+        // A change that no rounding explains is a difference.
         let compared = compare(&of("old", 20.0), &of("new", 25.0));
         assert_eq!(changes(&compared), [Some(DifferenceVerdict::Less); 2]);
     }

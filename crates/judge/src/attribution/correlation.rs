@@ -169,17 +169,9 @@ fn correlation(
     let none = Units::default();
     let units = source.by_layout(row.0, row.1).unwrap_or(&none);
     let shared = shared_rows(tables)?;
-    let mut rows: BTreeMap<u32, (Vec<f64>, f64)> = BTreeMap::new();
     let blocks: Vec<u32> = shared.keys().copied().collect();
-    for (block, row) in shared {
-        let (sums, count) = rows
-            .entry(units.of(block))
-            .or_insert_with(|| (vec![0.0; row.len()], 0.0));
-        sums.iter_mut()
-            .zip(&row)
-            .for_each(|(sum, value)| *sum += value);
-        *count += 1.0;
-    }
+    let of_blocks = shared.iter().map(|(block, row)| (*block, row.as_slice()));
+    let mut rows = units.means_by_unit(of_blocks);
     if rows.is_empty() || rows.len() * 2 < blocks.len() {
         return None;
     }
@@ -189,7 +181,6 @@ fn correlation(
     let rows: Vec<Vec<f64>> = in_order
         .iter()
         .filter_map(|first| rows.remove(&units.of(*first)))
-        .map(|(sums, count)| sums.into_iter().map(|sum| sum / count).collect())
         .collect();
     let found = UnitCorrelation::of(&rows, &sizes)?;
     match times(source, &in_order) {

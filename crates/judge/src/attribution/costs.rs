@@ -21,12 +21,8 @@ impl Effects<'_> {
             let parts = self.operations.get(&meter);
             for workload in names.iter().chain(parts.into_iter().flatten()) {
                 for point in self.points(workload, meter) {
-                    let found = self
-                        .sources_by_staleness(false)
-                        .find_map(|(place, source)| {
-                            self.cost((place, source), workload, meter, point)
-                        });
-                    costs.extend(found);
+                    let mut sources = self.by_staleness(self.sources, false);
+                    costs.extend(sources.find_map(|of| self.cost(of, workload, meter, point)));
                 }
             }
         }
@@ -35,10 +31,12 @@ impl Effects<'_> {
 
     /// Returns the points of the series and all other measured points.
     fn points(&self, workload: &str, meter: Meter) -> BTreeSet<Point> {
-        let measured = self.sources_by_staleness(false).filter_map(|(_, source)| {
-            let table = source.blocks.get(&meter)?.get(workload)?;
-            Some(table.points())
-        });
+        let measured = self
+            .by_staleness(self.sources, false)
+            .filter_map(|(_, source)| {
+                let table = source.blocks.get(&meter)?.get(workload)?;
+                Some(table.points())
+            });
         let series = (0..=self.header.series.len()).map(Point::Step);
         measured.flatten().copied().chain(series).collect()
     }

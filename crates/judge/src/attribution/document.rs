@@ -722,7 +722,7 @@ pub struct Noise {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<MachineNoise>,
     /// Machines whose timed values are left out of all other figures: their control or the spread of their values is
-    /// unlike the other machines'. What patches are worth there does not matter.
+    /// unlike the other machines'. Effects of patches there do not matter.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub excluded_machines: Vec<ExcludedMachine>,
     /// The effects of the whole series with the values of the excluded machines.

@@ -385,16 +385,11 @@ impl Effects<'_> {
                     };
                     self.contrast(&of, row.0, row.1, stale)
                 };
-                match pairing {
-                    Pairing::WithinBlocks => {
-                        let mut earlier = self.pairs.sharing(row, both, stale);
-                        earlier.by_ref().take_while(&tried).find_map(effect)
-                    }
-                    Pairing::AcrossBlocks => {
-                        let mut earlier = self.pairs.valued(row, both, stale);
-                        earlier.by_ref().take_while(&tried).find_map(effect)
-                    }
-                }
+                let earlier: Box<dyn Iterator<Item = Point>> = match pairing {
+                    Pairing::WithinBlocks => Box::new(self.pairs.sharing(row, both, stale)),
+                    Pairing::AcrossBlocks => Box::new(self.pairs.valued(row, both, stale)),
+                };
+                earlier.take_while(&tried).find_map(effect)
             })
         })
     }
@@ -520,20 +515,9 @@ impl Effects<'_> {
         meter: Meter,
         pairs: impl Iterator<Item = (Point, Point)> + Clone,
     ) -> Option<Effect> {
-        let either = &[Pairing::WithinBlocks, Pairing::AcrossBlocks];
-        self.first_by(either, kind, (workload, meter), pairs)
-    }
-
-    /// Returns the effect of the first pair that can be compared in the first of the `pairings` in which one can.
-    fn first_by(
-        &self,
-        pairings: &[Pairing],
-        kind: EffectKind,
-        (workload, meter): (&str, Meter),
-        pairs: impl Iterator<Item = (Point, Point)> + Clone,
-    ) -> Option<Effect> {
         self.freshest(|stale| {
-            pairings.iter().find_map(|&pairing| {
+            let pairings = [Pairing::WithinBlocks, Pairing::AcrossBlocks];
+            pairings.into_iter().find_map(|pairing| {
                 pairs.clone().find_map(|(point, against)| {
                     let weights = [(against, 1.0), (point, -1.0)];
                     let of = Contrast {
@@ -630,7 +614,7 @@ impl Effects<'_> {
         if self.untimed.contains(workload) && meter.is_timed() {
             return None;
         }
-        self.completed_by_staleness(stale)
+        self.by_staleness(&self.completed, stale)
             .find_map(|(place, source)| {
                 let tables = self.tables(&source.blocks, workload, meter)?;
                 let averaged = self.averaged(of.pairing, &tables, &of_pair);
@@ -916,23 +900,13 @@ impl Effects<'_> {
         }
     }
 
-    /// Iterates over the stale sources, or over the others, with their indices.
-    pub(super) fn sources_by_staleness(
+    /// Iterates over the stale `sources`, or over the others, with their indices.
+    pub(super) fn by_staleness<'s>(
         &self,
+        sources: &'s [ObservationSource],
         stale: bool,
-    ) -> impl Iterator<Item = (usize, &ObservationSource)> {
-        self.sources
-            .iter()
-            .enumerate()
-            .filter(move |(place, _)| stale == self.is_stale(*place))
-    }
-
-    /// Returns [`Effects::sources_by_staleness`] with values for points that are the same program.
-    pub(super) fn completed_by_staleness(
-        &self,
-        stale: bool,
-    ) -> impl Iterator<Item = (usize, &ObservationSource)> {
-        self.completed
+    ) -> impl Iterator<Item = (usize, &'s ObservationSource)> {
+        sources
             .iter()
             .enumerate()
             .filter(move |(place, _)| stale == self.is_stale(*place))

@@ -19,7 +19,7 @@ impl Effects<'_> {
         if weights.is_empty() || !effect.executed {
             return None;
         }
-        self.completed_by_staleness(false)
+        self.by_staleness(&self.completed, false)
             .find_map(|(place, source)| {
                 let of = |tables, direct: bool| {
                     let tables = self.tables(tables, &effect.workload, effect.meter)?;

@@ -11,7 +11,7 @@ use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 use super::collect::Collector;
 use super::document::{Attribution, EffectKind, SUITE};
-use crate::stats::normal_quantile;
+use crate::stats::{mean_row, normal_quantile};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{
     ExperimentHeader, Meter, Observation, PlannedBlocks, Supplement,
@@ -83,9 +83,7 @@ impl Residuals {
         if n < 2.0 || p < 2.0 {
             return Residuals::default();
         }
-        let of_points: Vec<f64> = (0..rows[0].len())
-            .map(|point| rows.iter().map(|row| row[point]).sum::<f64>() / n)
-            .collect();
+        let of_points = mean_row(rows.iter());
         let all = of_points.iter().sum::<f64>() / p;
         let scale = (n / (n - 1.0)).sqrt();
         let residuals = |row: &Vec<f64>| {

@@ -122,7 +122,7 @@ impl<'t> MeanCost<'t> {
         least: f64,
     ) -> Option<HeavyTail> {
         let mut carried: BTreeMap<u32, [f64; 2]> = BTreeMap::new();
-        // What stalls carry in units of the typical time, and how many slices they are, by side.
+        // The excess of stalls in units of the typical time, and their number of slices, by side.
         let mut lengths = [(0.0, 0.0); 2];
         for stalls in self.stalls(stalled, weights) {
             for (block, row) in &stalls.rows {
@@ -202,7 +202,7 @@ impl<'t> MeanCost<'t> {
     }
 }
 
-/// What stalls carry of the cost of points in the blocks of a table.
+/// The part of points' costs that stalls carry, in the blocks of a table.
 ///
 /// It is a block's mean over its typical value, less the same without stalls.
 struct Stalls {
@@ -216,7 +216,7 @@ struct Stalls {
 
 /// The stalls of a point in a block.
 struct StallsOfBlock {
-    /// What they carry, in units of the typical value.
+    /// The cost that they carry, in units of the typical value.
     excess: f64,
     /// The share of the slices.
     share: f64,
@@ -338,7 +338,7 @@ mod tests {
         let mut unlike = eight;
         unlike[3].1 = 5.0;
         assert!(of(&unlike).1.is_some());
-        // What carries little does not matter.
+        // Stalls that carry little do not matter.
         assert_eq!(of(&[(5, 0.05)]).1, None);
         assert_eq!(of(&[]).1, None);
     }

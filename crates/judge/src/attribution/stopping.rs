@@ -156,7 +156,7 @@ impl Stopping {
                 .filter(|of| workload == SUITE || of.workload == workload);
             // A mean over workloads, each with shifts of its own.
             let count = of.clone().count().max(1) as f64;
-            // What chance explains is no difference between machines.
+            // Differences that chance explains are not those of machines.
             let shown = of.filter(|of| of.p_value < HETEROGENEOUS);
             // The difference of two points.
             (2.0 * shown.map(|of| of.between_sd.powi(2)).sum::<f64>()).sqrt() / count

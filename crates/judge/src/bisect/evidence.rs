@@ -209,25 +209,10 @@ impl Evidence {
                     }
                 }
             }
-            let mut sums: BTreeMap<u32, (Vec<f64>, f64)> = BTreeMap::new();
-            for (entry, row) in blocks {
-                match sums.entry(units.of(entry.number)) {
-                    std::collections::btree_map::Entry::Vacant(slot) => {
-                        slot.insert((row, 1.0));
-                    }
-                    std::collections::btree_map::Entry::Occupied(mut slot) => {
-                        let (sum, count) = slot.get_mut();
-                        sum.iter_mut()
-                            .zip(&row)
-                            .for_each(|(sum, value)| *sum += value);
-                        *count += 1.0;
-                    }
-                }
-            }
-            rows.extend(
-                sums.into_values()
-                    .map(|(sum, count)| sum.into_iter().map(|value| value / count).collect()),
-            );
+            let of_blocks = blocks
+                .iter()
+                .map(|(entry, row)| (entry.number, row.as_slice()));
+            rows.extend(units.means_by_unit(of_blocks).into_values());
         }
     }
 }

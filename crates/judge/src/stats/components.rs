@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::robust::mean_row;
 use super::table::BlockTable;
 use super::units::Units;
 
@@ -46,10 +47,10 @@ impl BlockTable {
         if of_starts == 0.0 {
             return None;
         }
-        let all = mean_row(by_unit.values().flatten(), points);
+        let all = mean_row(by_unit.values().flatten());
         let (mut within, mut between, mut squares) = (0.0, 0.0, 0.0);
         for rows in by_unit.values() {
-            let own = mean_row(rows.iter(), points);
+            let own = mean_row(rows.iter());
             let n = rows.len() as f64;
             between += n * distance(&own, &all);
             within += rows.iter().map(|row| distance(row, &own)).sum::<f64>();
@@ -65,18 +66,6 @@ impl BlockTable {
             total: (layout + start).sqrt(),
         })
     }
-}
-
-fn mean_row<'a>(rows: impl Iterator<Item = &'a Vec<f64>>, points: usize) -> Vec<f64> {
-    let mut mean = vec![0.0; points];
-    let mut count = 0.0;
-    for row in rows {
-        count += 1.0;
-        for (sum, value) in mean.iter_mut().zip(row) {
-            *sum += value;
-        }
-    }
-    mean.iter().map(|sum| sum / count).collect()
 }
 
 fn distance(a: &[f64], b: &[f64]) -> f64 {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use statrs::distribution::{ContinuousCDF, FisherSnedecor};
 
 use super::interval::Interval;
-use super::robust::{deviations, median};
+use super::robust::{deviations, mean_row, median};
 
 /// The least number of rounds from which the correlation with the preceding round is estimated.
 const FEWEST_ROUNDS: usize = 8;
@@ -169,14 +169,10 @@ impl UnitCorrelation {
         }
         let freedom = self.degrees_of_freedom(interval.degrees_of_freedom);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let independent = (freedom as usize + 1).min(n);
-        Interval::with(
-            interval.estimate,
-            interval.standard_error * self.variance_factor(n).sqrt(),
-            independent,
-            freedom.min(interval.degrees_of_freedom),
-            interval.stopping_rule,
-        )
+        let blocks = (freedom as usize + 1).min(n);
+        let error = interval.standard_error * self.variance_factor(n).sqrt();
+        let freedom = freedom.min(interval.degrees_of_freedom);
+        Interval { blocks, ..interval }.with_error(error, freedom)
     }
 
     /// Returns the degrees of freedom, at least 1, of a standard error on `own` ones that is widened by the correlation.
@@ -225,14 +221,14 @@ impl MachineCorrelation {
     /// Estimates the correlation from `rows`, one per block in order, with its machine and the logarithms of the costs of
     /// the same points. `None` if machines share nothing, or with fewer than two waves.
     ///
-    /// Consecutive blocks of a machine are a *row*, as many rows as there are machines a *wave*. What a wave shares is in
-    /// each machine's mean alike, so no difference between machines shows it. It is tested by the F statistic of the mean
+    /// Consecutive blocks of a machine are a *run*, as many runs as there are machines a *wave*. A disturbance that a wave
+    /// shares is in each machine's mean alike, so no difference between machines shows it. It is tested by the F statistic of the mean
     /// squares between waves and of the rest, after subtracting the machines' means (two-way crossed random model; Searle,
     /// Casella and McCulloch, *Variance Components*, 1992, chapter 4).
     pub fn of(rows: &[(u32, Vec<f64>)]) -> Option<Self> {
         let runs: Vec<(u32, Vec<f64>)> = rows
             .chunk_by(|a, b| a.0 == b.0)
-            .map(|run| (run[0].0, mean_of(run.iter().map(|(_, row)| row))))
+            .map(|run| (run[0].0, mean_row(run.iter().map(|(_, row)| row))))
             .collect();
         let machines: BTreeSet<u32> = runs.iter().map(|(machine, _)| *machine).collect();
         let points = runs.first().map_or(0, |(_, row)| row.len());
@@ -249,10 +245,10 @@ impl MachineCorrelation {
             .iter()
             .map(|&machine| {
                 let own = centred.iter().filter(|(of, _)| *of == machine);
-                (machine, mean_of(own.map(|(_, row)| row)))
+                (machine, mean_row(own.map(|(_, row)| row)))
             })
             .collect();
-        let all = mean_of(means.values());
+        let all = mean_row(means.values());
         let left: Vec<Vec<f64>> = centred
             .iter()
             .map(|(machine, row)| {
@@ -301,29 +297,10 @@ impl MachineCorrelation {
         let parts = interval.degrees_of_freedom.recip() + self.freedom.recip();
         let freedom = parts.recip().floor().max(1.0);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let independent = (freedom as usize + 1).min(interval.blocks);
-        Interval::with(
-            interval.estimate,
-            interval.standard_error * self.factor.sqrt(),
-            independent,
-            freedom,
-            interval.stopping_rule,
-        )
+        let blocks = (freedom as usize + 1).min(interval.blocks);
+        let error = interval.standard_error * self.factor.sqrt();
+        Interval { blocks, ..interval }.with_error(error, freedom)
     }
-}
-
-/// Returns the mean of rows of the same length.
-fn mean_of<'a>(rows: impl Iterator<Item = &'a Vec<f64>>) -> Vec<f64> {
-    let mut sums: Vec<f64> = Vec::new();
-    let mut count = 0.0;
-    for row in rows {
-        sums.resize(row.len(), 0.0);
-        sums.iter_mut()
-            .zip(row)
-            .for_each(|(sum, value)| *sum += value);
-        count += 1.0;
-    }
-    sums.iter().map(|sum| sum / count).collect()
 }
 
 /// Returns the columns of deviations from the rows' means, each with mean 0 and sum of squares 1; constant ones stay 0.

@@ -129,6 +129,12 @@ impl Interval {
         interval
     }
 
+    /// Returns the interval of the same estimate with another standard error and its degrees of freedom.
+    pub(super) fn with_error(self, standard_error: f64, degrees_of_freedom: f64) -> Self {
+        let (estimate, blocks, rule) = (self.estimate, self.blocks, self.stopping_rule);
+        Self::with(estimate, standard_error, blocks, degrees_of_freedom, rule)
+    }
+
     /// Returns the interval for the mean of counts, taking their variance to be no smaller than the pooled
     /// variance of the table's other points; `None` without values.
     ///
@@ -178,13 +184,7 @@ impl Interval {
             (shared.variance, shared.degrees_of_freedom)
         };
         let error = (used / n).sqrt();
-        let interval = Self::with(
-            own.estimate,
-            error,
-            values.len(),
-            degrees_of_freedom,
-            stopping_rule,
-        );
+        let interval = own.with_error(error, degrees_of_freedom);
         let range = if variance * ATOMS < shared.variance {
             shared.range
         } else {
@@ -218,7 +218,7 @@ impl Interval {
         let sum = own * self.standard_error.powi(2) * n
             + prior.degrees_of_freedom * prior.variance * squares;
         let error = (sum / both / n).sqrt();
-        Self::with(self.estimate, error, self.blocks, both, self.stopping_rule)
+        self.with_error(error, both)
     }
 
     /// Returns the interval of the same estimate under another stopping rule.
@@ -227,13 +227,11 @@ impl Interval {
         if self.stopping_rule == stopping_rule {
             return self;
         }
-        Self::with(
-            self.estimate,
-            self.standard_error,
-            self.blocks,
-            self.degrees_of_freedom,
+        let other = Interval {
             stopping_rule,
-        )
+            ..self
+        };
+        other.with_error(self.standard_error, self.degrees_of_freedom)
     }
 
     /// Returns the half-width if the stopping rule ended the experiment now.
@@ -526,13 +524,8 @@ impl Interval {
         let skewness = moment(3) / variance.powf(1.5);
         let t = student(0.5 + LEVEL / 2.0, self.degrees_of_freedom);
         let farther = skewness.abs() * (2.0 * t * t + 1.0) / (6.0 * n.sqrt() * t);
-        let wide = Self::with(
-            self.estimate,
-            self.standard_error * (1.0 + farther),
-            self.blocks,
-            self.degrees_of_freedom,
-            self.stopping_rule,
-        );
+        let wider = self.standard_error * (1.0 + farther);
+        let wide = self.with_error(wider, self.degrees_of_freedom);
         if skewness < 0.0 {
             found.low = wide;
         } else {

@@ -47,13 +47,12 @@ impl Loss {
         let own = error_of(old).max(other * (blocks(new) / blocks(old)).sqrt());
         let difference = {
             let part = |of: &Interval, error: f64| {
-                Interval::with(
-                    of.estimate,
-                    error,
-                    of.blocks,
-                    of.degrees_of_freedom,
-                    StoppingRule::FixedSample,
-                )
+                let stopping_rule = StoppingRule::FixedSample;
+                let fixed = Interval {
+                    stopping_rule,
+                    ..*of
+                };
+                fixed.with_error(error, of.degrees_of_freedom)
             };
             part(old, own).minus(&part(new, other))
         };

@@ -43,7 +43,7 @@ pub use moderation::VariancePrior;
 pub use multiplicity::{benjamini_hochberg, benjamini_hochberg_weighted, holm, holm_weighted};
 pub use quantile::{LEVEL, POWER, normal_quantile};
 pub use relabelled::Relabelled;
-pub(crate) use robust::deviations;
+pub(crate) use robust::{deviations, mean_row};
 pub use robust::{median, trimmed_mean};
 pub use sequential::{
     EARLY_LEVEL, FORESEEABLE, StoppingRule, anytime_critical_value, bayes_factor,

@@ -36,6 +36,20 @@ pub fn trimmed_mean(values: &mut [f64], share: f64) -> Option<f64> {
     Some(middle.iter().sum::<f64>() / middle.len() as f64)
 }
 
+/// Returns the mean of rows of the same length.
+pub(crate) fn mean_row<'a>(rows: impl Iterator<Item = &'a Vec<f64>>) -> Vec<f64> {
+    let mut sums: Vec<f64> = Vec::new();
+    let mut count = 0.0;
+    for row in rows {
+        sums.resize(row.len(), 0.0);
+        sums.iter_mut()
+            .zip(row)
+            .for_each(|(sum, value)| *sum += value);
+        count += 1.0;
+    }
+    sums.iter().map(|sum| sum / count).collect()
+}
+
 /// Returns the deviations of a row's values from their mean.
 pub(crate) fn deviations(row: &[f64]) -> Vec<f64> {
     let mean = row.iter().sum::<f64>() / row.len().max(1) as f64;

@@ -211,15 +211,20 @@ impl Units {
 
     /// Returns `rows`, one per block, averaged over the blocks of each unit, in order.
     pub fn rows_by_unit(&self, rows: &BTreeMap<u32, Vec<f64>>) -> Vec<Vec<f64>> {
-        self.averages(rows.iter().map(|(block, row)| (*block, row.as_slice())))
+        let rows = rows.iter().map(|(block, row)| (*block, row.as_slice()));
+        self.means_by_unit(rows).into_values().collect()
     }
 
     /// Returns the rows of a table's complete blocks, averaged over the blocks of each unit, in order.
     pub fn mean_rows(&self, complete: &CompleteBlocks) -> Vec<Vec<f64>> {
-        self.averages(complete.rows())
+        self.means_by_unit(complete.rows()).into_values().collect()
     }
 
-    fn averages<'r>(&self, rows: impl Iterator<Item = (u32, &'r [f64])>) -> Vec<Vec<f64>> {
+    /// Returns `rows`, each with its block, averaged over the blocks of each unit, by unit.
+    pub(crate) fn means_by_unit<'r>(
+        &self,
+        rows: impl Iterator<Item = (u32, &'r [f64])>,
+    ) -> BTreeMap<u32, Vec<f64>> {
         let mut by_unit: BTreeMap<u32, (Vec<f64>, f64)> = BTreeMap::new();
         for (block, row) in rows {
             let (sums, blocks) = by_unit
@@ -230,9 +235,10 @@ impl Units {
                 .for_each(|(sum, value)| *sum += value);
             *blocks += 1.0;
         }
-        let mean =
-            |(sums, blocks): (Vec<f64>, f64)| sums.into_iter().map(|sum| sum / blocks).collect();
-        by_unit.into_values().map(mean).collect()
+        let mean = |(unit, (sums, blocks)): (u32, (Vec<f64>, f64))| {
+            (unit, sums.into_iter().map(|sum| sum / blocks).collect())
+        };
+        by_unit.into_iter().map(mean).collect()
     }
 
     /// Returns the rows of [`Units::mean_rows`] as blocks, numbered from 0.

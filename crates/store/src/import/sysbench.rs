@@ -25,7 +25,7 @@ struct Run {
     test: Option<String>,
     /// The options that every name has.
     options: Vec<String>,
-    /// What else the output says about the test.
+    /// Further facts about the test in the output.
     described: BTreeSet<String>,
     /// The options of its command, if the log has it.
     command: Option<BTreeSet<String>>,
@@ -225,7 +225,7 @@ fn parse(text: &str, path: &Path) -> Result<Log> {
     Ok(log)
 }
 
-/// What all runs of one name have in common, which their names need not say.
+/// Facts that all runs of one name have in common, which their names need not repeat.
 #[derive(Default)]
 struct Common {
     described: BTreeSet<String>,

@@ -81,7 +81,7 @@ mod tests {
         let members = process_tree(child.id());
         assert_eq!(members[0], child.id());
         drop(child);
-        // What left the process group goes on.
+        // A process that left the group goes on.
         let sleep = |pid: &u32| {
             std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
         };
