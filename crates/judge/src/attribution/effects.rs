@@ -754,7 +754,7 @@ impl Effects<'_> {
                 Pairing::AcrossBlocks => interval,
             };
             // The better of two tests, at half of the error each.
-            let relabelled = is_exchangeable
+            let permuted = is_exchangeable
                 .then(|| {
                     let means =
                         self.tables(source.tails.get(&Statistic::Mean)?, workload, meter)?;
@@ -763,7 +763,7 @@ impl Effects<'_> {
                 .flatten()
                 .filter(|found| found.p_value < widened.p_value());
             // Exchanges hold whatever neighbouring blocks share.
-            let interval = if relabelled.is_some() {
+            let interval = if permuted.is_some() {
                 interval
             } else {
                 widened
@@ -783,7 +783,7 @@ impl Effects<'_> {
                 if counts { mean } else { mean.exp() }
             };
             let tests = if is_exchangeable { 2.0 } else { 1.0 };
-            let (p_value, verdict) = match relabelled {
+            let (p_value, verdict) = match permuted {
                 Some(found) => (
                     Some((tests * found.p_value).min(1.0)),
                     if found.is_more {

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 
 use super::document::HeavyTail;
-use crate::stats::{BlockTable, Relabelled, Units, median};
+use crate::stats::{BlockTable, PermutationTest, Units, median};
 use perfquilt_model::point::Point;
 
 /// The least effective number of stalls, in blocks that have any, from which the mean has an interval. With fewer,
@@ -167,7 +167,7 @@ impl<'t> MeanCost<'t> {
             .collect()
     }
 
-    /// Tests whether the server after a change stalls as the servers before it do ([`Relabelled`]): by what stalls carry in
+    /// Tests whether the server after a change stalls as the servers before it do ([`PermutationTest`]): by what stalls carry in
     /// each of the independent `units`, or by how many there are where a server has some in all blocks. `None` where no
     /// server has any, or the contrast is not that of one server against others.
     pub(super) fn stalls_alike(
@@ -175,7 +175,7 @@ impl<'t> MeanCost<'t> {
         stalled: &[&BlockTable],
         weights: &[(Point, f64)],
         units: Option<&Units>,
-    ) -> Option<Relabelled> {
+    ) -> Option<PermutationTest> {
         let mut weights = weights.to_vec();
         weights.sort_by(|a, b| b.1.total_cmp(&a.1));
         let [before @ .., (_, after)] = weights.as_slice() else {
@@ -198,7 +198,7 @@ impl<'t> MeanCost<'t> {
         };
         let columns: Vec<Vec<f64>> = (0..weights.len()).map(column).collect();
         let rows = (0..columns[0].len()).map(|row| columns.iter().map(|of| of[row]).collect());
-        Relabelled::of(&rows.collect::<Vec<_>>())
+        PermutationTest::of(&rows.collect::<Vec<_>>())
     }
 }
 

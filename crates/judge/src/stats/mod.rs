@@ -14,8 +14,8 @@ mod interval;
 mod loss;
 mod moderation;
 mod multiplicity;
+mod permutation;
 mod quantile;
-mod relabelled;
 mod robust;
 mod sequential;
 mod slices;
@@ -41,8 +41,8 @@ pub use interval::{FEWEST_COUNTED, Interval, SharedVariance, SkewedInterval, spe
 pub use loss::Loss;
 pub use moderation::VariancePrior;
 pub use multiplicity::{benjamini_hochberg, benjamini_hochberg_weighted, holm, holm_weighted};
+pub use permutation::PermutationTest;
 pub use quantile::{LEVEL, POWER, normal_quantile};
-pub use relabelled::Relabelled;
 pub(crate) use robust::{deviations, mean_row};
 pub use robust::{median, trimmed_mean};
 pub use sequential::{

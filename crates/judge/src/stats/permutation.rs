@@ -15,14 +15,14 @@ const MANY: usize = 300;
 
 /// The result of the test.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Relabelled {
+pub struct PermutationTest {
     /// Two-sided p-value: twice the smaller one-sided one.
     pub p_value: f64,
     /// Whether the last server has more than the others.
     pub is_more: bool,
 }
 
-impl Relabelled {
+impl PermutationTest {
     /// Tests whether the last column of `rows`, one per independent unit, has amounts like the other columns; amounts are
     /// at least 0, most of them 0. `None` without any amount, or without two columns.
     ///
@@ -58,7 +58,7 @@ impl Relabelled {
         } else {
             normal_tails(&units, observed)
         };
-        Some(Relabelled {
+        Some(PermutationTest {
             p_value: (2.0 * least.min(most)).min(1.0),
             is_more: observed > 0,
         })
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn equal_stalls_are_the_sign_test() {
-        let of = |own, others| Relabelled::of(&rows(own, others, 5)).unwrap();
+        let of = |own, others| PermutationTest::of(&rows(own, others, 5)).unwrap();
         let close = |found: f64, wanted: f64| assert!((found - wanted).abs() < 1e-12, "{found}");
         close(of(6, 0).p_value, 2.0 * 0.5f64.powi(6));
         close(of(1, 7).p_value, 2.0 * 9.0 / 256.0);
@@ -149,26 +149,26 @@ mod tests {
     fn one_burst_proves_nothing_and_two_servers_without_any_say_nothing() {
         let mut one = rows(0, 3, 20);
         one.push(vec![0.0, 400.0]);
-        assert!(Relabelled::of(&one).unwrap().p_value > 0.5);
-        assert_eq!(Relabelled::of(&rows(0, 0, 9)), None);
-        assert_eq!(Relabelled::of(&[]), None);
-        assert_eq!(Relabelled::of(&[vec![1.0]]), None);
+        assert!(PermutationTest::of(&one).unwrap().p_value > 0.5);
+        assert_eq!(PermutationTest::of(&rows(0, 0, 9)), None);
+        assert_eq!(PermutationTest::of(&[]), None);
+        assert_eq!(PermutationTest::of(&[vec![1.0]]), None);
     }
 
     #[test]
     fn with_two_others_a_stall_hits_the_last_one_in_a_third_of_exchanges() {
         let stalls: Vec<Vec<f64>> = vec![vec![0.0, 0.0, 0.1]; 5];
-        let found = Relabelled::of(&stalls).unwrap();
+        let found = PermutationTest::of(&stalls).unwrap();
         assert!((found.p_value - 2.0 / 243.0).abs() < 1e-12, "{found:?}");
         let others: Vec<Vec<f64>> = vec![vec![0.1, 0.0, 0.0]; 5];
-        let found = Relabelled::of(&others).unwrap();
+        let found = PermutationTest::of(&others).unwrap();
         assert!((found.p_value - 64.0 / 243.0).abs() < 1e-12 && !found.is_more);
     }
 
     #[test]
     fn the_normal_approximation_continues_the_exact_test() {
-        let few = Relabelled::of(&rows(130, 169, 0)).unwrap();
-        let many = Relabelled::of(&rows(131, 170, 0)).unwrap();
+        let few = PermutationTest::of(&rows(130, 169, 0)).unwrap();
+        let many = PermutationTest::of(&rows(131, 170, 0)).unwrap();
         assert!(
             (few.p_value / many.p_value - 1.0).abs() < 0.05,
             "{few:?} {many:?}"
