@@ -28,7 +28,7 @@ mod export {
 
     mod badge;
 
-    pub const BADGE: &dyn Exporter = &badge::Badge;
+    pub const BADGE: &Exporter = &badge::BADGE;
 }
 
 /// `crates/bench/src/workload/` with the example of a client.
@@ -120,7 +120,7 @@ fn a_block_has_the_comment_before_it() {
 
 #[test]
 fn the_example_of_a_format_exports_published_results() {
-    let mut formats: Vec<&dyn Exporter> = EXPORTERS.to_vec();
+    let mut formats: Vec<&Exporter> = EXPORTERS.to_vec();
     formats.push(export::BADGE);
     let with_name = |name| {
         formats

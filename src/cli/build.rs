@@ -1,19 +1,17 @@
 //! `perfquilt build`: builds points without measuring them.
 
-use std::fmt::Write;
-
 use clap::Args;
 use serde::Serialize;
 
 use super::Context;
 use super::choices;
 use super::measuring::chosen_recipe;
-use super::output::cut;
 use super::series_as_written::SeriesChoice;
 use perfquilt_build::Built;
 use perfquilt_measure::run::{BuiltPoint, RunRequest, build_points, prepare};
 use perfquilt_model::error::Result;
 use perfquilt_model::point::Point;
+use perfquilt_report::{BuiltServer, built_servers};
 
 /// Arguments of `perfquilt build`.
 #[derive(Debug, Args)]
@@ -45,7 +43,7 @@ pub struct Arguments {
 
 /// A point in the JSON document.
 #[derive(Debug, Serialize)]
-struct Row<'a> {
+struct BuildRow<'a> {
     point: Point,
     label: &'a str,
     built: Option<&'a Built>,
@@ -83,21 +81,22 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         &points,
         progress,
     )?;
-    if context.output.json() {
-        let rows: Vec<Row<'_>> = built.iter().map(row).collect();
+    let output = &context.output;
+    if output.json() {
+        let rows: Vec<BuildRow<'_>> = built.iter().map(row).collect();
         let document = serde_json::json!({ "schema": 1, "points": rows });
-        context.output.print_json(&document)?;
+        output.print_json(&document)?;
     } else {
-        context
-            .output
-            .print(&table(&built, context.output.width()))?;
+        let servers: Vec<BuiltServer<'_>> = built.iter().map(built_server).collect();
+        let document = built_servers(&servers);
+        output.print(&document.terminal(output.width(), output.color()))?;
     }
     let errors = built.into_iter().filter_map(|point| point.built.err());
     context.output.errors(errors.collect())
 }
 
-fn row(point: &BuiltPoint) -> Row<'_> {
-    Row {
+fn row(point: &BuiltPoint) -> BuildRow<'_> {
+    BuildRow {
         point: point.point,
         label: &point.label,
         built: point.built.as_ref().ok(),
@@ -105,33 +104,13 @@ fn row(point: &BuiltPoint) -> Row<'_> {
     }
 }
 
-/// Formats a table of the points with the seconds each took when it was built. Failures are cut to one line, as
-/// the whole errors follow.
-fn table(points: &[BuiltPoint], columns: usize) -> String {
-    let mut text = format!(
-        "{:<10} {:>6} {:>9} {:>9} {:>9} {:>7}  {}\n",
-        "point", "units", "configure", "compile", "link", "own", "server"
-    );
-    for point in points {
-        let name = point.point.to_string();
-        let line = match &point.built {
-            Ok(built) => {
-                let seconds = built.seconds;
-                format!(
-                    "{name:<10} {:>6} {:>7.1} s {:>7.1} s {:>7.1} s {:>5.1} s  {}{}",
-                    built.compiled_units,
-                    seconds.configure,
-                    seconds.compile,
-                    seconds.link,
-                    seconds.overhead,
-                    &built.identity[..12.min(built.identity.len())],
-                    if built.cached { " (kept)" } else { "" },
-                )
-            }
-            Err(error) => cut(&format!("{name:<10} failed: {error}"), columns),
-        };
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}", line.trim_end());
+fn built_server(point: &BuiltPoint) -> BuiltServer<'_> {
+    BuiltServer {
+        point: point.point,
+        build: point
+            .built
+            .as_ref()
+            .ok()
+            .map(|built| (built.record(point.point, None), &*built.identity)),
     }
-    text
 }

@@ -86,7 +86,7 @@ fn word<T: PartialEq>(choices: &[Choice<T>], value: &T) -> &'static str {
 
 /// A format of a report on an experiment.
 #[derive(Clone, Copy)]
-pub struct ReportFormat(pub &'static dyn Exporter);
+pub struct ReportFormat(pub &'static Exporter);
 
 impl PartialEq for ReportFormat {
     fn eq(&self, other: &Self) -> bool {
@@ -110,7 +110,7 @@ pub fn report_format() -> impl TypedValueParser<Value = ReportFormat> {
         let mut formats = EXPORTERS.iter();
         let chosen = formats.find(|format| format.name() == word);
         chosen
-            .map(|format| ReportFormat(*format))
+            .map(|format| ReportFormat(format))
             .ok_or_else(|| not_a_choice(&word))
     })
 }

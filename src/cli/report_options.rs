@@ -73,7 +73,7 @@ impl ReportOptions {
             return Ok(ReportFormat(TERMINAL));
         };
         let of_name = |name: &str| EXPORTERS.iter().find(|of| of.name() == name);
-        format_of_suffix(output, |name| of_name(name).map(|of| ReportFormat(*of)))
+        format_of_suffix(output, |name| of_name(name).map(|of| ReportFormat(of)))
             .map(|format| format.unwrap_or(ReportFormat(TERMINAL)))
     }
 

@@ -64,7 +64,6 @@ mod next;
 mod nouns;
 mod number;
 mod origin;
-mod page;
 pub mod profile;
 mod profile_guided;
 pub mod rebase;
@@ -87,7 +86,7 @@ pub use document::frame::{Name, page, scroll};
 pub use export::{EXPORTERS, ExportedReport, Exporter, JSON, ReportData, RequiredInput, TERMINAL};
 pub use flame_graph::flame_graph;
 pub use next::next_command;
-pub use report::Distribution;
+pub use report::{BuiltServer, Distribution, built_servers};
 pub use text::{capital, clean, fit, fit_end, is_deceptive, long, width, wrap};
 
 /// Returns the display name of a workload.

@@ -25,6 +25,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation};
 
 pub(super) use builds::builds;
+pub use builds::{BuiltServer, built_servers};
 pub(super) use effects::{columns, separately, single_workloads, workloads};
 pub(super) use noise::noise;
 pub use slices::Distribution;

@@ -1,13 +1,82 @@
 //! Sentences about the server's own tests.
 
+use serde::Serialize;
+
+use super::document::{Cell, Column, Document, Node, Table, literal, name};
 use super::number::grouped;
+use perfquilt_model::point::Point;
 use perfquilt_model::server_tests::{PointTests, TestFailure};
 
 /// Number of tests that a sentence names.
 const MOST_NAMED: usize = 5;
 
+/// The tests of a point's server.
+#[derive(Debug, Clone, Serialize)]
+pub struct TestedServer<'a> {
+    /// The point.
+    pub point: Point,
+    /// What its server is.
+    pub label: &'a str,
+    /// The last patch of the point.
+    #[serde(skip)]
+    pub patch: Option<&'a str>,
+    /// Seconds that building and testing took.
+    pub seconds: f64,
+    /// Whether the results are kept ones.
+    pub cached: bool,
+    /// The results; `None` if the tests did not run.
+    pub tests: Option<&'a PointTests>,
+    /// Why they did not run.
+    pub error: Option<String>,
+}
+
+/// Returns the document on the tests of points: the bare release, then each point with the tests that fail.
+pub fn document(points: &[TestedServer<'_>]) -> Document {
+    let columns = [
+        Column::figures("#"),
+        Column::names("server"),
+        Column::prose("tests"),
+    ];
+    let mut table = Table::new("Tests of each point", columns);
+    for point in points {
+        let cached = if point.cached { ", from the cache" } else { "" };
+        let took = format!("({}{cached})", duration(point.seconds));
+        let (words, below) = match (point.tests, &point.error) {
+            (Some(tests), _) if point.point == Point::BASE => {
+                let failures = tests.known.iter().chain(&tests.flaky).map(runs_here);
+                (format!("{} {took}", of_release(tests)), failures.collect())
+            }
+            (Some(tests), _) => {
+                let failures: Vec<String> = tests.new.iter().map(runs).collect();
+                (format!("{} {took}", of_patch(tests)), failures)
+            }
+            (None, error) => {
+                let error = error.as_deref().unwrap_or_default();
+                (format!("failed: {error}"), Vec::new())
+            }
+        };
+        let cell = Cell::from(literal(&words));
+        table.row([
+            point.point.to_string().into(),
+            name(point.patch.unwrap_or(point.label)).into(),
+            below
+                .iter()
+                .fold(cell, |cell, line| cell.below(literal(line))),
+        ]);
+    }
+    Document(vec![Node::Table(table)])
+}
+
+fn duration(seconds: f64) -> String {
+    if seconds < 100.0 {
+        format!("{seconds:.1} s")
+    } else {
+        format!("{:.0} min", seconds / 60.0)
+    }
+}
+
 /// Says how the tests of a patch go: `1,053 tests pass, no new failures`. Names in it are raw.
-pub fn of_patch(tests: &PointTests) -> String {
+pub(crate) fn of_patch(tests: &PointTests) -> String {
     let mut text = pass(tests.passed);
     match tests.new.as_slice() {
         [] => text += ", no new failures",
@@ -60,7 +129,7 @@ pub fn of_patch(tests: &PointTests) -> String {
 }
 
 /// Says how the tests of the bare release go: `On the release 1,053 tests pass, 2 fail, 1 is flaky and 236 are skipped`.
-pub fn of_release(tests: &PointTests) -> String {
+pub(crate) fn of_release(tests: &PointTests) -> String {
     let mut parts = vec![pass(tests.passed)];
     match tests.known.len() as u64 {
         0 => {}
@@ -85,7 +154,7 @@ pub fn of_release(tests: &PointTests) -> String {
 }
 
 /// Says in how many runs a test failed: `main.x fails in 1 of 4 runs`.
-pub fn runs_here(failure: &TestFailure) -> String {
+fn runs_here(failure: &TestFailure) -> String {
     format!(
         "{} fails in {} of {} runs",
         failure.name, failure.failed, failure.runs
@@ -93,7 +162,7 @@ pub fn runs_here(failure: &TestFailure) -> String {
 }
 
 /// Says in how many runs a test failed with a patch and without: `main.x fails in 4 of 4 runs, on the release in 0 of 4`.
-pub fn runs(failure: &TestFailure) -> String {
+pub(crate) fn runs(failure: &TestFailure) -> String {
     let here = runs_here(failure);
     match failure.base_runs {
         0 => format!("{here}; the release does not run it"),
@@ -134,7 +203,6 @@ fn names(failures: &[TestFailure]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfquilt_model::point::Point;
 
     fn failure(name: &str) -> TestFailure {
         TestFailure {
@@ -176,6 +244,61 @@ mod tests {
              unclear: u fails in 1 of 4 runs, on the release in 0 of 4; gone no longer runs; \
              better passes and did not before"
         );
+    }
+
+    #[test]
+    fn every_form() {
+        let known = ["maria.encrypt-no-key", "maria.encrypt-wrong-key"].map(failure);
+        let release = PointTests {
+            skipped: 283,
+            known: known.to_vec(),
+            ..PointTests::new(Point::BASE)
+        };
+        let release = PointTests {
+            passed: 937,
+            ..release
+        };
+        let first = PointTests {
+            point: Point::Step(1),
+            ..release.clone()
+        };
+        let second = PointTests {
+            new: vec![failure("main.func")],
+            point: Point::Step(2),
+            ..release.clone()
+        };
+        let server = |tests, patch, minutes: f64| TestedServer {
+            point: Point::BASE,
+            label: "mariadb-10.11.18",
+            patch,
+            seconds: 60.0 * minutes,
+            cached: false,
+            tests,
+            error: None,
+        };
+        let long = Some("0001-string-append-size-json-and-grow-in-proportion.patch");
+        let servers = [
+            server(Some(&release), None, 13.0),
+            TestedServer {
+                point: Point::Step(1),
+                ..server(Some(&first), long, 17.0)
+            },
+            TestedServer {
+                point: Point::Step(2),
+                cached: true,
+                ..server(Some(&second), Some("0002-*.patch"), 0.2)
+            },
+            TestedServer {
+                point: Point::Step(3),
+                error: Some("patch `0003` does not compile".into()),
+                ..server(None, Some("0003-a.patch"), 0.1)
+            },
+        ];
+        insta::assert_snapshot!(crate::tests::forms(&[
+            ("60 columns", document(&servers).terminal(60, false)),
+            ("80 columns", document(&servers).terminal(80, false)),
+            ("Markdown", document(&servers).markdown()),
+        ]));
     }
 
     #[test]

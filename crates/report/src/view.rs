@@ -44,6 +44,7 @@ impl SeparateEffects<'_> {
 }
 
 /// A row of a table.
+#[derive(Clone)]
 pub(super) struct EffectRow<'a> {
     pub(super) label: Label<'a>,
     /// The effects, one per column.

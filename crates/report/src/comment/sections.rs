@@ -266,12 +266,8 @@ fn with_effect_without<'a>(row: &EffectRow<'a>, view: &View<'a>) -> EffectRow<'a
         effects.insert(1, effect);
     }
     EffectRow {
-        label: row.label,
         effects,
-        verdict: row.verdict,
-        style: row.style,
-        notes: row.notes.clone(),
-        no_longer_helps: row.no_longer_helps,
+        ..row.clone()
     }
 }
 

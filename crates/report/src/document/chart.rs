@@ -200,10 +200,8 @@ fn rows(unit: &str, rows: &[ChartRow], least: Option<Ends>) -> Result<Option<Str
     };
     let count = u32::try_from(rows.len()).unwrap_or(u32::MAX).min(2000);
     let size = (WIDTH, TOP + count * ROW + BOTTOM);
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        let mut chart = ChartBuilder::on(&root)
+    drawn(size, |root| {
+        let mut chart = ChartBuilder::on(root)
             .margin_top(TOP)
             .margin_right(RIGHT)
             .x_label_area_size(BOTTOM)
@@ -222,24 +220,35 @@ fn rows(unit: &str, rows: &[ChartRow], least: Option<Ends>) -> Result<Option<Str
             let bottom = place(0.0, rows.len().saturating_sub(1));
             let half = i32::try_from(ROW / 2).unwrap_or(0);
             let ends = vec![(top.0, top.1 - half), (bottom.0, bottom.1 + half)];
-            draw(&root, PathElement::new(ends, Ink::Line.color()))?;
+            draw(root, PathElement::new(ends, Ink::Line.color()))?;
         }
         let style = letters(HPos::Right);
         for (number, row) in rows.iter().take(count as usize).enumerate() {
             let (_, y) = place(range.start, number);
             let at = (i32::try_from(LABELS).unwrap_or(0) - 6, y);
             let label = fit(&clean(&row.label), LETTERS);
-            draw(&root, Text::new(label, at, style.clone()))?;
+            draw(root, Text::new(label, at, style.clone()))?;
             for mark in &row.marks {
-                one(&root, *mark, &|value| place(value, number))?;
+                one(root, *mark, &|value| place(value, number))?;
             }
         }
-        root.present().map_err(failed)?;
-    }
-    Ok(Some(svg))
+        Ok(())
+    })
+    .map(Some)
 }
 
 type Root<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Returns what `draw` draws in an area of this size.
+fn drawn(size: (u32, u32), draw: impl FnOnce(&Root<'_>) -> Result<()>) -> Result<String> {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        draw(&root)?;
+        root.present().map_err(failed)?;
+    }
+    Ok(svg)
+}
 
 fn one(root: &Root<'_>, mark: Mark, place: &dyn Fn(f64) -> (i32, i32)) -> Result<()> {
     match mark {
@@ -321,10 +330,8 @@ fn series(across: &str, unit: &str, shown: &[Series]) -> Result<Option<String>> 
     let Some(values) = span(ends.chain([(0.0, 0.0)])) else {
         return Ok(None);
     };
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
-        let mut chart = framed(&root)
+    drawn((WIDTH, HEIGHT), |root| {
+        let mut chart = framed(root)
             .build_cartesian_2d(places.clone(), values)
             .map_err(failed)?;
         mesh(&mut chart, across, Some(unit))?;
@@ -350,9 +357,9 @@ fn series(across: &str, unit: &str, shown: &[Series]) -> Result<Option<String>> 
                 }
             }
         }
-        root.present().map_err(failed)?;
-    }
-    Ok(Some(svg))
+        Ok(())
+    })
+    .map(Some)
 }
 
 /// A falling curve of shares.
@@ -370,25 +377,15 @@ fn shares(across: &str, unit: &str, rarest: f64, curves: &[Curve]) -> Result<Opt
         return Ok(None);
     };
     let ends = ends.start.max(-1.0)..ends.end.max(1.0);
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
-        let mut chart = framed(&root)
+    drawn((WIDTH, HEIGHT), |root| {
+        let mut chart = framed(root)
             .build_cartesian_2d(ends.clone(), rarest.log10()..0.0)
             .map_err(failed)?;
-        let ratio = |value: &f64| {
-            if is_whole(*value) {
-                format!("{} ×", value.exp2())
-            } else {
-                String::new()
-            }
-        };
+        let whole = |value: &f64| Some(*value).filter(|value| is_whole(*value));
+        let ratio =
+            |value: &f64| whole(value).map_or(String::new(), |of| format!("{} ×", of.exp2()));
         let share = |value: &f64| {
-            if is_whole(*value) {
-                format!("{} %", 100.0 * 10f64.powf(*value))
-            } else {
-                String::new()
-            }
+            whole(value).map_or(String::new(), |of| format!("{} %", 100.0 * 10f64.powf(of)))
         };
         chart
             .configure_mesh()
@@ -411,9 +408,9 @@ fn shares(across: &str, unit: &str, rarest: f64, curves: &[Curve]) -> Result<Opt
             let line = LineSeries::new(inside, curve.ink.color().stroke_width(2));
             chart.draw_series(line).map_err(failed)?;
         }
-        root.present().map_err(failed)?;
-    }
-    Ok(Some(svg))
+        Ok(())
+    })
+    .map(Some)
 }
 
 /// Returns whether a value is a whole number, apart from rounding errors.

@@ -4,9 +4,11 @@ use std::ops::Range;
 
 use super::table::{ColumnKind, Row};
 use super::{Drawing, Folding, Item, Node, Style, Table, Text};
-use crate::page::{BOLD, DIM, TextPage};
 use crate::text::{clean, fit, fit_end, width, wrap};
 
+const BOLD: &str = "\x1b[1m";
+const DIM: &str = "\x1b[2m";
+const RESET: &str = "\x1b[0m";
 /// Smallest width that is fitted, in columns.
 const NARROWEST: usize = 40;
 /// Smallest width of a column of names; with less room, the other cells of a row go below its name.
@@ -20,9 +22,22 @@ const GAP: usize = 2;
 
 /// Writes nodes in at most `columns` columns.
 pub(super) fn render(nodes: &[Node], columns: usize, color: bool) -> String {
-    let mut page = TextPage::new(columns.max(NARROWEST), color);
+    let mut page = TextPage {
+        width: columns.max(NARROWEST),
+        color,
+        text: String::new(),
+    };
     page.nodes(nodes);
     page.text
+}
+
+/// Text for a terminal, built line by line.
+struct TextPage {
+    /// Width in columns.
+    width: usize,
+    /// Whether ANSI colours are allowed.
+    color: bool,
+    text: String,
 }
 
 /// Returns whether a blank line stands between two blocks.
@@ -61,6 +76,34 @@ fn diff(line: &str) -> &'static str {
 }
 
 impl TextPage {
+    fn blank(&mut self) {
+        self.text.push('\n');
+    }
+
+    fn styled(&self, text: &str, style: &str) -> String {
+        if self.color && !style.is_empty() && !text.is_empty() {
+            format!("{style}{text}{RESET}")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    fn line(&mut self, text: &str, style: &str) {
+        let text = self.styled(text.trim_end(), style);
+        self.text += &format!("{text}\n");
+    }
+
+    fn paragraph(&mut self, text: &str, style: &str) {
+        self.indented(text, 0, style);
+    }
+
+    fn indented(&mut self, text: &str, indent: usize, style: &str) {
+        for line in wrap(text, self.width.saturating_sub(indent)) {
+            let line = self.styled(line.trim_end(), style);
+            self.text += &format!("{:indent$}{line}\n", "");
+        }
+    }
+
     fn nodes(&mut self, nodes: &[Node]) {
         let shown = |node: &&Node| match node {
             Node::Details(folding, ..) | Node::Section(_, folding, ..) => {

@@ -4,27 +4,17 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{BenchmarkNames, ExportedReport, Exporter, ReportData, indented_json};
+use super::{BenchmarkNames, ExportedReport, Exporter, indented_json};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::Meter;
 
 /// The cost of a transaction at each point, by workload, for Bencher.
-pub(super) struct Bencher;
-
-impl Exporter for Bencher {
-    fn name(&self) -> &'static str {
-        "bmf"
-    }
-
-    fn help(&self) -> &'static str {
-        "Costs of all points in the Bencher Metric Format"
-    }
-
-    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
-        bencher(data.attribution)
-    }
-}
+pub(super) const BENCHER: Exporter = Exporter::new(
+    "bmf",
+    "Costs of all points in the Bencher Metric Format",
+    |data| bencher(data.attribution),
+);
 
 /// A measure of the Bencher Metric Format.
 #[derive(Serialize)]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{ExportedReport, Exporter, ReportData, UniqueNames, effects, failed, one_line};
+use super::{ExportedReport, Exporter, UniqueNames, effects, failed, one_line};
 use perfquilt_judge::attribution::{
     Attribution, Effect, EffectKind, ShownChange, StoppingRule, Verdict,
 };
@@ -10,70 +10,17 @@ use perfquilt_model::error::Result;
 use perfquilt_model::observation::Statistic;
 
 /// Every effect of the document, one per row.
-pub(super) struct Csv;
-
-impl Exporter for Csv {
-    fn name(&self) -> &'static str {
-        "csv"
-    }
-
-    fn help(&self) -> &'static str {
-        "Every effect as comma-separated values"
-    }
-
-    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
+pub(super) const CSV: Exporter =
+    Exporter::new("csv", "Every effect as comma-separated values", |data| {
         csv(data.attribution)
-    }
-}
+    });
 
 /// The header: the names of the fields of a [`CsvRow`].
-const HEAD: [&str; 45] = [
-    "experiment",
-    "release",
-    "kind",
-    "patch",
-    "name",
-    "workload",
-    "meter",
-    "point",
-    "against",
-    "estimate",
-    "low",
-    "high",
-    "level",
-    "interval",
-    "verdict",
-    "standard_error",
-    "minimum_detectable",
-    "p_value",
-    "p_adjusted",
-    "blocks",
-    "units",
-    "from",
-    "stale",
-    "typical",
-    "mean",
-    "mean_low",
-    "mean_high",
-    "mean_verdict",
-    "slow",
-    "slow_low",
-    "slow_high",
-    "slow_verdict",
-    "p99",
-    "p99_low",
-    "p99_high",
-    "p99_verdict",
-    "stalled",
-    "stalled_low",
-    "stalled_high",
-    "stalled_verdict",
-    "executed",
-    "change_of",
-    "change",
-    "change_low",
-    "change_high",
-];
+const HEAD: &str = "\
+experiment,release,kind,patch,name,workload,meter,point,against,estimate,low,high,level,interval,verdict,\
+standard_error,minimum_detectable,p_value,p_adjusted,blocks,units,from,stale,typical,mean,mean_low,mean_high,\
+mean_verdict,slow,slow_low,slow_high,slow_verdict,p99,p99_low,p99_high,p99_verdict,stalled,stalled_low,\
+stalled_high,stalled_verdict,executed,change_of,change,change_low,change_high";
 
 /// A data row.
 #[derive(Serialize)]
@@ -119,7 +66,7 @@ pub(super) fn csv(attribution: &Attribution) -> Result<ExportedReport> {
         .has_headers(false)
         .from_writer(Vec::new());
     writer
-        .write_record(HEAD)
+        .write_record(HEAD.split(','))
         .map_err(|error| failed("CSV", &error))?;
     let experiment = text(&attribution.experiment);
     let release = text(&attribution.release);

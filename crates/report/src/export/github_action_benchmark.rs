@@ -2,27 +2,17 @@
 
 use serde::Serialize;
 
-use super::{BenchmarkNames, ExportedReport, Exporter, ReportData, indented_json, one_line};
+use super::{BenchmarkNames, ExportedReport, Exporter, indented_json, one_line};
 use crate::number::significant;
 use perfquilt_judge::attribution::{Attribution, TransactionCost};
 use perfquilt_model::error::Result;
 
 /// The cost of a transaction at each point, by workload and meter, for github-action-benchmark.
-pub(super) struct GithubActionBenchmark;
-
-impl Exporter for GithubActionBenchmark {
-    fn name(&self) -> &'static str {
-        "github-action-benchmark"
-    }
-
-    fn help(&self) -> &'static str {
-        "Costs for github-action-benchmark's tool `customSmallerIsBetter`"
-    }
-
-    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
-        github_action_benchmark(data.attribution)
-    }
-}
+pub(super) const GITHUB_ACTION_BENCHMARK: Exporter = Exporter::new(
+    "github-action-benchmark",
+    "Costs for github-action-benchmark's tool `customSmallerIsBetter`",
+    |data| github_action_benchmark(data.attribution),
+);
 
 /// A benchmark of github-action-benchmark's tool `customSmallerIsBetter`.
 #[derive(Serialize)]

@@ -3,32 +3,20 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::{ExportedReport, Exporter, ReportData, RequiredInput, UniqueNames, one_line};
+use super::{ExportedReport, Exporter, RequiredInput, UniqueNames, one_line};
 use crate::text::is_deceptive;
-use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, Meter, Observation, RowName};
 
 /// Every used observation as a benchmark result.
-pub(super) struct GoBenchmark;
-
-impl Exporter for GoBenchmark {
-    fn name(&self) -> &'static str {
-        "gobench"
-    }
-
-    fn help(&self) -> &'static str {
-        "Raw observations in Go's benchmark format, for `benchstat -col /point`"
-    }
-
-    fn required_input(&self) -> RequiredInput {
-        RequiredInput::Observations
-    }
-
-    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
+pub(super) const GO_BENCHMARK: Exporter = Exporter::new(
+    "gobench",
+    "Raw observations in Go's benchmark format, for `benchstat -col /point`",
+    |data| {
         let file = data.observations()?;
         Ok(go_benchmark(&file.header, &file.observations))
-    }
-}
+    },
+)
+.with_input(RequiredInput::Observations);
 
 /// Returns every used observation as a benchmark result, in which an operation is a transaction:
 /// `BenchmarkServer/workload=W/point=K N VALUE ns/op`, with `/operation=O` after the workload for a part of it.

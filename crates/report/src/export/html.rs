@@ -11,62 +11,49 @@ const MOST_EMBEDDED: usize = 1_100_000;
 const LEAST_BYTES: usize = 8;
 
 /// The report as a self-contained page, with the observations for download.
-pub(super) struct Html;
+pub(super) const HTML: Exporter = Exporter {
+    required_input: RequiredInput::Distributions,
+    is_for_terminals: false,
+    includes_flame_graph: true,
+    ..Exporter::new(
+        "html",
+        "One page with drawings and the data, for browsers",
+        page,
+    )
+};
 
-impl Exporter for Html {
-    fn name(&self) -> &'static str {
-        "html"
-    }
-
-    fn help(&self) -> &'static str {
-        "One page with drawings and the data, for browsers"
-    }
-
-    fn required_input(&self) -> RequiredInput {
-        RequiredInput::Distributions
-    }
-
-    fn is_for_terminals(&self) -> bool {
-        false
-    }
-
-    fn includes_flame_graph(&self) -> bool {
-        true
-    }
-
-    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
-        let file = data.observations()?;
-        // Too many observations are not compressed when there is no file to write them to.
-        let few = file.observations.len() <= MOST_EMBEDDED / LEAST_BYTES;
-        let bytes = if few || data.companion.is_some() {
-            Some(file.compressed()?)
-        } else {
-            None
-        };
-        let embedded = bytes
-            .as_deref()
-            .filter(|bytes| bytes.len() <= MOST_EMBEDDED);
-        let raw = match (embedded, &bytes, data.companion) {
-            (Some(embedded), _, _) => RawData::Embedded(embedded),
-            (None, Some(bytes), Some(name)) => RawData::File(name, bytes.len() as u64),
-            _ => RawData::Command,
-        };
-        let content = PageContent {
-            header: &file.header,
-            observations: &file.observations,
-            distributions: data.distributions,
-            data: raw,
-            flame_graph: data.flame_graph,
-        };
-        let document = whole(data.attribution, data.stored, Some(&content))?;
-        let text = document.page(data.attribution.base())?;
-        let companion = match raw {
-            RawData::File(..) => bytes,
-            RawData::Embedded(_) | RawData::Command => None,
-        };
-        Ok(ExportedReport {
-            companion,
-            ..text.into()
-        })
-    }
+fn page(data: &ReportData<'_>) -> Result<ExportedReport> {
+    let file = data.observations()?;
+    // Too many observations are not compressed when there is no file to write them to.
+    let few = file.observations.len() <= MOST_EMBEDDED / LEAST_BYTES;
+    let bytes = if few || data.companion.is_some() {
+        Some(file.compressed()?)
+    } else {
+        None
+    };
+    let embedded = bytes
+        .as_deref()
+        .filter(|bytes| bytes.len() <= MOST_EMBEDDED);
+    let raw = match (embedded, &bytes, data.companion) {
+        (Some(embedded), _, _) => RawData::Embedded(embedded),
+        (None, Some(bytes), Some(name)) => RawData::File(name, bytes.len() as u64),
+        _ => RawData::Command,
+    };
+    let content = PageContent {
+        header: &file.header,
+        observations: &file.observations,
+        distributions: data.distributions,
+        data: raw,
+        flame_graph: data.flame_graph,
+    };
+    let document = whole(data.attribution, data.stored, Some(&content))?;
+    let text = document.page(data.attribution.base())?;
+    let companion = match raw {
+        RawData::File(..) => bytes,
+        RawData::Embedded(_) | RawData::Command => None,
+    };
+    Ok(ExportedReport {
+        companion,
+        ..text.into()
+    })
 }

@@ -5,13 +5,9 @@ mod csv;
 mod github_action_benchmark;
 mod gobench;
 mod html;
-mod json;
-mod jsonl;
-mod markdown;
 mod openmetrics;
+mod own;
 mod rates;
-mod sql_bench;
-mod terminal;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,48 +20,87 @@ use perfquilt_model::observation::{ObservationFile, RecordedTable};
 use perfquilt_model::point::Point;
 
 /// The text for terminals, which is the default format.
-pub const TERMINAL: &dyn Exporter = &terminal::Terminal;
+pub const TERMINAL: &Exporter = &own::TERMINAL;
 
 /// The attribution document, the format for programs.
-pub const JSON: &dyn Exporter = &json::Json;
+pub const JSON: &Exporter = &own::JSON;
 
 /// All formats, in the order in which `--help` lists them.
-pub const EXPORTERS: &[&dyn Exporter] = &[
+pub const EXPORTERS: &[&Exporter] = &[
     TERMINAL,
-    &markdown::Markdown,
-    &html::Html,
+    &own::MARKDOWN,
+    &html::HTML,
     JSON,
-    &jsonl::Jsonl,
-    &csv::Csv,
-    &gobench::GoBenchmark,
-    &bmf::Bencher,
-    &github_action_benchmark::GithubActionBenchmark,
-    &openmetrics::OpenMetrics,
-    &sql_bench::SqlBench,
-    &rates::Rates,
+    &own::JSONL,
+    &csv::CSV,
+    &gobench::GO_BENCHMARK,
+    &bmf::BENCHER,
+    &github_action_benchmark::GITHUB_ACTION_BENCHMARK,
+    &openmetrics::OPEN_METRICS,
+    &own::SQL_BENCH,
+    &rates::RATES,
 ];
 
 /// A format of a report on an experiment.
-pub trait Exporter: Sync {
-    /// Returns the name of the format, a value of `--format`: lower case, unique among the formats.
-    fn name(&self) -> &'static str;
+#[derive(Debug)]
+pub struct Exporter {
+    name: &'static str,
+    help: &'static str,
+    required_input: RequiredInput,
+    is_for_terminals: bool,
+    includes_flame_graph: bool,
+    export: fn(&ReportData<'_>) -> Result<ExportedReport>,
+}
 
-    /// Returns the line about the format in `--help`, without a full stop.
-    fn help(&self) -> &'static str;
+impl Exporter {
+    /// Creates a format that people can read on a terminal, from the attribution document alone. `name` is a value of
+    /// `--format`, lower case and unique among the formats; `help` is its line in `--help`, without a full stop.
+    pub const fn new(
+        name: &'static str,
+        help: &'static str,
+        export: fn(&ReportData<'_>) -> Result<ExportedReport>,
+    ) -> Self {
+        Exporter {
+            name,
+            help,
+            required_input: RequiredInput::Attribution,
+            is_for_terminals: true,
+            includes_flame_graph: false,
+            export,
+        }
+    }
+
+    /// Returns the format with more of the input.
+    pub const fn with_input(self, required_input: RequiredInput) -> Self {
+        Exporter {
+            required_input,
+            ..self
+        }
+    }
+
+    /// Returns the name of the format, a value of `--format`.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns the line about the format in `--help`.
+    pub fn help(&self) -> &'static str {
+        self.help
+    }
 
     /// Returns the parts of [`ReportData`] that the format needs; the caller may leave out the others.
-    fn required_input(&self) -> RequiredInput {
-        RequiredInput::Attribution
+    pub fn required_input(&self) -> RequiredInput {
+        self.required_input
     }
 
     /// Returns whether people can read the output on a terminal. If not, the program refuses to write it there.
-    fn is_for_terminals(&self) -> bool {
-        true
+    pub fn is_for_terminals(&self) -> bool {
+        self.is_for_terminals
     }
 
     /// Returns whether the output includes a flame graph if one is given.
-    fn includes_flame_graph(&self) -> bool {
-        false
+    pub fn includes_flame_graph(&self) -> bool {
+        self.includes_flame_graph
     }
 
     /// Renders the report.
@@ -74,7 +109,9 @@ pub trait Exporter: Sync {
     /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the format does not suit the experiment;
     /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when the output cannot be encoded, and for a part of
     /// the data that [`Exporter::required_input`] did not ask for.
-    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport>;
+    pub fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
+        (self.export)(data)
+    }
 }
 
 /// The input of a format; each level includes those before it.

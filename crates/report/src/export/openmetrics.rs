@@ -2,27 +2,16 @@
 
 use std::fmt::Write;
 
-use super::{ExportedReport, Exporter, ReportData, UniqueNames, effects, one_line};
+use super::{ExportedReport, Exporter, UniqueNames, effects, one_line};
 use crate::nouns::Nouns;
 use perfquilt_judge::attribution::{Attribution, Effect};
-use perfquilt_model::error::Result;
 
 /// Every effect with its interval, and the cost of every point, as gauges.
-pub(super) struct OpenMetrics;
-
-impl Exporter for OpenMetrics {
-    fn name(&self) -> &'static str {
-        "openmetrics"
-    }
-
-    fn help(&self) -> &'static str {
-        "Effects and costs as OpenMetrics text"
-    }
-
-    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
-        Ok(openmetrics(data.attribution))
-    }
-}
+pub(super) const OPEN_METRICS: Exporter = Exporter::new(
+    "openmetrics",
+    "Effects and costs as OpenMetrics text",
+    |data| Ok(openmetrics(data.attribution)),
+);
 
 /// A family of gauges: its name, its help text, and its value for an effect.
 type Family = (&'static str, &'static str, fn(&Effect) -> Option<f64>);

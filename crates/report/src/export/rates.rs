@@ -1,89 +1,78 @@
 //! Absolute figures: transactions per second, and other costs of a transaction.
 
-use std::fmt::Write;
-
-use super::{ExportedReport, Exporter, ReportData, UniqueNames, one_line};
-use crate::document::{Document, note, sentence};
-use crate::escape::markdown;
+use super::{ExportedReport, Exporter, UniqueNames, one_line};
+use crate::document::{Cell, Column, Document, Node, heading, literal, paragraph, table, title};
 use crate::legend::level;
 use crate::number;
+use crate::report::warnings;
 use crate::workload_name;
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, TransactionCost};
-use perfquilt_model::error::Result;
 use perfquilt_model::observation::{CLIENT_OPERATION, Meter};
 use perfquilt_model::point::Point;
 
 /// Absolute figures of each point.
-pub(super) struct Rates;
-
-impl Exporter for Rates {
-    fn name(&self) -> &'static str {
-        "rates"
-    }
-
-    fn help(&self) -> &'static str {
-        "Transactions per second and other costs of each point, as Markdown"
-    }
-
-    fn export(&self, data: &ReportData<'_>) -> Result<ExportedReport> {
-        Ok(rates(data.attribution))
-    }
-}
+pub(super) const RATES: Exporter = Exporter::new(
+    "rates",
+    "Transactions per second and other costs of each point, as Markdown",
+    |data| Ok(rates(data.attribution)),
+);
 
 /// Returns the rates of an experiment as Markdown: one table per meter, one row per workload and point, with the
 /// effect against point 0. Times are shown as transactions per second, other meters as costs.
 pub(super) fn rates(attribution: &Attribution) -> ExportedReport {
     let workloads = UniqueNames::of_workloads(attribution, &one_line);
-    let mut text = format!("## {}\n", markdown(attribution.base()));
+    let mut nodes = vec![title(literal(attribution.base()))];
     for meter in Meter::ALL {
-        let costs: Vec<&TransactionCost> = attribution
-            .costs
-            .iter()
+        let costs = attribution.costs.iter();
+        let costs: Vec<&TransactionCost> = costs
             .filter(|cost| cost.meter == meter && attribution.workloads.contains(&cost.workload))
             .filter(|cost| cost.point != Point::Control)
             .collect();
-        if costs.is_empty() {
-            continue;
-        }
-        let parts: Vec<Option<f64>> = costs
-            .iter()
-            .map(|cost| clients_part(attribution, cost))
-            .collect();
-        let has_parts = parts.iter().any(Option::is_some);
-        let head = heading(meter);
-        let _ = writeln!(
-            text,
-            "\n### {head}\n\n| workload | server | {head} | {:.0} % interval | against point 0 |{}\n|---|---|--:|--:|--:|{}",
-            level(attribution, meter),
-            if has_parts { " client's part |" } else { "" },
-            if has_parts { "--:|" } else { "" },
-        );
-        for (cost, part) in costs.into_iter().zip(parts) {
-            let _ = write!(
-                text,
-                "| {} | {} | {} | {} | {} |",
-                markdown(workload_name(workloads.get(&cost.workload))),
-                markdown(&server(attribution, cost.point)),
-                figure(meter, cost.estimate),
-                between(meter, cost),
-                gain(attribution, cost),
-            );
-            match part {
-                Some(part) => text.push_str(&format!(" {:.0} % |", 100.0 * part)),
-                None if has_parts => text.push_str(" |"),
-                None => {}
-            }
-            text.push('\n');
+        if !costs.is_empty() {
+            nodes.extend([
+                heading(head(meter)),
+                of_meter(attribution, meter, &costs, &workloads),
+            ]);
         }
     }
-    text.push_str(
-        "\nFigures are geometric means over blocks. Their intervals hold what differs between blocks, which \
-         points share: servers are compared by the last column.\n",
-    );
-    for warning in &attribution.warnings {
-        text += &format!("\n{}", Document(vec![note(sentence(warning))]).markdown());
-    }
-    workloads.on(text)
+    nodes.push(paragraph(
+        "Figures are geometric means over blocks. Their intervals hold what differs between blocks, which points share: \
+         servers are compared by the last column.",
+    ));
+    nodes.extend(warnings(attribution));
+    workloads.on(Document(nodes).markdown())
+}
+
+/// Returns the table of a meter's costs.
+fn of_meter(
+    attribution: &Attribution,
+    meter: Meter,
+    costs: &[&TransactionCost],
+    workloads: &UniqueNames<'_>,
+) -> Node {
+    let part = |cost: &TransactionCost| clients_part(attribution, cost);
+    let has_parts = costs.iter().any(|cost| part(cost).is_some());
+    let heads = [
+        head(meter).to_owned(),
+        format!("{:.0} % interval", level(attribution, meter)),
+        "against point 0".to_owned(),
+    ];
+    let names = [Column::names("workload"), Column::names("server")].into_iter();
+    let columns = names.chain(heads.map(Column::figures));
+    let columns = columns.chain(has_parts.then(|| Column::figures("client's part")));
+    let rows = costs.iter().map(|cost| {
+        let part = part(cost).map(|part| format!("{:.0} %", 100.0 * part));
+        let cells = [
+            literal(workload_name(workloads.get(&cost.workload))),
+            literal(&server(attribution, cost.point)),
+            figure(meter, cost.estimate),
+            between(meter, cost),
+            gain(attribution, cost),
+        ];
+        let part = has_parts.then(|| part.unwrap_or_default());
+        cells.into_iter().chain(part).map(Cell::from)
+    });
+    table(head(meter), columns, rows)
 }
 
 /// Returns the client's share of the processor time that client and server took together, if the client reported its
@@ -100,7 +89,7 @@ fn clients_part(attribution: &Attribution, server: &TransactionCost) -> Option<f
     Some(client.estimate / (client.estimate + server.estimate))
 }
 
-fn heading(meter: Meter) -> &'static str {
+fn head(meter: Meter) -> &'static str {
     match meter {
         Meter::Time => "transactions a second",
         Meter::Cpu => "transactions a second of processor time",

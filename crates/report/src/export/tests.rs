@@ -322,7 +322,7 @@ fn too_many_observations_go_to_a_file_beside_the_page() {
         companion: Some("report.observations.jsonl.gz"),
         ..ReportData::new(&attribution)
     };
-    let exported = html::Html.export(&data).unwrap();
+    let exported = html::HTML.export(&data).unwrap();
     assert_eq!(exported.companion, Some(file.compressed().unwrap()));
     let link = "href=\"report.observations.jsonl.gz\"";
     assert!(exported.text.contains(link), "{}", exported.text.len());
@@ -331,7 +331,7 @@ fn too_many_observations_go_to_a_file_beside_the_page() {
         companion: None,
         ..data
     };
-    let exported = html::Html.export(&piped).unwrap();
+    let exported = html::HTML.export(&piped).unwrap();
     assert_eq!(exported.companion, None);
     assert!(
         exported

@@ -2,13 +2,14 @@
 
 use crate::document::chart::{ChartRow, Mark};
 use crate::document::{
-    Cell, Chart, Column, Drawing, Ink, Node, Text, drawings, key, literal, paragraph, section,
-    table,
+    Cell, Chart, Column, Document, Drawing, Ink, Node, Style, Table, Text, drawings, key, literal,
+    name, paragraph, section, table,
 };
 use crate::nouns::Nouns;
 use crate::{code_size, number, profile_guided};
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::PointBuild;
+use perfquilt_model::point::Point;
 
 /// The steps of a build, each with its colour.
 const STEPS: [(&str, Ink); 4] = [
@@ -20,6 +21,45 @@ const STEPS: [(&str, Ink); 4] = [
 
 fn seconds(of: &PointBuild) -> [f64; 4] {
     [of.configure, of.compile, of.link, of.overhead]
+}
+
+/// A server that was built, or could not be.
+#[derive(Debug, Clone)]
+pub struct BuiltServer<'a> {
+    /// The point.
+    pub point: Point,
+    /// The build and the server's identity; `None` if it failed.
+    pub build: Option<(PointBuild, &'a str)>,
+}
+
+/// Digits of a server's identity that are shown.
+const SHORT_ID: usize = 12;
+
+/// Returns the document on the builds of points, with the seconds that each took when it was made.
+pub fn built_servers(servers: &[BuiltServer<'_>]) -> Document {
+    let steps = STEPS.map(|(step, _)| Column::figures(step)).into_iter();
+    let columns = [Column::names("point"), Column::figures("units")].into_iter();
+    let columns = columns.chain(steps).chain([Column::words("server")]);
+    let mut table = Table::new("Builds of each point", columns);
+    for server in servers {
+        let point = Cell::from(server.point.to_string());
+        let Some((build, identity)) = &server.build else {
+            let failed = Cell::from("failed").styled(Style::Bad);
+            let empty = std::iter::repeat_n(Cell::default(), 1 + STEPS.len());
+            table.row([point].into_iter().chain(empty).chain([failed]));
+            continue;
+        };
+        let kept = if build.cached { " (kept)" } else { "" };
+        let identity = name(identity.get(..SHORT_ID).unwrap_or(identity));
+        let times = seconds(build).map(number::seconds).map(Cell::from);
+        let first = [point, build.units.to_string().into()].into_iter();
+        table.row(
+            first
+                .chain(times)
+                .chain([format!("{identity}{kept}").into()]),
+        );
+    }
+    Document(vec![Node::Table(table)])
 }
 
 /// Returns the section on builds; nothing if none are known.
@@ -74,4 +114,41 @@ pub(crate) fn builds(attribution: &Attribution) -> Option<Node> {
         .map(paragraph)
         .chain(drawings([drawing]));
     section("builds", "Builds", nodes.filter(|_| !builds.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form() {
+        let build = PointBuild {
+            point: Point::BASE,
+            key: "k".into(),
+            configure: 39.2,
+            compile: 1377.4,
+            link: 4.1,
+            overhead: 0.2,
+            units: 860,
+            cached: true,
+            code_bytes: None,
+            profile: None,
+        };
+        let servers = [
+            BuiltServer {
+                point: Point::BASE,
+                build: Some((build, "0123456789abcdef")),
+            },
+            BuiltServer {
+                point: Point::Alone(1),
+                build: None,
+            },
+        ];
+        let document = built_servers(&servers);
+        insta::assert_snapshot!(crate::tests::forms(&[
+            ("60 columns", document.terminal(60, false)),
+            ("80 columns", document.terminal(80, false)),
+            ("Markdown", document.markdown()),
+        ]));
+    }
 }

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{costs, format_seconds, head, label, operations, program, seconds};
+use crate::document::{Cell, Column, Node, Style, Table, heading, literal, paragraph};
 use crate::legend::level;
 use crate::nouns::Nouns;
-use crate::page::{BOLD, DIM, TextPage};
-use crate::text::{clean, fit, width};
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, TransactionCost, Verdict};
 use perfquilt_model::observation::{Meter, RecordedRow, RowLevel};
 use perfquilt_model::point::Point;
@@ -76,15 +75,15 @@ impl Judgement {
         }
     }
 
-    fn style(self) -> &'static str {
+    fn style(self) -> Style {
         match self {
-            Judgement::Faster => "\x1b[32m",
-            Judgement::Slower => "\x1b[31m",
-            Judgement::NoEffect | Judgement::Unclear => "",
+            Judgement::Faster => Style::Good,
+            Judgement::Slower => Style::Bad,
+            Judgement::NoEffect | Judgement::Unclear => Style::Plain,
             Judgement::TooNoisy
             | Judgement::OneRun
             | Judgement::TooShort
-            | Judgement::NotMeasured => DIM,
+            | Judgement::NotMeasured => Style::Quiet,
         }
     }
 }
@@ -100,59 +99,51 @@ struct JudgedRow<'a> {
     judgement: Judgement,
 }
 
-impl TextPage {
-    /// Appends the table of a point with intervals and verdicts.
-    pub(super) fn judged(
-        &mut self,
-        attribution: &Attribution,
-        point: Point,
-        recorded: Option<&[RecordedRow]>,
-    ) {
-        let rows = judged_rows(attribution, point, recorded);
-        if rows.iter().all(|row| row.effect.is_none()) {
-            return;
-        }
-        self.blank();
-        let head = format!("What is known of {}", head(attribution, point));
-        self.line(&fit(&head, self.width), BOLD);
-        let intervals: Vec<String> = rows.iter().map(format_interval).collect();
-        let widest = intervals.iter().map(|text| width(text));
-        let widest = widest.fold(13, usize::max);
-        let verdicts = rows.iter().map(|row| width(row.judgement.name()));
-        let figures = 10 + 10 + 2 + widest + 2 + verdicts.fold(9, usize::max);
-        let longest = rows.iter().map(|row| width(&row.label)).fold(9, usize::max);
-        let room = longest.min(self.width.saturating_sub(figures)).max(12);
-        let interval = format!("{:.0} % interval", level(attribution, Meter::Time));
-        let line = format!(
-            "{:room$}{:>10}{:>10}  {interval:<widest$}  verdict",
-            "operation", "seconds", "relative"
-        );
-        self.line(&line, BOLD);
-        let mut group = None;
-        for (row, interval) in rows.iter().zip(&intervals) {
-            if group != Some((row.level, row.program)) {
-                self.rule();
-                if let (RowLevel::Operation, Some(program)) = (row.level, row.program) {
-                    self.line(&clean(program), BOLD);
-                }
-                group = Some((row.level, row.program));
-            }
-            let label = fit(&row.label, room);
-            let pad = room - width(&label);
-            let seconds = row.seconds.map_or_else(|| "–".to_owned(), format_seconds);
-            let relative = row.effect.map(|effect| ratio(effect.estimate));
-            let line = format!(
-                "{label}{:pad$}{seconds:>10}{:>10}  {interval:<widest$}  {}",
-                "",
-                relative.unwrap_or_else(|| "–".to_owned()),
-                row.judgement.name()
-            );
-            self.line(&line, row.judgement.style());
-        }
-        self.rule();
-        let noun = Nouns::of(attribution).one;
-        self.paragraph(&tally(&rows, noun), "");
+/// Returns the table of a point with intervals and verdicts; nothing if no row has an effect.
+pub(super) fn judged(
+    attribution: &Attribution,
+    point: Point,
+    recorded: Option<&[RecordedRow]>,
+) -> Vec<Node> {
+    let rows = judged_rows(attribution, point, recorded);
+    if rows.iter().all(|row| row.effect.is_none()) {
+        return Vec::new();
     }
+    let title = format!("What is known of {}", head(attribution, point));
+    let interval = format!("{:.0} % interval", level(attribution, Meter::Time));
+    let columns = [
+        Column::names("operation"),
+        Column::figures("seconds"),
+        Column::figures("relative"),
+        Column::words(interval),
+        Column::words("verdict"),
+    ];
+    let mut table = Table::new("What is known of a point", columns);
+    let mut group = None;
+    for row in &rows {
+        let mut is_apart =
+            group.replace((row.level, row.program)) != Some((row.level, row.program));
+        if let (true, RowLevel::Operation, Some(program)) = (is_apart, row.level, row.program) {
+            table.push([Cell::from(literal(program))], true);
+            is_apart = false;
+        }
+        let relative = row.effect.map(|effect| ratio(effect.estimate));
+        let cells = [
+            literal(&row.label),
+            row.seconds.map_or_else(|| "–".to_owned(), format_seconds),
+            relative.unwrap_or_else(|| "–".to_owned()),
+            format_interval(row),
+            row.judgement.name().to_owned(),
+        ];
+        let style = row.judgement.style();
+        table.push(cells.map(|text| Cell::from(text).styled(style)), is_apart);
+    }
+    let noun = Nouns::of(attribution).one;
+    vec![
+        heading(title),
+        Node::Table(table),
+        paragraph(tally(&rows, noun)),
+    ]
 }
 
 /// Returns the rows of `point`: those of the published table if there is one, else programs with their operations.
@@ -219,7 +210,7 @@ fn judged_rows<'a>(
     }
     let programs = attribution.workloads.iter().map(|workload| {
         let seconds = base.get(workload.as_str()).map(|cost| seconds(cost));
-        row(RowLevel::Program, workload, clean(workload), seconds)
+        row(RowLevel::Program, workload, workload.clone(), seconds)
     });
     let operations = operations(attribution).map(|of| {
         let workload = format!("{}/{}", of.workload, of.operation);
@@ -289,9 +280,10 @@ fn ratio(speed: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sql_bench;
+    use super::super::document;
     use super::super::tests::experiment;
     use super::*;
+    use crate::text::width;
 
     #[test]
     fn long_names_and_wide_intervals_stay_within_the_columns() {
@@ -310,7 +302,9 @@ mod tests {
         };
         attribution.operations[0].operation = name.to_owned();
         attribution.operations[0].effects = vec![effect];
-        let text = sql_bench(&attribution, None, 80, false).unwrap();
+        let text = document(&attribution, None, 80)
+            .unwrap()
+            .terminal(80, false);
         assert!(text.contains("100.000–1000.000  too noisy"), "{text}");
         for line in text.lines() {
             assert!(width(line) <= 80, "{line}");

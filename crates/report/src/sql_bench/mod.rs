@@ -3,19 +3,18 @@
 mod judged;
 mod relative;
 
+use super::document::{self, Document, name};
 use super::nouns::point_name;
-use super::page::{BOLD, DIM, TextPage};
-use super::text::{clean, long};
+use super::report::warnings;
+use super::text::clean;
+use judged::judged;
 use perfquilt_judge::attribution::{Attribution, Operation, TransactionCost};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{CLIENT_OPERATION, Meter, RecordedTable};
 use perfquilt_model::point::Point;
 use relative::RelativeTable;
 
-/// Smallest width that is fitted, in columns.
-const NARROWEST: usize = 72;
-
-/// Returns the report of an experiment with sql-bench's programs, at most `columns` wide; `color` allows ANSI colours.
+/// Returns the report of an experiment with sql-bench's programs, for a terminal of `columns` columns.
 ///
 /// The first table is that of sql-bench's `compare-results --relative`: seconds of the base, then one column per point
 /// with its time relative to the base's. `recorded` has its rows if they were published and not measured by this
@@ -23,41 +22,35 @@ const NARROWEST: usize = 72;
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when no client timed operations in this experiment.
-pub(super) fn sql_bench(
+pub(super) fn document(
     attribution: &Attribution,
     recorded: Option<&RecordedTable>,
     columns: usize,
-    color: bool,
-) -> Result<String> {
+) -> Result<Document> {
     if operations(attribution).next().is_none() {
         return Err(
             Error::usage("no client of this experiment timed single operations")
                 .hint("`--format sql-bench` is for workloads of the kind sql-bench"),
         );
     }
-    let mut page = TextPage::new(columns.max(NARROWEST), color);
     let table = match recorded {
         Some(table) => RelativeTable::recorded(table),
         None => RelativeTable::measured(attribution),
     };
-    page.line(&title(attribution), BOLD);
-    page.relative(&table);
     let rows = recorded.map(|table| &*table.rows);
-    for point in 1..=attribution.patches.len() {
-        page.judged(attribution, Point::Step(point), rows);
-    }
-    for warning in &attribution.warnings {
-        page.blank();
-        page.paragraph(&format!("Note: {}", long(warning)), "");
-    }
-    Ok(page.text)
+    let points = (1..=attribution.patches.len()).map(Point::Step);
+    let mut nodes = vec![document::title(title(attribution))];
+    nodes.extend(table.nodes(columns));
+    nodes.extend(points.flat_map(|point| judged(attribution, point, rows)));
+    nodes.extend(warnings(attribution));
+    Ok(Document(nodes))
 }
 
 /// Returns the release, or the experiment and what its servers are compared with.
 fn title(attribution: &Attribution) -> String {
-    let base = clean(attribution.base());
+    let base = name(attribution.base());
     if attribution.is_of_servers() {
-        format!("{}, compared with {base}", clean(&attribution.experiment))
+        format!("{}, compared with {base}", name(&attribution.experiment))
     } else {
         base
     }
@@ -68,11 +61,11 @@ fn head(attribution: &Attribution, point: Point) -> String {
     let Point::Step(k @ 1..) = point else {
         return point_name(point);
     };
-    let name = attribution.patches.get(k - 1).map_or("", |p| &p.name);
+    let last = name(attribution.patches.get(k - 1).map_or("", |p| &p.name));
     match k {
-        _ if attribution.is_of_servers() => clean(name),
-        1 => clean(name),
-        k => format!("patches 1 to {k}, {} last", clean(name)),
+        _ if attribution.is_of_servers() => last,
+        1 => last,
+        k => format!("patches 1 to {k}, {last} last"),
     }
 }
 
@@ -106,12 +99,6 @@ fn program<'w>(
 /// Returns the seconds of one run.
 fn seconds(cost: &TransactionCost) -> f64 {
     cost.estimate * cost.transactions / 1e9
-}
-
-impl TextPage {
-    fn rule(&mut self) {
-        self.line(&"─".repeat(self.width), DIM);
-    }
 }
 
 fn label(name: &str, commands: Option<u64>) -> String {

@@ -1,11 +1,10 @@
 //! The table of sql-bench's `compare-results --relative`, without intervals.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use super::{costs, format_seconds, head, label, program, seconds};
-use crate::page::{BOLD, TextPage};
-use crate::text::{clean, fit, width};
+use crate::document::{Cell, Column, Node, Table, literal, name, paragraph};
+use crate::text::width;
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::{CLIENT_OPERATION, RecordedRow, RecordedTable, RowLevel};
 use perfquilt_model::point::Point;
@@ -23,7 +22,7 @@ pub(super) struct RelativeTable {
 impl RelativeTable {
     pub(super) fn recorded(table: &RecordedTable) -> Self {
         RelativeTable {
-            heads: table.columns.iter().map(|column| clean(column)).collect(),
+            heads: table.columns.iter().map(|column| name(column)).collect(),
             rows: table.rows.clone(),
         }
     }
@@ -94,63 +93,50 @@ impl RelativeTable {
     }
 }
 
-impl TextPage {
-    /// Appends sql-bench's table, with the last columns that fit.
-    pub(super) fn relative(&mut self, table: &RelativeTable) {
+impl RelativeTable {
+    /// Returns sql-bench's table, with the last columns that fit into `columns` columns of a terminal.
+    pub(super) fn nodes(&self, columns: usize) -> Vec<Node> {
         const FIGURE: usize = 8;
-        let labels: Vec<String> = table
-            .rows
-            .iter()
-            .map(|row| label(&row.name, row.commands))
-            .collect();
+        let labels = self.rows.iter().map(|row| label(&row.name, row.commands));
+        let labels: Vec<String> = labels.collect();
         let longest = labels.iter().map(|label| width(label)).fold(9, usize::max);
-        let fit_columns = self.width.saturating_sub(longest.min(36) + 10) / FIGURE;
-        let skipped = table.heads.len().saturating_sub(fit_columns.max(1));
-        let shown = table.heads.len() - skipped;
-        let room = (self.width - 10 - FIGURE * shown).min(longest);
-        self.paragraph(
-            "Time relative to the first column, which is in seconds: below 1 is faster. As \
-             sql-bench's compare-results prints it:",
-            "",
-        );
-        for (number, head) in table.heads.iter().enumerate().skip(skipped) {
-            let head = fit(head, self.width - 6);
-            self.line(&format!("{:>4}  {head}", number + 1), "");
-        }
-        if skipped > 0 {
-            self.paragraph(
-                &format!("({skipped} more columns need a wider terminal, or a pipe.)"),
-                "",
-            );
-        }
-        let mut line = format!("{:room$}{:>10}", "operation", "seconds");
-        for number in skipped + 1..=table.heads.len() {
-            let _ = write!(line, "{number:>FIGURE$}");
-        }
-        self.line(&line, BOLD);
+        let fit_columns = columns.saturating_sub(longest.min(36) + 10) / FIGURE;
+        let skipped = self.heads.len().saturating_sub(fit_columns.max(1));
+        let numbers = skipped + 1..=self.heads.len();
+        let heads = numbers.clone().zip(&self.heads[skipped..]);
+        let heads = heads.map(|(number, head)| (number.to_string().into(), head.into()));
+        let hidden = (skipped > 0).then(|| {
+            paragraph(format!(
+                "({skipped} more columns need a wider terminal, or a pipe.)"
+            ))
+        });
+        let first = [Column::names("operation"), Column::figures("seconds")].into_iter();
+        let figures = numbers.map(|number| Column::figures(number.to_string()));
+        let mut table = Table::new("Relative times", first.chain(figures));
         let mut level = None;
-        for (row, label) in table.rows.iter().zip(&labels) {
-            if level != Some(row.level) {
-                self.rule();
-                level = Some(row.level);
-            }
-            let label = fit(label, room);
-            let pad = room - width(&label);
-            let mut line = format!("{label}{:pad$}{:>10}", "", format_seconds(row.seconds));
-            for value in &row.relative[skipped.min(row.relative.len())..] {
-                let _ = match value {
-                    Some(value) => write!(line, "{value:>FIGURE$.3}"),
-                    None => write!(line, "{:>FIGURE$}", "–"),
-                };
-            }
-            self.line(&line, "");
+        for (row, label) in self.rows.iter().zip(&labels) {
+            let is_apart = level.replace(row.level) != Some(row.level);
+            let relative = row.relative[skipped.min(row.relative.len())..].iter();
+            let relative = relative.map(|of| of.map_or("–".to_owned(), |of| format!("{of:.3}")));
+            let figures = [format_seconds(row.seconds)].into_iter().chain(relative);
+            let cells = [literal(label)].into_iter().chain(figures);
+            table.push(cells.map(Cell::from), is_apart);
         }
+        let about = paragraph(
+            "Time relative to the first column, which is in seconds: below 1 is faster. As sql-bench's compare-results prints it:",
+        );
+        let heads = Node::Facts(heads.collect());
+        [about, heads]
+            .into_iter()
+            .chain(hidden)
+            .chain([Node::Table(table)])
+            .collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sql_bench;
+    use super::super::document;
     use super::super::tests::experiment;
     use super::*;
 
@@ -172,7 +158,7 @@ mod tests {
         for of in &mut attribution.operations {
             of.operation = CLIENT_OPERATION.to_owned();
         }
-        assert!(sql_bench(&attribution, None, 80, false).is_err());
+        assert!(document(&attribution, None, 80).is_err());
         attribution.costs[0].workload = format!("program/{CLIENT_OPERATION}");
         let rows = RelativeTable::measured(&attribution).rows;
         assert!(rows.iter().all(|row| row.name != CLIENT_OPERATION));
