@@ -678,3 +678,103 @@ fn patches_after_a_conflict_stay_in_their_functions() {
     let expected = replaced_in(&new, "int beta", "  work(r);\n", "  fast(r);\n");
     assert_eq!(space.read("srv.c"), expected, "{report}");
 }
+
+/// Functions of five lines, and the file with a change in one of them.
+fn calls(names: &[&str]) -> String {
+    let function = |name: &&str| {
+        format!(
+            "int {name}(row *x)\n{{\n  load_{name}(x);\n  lock(x);\n  work_{name}(x);\n  unlock(x);\n  done(x);\n}}\n\n"
+        )
+    };
+    names.iter().map(function).collect()
+}
+
+#[test]
+fn a_short_line_that_upstream_added_beside_the_patchs_own_is_noted() {
+    let old = calls(&["alpha", "beta", "gamma"]);
+    let with_call =
+        |line: &str| replaced_in(&old, "int beta", line, &format!("  prefetch(x);\n{line}"));
+    let mine = with_call("  work_beta(x);\n");
+    for line in ["  unlock(x);\n", "  lock(x);\n"] {
+        let space = space(&[("srv.c", old.clone())], &[("srv.c", with_call(line))]);
+        patch(&space, "a.patch", "srv.c", &old, &mine);
+        let report = json(&space, &["rebase", "2.0", "--json"]);
+        let notes = report["patches"][0]["notes"].to_string();
+        assert!(notes.contains("already has the same lines"), "{report}");
+        assert!(notes.contains("in `beta`"), "{report}");
+    }
+}
+
+#[test]
+fn a_line_that_upstream_moved_is_not_gone() {
+    let old = calls(&["alpha", "beta", "gamma"]);
+    let mine = replaced_in(&old, "int beta", "  load_beta(x);\n", "");
+    let moved = replaced_in(
+        &mine,
+        "int beta",
+        "  unlock(x);\n",
+        "  unlock(x);\n  load_beta(x);\n",
+    );
+    let space = space(&[("srv.c", old.clone())], &[("srv.c", moved)]);
+    patch(&space, "a.patch", "srv.c", &old, &mine);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    let review = report["patches"][0]["review"].as_str().unwrap_or_default();
+    assert!(
+        review.contains("still has lines that it removes: srv.c:15 in `beta`"),
+        "{report}"
+    );
+}
+
+#[test]
+fn a_call_behind_the_unlock_is_another_change() {
+    let old = calls(&["alpha", "beta", "gamma"]);
+    let call = "  work_beta_fast(x, FLAG);\n";
+    let mine = replaced_in(&old, "int beta", "  work_beta(x);\n", call);
+    let without = replaced_in(&old, "int beta", "  work_beta(x);\n", "");
+    let new = replaced_in(
+        &without,
+        "int beta",
+        "  unlock(x);\n",
+        &format!("  unlock(x);\n{call}"),
+    );
+    let space = space(&[("srv.c", old.clone())], &[("srv.c", new)]);
+    patch(&space, "a.patch", "srv.c", &old, &mine);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["changed"], "{report}");
+}
+
+fn deletion(file: &str, text: &str) -> String {
+    let removed: String = text.lines().map(|line| format!("-{line}\n")).collect();
+    format!(
+        "Subject: delete\n\ndiff --git a/{file} b/{file}\ndeleted file mode 100644\n--- a/{file}\n+++ /dev/null\n@@ -1,{} +0,0 @@\n{removed}",
+        text.lines().count()
+    )
+}
+
+#[test]
+fn a_deleted_file_that_upstream_moved_is_for_review() {
+    let text = calls(&["alpha", "beta"]);
+    let space = space(
+        &[("a.c", text.clone()), ("d.c", text.clone())],
+        &[("a.c", text.clone()), ("e/d.c", text.clone())],
+    );
+    space.patch("a.patch", deletion("d.c", &text));
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    let review = report["patches"][0]["review"].as_str().unwrap_or_default();
+    assert!(
+        review.contains("moved a file that the patch deletes"),
+        "{report}"
+    );
+}
+
+#[test]
+fn what_an_earlier_patch_made_is_not_gone_from_the_release() {
+    let text = calls(&["alpha", "beta", "gamma"]);
+    let edited = text.replace("work_beta(x)", "work_beta(x, 1)");
+    let space = space(&[("a.c", text.clone())], &[("a.c", edited)]);
+    let rename = "diff --git a/a.c b/z.c\nsimilarity index 100%\nrename from a.c\nrename to z.c\n";
+    space.patch("1.patch", format!("Subject: rename\n\n{rename}"));
+    space.patch("2.patch", deletion("z.c", &text));
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["exact", "conflict"], "{report}");
+}

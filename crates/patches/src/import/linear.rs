@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use git2::{Oid, Repository, Sort};
 
-use crate::rebase::three_way::{FileMergeResult, Trees, merge_files};
+use crate::rebase::three_way::{FileMergeResult, MergeTrees, merge_files};
 use crate::series::path::shown;
 use crate::series::{Person, Timestamp};
 use crate::stack::format::{ChangeBudget, ChangeLimit, tree_changes};
@@ -300,7 +300,7 @@ impl Picker<'_> {
         } else {
             self.before.reset(&before)?;
             let merges = merge_files(
-                &mut Trees {
+                &mut MergeTrees {
                     before: &mut self.before,
                     after: &mut self.after,
                     ours: &mut self.picked,

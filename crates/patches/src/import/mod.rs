@@ -162,7 +162,7 @@ pub fn import(
             None if is_own || is_current => None,
             _ => Some(new),
         };
-        let target = Target {
+        let target = ImportTarget {
             ws,
             release: &release,
             folder: folder.as_deref(),
@@ -212,7 +212,7 @@ fn refuse_strip(request: &ImportRequest, source: &PatchSource) -> Result<()> {
 }
 
 /// A release for which patches are imported.
-struct Target<'a> {
+struct ImportTarget<'a> {
     ws: &'a Workspace,
     release: &'a Release,
     /// The folder for the series; `None` for that of the configuration.
@@ -231,7 +231,7 @@ struct AppliedSource {
     warnings: Vec<String>,
 }
 
-impl Target<'_> {
+impl ImportTarget<'_> {
     /// Checks a source's patches on the release, and adds the files to write.
     fn plan(&self, source: &PatchSource, changes: &mut Vec<FileChange>) -> Result<Imported> {
         let paths = refuse_existing(self.ws, self.release, self.folder)?;

@@ -7,12 +7,19 @@ use crate::series::path::shown;
 use crate::series::text::lines;
 use crate::stack::histogram::histogram_runs;
 use crate::stack::line_runs::LineRun;
+use crate::stack::merge::side;
 use crate::stack::tree::FileState;
 use perfquilt_model::error::Result;
 use perfquilt_model::rebase::LandingPlace;
 
-/// Minimum number of letters and digits of added lines whose repetition is noted.
+/// Minimum number of letters and digits of added lines whose repetition anywhere in the file is noted.
 const MIN_DISTINCTIVE: usize = 10;
+/// The same for lines that upstream added or moved near the patch's place.
+const MIN_WORD: usize = 2;
+/// The same for removed lines.
+const MIN_LINE: usize = 4;
+/// Maximum distance from the patch's place, in lines, for lines of another function to be near.
+const NEAR: usize = 8;
 /// Maximum number of changes of a file whose repetition is searched for.
 const MAX_SEARCHED: usize = 200;
 
@@ -66,9 +73,12 @@ pub fn landing(merge: &FileMerge) -> Result<Landing> {
             was: if differs { was } else { None },
         });
     }
-    for run in old_runs.iter().take(MAX_SEARCHED) {
+    let upstream = UpstreamLines::new(texts, &is_in)?;
+    for (index, run) in old_runs.iter().enumerate().take(MAX_SEARCHED) {
         let added = &theirs[run.new_lines()];
-        found.notes.extend(repetition(&file, added, texts, &is_in));
+        let place = new_runs.get(index).filter(|_| is_paired).map(last_before);
+        let note = repetition(&file, added, texts, &upstream, place);
+        found.notes.extend(note);
     }
     Ok(found)
 }
@@ -85,12 +95,76 @@ fn in_words(function: Option<&str>) -> String {
     }
 }
 
-/// Returns a note if upstream added the lines that the patch adds somewhere in the file already.
+/// The lines that upstream added to a file.
+struct UpstreamLines<'f> {
+    added: Vec<LineRun>,
+    functions: &'f Functions<'f, 'f>,
+}
+
+impl<'f> UpstreamLines<'f> {
+    fn new(texts: &MergeTexts, functions: &'f Functions<'f, 'f>) -> Result<Self> {
+        let added = histogram_runs(&lines(&texts.base), &lines(&texts.ours))?;
+        Ok(UpstreamLines { added, functions })
+    }
+
+    /// Returns whether upstream added line `at` of the release, from 0, in the function around line `place` or near it.
+    fn are_near(&self, at: usize, place: usize) -> bool {
+        let is_added = self.added.iter().any(|run| run.new_lines().contains(&at));
+        let function = self.functions.at(at);
+        let is_same = function.is_some() && function == self.functions.at(place);
+        is_added && (is_same || at.abs_diff(place) <= NEAR)
+    }
+}
+
+/// Returns the places near the patch's own where the release has lines that the patch removes, because upstream moved
+/// them.
+pub fn moved_lines(merge: &FileMerge) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let Some(texts) = &merge.texts else {
+        return Ok(found);
+    };
+    let (base, theirs, ours) = (lines(&texts.base), lines(&texts.theirs), lines(&texts.ours));
+    let functions = Functions::new(&merge.path, &ours);
+    let upstream = UpstreamLines::new(texts, &functions)?;
+    let runs = histogram_runs(&base, &theirs)?;
+    for run in runs.iter().take(MAX_SEARCHED) {
+        let there = side(&upstream.added, run.old_start, run.old_end(), ours.len());
+        let place = there.start.saturating_sub(1);
+        for line in &base[run.old_lines()] {
+            let text = squeezed(&[line]);
+            let is_text = |other: &[u8]| squeezed(&[other]) == text;
+            // A patch that moves the line as upstream does removes none.
+            let is_kept = runs
+                .iter()
+                .flat_map(|run| &theirs[run.new_lines()])
+                .any(|it| is_text(it));
+            if distinctive(&text) < MIN_LINE || is_kept {
+                continue;
+            }
+            let mut places = (0..ours.len()).filter(|&at| is_text(ours[at]));
+            let at = places.find(|&at| upstream.are_near(at, place));
+            found.extend(at.map(|at| shown_place(&shown(&merge.path), at, &functions)));
+        }
+    }
+    Ok(found)
+}
+
+fn shown_place(file: &str, at: usize, functions: &Functions<'_, '_>) -> String {
+    let line = at + 1;
+    match functions.at(at) {
+        Some(function) => format!("{file}:{line} in `{}`", name(&function)),
+        None => format!("{file}:{line}"),
+    }
+}
+
+/// Returns a note if upstream added the lines that the patch adds somewhere in the file already; short ones count only
+/// near line `place` of the release, where the patch adds them.
 fn repetition(
     file: &str,
     added: &[&[u8]],
     texts: &MergeTexts,
-    functions: &Functions<'_, '_>,
+    upstream: &UpstreamLines<'_>,
+    place: Option<usize>,
 ) -> Option<String> {
     let wanted: Vec<Vec<u8>> = added.iter().map(|line| squeezed(&[line])).collect();
     let wanted: Vec<&Vec<u8>> = wanted.iter().filter(|line| !line.is_empty()).collect();
@@ -100,7 +174,7 @@ fn repetition(
         .map(|line| line.trim_ascii())
         .max_by_key(|line| line.len())?;
     // Most lines are nowhere else, which a search tells soonest.
-    if letters < MIN_DISTINCTIVE || count(&texts.ours, longest) <= count(&texts.base, longest) {
+    if letters < MIN_WORD || count(&texts.ours, longest) <= count(&texts.base, longest) {
         return None;
     }
     let starts = |text: &[u8]| -> Vec<usize> {
@@ -119,14 +193,20 @@ fn repetition(
         };
         windows.filter(is_there).map(|window| window[0].0).collect()
     };
-    let there = starts(&texts.ours);
+    let mut there = starts(&texts.ours);
     if there.len() <= starts(&texts.base).len() {
+        return None;
+    }
+    if letters < MIN_DISTINCTIVE {
+        there.retain(|&at| place.is_some_and(|place| upstream.are_near(at, place)));
+    }
+    if there.is_empty() {
         return None;
     }
     let places: Vec<String> = there
         .iter()
         .take(3)
-        .map(|at| match functions.at(*at) {
+        .map(|at| match upstream.functions.at(*at) {
             Some(function) => format!("line {} in `{}`", at + 1, name(&function)),
             None => format!("line {}", at + 1),
         })

@@ -134,7 +134,12 @@ impl LinesThere {
             );
             let placed = places
                 .iter()
-                .map(|(was, is)| change.found_at(was, is))
+                .map(|(was, is)| {
+                    let mut found =
+                        change.found_at(&SqueezedLines::new(was), &SqueezedLines::new(is));
+                    found.is_complete &= is_in_order(&new, &run, is);
+                    found
+                })
                 .max_by_key(|found| (found.is_complete, found.there))
                 .unwrap_or_default();
             self.anywhere.add(&anywhere);
@@ -289,23 +294,53 @@ impl ReplacedLines<'_, '_> {
     }
 }
 
-/// Returns what corresponds to a change's place, each as texts without white space before the patch and on the release:
-/// the function of the same name, if each has one, and the lines that became those around the change.
-fn corresponding(
-    (old, old_functions): (&[&[u8]], &Functions<'_, '_>),
-    (released, new_functions): (&[&[u8]], &Functions<'_, '_>),
+/// Returns whether a place of the release may have a change's added lines between the same lines as the patch, as far as
+/// these occur there once.
+fn is_in_order(new: &[&[u8]], run: &LineRun, there: &[&[u8]]) -> bool {
+    let told = |line: &&[u8]| Some(squeezed(&[line])).filter(|text| distinctive(text) >= MIN_LINE);
+    let places = |text: Vec<u8>| -> Vec<usize> {
+        let is_text = |at: &usize| squeezed(&[there[*at]]) == text;
+        (0..there.len()).filter(is_text).collect()
+    };
+    let only = |text: Vec<u8>| match places(text).as_slice() {
+        [only] => Some(*only),
+        _ => None,
+    };
+    let lines = run.new_lines();
+    let before = new[..lines.start]
+        .iter()
+        .rev()
+        .find_map(told)
+        .and_then(only);
+    let after = new[lines.end..].iter().find_map(told).and_then(only);
+    let added = new[lines]
+        .iter()
+        .find_map(told)
+        .map(places)
+        .unwrap_or_default();
+    let is_between = |at: &usize| {
+        before.is_none_or(|before| before < *at) && after.is_none_or(|after| *at < after)
+    };
+    added.is_empty() || added.iter().any(is_between)
+}
+
+/// Lines before the patch and on the release.
+type CorrespondingLines<'l, 'a> = (&'l [&'a [u8]], &'l [&'a [u8]]);
+
+/// Returns what corresponds to a change's place, before the patch and on the release: the function of the same name, if
+/// each has one, and the lines that became those around the change.
+fn corresponding<'l, 'a>(
+    (old, old_functions): (&'l [&'a [u8]], &Functions<'l, 'a>),
+    (released, new_functions): (&'l [&'a [u8]], &Functions<'l, 'a>),
     run: &LineRun,
     release_runs: &[LineRun],
-) -> Vec<(SqueezedLines, SqueezedLines)> {
+) -> Vec<CorrespondingLines<'l, 'a>> {
     let mut found = Vec::new();
     let at = run.old_start.saturating_sub(usize::from(run.old == 0));
     if let Some(name) = old_functions.name_at(at)
         && let ([_], [there]) = (old_functions.called(&name), new_functions.called(&name))
     {
-        found.push((
-            SqueezedLines::new(old_functions.lines_at(at)),
-            SqueezedLines::new(new_functions.lines_at(*there)),
-        ));
+        found.push((old_functions.lines_at(at), new_functions.lines_at(*there)));
     }
     let (mut from, mut end) = (
         run.old_start.saturating_sub(CONTEXT),
@@ -318,10 +353,7 @@ fn corresponding(
         }
     }
     let there = side(release_runs, from, end, released.len());
-    found.push((
-        SqueezedLines::new(&old[from..end]),
-        SqueezedLines::new(&released[there]),
-    ));
+    found.push((&old[from..end], &released[there]));
     found
 }
 

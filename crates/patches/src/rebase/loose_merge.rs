@@ -35,6 +35,8 @@ pub enum Rule {
     Repetitive,
     /// Upstream changed the file's line ends, and the patch's lines take them.
     LineEnds,
+    /// Upstream moved the file that the patch deletes.
+    DeletedMoved,
 }
 
 impl Rule {
@@ -59,6 +61,7 @@ impl Rule {
                 "upstream changed the indentation on one side of its lines only",
             ),
             Rule::Moved => (true, "upstream moved the patch's lines within the file"),
+            Rule::DeletedMoved => (true, "upstream moved a file that the patch deletes"),
             Rule::Repetitive => (
                 true,
                 "the file repeats so many lines that their places are uncertain",

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use super::landing::landing;
+use super::landing::{landing, moved_lines};
 use super::lines_there::LinesThere;
 use super::loose_merge::Rule;
 use super::moved::UpstreamRenames;
 use super::three_way::{
-    FileMerge, FileMergeResult, Trees, changed_files, is_upstream, merge_files,
+    FileMerge, FileMergeResult, MergeTrees, changed_files, is_upstream, merge_files,
 };
 use super::transfer::{has_files, settle, transfer};
 use super::{EvidenceLevel, PatchReport, PatchStep, Status, TreePair};
 use super::{decision, evidence, history, range_diff, resolve};
 use crate::series::path::shown;
-use crate::series::{Patch, Series};
+use crate::series::{FileDiff, Patch, Presence, Series};
 use crate::stack::format::changed_paths;
 use crate::stack::trial::{TreeFile, TrialTree};
 use crate::stack::{PatchFit, if_applies};
@@ -44,6 +44,21 @@ fn note_places(merges: &[FileMerge], report: &mut PatchReport) -> Result<()> {
         }
         report.places.extend(found.places);
         report.notes.extend(found.notes);
+    }
+    Ok(())
+}
+
+/// Marks a patch for review if the release still has lines that it removes, because upstream moved them.
+fn note_moved_lines(merges: &[FileMerge], report: &mut PatchReport) -> Result<()> {
+    let mut places = Vec::new();
+    for merge in merges {
+        places.extend(moved_lines(merge)?);
+    }
+    if !places.is_empty() {
+        let places = places.join(", ");
+        report.review = Some(format!(
+            "the release still has lines that it removes: {places}"
+        ));
     }
     Ok(())
 }
@@ -306,6 +321,7 @@ impl<'a> Mover<'a> {
             self.new.reset(&self.new_tree)?;
         }
         if is_upstream(&merges) {
+            note_moved_lines(&merges, report)?;
             let found = self.hint(patch, paths, step, progress)?;
             let (level, evidence) = found.unwrap_or((
                 EvidenceLevel::Merge,
@@ -406,6 +422,7 @@ impl<'a> Mover<'a> {
         if !is_same {
             self.new.reset(&self.new_tree)?;
             if is_upstream(&merges) {
+                note_moved_lines(&merges, report)?;
                 let evidence = if plain.tree == self.new_tree {
                     "nothing is left of it"
                 } else {
@@ -531,7 +548,7 @@ impl<'a> Mover<'a> {
             None => Ok(None),
         };
         merge_files(
-            &mut Trees {
+            &mut MergeTrees {
                 before: &mut self.before,
                 after: &mut self.after,
                 ours: &mut self.new,
@@ -625,23 +642,54 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
+    /// Returns whether taking a patch back shows that the release has it: on the release alone, and where earlier patches
+    /// that stay change the same files also beside those.
     fn is_revertible(&mut self, index: usize) -> Result<bool> {
         if self.reverse.is_none() {
-            let mut trial = TrialTree::new(self.objects, &self.to.tree)?;
-            let mut list = Vec::new();
-            for patch in self.series.patches().iter().rev() {
-                check_interrupted()?;
-                // Lines that are there twice may be those of another function.
-                let is_unique = trial.has_result_once(patch)?;
-                list.push(is_unique && if_applies(trial.revert(patch))?.is_some());
-            }
-            list.reverse();
-            self.reverse = Some(list);
+            let patches = self.series.patches();
+            self.reverse = Some(self.reverted(&self.to.tree, &patches.iter().collect::<Vec<_>>())?);
         }
-        Ok(self
-            .reverse
-            .as_ref()
-            .is_some_and(|list| list.get(index) == Some(&true)))
+        let reverse = self.reverse.as_ref();
+        if reverse.is_none_or(|list| list.get(index) != Some(&true)) {
+            return Ok(false);
+        }
+        let patch = &self.series.patches()[index];
+        for diff in &patch.files {
+            // What an earlier patch made cannot be missing from the release.
+            let leaves = diff.rename || diff.after == Presence::Absent;
+            if let Some(old) = diff.old.as_ref().filter(|_| leaves)
+                && self.release.blob(old)?.is_none()
+            {
+                return Ok(false);
+            }
+        }
+        let names = evidence::named_paths(patch);
+        let shares = |other: &&Patch| {
+            let mut others = other.files.iter().flat_map(FileDiff::names);
+            others.any(|name| names.contains(name))
+        };
+        let staying = self.series.patches().iter().zip(&self.reports);
+        let mut staying = staying.filter(|(_, report)| report.status.applies());
+        if !staying.any(|(other, _)| shares(&other)) {
+            return Ok(true);
+        }
+        let rest = self.series.patches()[index..].iter().filter(shares);
+        let beside = self.reverted(&self.new_tree, &rest.collect::<Vec<_>>())?;
+        Ok(beside.first() == Some(&true))
+    }
+
+    /// Takes patches back on a tree, the last one first, where each can mean one place only. Returns which were there.
+    fn reverted(&self, tree: &str, patches: &[&Patch]) -> Result<Vec<bool>> {
+        let mut trial = TrialTree::new(self.objects, tree)?;
+        let mut found = Vec::new();
+        for patch in patches.iter().rev() {
+            check_interrupted()?;
+            // Lines that are there twice may be those of another function.
+            let is_unique = trial.has_result_once(patch)?;
+            found.push(is_unique && if_applies(trial.revert(patch))?.is_some());
+        }
+        found.reverse();
+        Ok(found)
     }
 
     /// Keeps the new commits and returns the patches' reports and steps.

@@ -145,7 +145,7 @@ pub enum MergeFailure {
 pub type RenameLookup<'t> = dyn FnMut(&[u8]) -> Result<Option<Vec<u8>>> + 't;
 
 /// The trees a merge works on.
-pub struct Trees<'t, 'a> {
+pub struct MergeTrees<'t, 'a> {
     /// The old release before the patch.
     pub before: &'t mut TrialTree<'a>,
     /// The old release after the patch.
@@ -158,7 +158,7 @@ pub struct Trees<'t, 'a> {
 
 /// Merges every file of `paths`, which differ between the old trees; `diffs` tell which of them were renamed.
 pub fn merge_files(
-    trees: &mut Trees<'_, '_>,
+    trees: &mut MergeTrees<'_, '_>,
     diffs: &[FileDiff],
     paths: &[Vec<u8>],
 ) -> Result<Vec<FileMerge>> {
@@ -182,7 +182,7 @@ pub fn merge_files(
     Ok(merges)
 }
 
-fn one_file(trees: &mut Trees<'_, '_>, path: &[u8]) -> Result<FileMerge> {
+fn one_file(trees: &mut MergeTrees<'_, '_>, path: &[u8]) -> Result<FileMerge> {
     let (base, theirs) = (trees.before.file(path)?, trees.after.file(path)?);
     let mut place = path.to_vec();
     let mut ours = trees.ours.file(path)?;
@@ -209,6 +209,13 @@ fn one_file(trees: &mut Trees<'_, '_>, path: &[u8]) -> Result<FileMerge> {
             let same = base
                 .as_ref()
                 .is_some_and(|base| base.blob == ours.blob && base.mode == ours.mode);
+            if same && place != path {
+                let merge = FileMerge::untexted(path, &place, clean(&place, None));
+                return Ok(FileMerge {
+                    rules: BTreeSet::from([Rule::DeletedMoved]),
+                    ..merge
+                });
+            }
             if same {
                 clean(&place, None)
             } else {
@@ -226,7 +233,7 @@ fn one_file(trees: &mut Trees<'_, '_>, path: &[u8]) -> Result<FileMerge> {
 }
 
 /// Merges a file that the patch renames.
-fn renamed(trees: &mut Trees<'_, '_>, old: &[u8], new: &[u8]) -> Result<FileMerge> {
+fn renamed(trees: &mut MergeTrees<'_, '_>, old: &[u8], new: &[u8]) -> Result<FileMerge> {
     let done = |path: &[u8], result| Ok(FileMerge::untexted(new, path, result));
     let failed =
         |path: &[u8], why: String| done(path, FileMergeResult::Failed(MergeFailure::Other(why)));

@@ -5,7 +5,7 @@
 use super::TreePair;
 use super::placement::judge;
 use super::three_way::{
-    FileMerge, FileMergeResult, MergeFailure, Trees, changed_files, merge_files,
+    FileMerge, FileMergeResult, MergeFailure, MergeTrees, changed_files, merge_files,
 };
 use crate::series::path::shown;
 use crate::series::{FileDiff, Patch};
@@ -90,7 +90,7 @@ fn merged<'a>(
     if is_same {
         return Ok(None);
     }
-    let mut trees = Trees {
+    let mut trees = MergeTrees {
         before: &mut before,
         after: &mut TrialTree::new(objects, &own.after)?,
         ours: target,

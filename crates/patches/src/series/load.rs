@@ -88,7 +88,7 @@ fn survey_at(ws: &Workspace, paths: SeriesPaths, limits: &Limits) -> Result<Seri
     }
     let folder = ws.root().join(&paths.patches);
     let there = patch_files(&folder);
-    let taken = Taken::default();
+    let taken = SeriesSize::default();
     let read = |entry: &SeriesEntry| -> Result<Patch> {
         let path = paths.patches.join(&entry.name);
         let shown_patch = path.to_string_lossy();
@@ -175,12 +175,12 @@ const JOB_LIMITS: Limits = Limits {
 
 /// Size of the patches that were read so far.
 #[derive(Default)]
-struct Taken {
+struct SeriesSize {
     bytes: AtomicUsize,
     memory: AtomicUsize,
 }
 
-impl Taken {
+impl SeriesSize {
     /// Returns the error of a series above its limits.
     fn check(&self, limits: &Limits) -> Result<()> {
         let what = if self.bytes.load(Ordering::Relaxed) > limits.bytes {

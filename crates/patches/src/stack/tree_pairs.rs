@@ -70,7 +70,7 @@ pub(super) fn compare(
     new_tree: Oid,
     budget: Option<&mut ChangeBudget>,
 ) -> Result<Vec<FilePair>> {
-    let mut comparison = Comparison {
+    let mut comparison = TreeComparison {
         store,
         prefix: Vec::new(),
         depth: 0,
@@ -82,7 +82,7 @@ pub(super) fn compare(
 }
 
 /// A comparison of two trees.
-struct Comparison<'a, 'b> {
+struct TreeComparison<'a, 'b> {
     store: &'a Objects,
     /// The path of the folders that are compared.
     prefix: Vec<u8>,
@@ -92,7 +92,7 @@ struct Comparison<'a, 'b> {
     budget: Option<&'b mut ChangeBudget>,
 }
 
-impl Comparison<'_, '_> {
+impl TreeComparison<'_, '_> {
     /// Compares two folders with everything in them.
     fn folders(&mut self, old: Option<Oid>, new: Option<Oid>) -> Result<()> {
         if old == new {
