@@ -468,6 +468,11 @@ impl<'a> LineMerge<'a> {
         let from = cluster.theirs.first()?.old_start.saturating_sub(CONTEXT);
         let last = cluster.theirs.last()?;
         let end = (last.old_end() + CONTEXT).min(self.base.len());
+        // Where upstream changed nothing within these lines, their only place is their own.
+        let is_within = |our: &LineRun| from < our.old_end() && our.old_start < end;
+        if !self.our_runs.iter().any(is_within) {
+            return None;
+        }
         let wanted = [b"\n".as_slice(), &without_blanks(&self.base[from..end])].concat();
         if distinctive(&wanted) < 3 * MIN_DISTINCTIVE {
             return None;
@@ -535,6 +540,10 @@ impl<'a> LineMerge<'a> {
             text.extend_from_slice(&self.ours[at..edit.start].concat());
             text.extend_from_slice(&edit.lines.concat());
             at = edit.start + edit.count;
+            // Only the last line of a text may have no end.
+            if at < self.ours.len() && text.last().is_some_and(|&byte| byte != b'\n') {
+                text.push(b'\n');
+            }
         }
         text.extend_from_slice(&self.ours[at..].concat());
         text
@@ -884,6 +893,15 @@ mod tests {
             loosely(&base, &twice, &format!("{changed}{other}"))
                 .is_none_or(|(_, r)| !r.contains(&Rule::Moved))
         );
+    }
+
+    #[test]
+    fn lines_beside_upstreams_at_the_end_are_in_their_place() {
+        let base = "int counter_of_alpha = 1;\nint counter_of_beta = 1;\n}";
+        let (ours, theirs) = (format!("{base}\n\n"), format!("{base}\nint end;"));
+        let (text, rules) = loosely(base, &ours, &theirs).unwrap();
+        assert_eq!(text, format!("{base}\nint end;\n\n"));
+        assert_eq!(rules, [Rule::Adjacent]);
     }
 
     #[test]
