@@ -264,16 +264,117 @@ fn a_diff_in_the_words_of_a_mail_is_no_change() {
     assert!(space.ok(&["lint"]).contains(words));
 }
 
+/// A patch that changes one line of `a`.
+fn change(line: usize) -> String {
+    format!(
+        "Subject: line {line}\n\n--- a/a\n+++ b/a\n@@ -{0},3 +{0},3 @@\n line {0}\n-line {line}\n+x\n line {1}\n",
+        line - 1,
+        line + 1
+    )
+}
+
+#[test]
+fn lists_of_dpatch_guards_and_cover_letters_are_what_they_are() {
+    let (_release, space) = space_of_a();
+    space.write("dpatch/00list", "# fixes\n02_b\n#03_c\n01_a.dpatch\n");
+    for (name, line) in [("01_a", 2), ("02_b", 5), ("03_c", 8)] {
+        space.write(&format!("dpatch/{name}.dpatch"), change(line));
+    }
+    let out = space.ok(&["import", "dpatch"]);
+    assert_eq!(
+        series(&space),
+        ["# fixes", "02_b.dpatch", "#03_c", "01_a.dpatch"]
+    );
+    assert!(out.contains("left out: 03_c.dpatch"), "{out}");
+    let (_release, space) = space_of_a();
+    space.write("dpatch/00list", "#ifdef X\n01_a\n#endif\n");
+    space.write("dpatch/01_a.dpatch", change(2));
+    let refused = space.fails(2, &["import", "dpatch"]);
+    assert!(
+        refused.contains("00list:1: the C preprocessor"),
+        "{refused}"
+    );
+
+    let (_release, space) = space_of_a();
+    space.write("mq/series", "1.patch\n2.patch #+old\n# other\n");
+    space.write("mq/1.patch", change(2));
+    space.write("mq/2.patch", change(5));
+    let out = space.ok(&["import", "mq"]);
+    assert!(out.contains("the guard `#+old` of 2.patch"), "{out}");
+
+    let (_release, space) = space_of_a();
+    let cover =
+        "From 1 Mon Sep 17 00:00:00 2001\nFrom: A <a@b.c>\nSubject: [PATCH 0/1] all\n\nWords.\n";
+    space.write("mails/0000-cover-letter.patch", cover);
+    space.write("mails/0001-a b.patch", change(2));
+    space.write("mails/0001-a-b.patch", change(5));
+    let out = space.ok(&["import", "mails"]);
+    assert!(
+        out.contains("left out: 0000-cover-letter.patch (a cover letter)"),
+        "{out}"
+    );
+    assert_eq!(series(&space), ["0001-a-b-2.patch", "0001-a-b.patch"]);
+}
+
+#[test]
+fn folders_of_versions_are_chosen_or_named() {
+    let (_release, space) = space_of_a();
+    space.write("src/1.0/1.patch", change(2));
+    space.write("src/1.1/1.patch", change(5));
+    space.write("src/loose.patch", change(8));
+    let out = space.ok(&["import", "src"]);
+    for note in ["left out: 1.1/ (beside", "left out: loose.patch (beside"] {
+        assert!(out.contains(note), "{note}: {out}");
+    }
+    let (_release, space) = space_of_a();
+    space.write("src/v2.0/1.patch", change(2));
+    space.write("src/v2.1/1.patch", change(5));
+    let refused = space.fails(2, &["import", "src"]);
+    assert!(
+        refused.contains("several versions: v2.0, v2.1"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn one_change_comes_once_from_a_box() {
+    let of = |subject: &str, id: &str| {
+        mail(
+            &format!("From: A <a@b.c>\nSubject: {subject}\nMessage-ID: <{id}@x>\n"),
+            "",
+        )
+    };
+    let (_release, space) = space_of_a();
+    let once = of("[PATCH] five", "1");
+    space.write("twice", format!("{once}{once}"));
+    let out = space.ok(&["import", "twice"]);
+    assert!(
+        out.contains("mail 2 (five), which is mail 1 again"),
+        "{out}"
+    );
+    assert_eq!(series(&space), ["0001-five.patch"]);
+    let (_release, space) = space_of_a();
+    let versions = format!("{once}{}", of("[PATCH v2] five", "2"));
+    space.write("versions", versions);
+    let refused = space.fails(2, &["import", "versions"]);
+    assert!(
+        refused.contains("mails 1 and 2 are versions 1 and 2 of one patch, `five`"),
+        "{refused}"
+    );
+    // The notes about a box that does not apply may tell why.
+    let other = of("[PATCH 2/2] five", "3");
+    let again = of("[PATCH 2/2] also five", "4");
+    space.write("numbers", format!("{other}{again}"));
+    let failed = space.fails(3, &["import", "numbers"]);
+    assert!(
+        failed.contains("number 2 of 2 is there 2 times"),
+        "{failed}"
+    );
+}
+
 #[test]
 fn every_file_of_a_folder_is_taken_or_named() {
     let (_release, space) = space_of_a();
-    let change = |line: usize| {
-        format!(
-            "Subject: line {line}\n\n--- a/a\n+++ b/a\n@@ -{0},3 +{0},3 @@\n line {0}\n-line {line}\n+x\n line {1}\n",
-            line - 1,
-            line + 1
-        )
-    };
     space.write("src/0001-one.patch", change(2));
     space.write("src/fixes/0002-two.patch", change(5));
     space.write("src/perf/deep/0003-three.diff", change(8));

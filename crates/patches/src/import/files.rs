@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use super::subject::parse_subject;
 use super::{MAX_BYTES, PatchSource, SourcePatch};
 use crate::series::compression::FILE_LIMIT;
 use crate::series::write::{first_free, split_extension};
@@ -36,21 +37,94 @@ pub(super) fn folders_of_releases(ws: &Workspace, source: &Path) -> Result<Vec<(
     Ok(found.collect())
 }
 
+/// Returns notes about files and folders with patches beside the `folders` of releases.
+pub(super) fn beside(source: &Path, folders: &[(String, PathBuf)]) -> Result<Vec<String>> {
+    let mut notes = Vec::new();
+    if folders.is_empty() {
+        return Ok(notes);
+    }
+    let failed = |error: std::io::Error| Error::io("read", source, &error);
+    for entry in std::fs::read_dir(source).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if folders.iter().any(|(_, folder)| *folder == path) {
+            continue;
+        }
+        let name = shown(path.file_name().unwrap_or_default().as_bytes());
+        let has_patches = if path.is_dir() {
+            let mut found = FoundFiles::default();
+            // A folder with a series has patches, too.
+            found.walk(&path, "", 0).is_err() || !found.patches.is_empty()
+        } else {
+            looks_like_patch(&name)
+        };
+        if has_patches {
+            let what = if path.is_dir() { "/" } else { "" };
+            notes.push(format!(
+                "left out: {name}{what} (beside the folders of configured releases)"
+            ));
+        }
+    }
+    notes.sort();
+    Ok(notes)
+}
+
+/// The series of dpatch.
+const DPATCH_LIST: &str = "00list";
+
 /// Reads a folder of patches, or a tree with one.
 pub(super) fn read(source: &Path) -> Result<PatchSource> {
-    let place = PLACES
-        .iter()
-        .map(|place| source.join(place))
-        .find(|folder| folder.join("series").is_file());
-    match place {
-        Some(folder) => with_series(source, &folder),
-        None => without_series(source),
+    let with = |list: &str| {
+        let mut places = PLACES.iter().map(|place| source.join(place));
+        places.find(|folder| folder.join(list).is_file())
+    };
+    match (with("series"), with(DPATCH_LIST)) {
+        (Some(folder), _) => {
+            let bytes = contents(&folder.join("series"))?;
+            with_series(source, &folder, "series", bytes)
+        }
+        (None, Some(folder)) => {
+            let bytes = series_of_dpatch(&folder)?;
+            with_series(source, &folder, DPATCH_LIST, bytes)
+        }
+        (None, None) => without_series(source),
     }
 }
 
-fn with_series(source: &Path, folder: &Path) -> Result<PatchSource> {
-    let bytes = contents(&folder.join("series"))?;
-    let shown = folder.join("series").display().to_string();
+/// Returns the list of dpatch in a folder as a `series`: its names may lack `.dpatch`.
+fn series_of_dpatch(folder: &Path) -> Result<Vec<u8>> {
+    let list = folder.join(DPATCH_LIST);
+    let text = String::from_utf8_lossy(&contents(&list)?).into_owned();
+    let mut series = String::new();
+    for (index, line) in text.lines().enumerate() {
+        let word = line.split_whitespace().next().unwrap_or_default();
+        if ["#if", "#else", "#endif", "#include", "#define"]
+            .iter()
+            .any(|directive| word.starts_with(directive))
+        {
+            return Err(
+                Error::usage("the C preprocessor decides which patches this list has")
+                    .at(&list, Some(index + 1))
+                    .hint(format!(
+                        "write a `series`: `cpp -P {} > series`, with `.dpatch` behind each name",
+                        list.display()
+                    )),
+            );
+        }
+        if word.is_empty() || word.starts_with('#') {
+            series.push_str(line);
+        } else {
+            series.push_str(word);
+            if !folder.join(word).is_file() {
+                series.push_str(".dpatch");
+            }
+        }
+        series.push('\n');
+    }
+    Ok(series.into_bytes())
+}
+
+fn with_series(source: &Path, folder: &Path, list: &str, bytes: Vec<u8>) -> Result<PatchSource> {
+    let shown = folder.join(list).display().to_string();
     let file = SeriesFile::read(&bytes, &shown)?;
     if file.entries().is_empty() {
         return Err(Error::usage("the series has no patches").at(shown, None));
@@ -84,15 +158,39 @@ fn with_series(source: &Path, folder: &Path) -> Result<PatchSource> {
         .at(shown, None)
         .hint("the patches of a series are in its folder, or in a folder `patches` there"));
     }
+    let mut notes = unlisted(place, &names)?;
+    notes.extend(guards(&file));
+    if applied.is_none() && root.is_some_and(|root| root.join(".pc/applied-patches").is_file()) {
+        notes.push(
+            "quilt has not applied all patches to the tree there: its files are not compared"
+                .to_owned(),
+        );
+    }
     let files = names.iter().map(|name| (place.join(name), name.clone()));
     Ok(PatchSource {
         kind: format!("the series in {}", folder.display()),
         patches: patches(files)?,
         series: Some(bytes),
         applied: applied.map(Path::to_owned),
-        notes: unlisted(place, &names)?,
+        notes,
         ..PatchSource::default()
     })
+}
+
+/// Returns notes about guards of Mercurial's queues, which are comments for quilt.
+fn guards(file: &SeriesFile) -> Vec<String> {
+    let guards = file.lines().iter().filter_map(|line| {
+        let (name, guard) = line.split_once(" #")?;
+        let guard = guard.split_whitespace().next()?;
+        let is_guard = guard.len() > 1 && guard.starts_with(['+', '-']);
+        is_guard.then(|| {
+            format!(
+                "the guard `#{guard}` of {} is a comment here: the patch is imported, selected or not",
+                name.trim()
+            )
+        })
+    });
+    guards.collect()
 }
 
 /// Returns notes about patches beside the listed ones.
@@ -127,11 +225,19 @@ fn without_series(source: &Path) -> Result<PatchSource> {
         .hint("patches end in .patch or .diff; for a git repository, name a range: BASE..TIP"));
     }
     patches.sort_by_key(|name| natural(name));
+    refuse_versions(source, &patches)?;
     let mut notes = Vec::new();
-    let mut taken = BTreeSet::new();
+    // Files that can keep their names have them first.
+    let fits = |file: &&String| series_name(file, &mut BTreeSet::new()) == **file;
+    let own: BTreeSet<String> = patches.iter().filter(fits).cloned().collect();
+    let mut taken = own.clone();
     let mut names = Vec::new();
     for file in &patches {
-        let name = series_name(file, &mut taken);
+        let name = if own.contains(file) {
+            file.clone()
+        } else {
+            series_name(file, &mut taken)
+        };
         if name != *file {
             notes.push(format!(
                 "{file:?} is imported as {name}, because a line of `series` cannot have its name"
@@ -153,6 +259,33 @@ fn without_series(source: &Path) -> Result<PatchSource> {
         notes,
         ..PatchSource::default()
     })
+}
+
+/// Refuses folders that seem to be those of several releases, none of which is configured by that name.
+fn refuse_versions(source: &Path, patches: &[String]) -> Result<()> {
+    let is_version = |folder: &str| {
+        let number = folder.trim_start_matches(['v', 'V']);
+        number.starts_with(|c: char| c.is_ascii_digit())
+            && number.contains('.')
+            && number
+                .chars()
+                .all(|c| c.is_ascii_digit() || ".x".contains(c))
+    };
+    let folders = patches.iter().filter_map(|name| name.split_once('/'));
+    let versions: BTreeSet<&str> = folders
+        .map(|(folder, _)| folder)
+        .filter(|folder| is_version(folder))
+        .collect();
+    if versions.len() < 2 {
+        return Ok(());
+    }
+    let versions: Vec<&str> = versions.into_iter().collect();
+    Err(Error::usage(format!(
+        "{} has folders of several versions: {}",
+        source.display(),
+        versions.join(", ")
+    ))
+    .hint("import one of them; folders named as the configured releases are imported for these"))
 }
 
 /// Returns a single patch file that is no mail as a series of its own.
@@ -237,7 +370,11 @@ impl FoundFiles {
     fn file(&mut self, path: &Path, name: String) -> Result<()> {
         let own = name.rsplit('/').next().unwrap_or_default();
         if looks_like_patch(own) {
-            self.patches.push(name);
+            if is_cover_letter(&contents(path)?) {
+                self.left_out.push(format!("{name} (a cover letter)"));
+            } else {
+                self.patches.push(name);
+            }
             return Ok(());
         }
         let size = path.metadata().map_or(u64::MAX, |metadata| metadata.len());
@@ -254,6 +391,19 @@ impl FoundFiles {
         }
         Ok(())
     }
+}
+
+/// Returns whether a file is mail 0 of a series of mails, without a patch.
+fn is_cover_letter(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(&bytes[..diff::header_length(bytes)]);
+    let mut fields = text.lines().take_while(|line| !line.is_empty());
+    let subject = fields.find_map(|line| line.strip_prefix("Subject:"));
+    subject.is_some_and(|subject| {
+        parse_subject(subject)
+            .number
+            .is_some_and(|it| it.number == 0)
+            && diff::parse(bytes, 1, "").is_ok_and(|parsed| parsed.files.is_empty())
+    })
 }
 
 /// Returns a file's name as a name in `series`, which has no blanks and is not in `taken`.

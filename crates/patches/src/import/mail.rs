@@ -21,6 +21,8 @@ struct Mail {
     place: usize,
     /// Its number and the number of mails, from `[PATCH 3/20]`.
     number: Option<Numbered>,
+    /// Its version, from `[PATCH v2]`.
+    version: Option<u32>,
     message: Message,
     id: Option<String>,
     /// The mail's id, and fields of DEP-3 in its header, which git does not read.
@@ -104,6 +106,8 @@ pub(super) fn read(path: &Path) -> Result<PatchSource> {
         ))
         .hint("import the folder of the patches, or put a line such as `From x Mon Sep 17 00:00:00 2001` before each"));
     }
+    let mut found = without_copies(found, &mut notes);
+    refuse_versions(path, &found)?;
     sort(&mut found, &mut notes);
     source(path, found, notes)
 }
@@ -290,6 +294,48 @@ fn has_another_mail(diff: &[u8]) -> bool {
     })
 }
 
+/// Drops mails that are in the box twice, as archives of several lists and personal boxes have them.
+fn without_copies(mails: Vec<Mail>, notes: &mut Vec<String>) -> Vec<Mail> {
+    let mut kept: Vec<Mail> = Vec::new();
+    for mail in mails {
+        let same =
+            |other: &&Mail| mail.id.is_some() && other.id == mail.id && other.diff == mail.diff;
+        match kept.iter().find(same) {
+            Some(first) => notes.push(format!(
+                "left out: mail {} ({}), which is mail {} again",
+                mail.place, mail.message.title, first.place
+            )),
+            None => kept.push(mail),
+        }
+    }
+    kept
+}
+
+/// Refuses several versions of one patch: only one of them belongs to the series.
+fn refuse_versions(path: &Path, mails: &[Mail]) -> Result<()> {
+    let pairs = mails.iter().enumerate().flat_map(|(place, mail)| {
+        let others = mails[..place].iter();
+        others.map(move |other| (other, mail))
+    });
+    let mut versions = pairs.filter(|(other, mail)| {
+        other.message.title == mail.message.title && other.version != mail.version
+    });
+    let Some((first, second)) = versions.next() else {
+        return Ok(());
+    };
+    let version = |mail: &Mail| mail.version.unwrap_or(1);
+    Err(Error::usage(format!(
+        "{}: mails {} and {} are versions {} and {} of one patch, `{}`",
+        path.display(),
+        first.place,
+        second.place,
+        version(first),
+        version(second),
+        second.message.title
+    ))
+    .hint("import a box with one version of the series"))
+}
+
 /// Sorts mails by their numbers, if each number of one series is there at most once.
 fn sort(mails: &mut [Mail], notes: &mut Vec<String>) {
     let numbered: Vec<Numbered> = mails.iter().filter_map(|mail| mail.number).collect();
@@ -410,6 +456,7 @@ fn decoded(git: &Git, folder: &Path, file: &Path, place: usize) -> Result<Mail> 
     Ok(Mail {
         place,
         number: subject.number,
+        version: subject.version,
         message,
         id,
         fields,

@@ -133,6 +133,7 @@ pub fn import(
         (None, None) => files::folders_of_releases(ws, Path::new(&request.source))?,
         _ => Vec::new(),
     };
+    let beside = files::beside(Path::new(&request.source), &folders)?;
     let lock = publish::lock(ws)?;
     let mut changes = Vec::new();
     let mut results = Vec::new();
@@ -148,10 +149,13 @@ pub fn import(
     }
     for (version, place) in wanted {
         let release = upstream::ensure(ws, version.as_deref(), progress)?;
-        let source = match &place {
+        let mut source = match &place {
             Some(place) => files::read(place)?,
             None => read(ws, request, progress)?,
         };
+        if results.is_empty() {
+            source.notes.extend(beside.iter().cloned());
+        }
         refuse_strip(request, &source)?;
         let own = ws.config.series_of(version.as_deref())?;
         let is_own = own != ws.config.series;
@@ -238,7 +242,9 @@ impl ImportTarget<'_> {
         let objects = Objects::open(&self.ws.object_store())?;
         let applied = match self.applied(&objects, source, self.strip) {
             Err(error) if error.kind() == Kind::Series => {
-                return Err(self.with_suggestion(&objects, source, error));
+                let error = self.with_suggestion(&objects, source, error);
+                // What was read from the source may be the cause.
+                return Err(error.details(source.notes.iter().map(|note| format!("note: {note}"))));
             }
             applied => applied?,
         };

@@ -13,6 +13,8 @@ pub(super) struct Numbered {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Subject {
     pub number: Option<Numbered>,
+    /// The version, from `[PATCH v2]`.
+    pub version: Option<u32>,
     /// The author's title. Tags such as `[core]` or `[JIRA-12]` are the author's words.
     pub title: String,
 }
@@ -21,6 +23,7 @@ pub(super) struct Subject {
 /// (Mercurial), `(3/20) title` and `title (3/20)`.
 pub(super) fn parse_subject(subject: &str) -> Subject {
     let mut number = None;
+    let mut version = None;
     let mut rest = subject.trim();
     loop {
         let after_reply = without_reply(rest);
@@ -30,6 +33,7 @@ pub(super) fn parse_subject(subject: &str) -> Subject {
             bracketed(rest, '[', ']').filter(|(tag, _)| is_mail_tag(tag))
         {
             number = number.or_else(|| number_in(tag));
+            version = version.or_else(|| words(tag).find_map(version_in));
             rest = after;
         } else if let Some((tag, after)) =
             bracketed(rest, '(', ')').filter(|(tag, _)| whole_number(tag).is_some())
@@ -59,6 +63,7 @@ pub(super) fn parse_subject(subject: &str) -> Subject {
     }
     Subject {
         number,
+        version,
         title: rest.trim().to_owned(),
     }
 }
@@ -96,6 +101,16 @@ fn is_mail_tag(tag: &str) -> bool {
         || number_in(tag).is_some()
         || words(tag).any(is_version)
         || words(tag).all(is_kind)
+}
+
+/// Returns the version in a word of a tag: `v2`, `PATCHv2`.
+fn version_in(word: &str) -> Option<u32> {
+    let digits = word.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let before = &word[..word.len() - digits.len()];
+    before
+        .ends_with(['v', 'V'])
+        .then(|| digits.parse().ok())
+        .flatten()
 }
 
 fn words(tag: &str) -> impl Iterator<Item = &str> {
@@ -178,6 +193,21 @@ mod tests {
                 (Some((2, 13)), "a: b"),
                 "{subject}"
             );
+        }
+    }
+
+    #[test]
+    fn versions_are_in_tags() {
+        for (subject, version) in [
+            ("[PATCH v2 2/13] a", Some(2)),
+            ("[PATCHv3 2/13] a", Some(3)),
+            ("[net-next,v3,2/13] a", Some(3)),
+            ("[PATCH 02 of 13 V2] a", Some(2)),
+            ("[RFC v4] a", Some(4)),
+            ("[PATCH 2/13] a v5", None),
+            ("[PATCH] a", None),
+        ] {
+            assert_eq!(parse_subject(subject).version, version, "{subject}");
         }
     }
 
