@@ -139,7 +139,10 @@ fn a_workload_is_not_timed_for_a_patch_that_it_does_not_execute() {
     assert_eq!(first["failed"], serde_json::json!({}));
 
     let text = environment.run(&["report"]).stdout;
-    assert!(text.contains("not executed"), "{text}");
+    assert!(
+        text.contains("Not executed, so exactly without effect"),
+        "{text}"
+    );
     for format in ["markdown", "html"] {
         let page = environment.run(&["report", "--format", format]).stdout;
         assert!(page.contains("not executed"), "{page}");

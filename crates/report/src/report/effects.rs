@@ -240,10 +240,15 @@ pub(crate) fn single_workloads(view: &View<'_>) -> Vec<Node> {
             _ => nodes.extend([paragraph(format!("{words}:")), table]),
         }
         let (without, others) = view.rows_without_effect();
-        if !rows.is_empty() && others > 0 {
-            nodes.push(soft(format!(
-                "{others} further pairs of {noun} and workload show none."
-            )));
+        match others {
+            _ if rows.is_empty() => {}
+            0 => {}
+            1 => nodes.push(soft(format!(
+                "One further pair of {noun} and workload shows none."
+            ))),
+            n => nodes.push(soft(format!(
+                "{n} further pairs of {noun} and workload show none."
+            ))),
         }
         match without {
             0 => {}
