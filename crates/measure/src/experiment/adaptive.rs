@@ -375,7 +375,7 @@ fn shared(
     Ok(shared)
 }
 
-/// The number of the first end-to-end block: the numbers of blocks passed to the engine must not
+/// The number of the first end-to-end block: the numbers of blocks passed to the bisection must not
 /// change when their experiment gets more of the others.
 const DIRECT: u32 = 1 << 31;
 

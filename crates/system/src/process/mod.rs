@@ -466,8 +466,8 @@ impl Command {
     /// signal follows the starting thread.
     ///
     /// # Errors
-    /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when the program is missing or not executable;
-    /// [`Kind::Internal`](perfquilt_model::error::Kind::Internal) when it cannot be started.
+    /// [`Kind::Usage`] when the program is missing or not executable;
+    /// [`Kind::Internal`] when it cannot be started.
     pub fn spawn(&self) -> Result<Child> {
         // The only place where the standard library's command is allowed.
         #[allow(clippy::disallowed_methods)]
@@ -615,8 +615,8 @@ impl Command {
     /// Runs the command to completion and captures both streams.
     ///
     /// # Errors
-    /// Those of [`Command::spawn`]; [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) when a
-    /// signal asks this program to stop; [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when it writes more than
+    /// Those of [`Command::spawn`]; [`Kind::Interrupted`] when a
+    /// signal asks this program to stop; [`Kind::Bench`] when it writes more than
     /// its limit ([`Command::output_limit`]). A failing exit code is not an error.
     pub fn run(&self) -> Result<Output> {
         self.run_within(Duration::MAX)
