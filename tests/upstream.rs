@@ -521,6 +521,34 @@ fn git_faults_name_what_there_is() {
     );
 }
 
+#[test]
+fn files_of_a_tag_that_are_elsewhere_are_named() {
+    let space = TestEnvironment::with_releases(
+        "release = [{ version = \"1.0\", git = { remote = \"remote\", tag = \"v1.0\" } }]\n",
+    );
+    sample(&space, "remote");
+    space.write("remote/data/.gitattributes", "*.bin filter=lfs -text\n");
+    let remote = space.path("remote");
+    let commit = "0123456789012345678901234567890123456789";
+    let link = format!("160000,{commit},sub");
+    for args in [
+        &["init", "-q"][..],
+        &["add", "-A"],
+        &["update-index", "--add", "--cacheinfo", &link],
+        &["commit", "-qm", "x"],
+        &["tag", "v1.0"],
+    ] {
+        assert!(run_in(&remote, "git", args).success(), "{args:?}");
+    }
+    let finished = space.run(&["upstream", "fetch"]);
+    for words in [
+        "the files of 1 submodule are not",
+        "files in Git LFS are not",
+    ] {
+        assert!(finished.stderr.contains(words), "{}", finished.stderr);
+    }
+}
+
 /// Tags of one history, fetched without it one after the other, from a remote that can do that.
 #[test]
 fn tags_come_without_history() {

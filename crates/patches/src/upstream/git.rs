@@ -6,6 +6,7 @@ use super::objects::{MODE_COMMIT, MODE_TREE, Objects};
 use crate::series::path;
 use crate::upstream::store_error;
 use perfquilt_config::GitSource;
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::git::own_git;
@@ -74,13 +75,18 @@ pub fn fetch(
         commit: commit.id(),
         tree: commit.tree_id(),
     };
-    let submodules = check(store, tagged.tree, &mut Vec::new())?;
-    if submodules > 0 {
+    let mut absent = AbsentFiles::default();
+    check(store, tagged.tree, &mut Vec::new(), &mut absent)?;
+    let tarball = "are not fetched; if the build needs them, use the release's tarball";
+    if absent.submodules > 0 {
         progress.warn(&format!(
-            "tag {} has {submodules} submodules, whose files are not fetched; if the build needs \
-             them, use the release's tarball",
-            source.tag
+            "tag {}: the files of {} {tarball}",
+            source.tag,
+            counted(absent.submodules, "submodule")
         ));
+    }
+    if absent.in_lfs {
+        progress.warn(&format!("tag {}: files in Git LFS {tarball}", source.tag));
     }
     step.finish("");
     Ok(tagged)
@@ -139,9 +145,16 @@ pub(crate) fn reference_part(text: &str) -> String {
     part.trim_matches('.').replace(".lock", "_lock")
 }
 
-/// Rejects trees with paths that are dangerous in a work tree; returns the number of submodules.
-fn check(store: &Objects, tree: Oid, prefix: &mut Vec<u8>) -> Result<usize> {
-    let mut submodules = 0;
+/// Files of a tag that are elsewhere.
+#[derive(Default)]
+struct AbsentFiles {
+    submodules: usize,
+    /// Whether attributes name files whose content is in Git LFS.
+    in_lfs: bool,
+}
+
+/// Rejects trees with paths that are dangerous in a work tree; notes which files are elsewhere.
+fn check(store: &Objects, tree: Oid, prefix: &mut Vec<u8>, absent: &mut AbsentFiles) -> Result<()> {
     for entry in store.read_tree(tree)? {
         let length = prefix.len();
         if !prefix.is_empty() {
@@ -150,9 +163,9 @@ fn check(store: &Objects, tree: Oid, prefix: &mut Vec<u8>) -> Result<usize> {
         prefix.extend_from_slice(&entry.name);
         path::check(prefix)?;
         if entry.mode == MODE_TREE {
-            submodules += check(store, entry.oid, prefix)?;
+            check(store, entry.oid, prefix, absent)?;
         } else if entry.mode == MODE_COMMIT {
-            submodules += 1;
+            absent.submodules += 1;
         } else if !store.has(entry.oid)? {
             return Err(Error::internal(format!(
                 "{} {} of {} was not fetched",
@@ -160,10 +173,13 @@ fn check(store: &Objects, tree: Oid, prefix: &mut Vec<u8>) -> Result<usize> {
                 entry.oid,
                 path::shown(prefix)
             )));
+        } else if entry.name == b".gitattributes" {
+            let attributes = store.read(entry.oid, ObjectType::Blob)?;
+            absent.in_lfs |= String::from_utf8_lossy(&attributes).contains("filter=lfs");
         }
         prefix.truncate(length);
     }
-    Ok(submodules)
+    Ok(())
 }
 
 /// Returns the commits of two releases of the same repository after fetching the history from the first to the second
