@@ -211,6 +211,10 @@ fn compressed_files_and_standard_input_are_read() {
         .unwrap();
     assert_eq!(String::from_utf8(piped.stdout).unwrap(), expected);
 
+    let twice = place.perfquilt(&["analyse", "-", "-"]).output().unwrap();
+    assert_eq!(twice.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&twice.stderr).contains("only once"));
+
     // Half a compressed file.
     let packed = std::fs::read(place.path("f.jsonl.gz")).unwrap();
     std::fs::write(place.path("half.gz"), &packed[..packed.len() / 2]).unwrap();

@@ -43,11 +43,13 @@ pub struct Arguments {
 /// Runs `perfquilt analyse`.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let required = arguments.report.format(context)?.0.required_input();
+    let all = || std::iter::once(&arguments.file).chain(&arguments.further);
+    if all().filter(|path| *path == Path::new("-")).count() > 1 {
+        return Err(Error::usage("standard input can be given only once"));
+    }
     let input = analyse::open(&arguments.file)?;
     arguments.report.check(context)?;
-    arguments
-        .report
-        .refuse_overwrite(std::iter::once(&arguments.file).chain(&arguments.further))?;
+    arguments.report.refuse_overwrite(all())?;
     let ws = context.workspace_if_any()?;
     let usual = report_options::margin(ws.as_ref());
     let margin = |meter| {

@@ -15,6 +15,10 @@ fn forms(path: &Path) -> Vec<String> {
     if path == Path::new("-") {
         return vec!["standard input".to_owned()];
     }
+    // The shell's names for the output of commands, `<(…)`.
+    if path.starts_with("/dev/fd") {
+        return vec![path.display().to_string()];
+    }
     let text =
         |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
     let stem = text(path.file_stem());
@@ -123,6 +127,10 @@ mod tests {
         assert_eq!(
             names(&["/r/a/x/bench.txt", "/r/b/x/bench.txt", "/r/b/y/bench.txt"]),
             ["a/x/bench", "b/x/bench", "y/bench"]
+        );
+        assert_eq!(
+            names(&["/dev/fd/63", "/dev/fd/62"]),
+            ["/dev/fd/63", "/dev/fd/62"]
         );
         assert_eq!(
             names(&["bench.txt", "bench.txt", "-"]),

@@ -77,7 +77,9 @@ const TESTS: [(&str, &str); 9] = [
 const RATE: &str = "at a rate of ";
 
 /// Lines with an option that makes it another test.
-const OPTIONS: [(&str, &str); 7] = [
+const OPTIONS: [(&str, &str); 8] = [
+    // Behind the start, in version 0.4.
+    ("Maximum prime number checked in CPU test:", "primes to "),
     ("Prime numbers limit:", "primes to "),
     ("Target transaction rate:", RATE),
     ("block size:", "blocks of "),
@@ -128,7 +130,8 @@ const STARTS: [&str; 10] = [
 
 /// Options of the command that do not make it another test: the server's address, the length, and what is printed. The
 /// output has the number of threads.
-const INCIDENTAL_OPTIONS: [&str; 14] = [
+const INCIDENTAL_OPTIONS: [&str; 15] = [
+    "thread-init-timeout",
     "db-driver",
     "time",
     "max-time",
@@ -334,6 +337,10 @@ impl Run {
 
     /// Keeps what a line before the start says about the test.
     fn describe(&mut self, line: &str) {
+        if let Some((start, words)) = OPTIONS.iter().find(|(start, _)| line.starts_with(start)) {
+            self.options
+                .push(format!("{words}{}", line[start.len()..].trim()));
+        }
         self.has_begun |= STARTS.iter().any(|start| line.starts_with(start));
         if self.has_begun || is_head(line) {
             return;
@@ -343,12 +350,10 @@ impl Run {
         }
         let mode = line.strip_prefix("Doing ");
         let mode = mode.and_then(|mode| mode.strip_suffix(" test"));
-        if let Some((start, words)) = OPTIONS.iter().find(|(start, _)| line.starts_with(start)) {
-            self.options
-                .push(format!("{words}{}", line[start.len()..].trim()));
-        } else if let Some(mode) = mode.filter(|_| self.test.as_deref() == Some("fileio")) {
+        if let Some(mode) = mode.filter(|_| self.test.as_deref() == Some("fileio")) {
             self.options.push(mode.to_owned());
         } else if !line.is_empty()
+            && !OPTIONS.iter().any(|(start, _)| line.starts_with(start))
             && !INCIDENTAL.iter().any(|start| line.starts_with(start))
             && !has_time_of_day(line)
         {
@@ -598,10 +603,20 @@ fn rate(line: &str) -> Option<f64> {
 /// Returns the test that a command line of sysbench runs, as a shell or its trace shows it, and the options that make it
 /// another test.
 fn read_command(line: &str) -> Option<(String, BTreeSet<String>)> {
-    let words: Vec<&str> = line.split_whitespace().collect();
+    if !line.contains("sysbench") {
+        return None;
+    }
+    // A shell's trace quotes words; a line that is no whole command may have half of a pair.
+    let words = shlex::split(line);
+    let words = words.unwrap_or_else(|| {
+        let words = line.split_whitespace();
+        words
+            .map(|word| word.trim_matches(['\'', '"']).to_owned())
+            .collect()
+    });
     let is_program = |word: &str| word == "sysbench" || word.ends_with("/sysbench");
     let place = words.iter().position(|word| is_program(word))?;
-    let arguments = &words[place + 1..];
+    let arguments: Vec<&str> = words[place + 1..].iter().map(String::as_str).collect();
     if !arguments.contains(&"run") {
         return None;
     }
@@ -611,8 +626,8 @@ fn read_command(line: &str) -> Option<(String, BTreeSet<String>)> {
     let is_test = |word: &&&str| !word.starts_with('-') && **word != "run";
     let test = Path::new(named.or_else(|| arguments.iter().find(is_test).copied())?);
     let name = test.file_name()?.to_str()?;
-    let options = arguments.iter().filter(|word| is_of_test(word));
-    let mut options: BTreeSet<String> = options.map(|word| (*word).to_owned()).collect();
+    let options = arguments.iter().filter_map(|word| option_of_test(word));
+    let mut options: BTreeSet<String> = options.collect();
     let folder = test.parent().and_then(Path::to_str).unwrap_or_default();
     if !folder.is_empty() && !OWN_TESTS.contains(&folder) {
         options.insert(format!("of {folder}"));
@@ -623,15 +638,20 @@ fn read_command(line: &str) -> Option<(String, BTreeSet<String>)> {
     ))
 }
 
-/// Returns whether a word of a command is an option that makes it another test.
-fn is_of_test(word: &str) -> bool {
-    let Some(option) = word.strip_prefix("--") else {
-        return false;
+/// Returns an option that makes it another test, with hyphens in its name, for which sysbench takes underscores, too. No
+/// password is ever part of a name.
+fn option_of_test(word: &str) -> Option<String> {
+    let option = word.strip_prefix("--")?;
+    let (name, value) = match option.split_once('=') {
+        Some((name, value)) => (name, format!("={value}")),
+        None => (option, String::new()),
     };
-    let name = option.split('=').next().unwrap_or_default();
-    name != "test"
-        && !INCIDENTAL_OPTIONS.contains(&name)
-        && !ADDRESS.iter().any(|end| name.ends_with(end))
+    let name = name.replace('_', "-");
+    let is_incidental = name == "test"
+        || INCIDENTAL_OPTIONS.contains(&&*name)
+        || ADDRESS.iter().any(|end| name.ends_with(end))
+        || name.contains("password");
+    (!is_incidental).then(|| format!("--{name}{value}"))
 }
 
 /// Returns whether a line has a time such as `12:05`: scripts print when they begin.

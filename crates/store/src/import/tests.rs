@@ -919,6 +919,36 @@ fn options_of_sysbench_that_differ_keep_runs_apart() {
 }
 
 #[test]
+fn commands_of_sysbench_are_read_as_a_shell_reads_them() {
+    let named = |command: &str| {
+        let log = log(4, "", "10.0", "1000");
+        format!("+ sysbench {command} run\n{log}")
+    };
+    let logs = [
+        named("'--mysql-password=s3cret$pw' --mysql-db=a oltp_read_only --tables=4"),
+        named("--mysql_password=other --report_interval=1 oltp_read_only --table_size=9"),
+        named("\"--mysql-password=half oltp_write_only"),
+        "sysbench 0.4.12\nNumber of threads: 1\nDoing CPU performance benchmark\nThreads started!\nDone.\n\n\
+         Maximum prime number checked in CPU test: 5000\n    total time:  10.0s\n    total number of events:  1000\n"
+            .to_owned(),
+    ]
+    .concat();
+    let files = [("a.log", &*logs), ("b.log", &*logs)];
+    let file = of(ImportFormat::Sysbench, &files).unwrap();
+    let observations = file.observations.into_iter();
+    let names: Vec<String> = observations.map(|of| of.workload).take(4).collect();
+    assert_eq!(
+        names,
+        [
+            "oltp_read_only, 4 threads, --tables=4",
+            "oltp_read_only, 4 threads, --table-size=9",
+            "oltp_write_only, 4 threads",
+            "cpu, primes to 5000, 1 thread",
+        ]
+    );
+}
+
+#[test]
 fn runs_of_sysbench_with_two_groups_of_costs_are_refused() {
     let sql = |seconds: &str| {
         let body = "queries performed:\n  read:  1000\n  write:  0\n";
