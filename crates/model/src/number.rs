@@ -86,6 +86,10 @@ fn with_groups(text: &str, mut whole: Range<usize>, matched: &Range<usize>) -> R
     {
         whole.end += 4;
     }
+    let fraction = text[whole.end..].strip_prefix('.').map_or(0, digits);
+    if fraction > 0 {
+        whole.end += 1 + fraction;
+    }
     whole
 }
 
