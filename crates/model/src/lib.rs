@@ -28,6 +28,7 @@ pub mod counted;
 pub mod cut;
 pub mod error;
 pub mod failure;
+pub mod magic;
 pub mod names;
 pub mod number;
 pub mod observation;

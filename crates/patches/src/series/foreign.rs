@@ -3,6 +3,7 @@
 use super::compression;
 use super::text::base64;
 use perfquilt_model::error::Error;
+use perfquilt_model::magic;
 
 /// The kind of a file that is no patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,27 +24,29 @@ pub(crate) enum ForeignContent {
     CarriageReturns,
 }
 
-/// The first bytes of compressed files, their names, and the suffixes with which perfquilt reads them.
-const MAGIC: [(&[u8], &str, &str); 7] = [
-    (b"\x1f\x8b", "gzip", ".gz"),
-    (b"BZh", "bzip2", ".bz2"),
-    (b"\xfd7zXZ\0", "xz", ".xz"),
-    (b"LZIP", "lzip", ".lz"),
-    (b"\x28\xb5\x2f\xfd", "zstd", ""),
-    (b"PK\x03\x04", "a zip archive", ""),
-    (b"%PDF-", "a PDF document", ""),
+/// The suffixes with which perfquilt reads compressed files, by their programs.
+const SUFFIXES: [(&str, &str); 4] = [
+    ("gzip", ".gz"),
+    ("bzip2", ".bz2"),
+    ("xz", ".xz"),
+    ("lzip", ".lz"),
 ];
 
 impl ForeignContent {
     /// Recognises content that cannot be a patch, whatever else is in it.
     pub fn of(bytes: &[u8]) -> Option<ForeignContent> {
-        let magic = MAGIC.iter().find(|(magic, ..)| bytes.starts_with(magic));
-        if let Some((magic, name, suffix)) = magic
-            && (*magic != b"BZh" || bytes.get(4..10) == Some(b"1AY&SY"))
-        {
-            return Some(ForeignContent::Compressed(name, suffix));
+        if let Some(program) = magic::compression(bytes) {
+            let suffix = SUFFIXES.iter().find(|(name, _)| *name == program);
+            let suffix = suffix.map_or("", |(_, suffix)| suffix);
+            return Some(ForeignContent::Compressed(program, suffix));
         }
-        if bytes.starts_with(b"version https://git-lfs.github.com/spec/") {
+        if magic::is_zip(bytes) {
+            return Some(ForeignContent::Compressed("a zip archive", ""));
+        }
+        if bytes.starts_with(b"%PDF-") {
+            return Some(ForeignContent::Compressed("a PDF document", ""));
+        }
+        if magic::is_lfs_pointer(bytes) {
             return Some(ForeignContent::LargeFilePointer);
         }
         if bytes.get(257..262) == Some(b"ustar") {

@@ -18,6 +18,7 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 
 use super::file_error::unreadable;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::magic;
 use perfquilt_model::observation::{
     ExcludedReadings, ExperimentHeader, MOST_PATCHES, Meter, Observation, ObservationFile,
     ReusedFrom, SCHEMA, Supplement,
@@ -114,15 +115,6 @@ pub(super) const READABLE: &str = "perfquilt reads observation files (`perfquilt
     (`sysbench … run > FILE`), hyperfine (`hyperfine --export-json FILE COMMAND…`), Go benchmarks \
     (`go test -bench . -count 10 > FILE`) and tables of sql-bench results; docs/formats.md says how";
 
-/// The beginnings of packed files.
-const PACKED: [(&[u8], &str); 5] = [
-    (b"\xfd7zXZ\0", "packed with xz"),
-    (b"\x28\xb5\x2f\xfd", "packed with zstd"),
-    (b"BZh", "packed with bzip2"),
-    (b"PK\x03\x04", "a zip archive"),
-    (b"LZIP", "packed with lzip"),
-];
-
 /// Returns the error for a file that begins with `head`, in none of the formats.
 pub fn unknown(path: &Path, head: &[u8]) -> Error {
     if [[0xff, 0xfe], [0xfe, 0xff]]
@@ -133,12 +125,16 @@ pub fn unknown(path: &Path, head: &[u8]) -> Error {
             .at(path, None)
             .hint("convert it first: `iconv -f UTF-16 -t UTF-8`");
     }
-    if let Some((_, name)) = PACKED.iter().find(|(magic, _)| head.starts_with(magic)) {
-        return Error::usage(format!("this is {name}; perfquilt unpacks only gzip"))
+    let packed = match magic::compression(head) {
+        Some(program) => Some(format!("packed with {program}")),
+        None => magic::is_zip(head).then(|| "a zip archive".to_owned()),
+    };
+    if let Some(packed) = packed {
+        return Error::usage(format!("this is {packed}; perfquilt unpacks only gzip"))
             .at(path, None)
             .hint("unpack it first, or write it to standard input: `… | perfquilt analyse -`");
     }
-    if head.starts_with(b"version https://git-lfs.github.com/spec/") {
+    if magic::is_lfs_pointer(head) {
         return Error::usage("this is a pointer to a file in Git LFS, not the file")
             .at(path, None)
             .hint("`git lfs pull` fetches the file");
