@@ -287,18 +287,12 @@ impl Transport {
                 format!(", {said}")
             }
         ));
-        let place = response
-            .location
-            .map(|to| secret.scrub(&to))
-            .unwrap_or_default();
+        let place = response.location.filter(|to| !to.is_empty());
+        let place = place.map_or(String::new(), |to| format!(" ({})", secret.scrub(&to)));
         let refusal = response.info.refusal.unwrap_or_default();
         error = match status {
-            301 | 302 | 307 | 308 if place.is_empty() => error.hint(format!(
-                "{} was moved: use its new name",
-                self.repository
-            )),
             301 | 302 | 307 | 308 => error.hint(format!(
-                "{} was moved ({place}): use its new name",
+                "{} was moved{place}: use its new name",
                 self.repository
             )),
             401 => error.hint("the token is wrong, or no longer valid"),

@@ -105,11 +105,10 @@ impl CommitsHere {
         let git = Git::new(folder);
         let source = ws.config.release(None)?;
         let store = Objects::open_or_create(&ws.object_store())?;
-        let states = [good, "HEAD", bad]
+        let mut states = [good, "HEAD", bad]
             .map(|revision| state(ws, &git, &store, revision))
             .into_iter()
             .collect::<Result<Vec<Revision>>>()?;
-        let mut states = states;
         if states[0].name == states[2].name {
             return Err(Error::usage("good and bad are the same commit"));
         }

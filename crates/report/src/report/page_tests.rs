@@ -7,13 +7,7 @@ use perfquilt_model::point::Point;
 
 fn page(experiment: &Experiment) -> String {
     let observations = experiment.observations();
-    let attribution = attribute_with(
-        &experiment.header,
-        &observations,
-        &experiment.supplement,
-        &Meter::default_margin,
-    )
-    .unwrap();
+    let attribution = experiment.attribution();
     let slices = Slices {
         point: Point::BASE,
         values: vec![100.0, 120.0, 110.0],

@@ -306,7 +306,7 @@ impl Queue {
         let by_trusted = newer.map(|push| push.trusted);
         let before = newer.and_then(|push| push.before.as_deref());
         // A starting job that does not know its commit yet will find the latest one. A late delivery names neither the
-        // commit of a job that was asked for after a later push, nor that of an approval.
+        // commit of a job that somebody requested after a later push, nor that of an approval.
         let meant = "repository = ?1 AND number = ?2 AND (?3 IS NULL OR CASE
                  WHEN head NOT IN ('', ?3) THEN ?5 IS NULL OR head = ?5
                  WHEN head <> '' THEN trusted AND NOT ?4

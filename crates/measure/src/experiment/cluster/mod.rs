@@ -515,7 +515,7 @@ impl Executor for Cluster<'_> {
             return;
         }
         if over {
-            // What is left is overwritten or ignored by another run.
+            // Another run overwrites or ignores the remaining files.
             let _ = std::fs::remove_dir_all(&self.template.results);
         }
     }
