@@ -11,6 +11,7 @@ use super::choices;
 use super::output::size;
 use super::plain::plain;
 use perfquilt_config::workspace::cache_dir;
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::Result;
 use perfquilt_report::fit;
 use perfquilt_system::caches::{self, CacheEntry};
@@ -86,8 +87,7 @@ fn text(report: &CleanReport, columns: usize) -> String {
     for entry in &report.removed {
         let days = match entry.unused_days {
             0 => "used today".to_owned(),
-            1 => "1 day unused".to_owned(),
-            days => format!("{days} days unused"),
+            days => format!("{} unused", counted(days, "day", "days")),
         };
         text += &line(entry, &format!("{}, {days}", entry.what));
     }

@@ -7,8 +7,9 @@ use serde_json::json;
 
 use super::Context;
 use super::choices;
-use super::output::{counted, shown};
+use super::output::shown;
 use super::plain::plain_lines;
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::Result;
 use perfquilt_patches::edit::{self, BranchState, EditBranch, EditRequest, StoppedRebase};
 use perfquilt_system::process::quoted;

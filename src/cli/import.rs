@@ -4,8 +4,9 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use super::output::{counted, cut};
+use super::output::cut;
 use super::plain::plain_lines;
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::Result;
 use perfquilt_patches::import::{ImportRequest, Imported, import};
 

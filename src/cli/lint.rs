@@ -4,8 +4,9 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use super::output::{counted, shown};
+use super::output::shown;
 use super::plain::plain;
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_patches::lint::{self, LintReport, Severity};
 

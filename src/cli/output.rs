@@ -176,14 +176,6 @@ pub fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Returns a count with its noun, `one` or `several`: `1 patch` or `3 patches`.
-pub fn counted(count: usize, one: &str, several: &str) -> String {
-    match count {
-        1 => format!("1 {one}"),
-        _ => format!("{count} {several}"),
-    }
-}
-
 /// Formats a number of bytes: `23.5 GiB`.
 pub fn size(bytes: u64) -> String {
     let mut value = bytes as f64;

@@ -6,13 +6,14 @@ use clap::Args;
 
 use super::Context;
 use super::measuring::chosen_recipe;
-use super::output::{counted, shown};
+use super::output::shown;
 use super::pager::PagerStart;
 use super::plain::plain_lines;
 use super::report_options::{TextFormat, TextReportOptions};
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_measure::run::build_rebased;
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::rebase::{BuildResult, PatchReport, TestResult};
 use perfquilt_patches::rebase::resolve::{self, OpenConflict};

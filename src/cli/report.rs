@@ -6,10 +6,10 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Context;
-use super::output::counted;
 use super::plain::plain;
 use super::report_options::{ReportInput, ReportOptions, show};
 use perfquilt_config::workspace::Workspace;
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_report::{Distribution, RequiredInput};
 use perfquilt_results::analyse;
@@ -71,11 +71,7 @@ pub fn show_stored(
     if unchecked > 0 {
         context.output.progress().note(&format!(
             "{} of {} not checked: an earlier version stored no checksum",
-            counted(
-                usize::try_from(unchecked).unwrap_or(usize::MAX),
-                "block",
-                "blocks"
-            ),
+            counted(unchecked, "block", "blocks"),
             file.header.experiment
         ));
     }

@@ -5,10 +5,11 @@ use serde_json::json;
 
 use super::Context;
 use super::measuring;
-use super::output::{counted, cut, pad, shown};
+use super::output::{cut, pad, shown};
 use super::plain::plain_lines;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_measure::run::{NextStep, next_step, prepare};
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;

@@ -777,10 +777,7 @@ impl Atoms {
 
 /// Describes the size of a series.
 fn series(patches: usize) -> String {
-    match patches {
-        1 => "1 patch".to_owned(),
-        _ => format!("{patches} patches"),
-    }
+    perfquilt_model::counted::counted(patches, "patch", "patches")
 }
 
 /// Simulates the least number of counted blocks that gives intervals; `atoms` are those of a point.

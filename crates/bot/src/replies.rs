@@ -9,6 +9,7 @@ use super::paths::BotPaths;
 use super::serve::{RECENT_JOBS, now};
 use perfquilt_forge::{Credentials, Draft, PostOptions, PostResult, PullRequest};
 use perfquilt_model::comment::PullRequestRef;
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_report::PendingApproval;
@@ -137,8 +138,10 @@ impl Bot {
         };
         let waiting = match place {
             0 => "Waiting: next in the queue.".to_owned(),
-            1 => format!("Waiting: 1 job before it{about}."),
-            more => format!("Waiting: {more} jobs before it{about}."),
+            jobs => format!(
+                "Waiting: {} before it{about}.",
+                counted(jobs, "job", "jobs")
+            ),
         };
         Ok(format!("{cancelled} {waiting}").trim().to_owned())
     }

@@ -208,7 +208,7 @@ impl BotThread<'_> {
         {
             return not(&format!(
                 "there is no patch {patch}: the series has {}",
-                counted(count, "patch")
+                counted(count, "patch", "patches")
             ));
         }
         let arguments =

@@ -24,6 +24,7 @@ use super::{BuildItem, BuildSeconds, Built, SourceTree};
 use perfquilt_config::packages::{self, Detection};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{BuildSystem, CONFIG_FILE, Profile, Recipe, TestSuite, expand, expand_word};
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::{DISK_FULL, Error, Result};
 use perfquilt_model::observation::ProfileUse;
 use perfquilt_model::progress::{Progress, Step};
@@ -677,8 +678,7 @@ fn summary(built: &Built) -> String {
     let s = &built.seconds;
     let units = match built.compiled_units {
         0 => String::new(),
-        1 => "1 unit ".to_owned(),
-        several => format!("{several} units "),
+        units => format!("{} ", counted(units, "unit", "units")),
     };
     format!(
         "{units}in {:.1} s (configure {:.1}, compile {:.1}, link {:.1}, own {:.1})",

@@ -29,7 +29,7 @@ impl Point {
     pub fn beyond(asked: &str, patches: usize) -> Error {
         let error = Error::usage(format!(
             "there is no {asked}: the series has {}",
-            counted(patches, "patch")
+            counted(patches, "patch", "patches")
         ));
         if patches == 0 {
             error.hint("`perfquilt import SOURCE` imports patches")

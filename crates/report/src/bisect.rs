@@ -11,6 +11,7 @@ use perfquilt_judge::bisect::{
     BisectEffect, BisectOutcome, Conclusion, Culprit, Decision, DecisionKind, Direction, FileStat,
     NarrowingReason, Question, RemainingSpan, SessionCost, SpanEffect, SpanStatus,
 };
+use perfquilt_model::counted::counted;
 use perfquilt_model::observation::FunctionChange;
 
 /// Maximum number of files shown of one change; `--json` has all.
@@ -284,16 +285,12 @@ pub(super) fn cost(cost: &SessionCost) -> String {
         0 => String::new(),
         count => format!(", {count} stored blocks used"),
     };
-    let plural = |count: u32, noun: &str| match count {
-        1 => format!("1 {noun}"),
-        _ => format!("{count} {noun}s"),
-    };
     format!(
         "Cost: {} of measuring in {} ({} started){stored}; {} built in {}.",
         seconds(cost.seconds),
-        plural(cost.blocks, "block"),
-        plural(cost.values, "server"),
-        plural(cost.builds, "server"),
+        counted(cost.blocks, "block", "blocks"),
+        counted(cost.values, "server", "servers"),
+        counted(cost.builds, "server", "servers"),
         seconds(cost.build_seconds),
     )
 }
@@ -397,10 +394,7 @@ fn blocks(measured: &SpanEffect) -> usize {
 }
 
 fn fresh(blocks: usize) -> String {
-    match blocks {
-        1 => "1 fresh block".to_owned(),
-        _ => format!("{blocks} fresh blocks"),
-    }
+    counted(blocks, "fresh block", "fresh blocks")
 }
 
 /// Returns the words for a loss and a gain on the question's meter.

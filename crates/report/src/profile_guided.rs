@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::nouns::point_name;
 use perfquilt_judge::attribution::Attribution;
+use perfquilt_model::counted::counted;
 use perfquilt_model::observation::ProfileUse;
 
 /// Describes the profiles that servers were compiled with; `None` without profile-guided builds. `name` escapes a
@@ -32,25 +33,25 @@ pub(super) fn describe(attribution: &Attribution, name: &dyn Fn(&str) -> String)
             format!("Profile-guided: {which}, compiled with {own}; the others were not.")
         }
     };
-    let of = |count: fn(&ProfileUse) -> u64, noun: &str| -> Option<String> {
-        let counted = guided
+    let of = |count: fn(&ProfileUse) -> u64, one: &str, several: &str| -> Option<String> {
+        let counts = guided
             .iter()
             .map(|(build, profile)| (build, count(profile)));
-        let nonzero: Vec<String> = counted
+        let nonzero: Vec<String> = counts
             .filter(|(_, count)| *count > 0)
             .map(|(build, count)| {
-                let plural = if count == 1 { "" } else { "s" };
-                format!("{count} {noun}{plural} of {}", point_name(build.point))
+                let of = point_name(build.point);
+                format!("{} of {of}", counted(count, one, several))
             })
             .collect();
         (!nonzero.is_empty()).then(|| nonzero.join(", "))
     };
-    if let Some(functions) = of(|profile| profile.changed, "function") {
+    if let Some(functions) = of(|profile| profile.changed, "function", "functions") {
         text.push_str(&format!(
             " It did not fit, and was not used for, {functions}."
         ));
     }
-    if let Some(files) = of(|profile| profile.without, "file") {
+    if let Some(files) = of(|profile| profile.without, "file", "files") {
         text.push_str(&format!(" It had no data on {files}."));
     }
     Some(text)

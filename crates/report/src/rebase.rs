@@ -9,6 +9,7 @@ use super::document::{
 use super::escape::shell;
 use super::text::clean;
 use super::{number, server_tests};
+use perfquilt_model::counted::counted;
 use perfquilt_model::observation::Meter;
 use perfquilt_model::rebase::{
     BuildResult, Decision, EffectChange, LandingPlace, MeasuredEffect, PatchRemoval, PatchReport,
@@ -26,20 +27,19 @@ fn verdict(report: &Report) -> String {
     match (report.decisions, report.untested()) {
         (0, 0) => "ready".to_owned(),
         (0, untested) => format!("{untested} untested"),
-        (1, _) => "NEEDS 1 DECISION".to_owned(),
-        (more, _) => format!("NEEDS {more} DECISIONS"),
+        (open, _) => format!("NEEDS {}", counted(open, "DECISION", "DECISIONS")),
     }
 }
 
 fn tally(report: &Report) -> String {
     let count = report.patches.len();
-    let noun = if count == 1 { "patch" } else { "patches" };
+    let patches = counted(count, "patch", "patches");
     let parts: Vec<String> = report
         .counts()
         .iter()
         .map(|(status, count)| format!("{count} {status}"))
         .collect();
-    format!("{count} {noun}: {}", parts.join(", "))
+    format!("{patches}: {}", parts.join(", "))
 }
 
 /// A group of patches that ask the same of their maintainer.

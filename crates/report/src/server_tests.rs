@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::document::{Cell, Column, Document, Node, Table, literal, name};
 use super::number::grouped;
+use perfquilt_model::counted::counted;
 use perfquilt_model::point::Point;
 use perfquilt_model::server_tests::{PointTests, TestFailure};
 
@@ -182,10 +183,7 @@ fn pass(count: u64) -> String {
 }
 
 fn flaky(count: usize) -> String {
-    match count {
-        1 => "1 is flaky".to_owned(),
-        several => format!("{several} are flaky"),
-    }
+    counted(count, "is flaky", "are flaky")
 }
 
 fn names(failures: &[TestFailure]) -> String {

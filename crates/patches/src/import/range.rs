@@ -11,6 +11,7 @@ use crate::stack::format::diff;
 use crate::upstream::Objects;
 use crate::upstream::git::fetch_command;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::git::Git;
@@ -49,8 +50,10 @@ pub(super) fn read(
     let mut found = PatchSource {
         kind: match history.merges {
             0 => format!("{range} of {source}"),
-            1 => format!("{range} of {source}, with 1 merge"),
-            more => format!("{range} of {source}, with {more} merges"),
+            merges => format!(
+                "{range} of {source}, with {}",
+                counted(merges, "merge", "merges")
+            ),
         },
         base: Some(history.base.clone()),
         ..PatchSource::default()

@@ -12,6 +12,7 @@ use crate::series::{FileDiff, Patch};
 use crate::stack::line_runs::{LineRun, line_runs, marked};
 use crate::stack::trial::TrialTree;
 use crate::upstream::Objects;
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::Result;
 use perfquilt_model::rebase::{Closest, Decision};
 
@@ -165,8 +166,7 @@ pub fn summary(merges: &[FileMerge], decisions: &[Decision]) -> (bool, String) {
     };
     if failed.len() > 1 {
         let more = failed.len() - 1;
-        let noun = if more == 1 { "file" } else { "files" };
-        evidence.push_str(&format!(" + {more} {noun}"));
+        evidence.push_str(&format!(" + {}", counted(more, "file", "files")));
     }
     if changed {
         let least = decisions

@@ -19,6 +19,7 @@ use crate::stack::trial::{TreeFile, TrialTree};
 use crate::stack::{PatchFit, if_applies};
 use crate::upstream::{Objects, Release};
 use perfquilt_config::workspace::Workspace;
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::check_interrupted;
@@ -593,8 +594,7 @@ impl<'a> Mover<'a> {
         } else {
             Status::Merged
         };
-        let noun = if merged_files == 1 { "file" } else { "files" };
-        report.evidence = format!("3-way, {merged_files} {noun}");
+        report.evidence = format!("3-way, {}", counted(merged_files, "file", "files"));
         self.compare(step, report)
     }
 

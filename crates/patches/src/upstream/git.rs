@@ -82,7 +82,7 @@ pub fn fetch(
         progress.warn(&format!(
             "tag {}: the files of {} {tarball}",
             source.tag,
-            counted(absent.submodules, "submodule")
+            counted(absent.submodules, "submodule", "submodules")
         ));
     }
     if absent.in_lfs {

@@ -149,7 +149,7 @@ const INCIDENTAL_OPTIONS: [&str; 15] = [
 ];
 
 /// The ends of such options of each driver: `--mysql-host`.
-const ADDRESS: [&str; 6] = ["-host", "-port", "-user", "-password", "-socket", "-db"];
+const ADDRESS: [&str; 5] = ["-host", "-port", "-user", "-socket", "-db"];
 
 /// Folders of sysbench's own tests, which need no path.
 const OWN_TESTS: [&str; 2] = ["/usr/share/sysbench", "/usr/local/share/sysbench"];
@@ -382,11 +382,12 @@ impl Run {
         let events = self.reports.last().map_or(1, |last| last.events);
         let mut parts = vec![self.test.clone().unwrap_or_else(|| "sysbench".to_owned())];
         if self.test.is_none() && !self.queries.is_empty() {
-            let each = |kind: &str| {
+            let each = |kind: &str, several: &str| {
                 let count = self.queries.get(kind).copied().unwrap_or_default();
-                counted((count / events as f64).round() as usize, kind)
+                counted((count / events as f64).round(), kind, several)
             };
-            parts.push(format!("{} and {}", each("read"), each("write")));
+            let (reads, writes) = (each("read", "reads"), each("write", "writes"));
+            parts.push(format!("{reads} and {writes}"));
         }
         parts.extend(self.options.iter().cloned());
         match self.threads.as_deref() {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::process::{Command, DeathSignal, Output};
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
 
 /// Environment variables that git and its hooks inherit, in addition to those of every child.
@@ -263,10 +264,9 @@ impl Status {
         if self.changed.len() > lines.len() {
             lines.push(format!("and {} more", self.changed.len() - lines.len()));
         }
-        let plural = if self.changed.len() == 1 { "" } else { "s" };
         Err(Error::usage(format!(
-            "uncommitted changes in {} file{plural} of {}",
-            self.changed.len(),
+            "uncommitted changes in {} of {}",
+            counted(self.changed.len(), "file", "files"),
             folder.display()
         ))
         .details(lines)
