@@ -9,12 +9,14 @@ use super::document::{
     GroupFigures, LaneFigures, LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread,
     Operation, PatchEffects, PointDependence, Progress, Stopping,
 };
-use super::effects::{Effects, PointMeans, Priors, SharedSpreads};
+use super::effects::Effects;
 use super::pairs::{PairedSources, Pairs};
 use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource};
+use super::tail::PointMeans;
 use super::unexecuted::Unexecuted;
 use super::unhealthy::unhealthy;
+use super::variances::{Priors, SharedSpreads};
 use super::warnings::warnings;
 use crate::stats::{BlockTable, GroupSpread, LEVEL, StoppingRule, Units, speed};
 use perfquilt_model::error::{Error, Result};

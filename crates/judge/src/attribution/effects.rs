@@ -1,25 +1,20 @@
 //! Effects of patches as contrasts of points, each from the first experiment that has the points.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{PoisonError, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 
+use super::contrast::{Contrast, ContrastSample, Pairing, mean_contrast, verdict};
 use super::correlation::{Correlations, TableKey};
-use super::document::{
-    Effect, EffectKind, Operation, PatchEffects, Provenance, SUITE, TailFigure, TailFigures,
-    Verdict,
-};
-use super::mean_cost::MeanCost;
+use super::document::{Effect, EffectKind, Operation, PatchEffects, Provenance, SUITE, Verdict};
 use super::pairs::Pairs;
 use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
+use super::tail::{PointMeans, TailContrast};
 use super::unexecuted::Unexecuted;
-use crate::stats::{
-    BlockTable, Interval, SharedVariance, SkewedInterval, StoppingRule, UnitInterval, Units,
-    VariancePrior, shared_rows, speed,
-};
+use super::variances::{Priors, SharedSpreads, is_count, states};
+use crate::stats::{BlockTable, Interval, SharedVariance, StoppingRule, speed};
 use perfquilt_model::observation::{ExperimentHeader, Meter, RowName, Statistic};
 use perfquilt_model::point::Point;
 
@@ -64,176 +59,6 @@ pub(super) struct Effects<'a> {
     pub(super) pairs: Pairs,
     /// Means of single points, which many effects show.
     pub(super) levels: PointMeans,
-}
-
-/// Means of statistics of the release and its control over all their blocks: all effects against the release share them.
-#[derive(Default)]
-pub(super) struct PointMeans(RwLock<HashMap<PointMeanKey, HashMap<String, f64>>>);
-
-/// A statistic of a point in a source, and whether it is averaged with the control's.
-type PointMeanKey = (TableKey, Point, bool);
-
-impl PointMeans {
-    /// Returns the mean of a point on a workload, the one computed before if there is one.
-    fn get(&self, key: PointMeanKey, workload: &str, compute: impl FnOnce() -> f64) -> f64 {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let found = known.get(&key).and_then(|means| means.get(workload));
-        if let Some(found) = found {
-            return *found;
-        }
-        drop(known);
-        let mean = compute();
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        known
-            .entry(key)
-            .or_default()
-            .insert(workload.to_owned(), mean);
-        mean
-    }
-}
-
-/// Pooled variances of tables of counts, by the source's index, statistic, meter and workload.
-#[derive(Default)]
-pub(super) struct SharedSpreads(BTreeMap<TableKey, BTreeMap<String, ValueSpread>>);
-
-/// The residual variance of a table's values after subtracting block and point effects.
-#[derive(Clone, Copy)]
-struct ValueSpread {
-    variance: f64,
-    degrees_of_freedom: f64,
-    range: f64,
-}
-
-impl ValueSpread {
-    /// That of equal values.
-    const NONE: ValueSpread = ValueSpread {
-        variance: 0.0,
-        degrees_of_freedom: 1.0,
-        range: 0.0,
-    };
-}
-
-/// The priors of the variances of timed tables, by the source's index and meter, and by workload, operation or suite.
-#[derive(Default)]
-pub(super) struct Priors(BTreeMap<(usize, Meter), BTreeMap<String, VariancePrior>>);
-
-impl Priors {
-    /// Estimates the priors of the meters whose values are no counts.
-    pub(super) fn of(sources: &[ObservationSource], workloads: &NamesByMeter) -> Self {
-        let mut priors = Priors::default();
-        let none = Units::default();
-        for (place, source) in sources.iter().enumerate() {
-            // Machines have variances of their own.
-            if source.machines.units(false).is_some() || source.machines.strata().is_some() {
-                continue;
-            }
-            for (&meter, tables) in source.blocks.iter().filter(|(meter, _)| !is_count(**meter)) {
-                let of = |name: &str, tables: &[&BlockTable]| {
-                    let units = source
-                        .independent(meter, Some(name), false)
-                        .unwrap_or(&none);
-                    let rows = units.rows_by_unit(&shared_rows(tables)?);
-                    let of_sums = VariancePrior::of(&rows)?;
-                    let count = tables.len() as f64;
-                    Some(VariancePrior {
-                        variance: of_sums.variance / (count * count),
-                        ..of_sums
-                    })
-                };
-                let names = workloads.get(&meter).into_iter().flatten();
-                let suite: Option<Vec<&BlockTable>> = names.map(|name| tables.get(name)).collect();
-                let suite = suite.filter(|suite| suite.len() > 1);
-                let suite = suite.and_then(|suite| Some((SUITE.to_owned(), of(SUITE, &suite)?)));
-                let single = tables
-                    .iter()
-                    .filter_map(|(name, table)| Some((name.clone(), of(name, &[table])?)));
-                priors
-                    .0
-                    .insert((place, meter), single.chain(suite).collect());
-            }
-        }
-        priors
-    }
-
-    fn get(&self, (place, meter): (usize, Meter), workload: &str) -> Option<VariancePrior> {
-        self.0.get(&(place, meter))?.get(workload).copied()
-    }
-}
-
-impl SharedSpreads {
-    /// Estimates the variances for the counting meters, what servers use and the shares of slow slices: those of the
-    /// means over independent units, which intervals are taken over. The workloads that were not timed (`untimed`) have equal
-    /// values.
-    pub(super) fn of(sources: &[ObservationSource], untimed: &BTreeSet<String>) -> Self {
-        let mut spreads = SharedSpreads::default();
-        let none = Units::default();
-        for (place, source) in sources.iter().enumerate() {
-            let counted = source.blocks.iter().filter(|(meter, _)| is_count(**meter));
-            let shares = Statistic::ALL.into_iter().filter(|of| of.is_share());
-            let shares = shares.flat_map(|of| {
-                let tables = source.tails.get(&of).into_iter().flatten();
-                tables.map(move |(meter, tables)| (Some(of), meter, tables))
-            });
-            let tables = counted
-                .map(|(meter, tables)| (None, meter, tables))
-                .chain(shares);
-            for (statistic, &meter, tables) in tables {
-                let of = |name: &str, table: &BlockTable| {
-                    let units = source
-                        .independent(meter, Some(name), false)
-                        .unwrap_or(&none);
-                    let window = table.largest_window();
-                    let means = units.averaged(&window.complete());
-                    let (variance, range) = means.variance_and_range()?;
-                    let degrees_of_freedom = (means.len() - 1) * (window.points().len() - 1);
-                    Some(ValueSpread {
-                        variance,
-                        degrees_of_freedom: degrees_of_freedom as f64,
-                        range,
-                    })
-                };
-                let equal = untimed.iter().filter(|_| meter.is_timed());
-                let known = tables
-                    .iter()
-                    .filter_map(|(name, table)| Some((name.clone(), of(name, table)?)))
-                    .chain(equal.map(|name| (name.clone(), ValueSpread::NONE)));
-                spreads.0.insert((place, statistic, meter), known.collect());
-            }
-        }
-        spreads
-    }
-
-    /// Returns the pooled variance of a contrast over `workloads`; `None` if its values are not counts or
-    /// there are too few.
-    fn shared<'n>(
-        &self,
-        key: TableKey,
-        workloads: impl Iterator<Item = &'n str>,
-        weights: &[(Point, f64)],
-    ) -> Option<SharedVariance> {
-        let of_meter = self.0.get(&key)?;
-        let each: Vec<ValueSpread> = workloads
-            .map(|name| of_meter.get(name).copied())
-            .collect::<Option<_>>()?;
-        let n = each.len() as f64;
-        let squares: f64 = weights.iter().map(|(_, weight)| weight * weight).sum();
-        let sides: f64 = weights.iter().map(|(_, weight)| weight.abs()).sum::<f64>() / 2.0;
-        let variance: f64 = each.iter().map(|of| of.variance).sum();
-        let parts: f64 = each
-            .iter()
-            .map(|of| of.variance.powi(2) / of.degrees_of_freedom)
-            .sum();
-        Some(SharedVariance {
-            variance: variance * squares / (n * n),
-            // Satterthwaite's approximation; exact for a single workload.
-            degrees_of_freedom: if parts > 0.0 {
-                variance.powi(2) / parts
-            } else {
-                each.iter().map(|of| of.degrees_of_freedom).sum()
-            },
-            range: each.iter().map(|of| of.range).sum::<f64>() * sides / n,
-        })
-    }
 }
 
 impl Effects<'_> {
@@ -383,7 +208,7 @@ impl Effects<'_> {
                         weights: &weights,
                         pairing,
                     };
-                    self.contrast(&of, row.0, row.1, stale)
+                    self.contrast(&of, row, stale)
                 };
                 let earlier: Box<dyn Iterator<Item = Point>> = match pairing {
                     Pairing::WithinBlocks => Box::new(self.pairs.sharing(row, both, stale)),
@@ -493,7 +318,7 @@ impl Effects<'_> {
                 weights: &weights,
                 pairing: Pairing::WithinBlocks,
             };
-            self.freshest(|stale| self.contrast(&of, workload, meter, stale))
+            self.freshest(|stale| self.contrast(&of, (workload, meter), stale))
         })
     }
 
@@ -526,7 +351,7 @@ impl Effects<'_> {
                         weights: &weights,
                         pairing,
                     };
-                    self.contrast(&of, workload, meter, stale)
+                    self.contrast(&of, (workload, meter), stale)
                 })
             })
         })
@@ -552,23 +377,48 @@ impl Effects<'_> {
 
     /// Computes the effect for the contrast `of` log costs, from the first source that has it among the
     /// `stale` ones or the others.
-    fn contrast(
-        &self,
-        of: &Contrast<'_>,
-        workload: &str,
-        meter: Meter,
-        stale: bool,
-    ) -> Option<Effect> {
-        let failed = &self.header.failed;
-        if of
-            .weights
-            .iter()
-            .any(|(point, _)| failed.contains_key(point))
-        {
+    fn contrast(&self, of: &Contrast<'_>, row: (&str, Meter), stale: bool) -> Option<Effect> {
+        let (workload, meter) = row;
+        let is_failed = |(point, _): &(Point, f64)| self.header.failed.contains_key(point);
+        if of.weights.iter().any(is_failed) {
             return None;
         }
+        let of_servers = self.of_servers(of.weights);
+        if of_servers.is_empty() {
+            return Some(self.of_same_program(of, row));
+        }
+        let unexecuted = || Effect {
+            identical: false,
+            executed: false,
+            ..self.of_same_program(of, row)
+        };
+        let is_unexecuted = self.is_unexecuted(&of_servers, workload, meter);
+        if is_unexecuted && meter.is_timed() {
+            return Some(unexecuted());
+        }
+        if self.untimed.contains(workload) && meter.is_timed() {
+            return None;
+        }
+        let mut sources = self.by_staleness(&self.completed, stale);
+        let mut found =
+            sources.find_map(|(place, _)| self.measured(of, &of_servers, row, place))?;
+        // Counts are read at all points. Those that contradict the claim are shown, with a warning.
+        if is_unexecuted && (found.equivalent || !found.leaves_out_zero()) {
+            return Some(unexecuted());
+        }
+        if stale {
+            found.verdict = Verdict::Unclear;
+            found.equivalent = false;
+            found.p_value = None;
+            found.tail = None;
+        }
+        Some(found)
+    }
+
+    /// Returns the effect of points that are one binary: none.
+    fn of_same_program(&self, of: &Contrast<'_>, (workload, meter): (&str, Meter)) -> Effect {
         let stopping_rule = self.stopping_rule(0, meter);
-        let effect = Effect {
+        Effect {
             kind: of.kind,
             workload: workload.to_owned(),
             meter,
@@ -597,236 +447,108 @@ impl Effects<'_> {
             provenance: None,
             basis: None,
             ended_half_width: None,
-        };
-        let of_pair = self.of_servers(of.weights);
-        if of_pair.is_empty() {
-            return Some(effect);
         }
-        let unexecuted = || Effect {
-            identical: false,
-            executed: false,
-            ..effect.clone()
-        };
-        let is_unexecuted = self.is_unexecuted(&of_pair, workload, meter);
-        if is_unexecuted && meter.is_timed() {
-            return Some(unexecuted());
-        }
-        if self.untimed.contains(workload) && meter.is_timed() {
-            return None;
-        }
-        self.by_staleness(&self.completed, stale)
-            .find_map(|(place, source)| {
-                let tables = self.tables(&source.blocks, workload, meter)?;
-                let averaged = self.averaged(of.pairing, &tables, &of_pair);
-                let weights = averaged.as_deref().unwrap_or(&of_pair);
-                let stopping_rule = self.stopping_rule(place, meter);
-                let sample = ContrastSample {
-                    tables: &tables,
-                    units: source.independent(meter, Some(workload), false),
-                    stopping_rule,
-                    counts: is_count(meter),
-                    shared: self.shared((place, None, meter), workload, weights),
-                    states: states(meter),
-                    costs: None,
-                    machines: source.machines.strata().filter(|_| meter.is_timed()),
-                };
-                let ContrastEstimate {
-                    interval,
-                    blocks,
-                    units,
-                    ..
-                } = sample.compare(weights, of.pairing)?;
-                let judged = |interval: Interval| match of.pairing {
-                    Pairing::WithinBlocks => {
-                        let squares: f64 = weights.iter().map(|(_, weight)| weight * weight).sum();
-                        let interval = match self.priors.get((place, meter), workload) {
-                            Some(prior) => interval.moderated(prior, squares),
-                            None => interval,
-                        };
-                        let key = (place, None, meter);
-                        self.correlations.widen(key, workload, interval)
-                    }
-                    Pairing::AcrossBlocks => interval,
-                };
-                let at_end = self.rule_at_end(meter);
-                let if_ended =
-                    (interval.stopping_rule != at_end).then(|| judged(interval.under_rule(at_end)));
-                let interval = judged(interval);
-                let if_ended = if_ended.unwrap_or(interval);
-                let units = match of.pairing {
-                    Pairing::WithinBlocks => units.min(interval.blocks),
-                    Pairing::AcrossBlocks => units,
-                };
-                let rounding = self.rounding(&tables, weights, meter);
-                let if_ended = if_ended.rounded(rounding).half_width;
-                let interval = interval.rounded(rounding);
-                let known = interval.half_width.is_finite();
-                let margin = self.margins.get(&meter).copied().unwrap_or(0.0);
-                let mut found = Effect {
-                    estimate: speed(interval.estimate),
-                    low: known.then(|| speed(interval.low())),
-                    high: known.then(|| speed(interval.high())),
-                    verdict: verdict(&interval, Some(margin)),
-                    minimum_detectable: known.then(|| speed(interval.minimum_detectable(1.0))),
-                    equivalent: interval.equivalent(margin),
-                    level: interval.stopping_rule.level(),
-                    interval: interval.stopping_rule,
-                    standard_error: Some(interval.standard_error).filter(|error| error.is_finite()),
-                    p_value: interval
-                        .standard_error
-                        .is_finite()
-                        .then(|| interval.p_value()),
-                    blocks,
-                    units,
-                    identical: false,
-                    unpaired: of.pairing == Pairing::AcrossBlocks,
-                    with_control: averaged.is_some(),
-                    tail: self.tail(of, &of_pair, (workload, meter), place, stopping_rule),
-                    provenance: Some(self.provenance(place)),
-                    basis: Some(interval),
-                    ended_half_width: Some(if_ended).filter(|width| width.is_finite()),
-                    ..effect.clone()
-                };
-                if let Some(tail) = &mut found.tail {
-                    tail.typical = found.verdict;
-                }
-                // Counts are read at all points. Those that contradict the claim are shown, with a warning.
-                if is_unexecuted && (found.equivalent || !found.leaves_out_zero()) {
-                    return Some(unexecuted());
-                }
-                if stale {
-                    found.verdict = Verdict::Unclear;
-                    found.equivalent = false;
-                    found.p_value = None;
-                    found.tail = None;
-                }
-                Some(found)
-            })
     }
 
-    /// Computes the mean and the tail of the contrast's slices in the source at `place`; `None` if the source
-    /// has neither.
-    fn tail(
+    /// Estimates a contrast from the source at `place`; `None` without values. `of_servers` has the contrast's weights by
+    /// server.
+    fn measured(
         &self,
         of: &Contrast<'_>,
-        of_pair: &[(Point, f64)],
-        (workload, meter): (&str, Meter),
+        of_servers: &[(Point, f64)],
+        row: (&str, Meter),
         place: usize,
-        stopping_rule: StoppingRule,
-    ) -> Option<Box<TailFigures>> {
-        let source = &self.completed[place];
-        if of.kind == EffectKind::Interaction || source.tails.is_empty() {
-            return None;
+    ) -> Option<Effect> {
+        let (workload, meter) = row;
+        let tables = self.tables(&self.completed[place].blocks, workload, meter)?;
+        let averaged = self.averaged(of.pairing, &tables, of_servers);
+        let weights = averaged.as_deref().unwrap_or(of_servers);
+        let stopping_rule = self.stopping_rule(place, meter);
+        let key = (place, None, meter);
+        let sample = self.sample(&tables, key, workload, weights, stopping_rule);
+        let found = sample.compare(weights, of.pairing)?;
+        let judged = |interval: Interval| match of.pairing {
+            Pairing::WithinBlocks => {
+                let squares: f64 = weights.iter().map(|(_, weight)| weight * weight).sum();
+                let prior = self.priors.get((place, meter), workload);
+                let interval = prior.map_or(interval, |prior| interval.moderated(prior, squares));
+                self.correlations.widen(key, workload, interval)
+            }
+            Pairing::AcrossBlocks => interval,
+        };
+        let rounding = self.rounding(&tables, weights, meter);
+        let judged = |rule| judged(found.interval.under_rule(rule)).rounded(rounding);
+        let interval = judged(found.interval.stopping_rule);
+        let ended = match self.rule_at_end(meter) {
+            rule if rule == interval.stopping_rule => interval,
+            rule => judged(rule),
+        };
+        let units = match of.pairing {
+            Pairing::WithinBlocks => found.units.min(interval.blocks),
+            Pairing::AcrossBlocks => found.units,
+        };
+        let known = interval.half_width.is_finite();
+        let margin = self.margins.get(&meter).copied().unwrap_or(0.0);
+        let verdict = verdict(&interval, Some(margin));
+        let has_error = interval.standard_error.is_finite();
+        let mut tail = TailContrast {
+            effects: self,
+            of,
+            of_servers,
+            row,
+            place,
+            stopping_rule,
         }
-        let margin = self.margins.get(&meter).copied();
-        let figure = |statistic: Statistic| -> Option<TailFigure> {
-            let tables = self.tables(source.tails.get(&statistic)?, workload, meter)?;
-            let averaged = self.averaged(of.pairing, &tables, of_pair);
-            let weights = averaged.as_deref().unwrap_or(of_pair);
-            let counts = statistic.is_share();
-            let typical = self.tables(&source.blocks, workload, meter)?;
-            let costs = (statistic == Statistic::Mean).then(|| MeanCost::new(&tables, &typical));
-            let least = margin.unwrap_or(0.0) / 2.0;
-            let heavy_tail = costs.as_ref().and_then(|costs| {
-                let stalled = source.tails.get(&Statistic::Stalled)?;
-                costs.heavy_tail(&self.tables(stalled, workload, meter)?, weights, least)
-            });
-            let sample = ContrastSample {
-                tables: &tables,
-                units: source.independent(meter, Some(workload), false),
-                stopping_rule,
-                counts,
-                shared: self.shared((place, Some(statistic), meter), workload, weights),
-                // Most shares of slow slices are 0 at every start.
-                states: 0.0,
-                costs,
-                machines: source.machines.strata().filter(|_| meter.is_timed()),
-            };
-            let found = sample.compare(weights, of.pairing)?;
-            let (interval, blocks) = (found.interval, found.blocks);
-            // An exact test holds at one look only.
-            let is_exchangeable = statistic == Statistic::Stalled
-                && of.pairing == Pairing::WithinBlocks
-                && stopping_rule != StoppingRule::Anytime;
-            let key = (place, Some(statistic), meter);
-            let widened = match of.pairing {
-                Pairing::WithinBlocks => self.correlations.widen(key, workload, interval),
-                Pairing::AcrossBlocks => interval,
-            };
-            // The better of two tests, at half of the error each.
-            let permuted = is_exchangeable
-                .then(|| {
-                    let means =
-                        self.tables(source.tails.get(&Statistic::Mean)?, workload, meter)?;
-                    MeanCost::new(&means, &typical).stalls_alike(&tables, weights, sample.units)
-                })
-                .flatten()
-                .filter(|found| found.p_value < widened.p_value());
-            // Exchanges hold whatever neighbouring blocks share.
-            let interval = if permuted.is_some() {
-                interval
-            } else {
-                widened
-            };
-            let known = interval.half_width.is_finite() && heavy_tail.is_none();
-            let ends = interval.skewed(&sample.skewed_values(&found));
-            let shown = |value: f64| if counts { value } else { speed(value) };
-            let level = |point: Point| {
-                let server = self.server_of(point);
-                let single = [(server, 1.0)];
-                let both = [(server, 0.5), (Point::Control, 0.5)];
-                let is_average = averaged.is_some() && server == self.server_of(Point::BASE);
-                let mean = self.levels.get((key, server, is_average), workload, || {
-                    let values = sample.by_block(if is_average { &both } else { &single });
-                    values.iter().map(|(_, v)| v).sum::<f64>() / values.len().max(1) as f64
-                });
-                if counts { mean } else { mean.exp() }
-            };
-            let tests = if is_exchangeable { 2.0 } else { 1.0 };
-            let (p_value, verdict) = match permuted {
-                Some(found) => (
-                    Some((tests * found.p_value).min(1.0)),
-                    if found.is_more {
-                        Verdict::Slower
-                    } else {
-                        Verdict::Faster
-                    },
-                ),
-                None => (
-                    (interval.standard_error.is_finite() && heavy_tail.is_none())
-                        .then(|| (tests * ends.towards_zero().p_value()).min(1.0)),
-                    if heavy_tail.is_some() {
-                        Verdict::Unclear
-                    } else {
-                        ends.verdict(margin.filter(|_| statistic == Statistic::Mean))
-                    },
-                ),
-            };
-            Some(TailFigure {
-                estimate: shown(interval.estimate),
-                low: known.then(|| shown(ends.low.low())),
-                high: known.then(|| shown(ends.high.high())),
-                before: level(of.points.1),
-                after: level(of.points.0),
-                verdict,
-                p_value,
-                p_adjusted: None,
-                error_share: None,
-                blocks,
-                with_control: averaged.is_some(),
-                heavy_tail,
-                basis: heavy_tail.is_none().then(|| ends.wider()),
-            })
-        };
-        let tail = TailFigures {
-            typical: Verdict::Unclear,
-            mean: figure(Statistic::Mean),
-            slow: figure(Statistic::Slow),
-            p99: figure(Statistic::P99),
-            stalled: figure(Statistic::Stalled),
-        };
-        tail.figures().next()?;
-        Some(Box::new(tail))
+        .figures();
+        if let Some(tail) = &mut tail {
+            tail.typical = verdict;
+        }
+        Some(Effect {
+            estimate: speed(interval.estimate),
+            low: known.then(|| speed(interval.low())),
+            high: known.then(|| speed(interval.high())),
+            verdict,
+            minimum_detectable: known.then(|| speed(interval.minimum_detectable(1.0))),
+            equivalent: interval.equivalent(margin),
+            level: interval.stopping_rule.level(),
+            interval: interval.stopping_rule,
+            standard_error: has_error.then_some(interval.standard_error),
+            p_value: has_error.then(|| interval.p_value()),
+            blocks: found.blocks,
+            units,
+            identical: false,
+            unpaired: of.pairing == Pairing::AcrossBlocks,
+            with_control: averaged.is_some(),
+            tail,
+            provenance: Some(self.provenance(place)),
+            basis: Some(interval),
+            ended_half_width: Some(ended.half_width).filter(|width| width.is_finite()),
+            ..self.of_same_program(of, row)
+        })
+    }
+
+    /// Returns the values behind a contrast of the tables `key`.
+    pub(super) fn sample<'s>(
+        &'s self,
+        tables: &'s [&'s BlockTable],
+        key: TableKey,
+        workload: &str,
+        weights: &[(Point, f64)],
+        stopping_rule: StoppingRule,
+    ) -> ContrastSample<'s> {
+        let (place, statistic, meter) = key;
+        let source = &self.completed[place];
+        ContrastSample {
+            tables,
+            units: source.independent(meter, Some(workload), false),
+            stopping_rule,
+            counts: statistic.map_or(is_count(meter), Statistic::is_share),
+            shared: self.shared(key, workload, weights),
+            // Most shares of slow slices are 0 at every start.
+            states: statistic.map_or(states(meter), |_| 0.0),
+            costs: None,
+            machines: source.machines.strata().filter(|_| meter.is_timed()),
+        }
     }
 
     /// Returns [`SharedSpreads::shared`] over a workload, or over all workloads of a suite.
@@ -888,7 +610,7 @@ impl Effects<'_> {
     }
 
     /// Returns [`Effects::with_control`] where points are compared within blocks.
-    fn averaged(
+    pub(super) fn averaged(
         &self,
         pairing: Pairing,
         tables: &[&BlockTable],
@@ -1039,242 +761,5 @@ pub(super) fn steps(table: &BlockTable, point: Point, step: f64) -> f64 {
     match (table.mean(point), table.transactions_a_value()) {
         (Some(mean), Some(transactions)) => mean.exp() * transactions / step,
         _ => f64::INFINITY,
-    }
-}
-
-/// The blocks of two points that are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pairing {
-    /// Blocks that have both points: block effects cancel.
-    WithinBlocks,
-    /// All blocks of one point with all blocks of the other, because no block has both.
-    AcrossBlocks,
-}
-
-/// A contrast of points: `weights` of the logarithms of their costs, reported as an effect of `points.0`
-/// against `points.1`.
-struct Contrast<'a> {
-    kind: EffectKind,
-    points: (Point, Point),
-    weights: &'a [(Point, f64)],
-    pairing: Pairing,
-}
-
-/// The estimate of a contrast.
-struct ContrastEstimate {
-    interval: Interval,
-    blocks: usize,
-    /// The number of independent units.
-    units: usize,
-    /// Its value in each block; empty where it is not compared within blocks.
-    by_block: Vec<(u32, f64)>,
-}
-
-/// The values behind a contrast.
-struct ContrastSample<'a> {
-    tables: &'a [&'a BlockTable],
-    units: Option<&'a Units>,
-    stopping_rule: StoppingRule,
-    /// Whether the values are counts.
-    counts: bool,
-    /// The pooled variance of counts.
-    shared: Option<SharedVariance>,
-    /// The distance of two states of a server that counts distinguish, as a fraction.
-    states: f64,
-    /// The same tables, where they have means of slices.
-    costs: Option<MeanCost<'a>>,
-    /// The machine of each block, where machines weigh alike.
-    machines: Option<&'a BTreeMap<u32, u32>>,
-}
-
-impl ContrastSample<'_> {
-    /// Estimates the contrast; `None` without values.
-    fn compare(&self, weights: &[(Point, f64)], pairing: Pairing) -> Option<ContrastEstimate> {
-        match pairing {
-            Pairing::WithinBlocks => {
-                let by_block = self.by_block(weights);
-                let found = self.interval(weights, &by_block)?;
-                Some(ContrastEstimate {
-                    interval: found.interval,
-                    blocks: by_block.len(),
-                    units: found.units,
-                    by_block,
-                })
-            }
-            Pairing::AcrossBlocks => self.across(weights),
-        }
-    }
-
-    fn interval(&self, weights: &[(Point, f64)], by_block: &[(u32, f64)]) -> Option<UnitInterval> {
-        if self.counts {
-            let values = Units::values(self.units, by_block);
-            return Some(UnitInterval {
-                interval: Interval::of_counts(
-                    &values,
-                    self.stopping_rule,
-                    self.shared,
-                    self.states,
-                )?,
-                units: values.len(),
-            });
-        }
-        let of_machines = self
-            .machines
-            .and_then(|machines| over_machines(self.units, machines, by_block, self.stopping_rule));
-        match of_machines {
-            Some(found) => Some(found),
-            None => over_units(self.units, weights, by_block, self.stopping_rule),
-        }
-    }
-
-    /// Returns the values of independent units whose mean is the contrast, if they are mean costs of blocks, which have a
-    /// long tail.
-    fn skewed_values(&self, found: &ContrastEstimate) -> Vec<f64> {
-        if self.costs.is_some() {
-            Units::values(self.units, &found.by_block)
-        } else {
-            Vec::new()
-        }
-    }
-
-    /// Returns one value per block that has all points, sorted by block, whose mean is the contrast.
-    fn by_block(&self, weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
-        match &self.costs {
-            Some(costs) => costs.contributions(weights),
-            None => mean_contrast(self.tables, weights),
-        }
-    }
-
-    /// Estimates the contrast of two points that share no block; `None` if they do share one, or one has no
-    /// values.
-    fn across(&self, weights: &[(Point, f64)]) -> Option<ContrastEstimate> {
-        let &[(one, weight), (other, _)] = weights else {
-            return None;
-        };
-        if !mean_contrast(self.tables, weights).is_empty() {
-            return None;
-        }
-        let of = |point| -> Option<(UnitInterval, usize)> {
-            let weights = [(point, weight)];
-            let by_block = self.by_block(&weights);
-            let found = over_units(self.units, &weights, &by_block, StoppingRule::FixedSample)?;
-            Some((found, by_block.len()))
-        };
-        let ((first, blocks), (second, others)) = (of(one)?, of(other)?);
-        let interval = first.interval.minus(&second.interval);
-        Some(ContrastEstimate {
-            interval,
-            blocks: blocks + others,
-            units: first.units + second.units,
-            by_block: Vec::new(),
-        })
-    }
-}
-
-/// Returns the interval of a contrast's mean over the independent units of its blocks.
-pub(super) fn over_units(
-    units: Option<&Units>,
-    weights: &[(Point, f64)],
-    by_block: &[(u32, f64)],
-    stopping_rule: StoppingRule,
-) -> Option<UnitInterval> {
-    let none = Units::default();
-    let points: Vec<Point> = weights.iter().map(|(point, _)| *point).collect();
-    units
-        .unwrap_or(&none)
-        .interval(&points, by_block, stopping_rule)
-}
-
-/// Returns the interval of a contrast's mean over machines, each with the same weight; `None` where a machine has too few
-/// units, or a unit has blocks of several machines.
-fn over_machines(
-    units: Option<&Units>,
-    machines: &BTreeMap<u32, u32>,
-    by_block: &[(u32, f64)],
-    stopping_rule: StoppingRule,
-) -> Option<UnitInterval> {
-    let none = Units::default();
-    let units = units.unwrap_or(&none);
-    let mut of_machines: BTreeMap<u32, Vec<(u32, f64)>> = BTreeMap::new();
-    for &(block, value) in by_block {
-        let machine = *machines.get(&block)?;
-        if machines.get(&units.of(block)) != Some(&machine) {
-            return None;
-        }
-        of_machines.entry(machine).or_default().push((block, value));
-    }
-    let values: Vec<Vec<f64>> = of_machines.values().map(|of| units.means(of)).collect();
-    let interval = Interval::stratified(&values, stopping_rule)?;
-    Some(UnitInterval {
-        interval,
-        units: interval.blocks,
-    })
-}
-
-/// Returns the mean over tables of the contrast of log costs, for every block in which all tables have the
-/// points, sorted by block. For two points it is the log of the geometric mean of the ratios.
-pub(super) fn mean_contrast(tables: &[&BlockTable], weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
-    // Most pairs of points of a suite share no block; this check is cheaper than one contrast after the other.
-    if tables.len() > 1 && !tables.iter().all(|table| table.shares_block(weights)) {
-        return Vec::new();
-    }
-    let mut tables_left = tables.iter();
-    let Some(first) = tables_left.next() else {
-        return Vec::new();
-    };
-    let mut sums = first.contrast(weights);
-    for table in tables_left {
-        let mut other = table.contrast(weights).into_iter().peekable();
-        sums.retain_mut(|(block, sum)| {
-            while other.next_if(|(there, _)| there < block).is_some() {}
-            match other.next_if(|(there, _)| there == block) {
-                Some((_, value)) => {
-                    *sum += value;
-                    true
-                }
-                None => false,
-            }
-        });
-    }
-    for (_, sum) in &mut sums {
-        *sum /= tables.len() as f64;
-    }
-    sums
-}
-
-/// Returns whether the values of `meter` are counts, of events or of what a server uses: starts may agree exactly or lie
-/// far apart, so few of them show little of their variance.
-fn is_count(meter: Meter) -> bool {
-    !meter.is_timed() || meter.is_usage()
-}
-
-/// Returns how far apart two states are in which a server may start, as a fraction of a count: hash seeds and addresses were
-/// seen to change instructions by 4 · 10⁻⁴, and what a server uses by a per cent.
-fn states(meter: Meter) -> f64 {
-    if meter.is_usage() { 1e-2 } else { 4e-4 }
-}
-
-impl SkewedInterval {
-    /// Returns the verdict as [`verdict`] does.
-    fn verdict(&self, margin: Option<f64>) -> Verdict {
-        match verdict(&self.towards_zero(), None) {
-            Verdict::Unclear if margin.is_some_and(|margin| self.wider().equivalent(margin)) => {
-                Verdict::NoEffect
-            }
-            verdict => verdict,
-        }
-    }
-}
-
-/// Returns the verdict for a single interval; `no effect` requires a margin.
-fn verdict(interval: &Interval, margin: Option<f64>) -> Verdict {
-    if interval.low() > 0.0 {
-        Verdict::Faster
-    } else if interval.high() < 0.0 {
-        Verdict::Slower
-    } else if margin.is_some_and(|margin| interval.equivalent(margin)) {
-        Verdict::NoEffect
-    } else {
-        Verdict::Unclear
     }
 }

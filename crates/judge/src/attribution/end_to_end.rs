@@ -1,7 +1,8 @@
 //! The end-to-end check: compares the total with an independent measurement of the whole series.
 
+use super::contrast::{mean_contrast, over_units};
 use super::document::{Effect, EndToEnd, EndToEndSide};
-use super::effects::{Effects, mean_contrast, over_units};
+use super::effects::Effects;
 use crate::stats::{Interval, speed};
 
 impl Effects<'_> {

@@ -4,6 +4,7 @@ mod agreement;
 mod change;
 mod collect;
 mod comparison;
+mod contrast;
 mod correlation;
 mod costs;
 mod document;
@@ -21,10 +22,12 @@ mod points;
 mod stopping;
 mod summary;
 mod tables;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod unexecuted;
 mod unhealthy;
+mod variances;
 mod warnings;
 mod within;
 

@@ -1,0 +1,239 @@
+//! Contrasts of points: their values in blocks, their intervals, and the verdict on one.
+
+use std::collections::BTreeMap;
+
+use super::document::{EffectKind, Verdict};
+use super::mean_cost::MeanCost;
+use crate::stats::{
+    BlockTable, Interval, SharedVariance, SkewedInterval, StoppingRule, UnitInterval, Units,
+};
+use perfquilt_model::point::Point;
+
+/// The blocks of two points that are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pairing {
+    /// Blocks that have both points: block effects cancel.
+    WithinBlocks,
+    /// All blocks of one point with all blocks of the other, because no block has both.
+    AcrossBlocks,
+}
+
+/// A contrast of points: `weights` of the logarithms of their costs, reported as an effect of `points.0`
+/// against `points.1`.
+pub(super) struct Contrast<'a> {
+    pub(super) kind: EffectKind,
+    pub(super) points: (Point, Point),
+    pub(super) weights: &'a [(Point, f64)],
+    pub(super) pairing: Pairing,
+}
+
+/// The estimate of a contrast.
+pub(super) struct ContrastEstimate {
+    pub(super) interval: Interval,
+    pub(super) blocks: usize,
+    /// The number of independent units.
+    pub(super) units: usize,
+    /// Its value in each block; empty where it is not compared within blocks.
+    pub(super) by_block: Vec<(u32, f64)>,
+}
+
+/// The values behind a contrast.
+pub(super) struct ContrastSample<'a> {
+    pub(super) tables: &'a [&'a BlockTable],
+    pub(super) units: Option<&'a Units>,
+    pub(super) stopping_rule: StoppingRule,
+    /// Whether the values are counts.
+    pub(super) counts: bool,
+    /// The pooled variance of counts.
+    pub(super) shared: Option<SharedVariance>,
+    /// The distance of two states of a server that counts distinguish, as a fraction.
+    pub(super) states: f64,
+    /// The same tables, where they have means of slices.
+    pub(super) costs: Option<MeanCost<'a>>,
+    /// The machine of each block, where machines weigh alike.
+    pub(super) machines: Option<&'a BTreeMap<u32, u32>>,
+}
+
+impl ContrastSample<'_> {
+    /// Estimates the contrast; `None` without values.
+    pub(super) fn compare(
+        &self,
+        weights: &[(Point, f64)],
+        pairing: Pairing,
+    ) -> Option<ContrastEstimate> {
+        match pairing {
+            Pairing::WithinBlocks => {
+                let by_block = self.by_block(weights);
+                let found = self.interval(weights, &by_block)?;
+                Some(ContrastEstimate {
+                    interval: found.interval,
+                    blocks: by_block.len(),
+                    units: found.units,
+                    by_block,
+                })
+            }
+            Pairing::AcrossBlocks => self.across(weights),
+        }
+    }
+
+    fn interval(&self, weights: &[(Point, f64)], by_block: &[(u32, f64)]) -> Option<UnitInterval> {
+        if self.counts {
+            let values = Units::values(self.units, by_block);
+            return Some(UnitInterval {
+                interval: Interval::of_counts(
+                    &values,
+                    self.stopping_rule,
+                    self.shared,
+                    self.states,
+                )?,
+                units: values.len(),
+            });
+        }
+        let of_machines = self
+            .machines
+            .and_then(|machines| over_machines(self.units, machines, by_block, self.stopping_rule));
+        match of_machines {
+            Some(found) => Some(found),
+            None => over_units(self.units, weights, by_block, self.stopping_rule),
+        }
+    }
+
+    /// Returns the values of independent units whose mean is the contrast, if they are mean costs of blocks, which have a
+    /// long tail.
+    pub(super) fn skewed_values(&self, found: &ContrastEstimate) -> Vec<f64> {
+        if self.costs.is_some() {
+            Units::values(self.units, &found.by_block)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Returns one value per block that has all points, sorted by block, whose mean is the contrast.
+    pub(super) fn by_block(&self, weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
+        match &self.costs {
+            Some(costs) => costs.contributions(weights),
+            None => mean_contrast(self.tables, weights),
+        }
+    }
+
+    /// Estimates the contrast of two points that share no block; `None` if they do share one, or one has no
+    /// values.
+    fn across(&self, weights: &[(Point, f64)]) -> Option<ContrastEstimate> {
+        let &[(one, weight), (other, _)] = weights else {
+            return None;
+        };
+        if !mean_contrast(self.tables, weights).is_empty() {
+            return None;
+        }
+        let of = |point| -> Option<(UnitInterval, usize)> {
+            let weights = [(point, weight)];
+            let by_block = self.by_block(&weights);
+            let found = over_units(self.units, &weights, &by_block, StoppingRule::FixedSample)?;
+            Some((found, by_block.len()))
+        };
+        let ((first, blocks), (second, others)) = (of(one)?, of(other)?);
+        let interval = first.interval.minus(&second.interval);
+        Some(ContrastEstimate {
+            interval,
+            blocks: blocks + others,
+            units: first.units + second.units,
+            by_block: Vec::new(),
+        })
+    }
+}
+
+/// Returns the interval of a contrast's mean over the independent units of its blocks.
+pub(super) fn over_units(
+    units: Option<&Units>,
+    weights: &[(Point, f64)],
+    by_block: &[(u32, f64)],
+    stopping_rule: StoppingRule,
+) -> Option<UnitInterval> {
+    let none = Units::default();
+    let points: Vec<Point> = weights.iter().map(|(point, _)| *point).collect();
+    units
+        .unwrap_or(&none)
+        .interval(&points, by_block, stopping_rule)
+}
+
+/// Returns the interval of a contrast's mean over machines, each with the same weight; `None` where a machine has too few
+/// units, or a unit has blocks of several machines.
+fn over_machines(
+    units: Option<&Units>,
+    machines: &BTreeMap<u32, u32>,
+    by_block: &[(u32, f64)],
+    stopping_rule: StoppingRule,
+) -> Option<UnitInterval> {
+    let none = Units::default();
+    let units = units.unwrap_or(&none);
+    let mut of_machines: BTreeMap<u32, Vec<(u32, f64)>> = BTreeMap::new();
+    for &(block, value) in by_block {
+        let machine = *machines.get(&block)?;
+        if machines.get(&units.of(block)) != Some(&machine) {
+            return None;
+        }
+        of_machines.entry(machine).or_default().push((block, value));
+    }
+    let values: Vec<Vec<f64>> = of_machines.values().map(|of| units.means(of)).collect();
+    let interval = Interval::stratified(&values, stopping_rule)?;
+    Some(UnitInterval {
+        interval,
+        units: interval.blocks,
+    })
+}
+
+/// Returns the mean over tables of the contrast of log costs, for every block in which all tables have the
+/// points, sorted by block. For two points it is the log of the geometric mean of the ratios.
+pub(super) fn mean_contrast(tables: &[&BlockTable], weights: &[(Point, f64)]) -> Vec<(u32, f64)> {
+    // Most pairs of points of a suite share no block; this check is cheaper than one contrast after the other.
+    if tables.len() > 1 && !tables.iter().all(|table| table.shares_block(weights)) {
+        return Vec::new();
+    }
+    let mut tables_left = tables.iter();
+    let Some(first) = tables_left.next() else {
+        return Vec::new();
+    };
+    let mut sums = first.contrast(weights);
+    for table in tables_left {
+        let mut other = table.contrast(weights).into_iter().peekable();
+        sums.retain_mut(|(block, sum)| {
+            while other.next_if(|(there, _)| there < block).is_some() {}
+            match other.next_if(|(there, _)| there == block) {
+                Some((_, value)) => {
+                    *sum += value;
+                    true
+                }
+                None => false,
+            }
+        });
+    }
+    for (_, sum) in &mut sums {
+        *sum /= tables.len() as f64;
+    }
+    sums
+}
+
+impl SkewedInterval {
+    /// Returns the verdict as [`verdict`] does.
+    pub(super) fn verdict(&self, margin: Option<f64>) -> Verdict {
+        match verdict(&self.towards_zero(), None) {
+            Verdict::Unclear if margin.is_some_and(|margin| self.wider().equivalent(margin)) => {
+                Verdict::NoEffect
+            }
+            verdict => verdict,
+        }
+    }
+}
+
+/// Returns the verdict for a single interval; `no effect` requires a margin.
+pub(super) fn verdict(interval: &Interval, margin: Option<f64>) -> Verdict {
+    if interval.low() > 0.0 {
+        Verdict::Faster
+    } else if interval.high() < 0.0 {
+        Verdict::Slower
+    } else if margin.is_some_and(|margin| interval.equivalent(margin)) {
+        Verdict::NoEffect
+    } else {
+        Verdict::Unclear
+    }
+}
