@@ -180,129 +180,104 @@ fn is_form(content_type: &str) -> bool {
 
 async fn receive_delivery(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response {
     let began = Instant::now();
-    let (outcome, response) = handle_delivery(&shared, request).await;
+    let read = read_delivery(&shared.service, request).await;
+    let (outcome, status, text) = match read {
+        Ok(delivery) => store_delivery(&shared, delivery).await,
+        Err(refusal) => refusal,
+    };
     shared.metrics.delivery(outcome, began.elapsed());
-    response
+    (status, format!("{text}\n")).into_response()
 }
 
-async fn handle_delivery(shared: &Shared, request: Request<Body>) -> (DeliveryOutcome, Response) {
+/// What becomes of a delivery, and the response that says so.
+type DeliveryAnswer = (DeliveryOutcome, StatusCode, String);
+
+/// Reads a delivery and its signature; the error is the answer to one that is refused or has nothing to do.
+async fn read_delivery(
+    service: &Service,
+    request: Request<Body>,
+) -> std::result::Result<ReceivedDelivery, DeliveryAnswer> {
     let (parts, body) = request.into_parts();
     let text = |name: &str| header_text(&parts.headers, name);
-    let answer = |outcome, status: StatusCode, text: &str| {
-        (outcome, (status, text.to_owned()).into_response())
+    let forged = |text: &str| {
+        (
+            DeliveryOutcome::Forged,
+            StatusCode::UNAUTHORIZED,
+            text.to_owned(),
+        )
     };
+    let malformed = |status, text: &str| (DeliveryOutcome::Malformed, status, text.to_owned());
     let (Some(event), Some(id), Some(signature)) = (
         text("x-github-event"),
         text("x-github-delivery"),
         text("x-hub-signature-256"),
     ) else {
-        return answer(
-            DeliveryOutcome::Forged,
-            StatusCode::UNAUTHORIZED,
-            "not a signed delivery of GitHub\n",
-        );
+        return Err(forged("not a signed delivery of GitHub"));
     };
     let body = match tokio::time::timeout(connections::REQUEST_TIMEOUT, read_body(body)).await {
         Ok(Ok(Some(body))) => body,
-        Ok(Ok(None)) => {
-            return answer(
-                DeliveryOutcome::Malformed,
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "too large\n",
-            );
-        }
-        Ok(Err(_)) => {
-            return answer(
-                DeliveryOutcome::Malformed,
-                StatusCode::BAD_REQUEST,
-                "cut off\n",
-            );
-        }
-        Err(_) => {
-            return answer(
-                DeliveryOutcome::Malformed,
-                StatusCode::REQUEST_TIMEOUT,
-                "too slow\n",
-            );
-        }
+        Ok(Ok(None)) => return Err(malformed(StatusCode::PAYLOAD_TOO_LARGE, "too large")),
+        Ok(Err(_)) => return Err(malformed(StatusCode::BAD_REQUEST, "cut off")),
+        Err(_) => return Err(malformed(StatusCode::REQUEST_TIMEOUT, "too slow")),
     };
-    if !is_signature_valid(&shared.service.secret, &body, &signature) {
-        return answer(
-            DeliveryOutcome::Forged,
-            StatusCode::UNAUTHORIZED,
-            "the signature is wrong\n",
-        );
+    if !is_signature_valid(&service.secret, &body, &signature) {
+        return Err(forged("the signature is wrong"));
     }
     // GitHub's default for new webhooks. Even the first delivery, a ping, must fail, so that the setting is seen at once.
     if text("content-type").is_some_and(|content_type| is_form(&content_type)) {
-        return answer(
-            DeliveryOutcome::Malformed,
+        return Err(malformed(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "the delivery has the content type application/x-www-form-urlencoded: set the webhook's \
-             \"Content type\" to application/json\n",
-        );
+             \"Content type\" to application/json",
+        ));
     }
     if id.len() > 100 || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-        return answer(
-            DeliveryOutcome::Malformed,
-            StatusCode::BAD_REQUEST,
-            "no id of a delivery\n",
-        );
+        return Err(malformed(StatusCode::BAD_REQUEST, "no id of a delivery"));
     }
-    let service = &shared.service;
-    let changes = match webhook::interpret(&event, &body, &service.repository, &service.config) {
-        Interpretation::Nothing => {
-            return answer(DeliveryOutcome::Ignored, StatusCode::OK, "nothing to do\n");
-        }
-        Interpretation::Foreign => {
-            return answer(
-                DeliveryOutcome::Foreign,
-                StatusCode::FORBIDDEN,
-                "another repository's\n",
-            );
-        }
-        Interpretation::Malformed(why) => {
-            return answer(
-                DeliveryOutcome::Malformed,
-                StatusCode::BAD_REQUEST,
-                &format!("{why}\n"),
-            );
-        }
-        Interpretation::Changes(changes) => changes,
-    };
-    let (sender, receiver) = oneshot::channel();
-    let pending = PendingDelivery {
-        delivery: ReceivedDelivery {
+    match webhook::interpret(&event, &body, &service.repository, &service.config) {
+        Interpretation::Changes(changes) => Ok(ReceivedDelivery {
             id,
             body_digest: hex::encode(Sha256::digest(&body)),
             changes,
-        },
-        answer: sender,
-    };
-    if shared.queue_sender.try_send(pending).is_err() {
-        return answer(
+        }),
+        Interpretation::Nothing => Err((
+            DeliveryOutcome::Ignored,
+            StatusCode::OK,
+            "nothing to do".to_owned(),
+        )),
+        Interpretation::Foreign => Err((
+            DeliveryOutcome::Foreign,
+            StatusCode::FORBIDDEN,
+            "another repository's".to_owned(),
+        )),
+        Interpretation::Malformed(why) => Err(malformed(StatusCode::BAD_REQUEST, &why)),
+    }
+}
+
+/// Hands a delivery to the thread that stores all of them, and waits for it.
+async fn store_delivery(shared: &Shared, delivery: ReceivedDelivery) -> DeliveryAnswer {
+    let (answer, receiver) = oneshot::channel();
+    let queued = shared
+        .queue_sender
+        .try_send(PendingDelivery { delivery, answer });
+    let (outcome, status, text) = if queued.is_err() {
+        (
             DeliveryOutcome::Refused,
             StatusCode::SERVICE_UNAVAILABLE,
-            "too many at once\n",
-        );
-    }
-    match receiver.await {
-        Ok(Some(true)) => answer(
-            DeliveryOutcome::Accepted,
-            StatusCode::ACCEPTED,
-            "accepted\n",
-        ),
-        Ok(Some(false)) => answer(
-            DeliveryOutcome::Duplicate,
-            StatusCode::OK,
-            "known already\n",
-        ),
-        _ => answer(
-            DeliveryOutcome::Refused,
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "cannot be stored\n",
-        ),
-    }
+            "too many at once",
+        )
+    } else {
+        match receiver.await {
+            Ok(Some(true)) => (DeliveryOutcome::Accepted, StatusCode::ACCEPTED, "accepted"),
+            Ok(Some(false)) => (DeliveryOutcome::Duplicate, StatusCode::OK, "known already"),
+            _ => (
+                DeliveryOutcome::Refused,
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "cannot be stored",
+            ),
+        }
+    };
+    (outcome, status, text.to_owned())
 }
 
 /// Reads the body; `None` when it is too large. Even then, the whole body is read and discarded: a client whose
