@@ -778,3 +778,57 @@ fn what_an_earlier_patch_made_is_not_gone_from_the_release() {
     let report = json(&space, &["rebase", "2.0", "--json"]);
     assert_eq!(statuses(&report), ["exact", "conflict"], "{report}");
 }
+
+#[test]
+fn a_patch_is_upstream_after_later_ones_only_with_them() {
+    let block = |middle: &str| format!("open();\nlock();\n{middle}work();\nclose();\n");
+    let file = |first: &str, second: &str| {
+        let between: String = (0..20).map(|line| format!("line {line}\n")).collect();
+        format!("{}{between}{}", block(first), block(second))
+    };
+    let call = "prefetch_next_page();\n";
+    let creation = |text: &str| {
+        let added: String = text.lines().map(|line| format!("+{line}\n")).collect();
+        format!(
+            "Subject: new\n\ndiff --git a/n.c b/n.c\nnew file mode 100644\n--- /dev/null\n+++ b/n.c\n@@ -0,0 +1,{} @@\n{added}",
+            text.lines().count()
+        )
+    };
+    let moved = |upstream: &str| {
+        let a = lines(3, &[]);
+        let space = space(
+            &[("a", a.clone())],
+            &[("a", a), ("n.c", upstream.to_owned())],
+        );
+        let (plain, called) = (file("", ""), file(call, ""));
+        space.patch("1.patch", creation(&plain));
+        patch(&space, "2.patch", "n.c", &plain, &called);
+        json(&space, &["rebase", "2.0", "--json"])
+    };
+    // Upstream has both, or the call at another place, where the second patch does not put it.
+    let report = moved(&file(call, ""));
+    assert_eq!(statuses(&report), ["upstream", "upstream"], "{report}");
+    let evidence = "it can be reverted on the release after patch 2";
+    assert_eq!(report["patches"][0]["evidence"], evidence);
+    let report = moved(&file("", call));
+    let evidence = report["patches"][0]["evidence"]
+        .as_str()
+        .unwrap_or_default();
+    assert!(!evidence.contains("reverted"), "{report}");
+}
+
+#[test]
+fn a_line_that_the_patch_adds_twice_is_not_there_once() {
+    let text = calls(&["alpha", "beta"]);
+    let (work, call) = ("  work_beta(x);\n", "  prefetch_next_page(x);\n");
+    let twice = text.replace(work, &format!("{call}{work}{call}"));
+    let changed = "  work_beta(x, 1);\n";
+    let once = text.replace(work, &format!("{call}{changed}"));
+    let both = text.replace(work, &format!("{call}{changed}{call}"));
+    for (upstream, status) in [(once, "changed"), (both, "upstream")] {
+        let space = space(&[("a.c", text.clone())], &[("a.c", upstream)]);
+        patch(&space, "a.patch", "a.c", &text, &twice);
+        let report = json(&space, &["rebase", "2.0", "--json"]);
+        assert_eq!(statuses(&report), [status], "{report}");
+    }
+}

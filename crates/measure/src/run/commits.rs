@@ -28,7 +28,6 @@ pub struct CommitRevisions<'a> {
     commits: Vec<Commit>,
     /// Trees with the series on top, made on demand.
     trees: RefCell<BTreeMap<usize, Result<String>>>,
-    progress: &'a dyn Progress,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +44,7 @@ impl<'a> CommitRevisions<'a> {
         ws: &'a Workspace,
         (old, new): (&str, &str),
         bare: bool,
-        progress: &'a dyn Progress,
+        progress: &dyn Progress,
     ) -> Result<Self> {
         let from = upstream::ensure(ws, Some(old), progress)?;
         let to = upstream::ensure(ws, Some(new), progress)?;
@@ -103,7 +102,6 @@ impl<'a> CommitRevisions<'a> {
             states,
             commits,
             trees: RefCell::default(),
-            progress,
         })
     }
 
@@ -131,7 +129,7 @@ impl<'a> CommitRevisions<'a> {
             tree: tree.to_owned(),
             sha256: String::new(),
         };
-        rebase::tree_on(self.ws, &self.from, &to, &self.series, self.progress)
+        rebase::tree_on(self.ws, &self.from, &to, &self.series)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Maximum length of a function's line in reports, in characters.
 const MAX_LENGTH: usize = 60;
@@ -107,11 +108,10 @@ impl<'l, 'a> Functions<'l, 'a> {
     }
 
     /// Returns the lines of the function around line `at`, from its first one to the one before the next function.
-    pub fn lines_at(&self, at: usize) -> &'l [&'a [u8]] {
+    pub fn lines_at(&self, at: usize) -> Range<usize> {
         let begin = self.begin(at).unwrap_or(0);
         let next = self.begins.partition_point(|&other| other <= begin);
-        let end = self.begins.get(next).copied().unwrap_or(self.lines.len());
-        &self.lines[begin..end]
+        begin..self.begins.get(next).copied().unwrap_or(self.lines.len())
     }
 
     /// Returns the name of the function around line `at`.

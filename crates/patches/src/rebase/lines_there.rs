@@ -3,6 +3,7 @@
 //! became those around the change.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::evidence::upstream_origin;
 use super::function::Functions;
@@ -114,7 +115,7 @@ impl LinesThere {
             // A change of the mode.
             self.open += 1;
         }
-        for run in runs {
+        for run in &runs {
             let change = ReplacedLines {
                 removed: &old[run.old_lines()],
                 added: &new[run.new_lines()],
@@ -124,20 +125,20 @@ impl LinesThere {
             if block.is_empty() && squeezed(change.removed).is_empty() {
                 continue;
             }
-            let counts = |text: &[u8]| (old_release.count(text), new_release.count(text));
+            let counts = |text: &[u8]| (old_release.count(text), new_release.count(text), 1);
             let anywhere = change.found(&counts, &counts);
             let places = corresponding(
                 (&old, &old_functions),
                 (&released_lines, &new_functions),
-                &run,
+                run,
                 &release_runs,
             );
             let placed = places
-                .iter()
-                .map(|(was, is)| {
-                    let mut found =
-                        change.found_at(&SqueezedLines::new(was), &SqueezedLines::new(is));
-                    found.is_complete &= is_in_order(&new, &run, is);
+                .into_iter()
+                .map(|(there, released)| {
+                    let is = &released_lines[released];
+                    let mut found = change.found_at((&old, &new, &runs), there, is);
+                    found.is_complete &= is_in_order(&new, run, is);
                     found
                 })
                 .max_by_key(|found| (found.is_complete, found.there))
@@ -237,23 +238,46 @@ impl FoundLines {
     }
 }
 
-/// Counts a text before and now.
-type Counts<'c> = dyn Fn(&[u8]) -> (usize, usize) + 'c;
+/// Counts a text before and now, and how often the patch adds or removes it.
+type Counts<'c> = dyn Fn(&[u8]) -> (usize, usize, usize) + 'c;
 
 impl ReplacedLines<'_, '_> {
-    /// Compares a place before and now. A line that only begins as an added one does is another line, and a removed line
-    /// with more around it is still there.
-    fn found_at(&self, was: &SqueezedLines, is: &SqueezedLines) -> FoundLines {
-        let whole = |text: &[u8]| (was.count_whole(text), is.count_whole(text));
-        let any = |text: &[u8]| (was.count(text), is.count(text));
+    /// Compares the lines `there` before the patch with `is`, those of the release. A line that only begins as an added one
+    /// does is another line, and a removed line with more around it is still there.
+    fn found_at(
+        &self,
+        (old, new, runs): (&[&[u8]], &[&[u8]], &[LineRun]),
+        there: Range<usize>,
+        is: &[&[u8]],
+    ) -> FoundLines {
+        let was = SqueezedLines::new(&old[there.clone()]);
+        let is = SqueezedLines::new(is);
+        let patched = widened(there, runs, |run, lines| {
+            run.old_start < lines.end && lines.start < run.old_end()
+        });
+        let made = side(runs, patched.start, patched.end, new.len());
+        let (before, after) = (
+            SqueezedLines::new(&old[patched]),
+            SqueezedLines::new(&new[made]),
+        );
+        let whole = |text: &[u8]| {
+            let added = after
+                .count_whole(text)
+                .saturating_sub(before.count_whole(text));
+            (was.count_whole(text), is.count_whole(text), added.max(1))
+        };
+        let any = |text: &[u8]| {
+            let removed = before.count(text).saturating_sub(after.count(text));
+            (was.count(text), is.count(text), removed.max(1))
+        };
         self.found(&whole, &any)
     }
 
     /// Finds the lines that appeared, as `added` counts them, and those that are gone, as `removed` counts them.
     fn found(&self, added: &Counts<'_>, removed: &Counts<'_>) -> FoundLines {
         let appeared = |text: &[u8]| {
-            let (was, is) = added(text);
-            is > was
+            let (was, is, added) = added(text);
+            is >= was + added
         };
         let mut found = FoundLines::default();
         let block = squeezed(self.added);
@@ -282,8 +306,8 @@ impl ReplacedLines<'_, '_> {
                 // What an earlier patch wrote cannot disappear from the release.
                 complete &= removed(&text).1 == 0;
             } else {
-                let (was, is) = removed(&text);
-                let gone = is < was;
+                let (was, is, removed) = removed(&text);
+                let gone = is + removed <= was;
                 found.count(weight, false, gone);
                 complete &= gone;
                 proven |= gone;
@@ -324,17 +348,14 @@ fn is_in_order(new: &[&[u8]], run: &LineRun, there: &[&[u8]]) -> bool {
     added.is_empty() || added.iter().any(is_between)
 }
 
-/// Lines before the patch and on the release.
-type CorrespondingLines<'l, 'a> = (&'l [&'a [u8]], &'l [&'a [u8]]);
-
-/// Returns what corresponds to a change's place, before the patch and on the release: the function of the same name, if
-/// each has one, and the lines that became those around the change.
-fn corresponding<'l, 'a>(
-    (old, old_functions): (&'l [&'a [u8]], &Functions<'l, 'a>),
-    (released, new_functions): (&'l [&'a [u8]], &Functions<'l, 'a>),
+/// Returns the lines that correspond to a change's place, before the patch and on the release: those of the function of
+/// the same name, if each has one, and those that became the lines around the change.
+fn corresponding(
+    (old, old_functions): (&[&[u8]], &Functions<'_, '_>),
+    (released, new_functions): (&[&[u8]], &Functions<'_, '_>),
     run: &LineRun,
     release_runs: &[LineRun],
-) -> Vec<CorrespondingLines<'l, 'a>> {
+) -> Vec<(Range<usize>, Range<usize>)> {
     let mut found = Vec::new();
     let at = run.old_start.saturating_sub(usize::from(run.old == 0));
     if let Some(name) = old_functions.name_at(at)
@@ -342,19 +363,28 @@ fn corresponding<'l, 'a>(
     {
         found.push((old_functions.lines_at(at), new_functions.lines_at(*there)));
     }
-    let (mut from, mut end) = (
-        run.old_start.saturating_sub(CONTEXT),
-        (run.old_end() + CONTEXT).min(old.len()),
-    );
-    for other in release_runs {
-        if other.old_start <= end && from <= other.old_end() {
-            from = from.min(other.old_start);
-            end = end.max(other.old_end());
+    let end = (run.old_end() + CONTEXT).min(old.len());
+    let around = run.old_start.saturating_sub(CONTEXT)..end;
+    let around = widened(around, release_runs, |run, lines| {
+        run.old_start <= lines.end && lines.start <= run.old_end()
+    });
+    let there = side(release_runs, around.start, around.end, released.len());
+    found.push((around, there));
+    found
+}
+
+/// Returns the old lines with those of all runs that belong to them.
+fn widened(
+    mut lines: Range<usize>,
+    runs: &[LineRun],
+    belongs: impl Fn(&LineRun, &Range<usize>) -> bool,
+) -> Range<usize> {
+    for run in runs {
+        if belongs(run, &lines) {
+            lines = lines.start.min(run.old_start)..lines.end.max(run.old_end());
         }
     }
-    let there = side(release_runs, from, end, released.len());
-    found.push((&old[from..end], &released[there]));
-    found
+    lines
 }
 
 #[cfg(test)]
@@ -383,6 +413,13 @@ mod tests {
             &format!("{long}x = 10;\nend();\n")
         ));
         assert!(complete(old, &mine, &format!("other();\n{mine}")));
+        // A line that the patch adds twice is there twice.
+        let (once, twice) = (
+            format!("{long}x = 5;\nend();\n"),
+            format!("{long}x = 5;\n{long}end();\n"),
+        );
+        assert!(!complete(old, &twice, &format!("other();\n{once}")));
+        assert!(complete(old, &twice, &format!("other();\n{twice}")));
         // A line that was there before is no sign, and one that stays is a change that is not there.
         assert!(!complete(
             &format!("{long}{old}"),

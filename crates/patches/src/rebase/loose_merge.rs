@@ -319,7 +319,7 @@ impl<'a> LineMerge<'a> {
             };
             return Ok(Some((vec![edit], rule)));
         }
-        let is_there = squeezed(ours) == squeezed(theirs) || self.contains(cluster, ours);
+        let is_there = squeezed(ours) == squeezed(theirs) || self.contains(cluster, ours, theirs);
         if is_there && !is_of_blanks {
             return Ok(Some((Vec::new(), Some(Rule::Already))));
         }
@@ -434,10 +434,12 @@ impl<'a> LineMerge<'a> {
         (lines, changed)
     }
 
-    /// Returns whether `ours`, our lines of a cluster, contain every change that the patch makes there.
-    fn contains(&self, cluster: &Cluster, ours: &[&[u8]]) -> bool {
+    /// Returns whether `ours`, our lines of a cluster, contain every change that the patch makes there, as often as
+    /// `theirs` do.
+    fn contains(&self, cluster: &Cluster, ours: &[&[u8]], theirs: &[&[u8]]) -> bool {
         let text = SqueezedLines::new(ours);
         let base = SqueezedLines::new(&self.base[cluster.from..cluster.end]);
+        let patched = SqueezedLines::new(theirs);
         cluster.theirs.iter().all(|run| {
             let removed = &self.base[run.old_lines()];
             let added = &self.theirs[run.new_lines()];
@@ -445,8 +447,10 @@ impl<'a> LineMerge<'a> {
             if squeezed(removed) == added_text {
                 return false;
             }
+            let has_all = text.count_whole(&added_text) >= patched.count_whole(&added_text);
             if removed.is_empty() {
                 return distinctive(&added_text) >= MIN_DISTINCTIVE
+                    && has_all
                     && text.count_whole(&added_text) > base.count_whole(&added_text);
             }
             let gone = removed.iter().all(|line| {
@@ -459,7 +463,7 @@ impl<'a> LineMerge<'a> {
                 return gone && is_same && distinctive(&squeezed(removed)) > 0;
             }
             // A line may begin as the patch's does and go on as the one that it removes.
-            gone && distinctive(&added_text) >= MIN_REPLACEMENT && text.count_whole(&added_text) > 0
+            gone && distinctive(&added_text) >= MIN_REPLACEMENT && has_all
         })
     }
 
@@ -804,6 +808,11 @@ mod tests {
             (text.as_str(), rules.as_slice()),
             (ours, &[Rule::Already][..])
         );
+        // A line that the patch adds twice is not there once.
+        let theirs = "start\nprefetch(next, page);\nlength = 1;\nprefetch(next, page);\nend\n";
+        let ours = "start\nprefetch(next, page);\nlength = 2;\nend\n";
+        let found = loosely("start\nlength = 1;\nend\n", ours, theirs);
+        assert!(found.is_none_or(|(_, rules)| rules != [Rule::Already]));
         // A short line that is there for another reason proves nothing.
         assert!(
             loosely("a\nb\n", "a\nx();\nbreak;\nb\n", "a\nbreak;\nb\n")

@@ -39,10 +39,10 @@ use crate::series::Series;
 use crate::upstream::{self, Objects, Release};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::progress::Progress;
-use perfquilt_system::process::{check_interrupted, quoted};
+use perfquilt_model::progress::{Progress, Silent};
+use perfquilt_system::process::quoted;
 
-use mover::Mover;
+use mover::moved;
 
 /// The series to move and the release to move it to.
 #[derive(Debug, Clone, Default)]
@@ -121,18 +121,7 @@ pub fn rebase(
     let from = upstream::ensure(ws, Some(&source.version), progress)?;
     let to = upstream::ensure(ws, Some(&target.version), progress)?;
     let objects = Objects::open(&ws.object_store())?;
-    let mut mover = Mover::new(ws, &objects, &from, &to, &series)?;
-    let step = progress.begin(
-        &format!("moving {} to {}", from.name, to.name),
-        Some(series.patches().len() as u64),
-    );
-    for (index, patch) in series.patches().iter().enumerate() {
-        check_interrupted()?;
-        step.update(index as u64, None, &patch.name);
-        mover.patch(index, patch, progress)?;
-    }
-    step.finish("");
-    let (patches, steps) = mover.finish(&objects, &series)?;
+    let (patches, steps) = moved(ws, &objects, (&from, &to), &series, true, progress)?;
     let mut notes = Vec::new();
     let files = ws.config.series_of(Some(&source.version))?;
     let own = ws.config.series_of(Some(&target.version))?.patches;
@@ -182,20 +171,9 @@ pub fn rebase(
 ///
 /// # Errors
 /// [`Kind::Series`](perfquilt_model::error::Kind::Series) when a patch needs a decision; otherwise the errors of [`rebase`].
-pub fn tree_on(
-    ws: &Workspace,
-    from: &Release,
-    to: &Release,
-    series: &Series,
-    progress: &dyn Progress,
-) -> Result<String> {
+pub fn tree_on(ws: &Workspace, from: &Release, to: &Release, series: &Series) -> Result<String> {
     let objects = Objects::open(&ws.object_store())?;
-    let mut mover = Mover::new(ws, &objects, from, to, series)?.without_history();
-    for (index, patch) in series.patches().iter().enumerate() {
-        check_interrupted()?;
-        mover.patch(index, patch, progress)?;
-    }
-    let (patches, steps) = mover.finish(&objects, series)?;
+    let (patches, steps) = moved(ws, &objects, (from, to), series, false, &Silent)?;
     let held = patches
         .iter()
         .find(|patch| patch.status.needs_decision() || patch.status == Status::Untested);

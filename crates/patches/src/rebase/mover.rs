@@ -13,7 +13,7 @@ use super::transfer::{has_files, settle, transfer};
 use super::{EvidenceLevel, PatchReport, PatchStep, Status, TreePair};
 use super::{decision, evidence, history, range_diff, resolve};
 use crate::series::path::shown;
-use crate::series::{FileDiff, Patch, Presence, Series};
+use crate::series::{Patch, Presence, Series};
 use crate::stack::format::changed_paths;
 use crate::stack::trial::{TreeFile, TrialTree};
 use crate::stack::{PatchFit, if_applies};
@@ -23,6 +23,17 @@ use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::process::check_interrupted;
+
+/// Names patches by their numbers: `patch 2`, `patches 2, 3`.
+fn numbered(patches: &[usize]) -> String {
+    let noun = if patches.len() == 1 {
+        "patch"
+    } else {
+        "patches"
+    };
+    let numbers: Vec<String> = patches.iter().map(ToString::to_string).collect();
+    format!("{noun} {}", numbers.join(", "))
+}
 
 fn is_failed(merges: &[FileMerge]) -> bool {
     merges.iter().any(FileMerge::is_failed)
@@ -106,13 +117,50 @@ pub(super) struct Mover<'a> {
     /// first patch is in conflict.
     reverse: Option<Vec<bool>>,
     history: Option<history::History>,
+    /// Patches that are upstream because they can be taken back after later ones, with these.
+    taken_back: Vec<(usize, Vec<usize>)>,
+    /// Patches that no taking back shows to be upstream.
+    distrusted: BTreeSet<usize>,
     held: Vec<HeldPatch>,
     reports: Vec<PatchReport>,
     steps: Vec<PatchStep>,
 }
 
+/// Moves a series to another release; without upstream's commits as evidence if `has_history` is false, because `to`
+/// contains only some of them. Returns the patches' reports and steps.
+pub(super) fn moved(
+    ws: &Workspace,
+    objects: &Objects,
+    (from, to): (&Release, &Release),
+    series: &Series,
+    has_history: bool,
+    progress: &dyn Progress,
+) -> Result<(Vec<PatchReport>, Vec<PatchStep>)> {
+    let patches = series.patches();
+    let mut distrusted = BTreeSet::new();
+    loop {
+        let mut mover = Mover::new(ws, objects, from, to, series)?;
+        mover.history = (!has_history).then(history::History::default);
+        mover.distrusted.clone_from(&distrusted);
+        let step = progress.begin(
+            &format!("moving {} to {}", from.name, to.name),
+            Some(patches.len() as u64),
+        );
+        for (index, patch) in patches.iter().enumerate() {
+            check_interrupted()?;
+            step.update(index as u64, None, &patch.name);
+            mover.patch(index, patch, progress)?;
+        }
+        step.finish("");
+        match mover.refuted() {
+            Some(index) => distrusted.insert(index),
+            None => return mover.finish(),
+        };
+    }
+}
+
 impl<'a> Mover<'a> {
-    pub(super) fn new(
+    fn new(
         ws: &'a Workspace,
         objects: &'a Objects,
         from: &'a Release,
@@ -139,25 +187,16 @@ impl<'a> Mover<'a> {
             renames: UpstreamRenames::new(objects, &from.tree, &to.tree),
             reverse: None,
             history: None,
+            taken_back: Vec::new(),
+            distrusted: BTreeSet::new(),
             held: Vec::new(),
             reports: Vec::new(),
             steps: Vec::new(),
         })
     }
 
-    /// Disables evidence from upstream's commits, because `to` contains only some of them.
-    pub(super) fn without_history(mut self) -> Self {
-        self.history = Some(history::History::default());
-        self
-    }
-
     /// Moves the next patch.
-    pub(super) fn patch(
-        &mut self,
-        index: usize,
-        patch: &Patch,
-        progress: &dyn Progress,
-    ) -> Result<()> {
+    fn patch(&mut self, index: usize, patch: &Patch, progress: &dyn Progress) -> Result<()> {
         self.old_before.clone_from(&self.old_tree);
         let before = |tree: &String| TreePair {
             before: tree.clone(),
@@ -254,10 +293,9 @@ impl<'a> Mover<'a> {
         if !open.is_empty() {
             causes = open;
         }
-        let list: Vec<String> = causes.iter().map(|held| held.index.to_string()).collect();
-        let noun = if list.len() == 1 { "patch" } else { "patches" };
+        let causes: Vec<usize> = causes.iter().map(|held| held.index).collect();
         report.status = Status::Untested;
-        report.evidence = format!("follows a conflict in {noun} {}", list.join(", "));
+        report.evidence = format!("follows a conflict in {}", numbered(&causes));
         self.held.push(HeldPatch {
             index: report.index,
             paths: names.into_iter().collect(),
@@ -351,12 +389,13 @@ impl<'a> Mover<'a> {
         {
             return self.report_upstream(report, *level, evidence.clone());
         }
-        if self.is_revertible(report.index - 1)? {
-            return self.report_upstream(
-                report,
-                EvidenceLevel::Reverse,
-                "it can be reverted on the release".to_owned(),
-            );
+        if let Some(later) = self.taken_back(report.index - 1)? {
+            let mut evidence = "it can be reverted on the release".to_owned();
+            if !later.is_empty() {
+                evidence.push_str(&format!(" after {}", numbered(&later)));
+                self.taken_back.push((report.index, later));
+            }
+            return self.report_upstream(report, EvidenceLevel::Reverse, evidence);
         }
         if let Some(evidence) = there.upstream(patch) {
             return self.report_upstream(report, EvidenceLevel::Lines, evidence);
@@ -642,40 +681,59 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// Returns whether taking a patch back shows that the release has it: on the release alone, and where earlier patches
-    /// that stay change the same files also beside those.
-    fn is_revertible(&mut self, index: usize) -> Result<bool> {
+    /// Returns the later patches after which taking a patch back shows that the release has it, if it does: on the release
+    /// alone, and where earlier patches that stay change the same files also beside those.
+    fn taken_back(&mut self, index: usize) -> Result<Option<Vec<usize>>> {
+        let patches = self.series.patches();
         if self.reverse.is_none() {
-            let patches = self.series.patches();
             self.reverse = Some(self.reverted(&self.to.tree, &patches.iter().collect::<Vec<_>>())?);
         }
-        let reverse = self.reverse.as_ref();
-        if reverse.is_none_or(|list| list.get(index) != Some(&true)) {
-            return Ok(false);
+        let reverse = self.reverse.as_deref().unwrap_or_default();
+        let is_there = |index: usize| reverse.get(index) == Some(&true);
+        if !is_there(index) || self.distrusted.contains(&(index + 1)) {
+            return Ok(None);
         }
-        let patch = &self.series.patches()[index];
+        let patch = &patches[index];
+        let names = evidence::named_paths(patch);
+        let mut later = Vec::new();
+        if self.reverted(&self.to.tree, &[patch])? != [true] {
+            let mut names = names.clone();
+            for (at, other) in patches.iter().enumerate().skip(index + 1) {
+                let others = evidence::named_paths(other);
+                if is_there(at) && !names.is_disjoint(&others) {
+                    names.extend(others);
+                    later.push(at + 1);
+                }
+            }
+        }
         for diff in &patch.files {
             // What an earlier patch made cannot be missing from the release.
             let leaves = diff.rename || diff.after == Presence::Absent;
             if let Some(old) = diff.old.as_ref().filter(|_| leaves)
                 && self.release.blob(old)?.is_none()
             {
-                return Ok(false);
+                return Ok(None);
             }
         }
-        let names = evidence::named_paths(patch);
-        let shares = |other: &&Patch| {
-            let mut others = other.files.iter().flat_map(FileDiff::names);
-            others.any(|name| names.contains(name))
-        };
-        let staying = self.series.patches().iter().zip(&self.reports);
+        let shares = |other: &&Patch| !names.is_disjoint(&evidence::named_paths(other));
+        let staying = patches.iter().zip(&self.reports);
         let mut staying = staying.filter(|(_, report)| report.status.applies());
-        if !staying.any(|(other, _)| shares(&other)) {
-            return Ok(true);
+        if staying.any(|(other, _)| shares(&other)) {
+            let rest = patches[index..].iter().filter(shares);
+            let beside = self.reverted(&self.new_tree, &rest.collect::<Vec<_>>())?;
+            if beside.first() != Some(&true) {
+                return Ok(None);
+            }
         }
-        let rest = self.series.patches()[index..].iter().filter(shares);
-        let beside = self.reverted(&self.new_tree, &rest.collect::<Vec<_>>())?;
-        Ok(beside.first() == Some(&true))
+        Ok(Some(later))
+    }
+
+    /// Returns a patch that counts as upstream although not all later ones do that were taken back before it.
+    fn refuted(&self) -> Option<usize> {
+        let is_upstream = |index: &usize| self.reports[index - 1].status == Status::Upstream;
+        let mut found = self.taken_back.iter();
+        let found = found.find(|(_, later)| !later.iter().all(is_upstream))?;
+        Some(found.0)
     }
 
     /// Takes patches back on a tree, the last one first, where each can mean one place only. Returns which were there.
@@ -693,12 +751,10 @@ impl<'a> Mover<'a> {
     }
 
     /// Keeps the new commits and returns the patches' reports and steps.
-    pub(super) fn finish(
-        self,
-        objects: &Objects,
-        series: &Series,
-    ) -> Result<(Vec<PatchReport>, Vec<PatchStep>)> {
+    fn finish(self) -> Result<(Vec<PatchReport>, Vec<PatchStep>)> {
         let Mover {
+            objects,
+            series,
             new,
             old,
             whole,
