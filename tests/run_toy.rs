@@ -487,7 +487,7 @@ fn with_standstill(stop: &str, go: &str) -> String {
     let finished = environment.run(&["run", "--blocks", "2"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     assert!(folder.join("once").is_dir(), "{}", finished.stderr);
-    let report = environment.run(&["report", "--format", "markdown"]);
+    let report = environment.run(&["report", "--format", "markdown", "--details"]);
     assert!(
         report.stdout.contains("measured again"),
         "{}",

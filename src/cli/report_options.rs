@@ -31,7 +31,7 @@ pub struct ReportOptions {
     /// Result to fail on: exit code 6 when a patch or the whole series is slower, 7 when the result is inconclusive
     #[arg(long, value_enum, value_name = "RESULT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
-    /// In the table for a terminal, also show functions, noise and builds
+    /// Also show functions, noise and builds (terminal, markdown); pages always have them
     #[arg(long)]
     details: bool,
     /// Whether a report on a terminal may go through the pager.

@@ -85,6 +85,24 @@ pub(super) fn terminal(attribution: &Attribution, details: bool) -> Document {
     Document(nodes)
 }
 
+/// Returns the report in short, as Markdown for a mail or an issue: the page without tails, noise, machine and builds.
+pub(super) fn short(attribution: &Attribution, stored: bool) -> Document {
+    let view = View::new(attribution);
+    let mut nodes = opening(&view, stored);
+    nodes.extend(patches(&view));
+    nodes.extend(one_layout(attribution));
+    nodes.extend(single_workloads(&view));
+    let sections = [
+        separately(&view),
+        functions::in_short(attribution),
+        reproduce(commands(attribution, "markdown", stored)),
+    ];
+    nodes.extend(sections.into_iter().flatten());
+    let details = "; `--details` adds tails, all workloads, noise, machine and builds";
+    nodes.push(origin(attribution, details));
+    Document(nodes)
+}
+
 /// Returns the report as a page, or as Markdown without the content of one: the verdict first, then one row per patch, and
 /// all that is behind them. `stored` says whether the experiment is in a workspace's store, so that further commands can use
 /// it.
@@ -97,19 +115,18 @@ pub(super) fn whole(
     page: Option<&PageContent<'_>>,
 ) -> Result<Document> {
     let view = View::new(attribution);
-    let mut patches = vec![effects::main_table(&view), legend(&view)];
-    patches.extend(provenance(&view));
-    patches.extend(warnings(attribution));
-    let mut nodes = vec![title(view.headline(&name))];
-    nodes.extend(alerts(attribution, stored));
-    nodes.extend([paragraph(view.tally(&name) + "."), subject(&view)]);
+    let mut nodes = opening(&view, stored);
     let many = view.nouns().many;
     let single = single_workloads(&view);
     let distributions = page.map_or(&[][..], |page| page.distributions);
     let flame_graph = page.and_then(|page| page.flame_graph);
-    let format = if page.is_some() { "html" } else { "markdown" };
+    let format = if page.is_some() {
+        "html"
+    } else {
+        "markdown --details"
+    };
     let sections = [
-        opened(section(many, capital(many), patches)),
+        opened(section(many, capital(many), patches(&view))),
         effects::adds_up(&view),
         separately(&view),
         opened(section("single", "On single workloads", single)),
@@ -128,9 +145,30 @@ pub(super) fn whole(
         reproduce(commands(attribution, format, stored)),
     ];
     nodes.extend(sections.into_iter().flatten());
-    let from = format!("experiment {}", name(&attribution.experiment));
-    nodes.push(Node::Footer(from.into()));
+    nodes.push(origin(attribution, ""));
     Ok(Document(nodes))
+}
+
+/// Returns the verdict, what is unfinished or failed, and what was measured.
+fn opening(view: &View<'_>, stored: bool) -> Vec<Node> {
+    let mut nodes = vec![title(view.headline(&name))];
+    nodes.extend(alerts(view.attribution, stored));
+    nodes.extend([paragraph(view.tally(&name) + "."), subject(view)]);
+    nodes
+}
+
+/// Returns one row per patch, with what its figures mean and what to hold against them.
+fn patches(view: &View<'_>) -> Vec<Node> {
+    let mut nodes = vec![effects::main_table(view), legend(view)];
+    nodes.extend(provenance(view));
+    nodes.extend(warnings(view.attribution));
+    nodes
+}
+
+/// Returns the last line, which names the experiment.
+fn origin(attribution: &Attribution, rest: &str) -> Node {
+    let from = format!("experiment {}{rest}", name(&attribution.experiment));
+    Node::Footer(from.into())
 }
 
 /// Lets every format show a section openly.

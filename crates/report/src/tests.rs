@@ -581,13 +581,42 @@ fn the_method_is_that_of_the_measurement() {
     );
     // Without a stored experiment, the report cannot suggest `run` or `report`.
     assert!(
-        page.contains("\nperfquilt analyse FILE --format markdown\n"),
+        page.contains("\nperfquilt analyse FILE --format markdown --details\n"),
         "{page}"
     );
     assert!(
         !page.contains("perfquilt run") && !page.contains("perfquilt report"),
         "{page}"
     );
+}
+
+#[test]
+fn short_markdown_keeps_what_a_verdict_rests_on() {
+    let mut experiment = Experiment::new(&[(0.012, 0.01), (0.02, 0.018)]);
+    experiment.separate_points = vec![(Point::Alone(1), 0.01), (Point::Alone(2), 0.02)];
+    let mut attribution = experiment.attribution();
+    attribution.warnings.push("the machine was busy".to_owned());
+    attribution
+        .failed
+        .insert(Point::Step(2), "no room".to_owned());
+    let short = report::short(&attribution, true).markdown();
+    let whole = markdown(&attribution);
+    for text in [
+        "faster",
+        "control (A/A)",
+        "> the machine was busy",
+        "no room",
+        "by itself",
+    ] {
+        assert!(
+            short.contains(text) && whole.contains(text),
+            "{text}: {short}"
+        );
+    }
+    let details = ["take turns every few milliseconds", "Noise"];
+    assert!(details.iter().all(|text| whole.contains(text)), "{whole}");
+    assert!(!details.iter().any(|text| short.contains(text)), "{short}");
+    assert!(short.contains("`--details` adds"), "{short}");
 }
 
 #[test]

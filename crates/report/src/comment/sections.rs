@@ -102,7 +102,7 @@ pub(super) fn shortened(notice: &Notice<'_>) -> String {
         (Some(link), _) if address(link).is_some() => link_to("the whole report", link),
         (_, Some(attribution)) => {
             let of = name(&attribution.experiment);
-            format!("`perfquilt report --format markdown` of {of}").into()
+            format!("`perfquilt report --format markdown --details` of {of}").into()
         }
         _ => "the log of the run".into(),
     };

@@ -144,7 +144,7 @@ pub struct ReportData<'a> {
     pub columns: usize,
     /// Whether text for terminals may have ANSI colours.
     pub color: bool,
-    /// Whether text for terminals has functions, noise and builds, too.
+    /// Whether text for terminals and Markdown have tails, noise, machine and builds, too.
     pub details: bool,
     /// Name of the file that [`ExportedReport::companion`] is written to, if there can be one: not beside a pipe.
     pub companion: Option<&'a str>,

@@ -1,7 +1,7 @@
 //! The formats of this program's own documents and files.
 
 use super::{Exporter, RequiredInput, indented_json};
-use crate::report::{terminal, whole};
+use crate::report::{short, terminal, whole};
 use crate::sql_bench;
 
 /// The report as text, as wide as the terminal.
@@ -11,15 +11,14 @@ pub(super) const TERMINAL: Exporter = Exporter::new("terminal", "Table for a ter
 });
 
 /// The report as GitHub-flavoured Markdown.
-pub(super) const MARKDOWN: Exporter = Exporter::new(
-    "markdown",
-    "The same as Markdown, with noise, method and machine folded away",
-    |data| {
-        Ok(whole(data.attribution, data.stored, None)?
-            .markdown()
-            .into())
-    },
-);
+pub(super) const MARKDOWN: Exporter = Exporter::new("markdown", "The same as Markdown", |data| {
+    let document = if data.details {
+        whole(data.attribution, data.stored, None)?
+    } else {
+        short(data.attribution, data.stored)
+    };
+    Ok(document.markdown().into())
+});
 
 /// The attribution document, unrounded (docs/json.md).
 pub(super) const JSON: Exporter = Exporter::new("json", "Attribution document", |data| {
