@@ -1,6 +1,6 @@
 //! The tables of `docs/reference.md` that the code decides: configuration keys from the types that read them, with their
-//! comments and defaults, exit codes and meters. They stand between a comment that names their source and
-//! `<!-- end -->`. To rewrite them: `UPDATE_REFERENCE=1 cargo test --test integration reference`.
+//! comments and defaults, exit codes and meters. They stand between a comment that names their source (further structures are
+//! those that its keys hold) and `<!-- end -->`. To rewrite them: `UPDATE_REFERENCE=1 cargo test --test integration reference`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -261,8 +261,23 @@ fn variants(name: &str, sources: &[Source]) -> Option<Vec<(String, String)>> {
     None
 }
 
-/// The table of one structure's keys.
-fn keys(path: &str, name: &str, sources: &[Source]) -> String {
+/// The table of one structure's keys, with those of the structures `nested` below the keys that hold them.
+fn keys(path: &str, name: &str, nested: &[&str], sources: &[Source]) -> String {
+    let mut nested = nested.to_vec();
+    let head = "| key | type, default | meaning |\n|---|---|---|\n";
+    let table = head.to_owned() + &rows(path, name, "", &mut nested, sources);
+    assert_eq!(nested, Vec::<&str>::new(), "no key of {name} holds these");
+    table
+}
+
+/// The rows of a structure's keys, each with `prefix`; removes from `nested` what they include.
+fn rows(
+    path: &str,
+    name: &str,
+    prefix: &str,
+    nested: &mut Vec<&str>,
+    sources: &[Source],
+) -> String {
     let source = sources.iter().find(|source| source.path == path);
     let source = source.unwrap_or_else(|| panic!("no file {path}"));
     let structure = source.items.iter().find_map(|item| match item {
@@ -280,7 +295,7 @@ fn keys(path: &str, name: &str, sources: &[Source]) -> String {
     let Fields::Named(fields) = &structure.fields else {
         panic!("{name}");
     };
-    let mut out = String::from("| key | type, default | meaning |\n|---|---|---|\n");
+    let mut out = String::new();
     for field in &fields.named {
         let said = serde(&field.attrs);
         if said.split(',').any(|part| part == "skip") {
@@ -312,9 +327,20 @@ fn keys(path: &str, name: &str, sources: &[Source]) -> String {
         if !default.is_empty() {
             write!(of_type, ", {default}").unwrap();
         }
-        writeln!(out, "| `{key}` | {of_type} | {meaning} |").unwrap();
+        writeln!(out, "| `{prefix}{key}` | {of_type} | {meaning} |").unwrap();
+        if let Some(at) = nested.iter().position(|inner| holds(&rust_type, inner)) {
+            let inner = nested.remove(at);
+            let prefix = format!("{prefix}{key}.");
+            out += &rows(path, inner, &prefix, nested, sources);
+        }
     }
     out
+}
+
+/// Whether `rust_type` is the structure `inner`, optional or repeated.
+fn holds(rust_type: &str, inner: &str) -> bool {
+    let of = argument("Option", rust_type).or_else(|| argument("Vec", rust_type));
+    of.unwrap_or(rust_type) == inner
 }
 
 /// The default of a field that no `impl Default` sets.
@@ -416,7 +442,7 @@ fn generated_tables_are_those_of_the_code() {
     let text = std::fs::read_to_string(&file).unwrap();
     let sources = sources();
     let table = Regex::new(
-        r"(?s)<!-- (?P<source>exit codes|meters|(?:keys|list): \S+ \S+) -->\n.*?<!-- end -->",
+        r"(?s)<!-- (?P<source>exit codes|meters|list: \S+ \S+|keys: \S+(?: \w+)+) -->\n.*?<!-- end -->",
     )
     .unwrap();
     let fresh = table.replace_all(&text, |found: &regex::Captures<'_>| {
@@ -425,7 +451,7 @@ fn generated_tables_are_those_of_the_code() {
             ["exit", _] => exit_codes(),
             ["meters"] => meters(),
             ["list:", path, name] => list(path, name, &sources),
-            [_, path, name] => keys(path, name, &sources),
+            ["keys:", path, name, ref nested @ ..] => keys(path, name, nested, &sources),
             _ => unreachable!("{source}"),
         };
         format!("<!-- {source} -->\n\n{table}\n<!-- end -->")
@@ -457,8 +483,10 @@ fn every_section_of_the_configuration_has_a_table() {
             if WITHOUT_TABLE.contains(&name.as_str()) {
                 continue;
             }
-            let mark = format!("<!-- keys: {} {name} -->", source.path);
-            assert!(text.contains(&mark), "{mark}");
+            let mark = format!("<!-- keys: {} ", source.path);
+            let mut tables = text.lines().filter_map(|line| line.strip_prefix(&mark));
+            let has_table = tables.any(|names| names.split(' ').any(|of| of == name));
+            assert!(has_table, "{mark}{name} -->");
             checked += 1;
         }
     }

@@ -90,15 +90,14 @@ pub struct Preset {
     pub meters: Vec<Meter>,
     /// Blocks of the timed meters per workload; with `resolution`, the maximum.
     pub blocks: u32,
-    /// Measuring ends when the 95 % interval of every patch's effect is at most ± this fraction of speed (`0.004` or
-    /// `"0.4 %"`; at most 0.2). `--resolution` overrides it, with 0 for all blocks.
+    /// Measuring ends when every patch's 95 % interval is at most ± this fraction of speed (`0.004` or `"0.4 %"`; at
+    /// most 0.2). `--resolution` overrides it, with 0 for all blocks.
     #[serde(default, deserialize_with = "fraction::deserialize")]
     pub resolution: Option<f64>,
-    /// The minimum number of blocks with `resolution`; by default [`DEFAULT_MIN_BLOCKS`], or `blocks` if that is
-    /// smaller. Intervals that end below ten blocks are wider.
+    /// The minimum number of blocks with `resolution`, by default [`DEFAULT_MIN_BLOCKS`] or, if fewer, `blocks`.
+    /// Intervals that end below ten blocks are wider.
     pub min_blocks: Option<u32>,
-    /// Seconds of measuring in a block of a workload, all points together, for up to six servers, and in proportion for
-    /// more. At most 86400.
+    /// Seconds of measuring in a block of a workload with up to six servers, in proportion for more. At most 86400.
     pub block_seconds: f64,
     /// Blocks of the counting meters. Fewer than six equal counts have no interval.
     #[serde(default = "default_count_blocks")]

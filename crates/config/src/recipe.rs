@@ -57,18 +57,16 @@ pub struct Recipe {
     pub cmake_args: Vec<String>,
     /// A CMake file that every `project()` of the tree includes (`CMAKE_PROJECT_INCLUDE`).
     pub cmake_include: Option<PathBuf>,
-    /// The linker (only `cmake`), unless linker flags choose one; by default that of `cmake_args`, else the
-    /// compiler's own.
+    /// The linker (only `cmake`), unless linker flags choose one; by default that of `cmake_args`, else the compiler's.
     pub linker: Option<Linker>,
     /// Ninja targets that make up the server (only `cmake`).
     pub targets: Vec<String>,
-    /// Commands run before the first compilation of a set of build files (only `command`).
+    /// Commands before the first compilation of a set of build files (only `command`).
     pub configure: Vec<Vec<String>>,
-    /// Commands run for every point (only `command`).
+    /// Commands for every point (only `command`).
     pub build: Vec<Vec<String>>,
-    /// The runnable server: maps a path in the result (`build.json` and `relink` are reserved) to the file or folder
-    /// to copy there, links followed. With `*` in the last part of the source path, all matching files go into the
-    /// folder that the key names.
+    /// The runnable server: maps a path in the result (not `build.json` or `relink`) to the file or folder to copy
+    /// there, links followed. With `*` in its last part, all matching files go into the folder named by the key.
     pub install: BTreeMap<String, String>,
     /// The measured executable inside the result.
     pub binary: Option<String>,
@@ -100,11 +98,10 @@ pub struct Profile {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProfileSource {
-    /// The bare release's profile, so that points differ only in their patches. Changed code then has no
-    /// profile.
+    /// The bare release's, so that points differ only in their patches; changed code then has no profile.
     #[default]
     Base,
-    /// The point's own profile, as it would be shipped.
+    /// The point's own, as it would be shipped.
     Point,
 }
 

@@ -47,8 +47,8 @@ pub struct TestSuite {
     pub prepare: Vec<Vec<String>>,
     /// The command that runs all tests. It continues after a failing test.
     pub command: Vec<String>,
-    /// The command that runs some tests: their names replace a word `{tests}`, one word each, or a part of a word, with
-    /// blanks between them. By default `command` is repeated as a whole.
+    /// The command that runs some tests, by default `command` as a whole. Their names replace the word `{tests}`, a
+    /// word each, or a part of a word, with blanks between them.
     #[serde(default)]
     pub select: Vec<String>,
     /// The format of the command's output.
