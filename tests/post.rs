@@ -478,6 +478,28 @@ fn a_wrong_token_and_a_missing_pull_request() {
 }
 
 #[test]
+fn a_redirect_takes_the_token_to_no_other_server() {
+    let elsewhere = GitHub::start();
+    for (status, request) in [
+        (302, "GET /user"),
+        (307, "POST /repos"),
+        (308, "GET /repos"),
+    ] {
+        let github = GitHub::start();
+        github.opens(7, FIRST);
+        let to = vec![("location", format!("{}/user", elsewhere.uri()))];
+        github.fault(request, Fault::Refused(status, to, "Moved"));
+        let error = post(&github, FIRST, &[0.01]).unwrap_err();
+        let hint = error.hint_text().unwrap();
+        assert!(
+            hint.contains("moved") && hint.contains(&elsewhere.uri()),
+            "{error:?}"
+        );
+    }
+    assert_eq!(elsewhere.state().requests, Vec::<String>::new());
+}
+
+#[test]
 fn an_older_result_does_not_replace_a_newer_one() {
     let github = GitHub::start();
     github.opens(7, FIRST);

@@ -1,10 +1,14 @@
 //! `perfquilt post` on the command line and in a workflow.
 
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::PathBuf;
+use std::process::{Child, Stdio};
 
 use crate::common::TestEnvironment;
-use crate::github::{GitHub, TOKEN};
+use crate::github::{Fault, GitHub, TOKEN};
 use perfquilt_model::observation::{ObservationFile, Supplement};
+use rustix::process::{Pid, Signal, kill_process};
 
 const FIRST: &str = "1111111111111111111111111111111111111111";
 
@@ -207,4 +211,42 @@ fn what_is_wrong_is_said_with_a_hint() {
         .unwrap();
     let err = text(&output.stderr);
     assert!(err.contains("https://") && !err.contains(TOKEN), "{err}");
+}
+
+/// Starts to post to the API `uri`.
+fn posting(place: &Place, uri: &str) -> Child {
+    let args = [
+        "post",
+        "observations.jsonl",
+        "--repo",
+        "acme/series",
+        "--pr",
+        "7",
+    ];
+    let mut command = place.environment.command(&args);
+    command.args(["--api-url", uri]).env("GITHUB_TOKEN", TOKEN);
+    command.stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn a_signal_ends_what_waits_for_an_answer_or_for_the_next_attempt() {
+    let place = Place::new();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut child = posting(&place, &format!("http://{}", silent.local_addr().unwrap()));
+    let (connection, _) = silent.accept().unwrap();
+    let mut sent = BufReader::new(connection);
+    assert!(sent.read_line(&mut String::new()).unwrap() > 0);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+
+    let github = GitHub::start();
+    let later = vec![("retry-after", "600".to_owned())];
+    github.fault("GET /", Fault::Refused(503, later, "later"));
+    let mut child = posting(&place, &github.uri());
+    let told = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut told = told.map_while(std::io::Result::ok);
+    assert!(told.any(|line| line.contains("trying again in 600 s")));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(github.count("GET /"), 1);
 }

@@ -7,10 +7,13 @@ mod routes;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use contract::Contract;
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
 /// The repository all of it is about.
 pub const REPOSITORY: &str = "acme/series";
@@ -101,16 +104,47 @@ pub struct State {
 
 /// The server.
 pub struct GitHub {
-    server: Option<MockServer>,
+    uri: String,
     state: Arc<Mutex<State>>,
-    runtime: Runtime,
+    /// Serves until it is dropped.
+    _runtime: Runtime,
 }
 
-struct Responder(Arc<Mutex<State>>);
+struct Request {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+}
 
-impl Respond for Responder {
-    fn respond(&self, request: &Request) -> ResponseTemplate {
-        self.0.lock().unwrap().respond(request)
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: String,
+    /// How long it takes.
+    delay: Duration,
+}
+
+impl Answer {
+    fn new(status: u16) -> Self {
+        Answer {
+            status,
+            headers: HeaderMap::new(),
+            body: String::new(),
+            delay: Duration::ZERO,
+        }
+    }
+
+    fn with_json(status: u16, body: &Value) -> Self {
+        let mut answer = Answer::new(status).header("content-type", "application/json");
+        answer.body = body.to_string();
+        answer
+    }
+
+    fn header(mut self, name: &'static str, value: &str) -> Self {
+        let value = HeaderValue::from_str(value).unwrap();
+        self.headers.insert(name, value);
+        self
     }
 }
 
@@ -137,24 +171,34 @@ impl GitHub {
             wrong: Vec::new(),
             next_id: 100,
         }));
-        let responder = Responder(Arc::clone(&state));
-        let server = runtime.block_on(async {
-            let server = MockServer::start().await;
-            Mock::given(wiremock::matchers::any())
-                .respond_with(responder)
-                .mount(&server)
-                .await;
-            server
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let uri = format!("http://{}", listener.local_addr().unwrap());
+        let served = Arc::clone(&state);
+        runtime.spawn(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let router = Router::new().fallback(async move |method, uri, headers, body| {
+                let answer = served.lock().unwrap().respond(&Request {
+                    method,
+                    uri,
+                    headers,
+                    body,
+                });
+                tokio::time::sleep(answer.delay).await;
+                let status = StatusCode::from_u16(answer.status).unwrap();
+                (status, answer.headers, answer.body)
+            });
+            axum::serve(listener, router).await.unwrap();
         });
         GitHub {
-            server: Some(server),
+            uri,
             state,
-            runtime,
+            _runtime: runtime,
         }
     }
 
     pub fn uri(&self) -> String {
-        self.server.as_ref().unwrap().uri()
+        self.uri.clone()
     }
 
     pub fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -271,8 +315,6 @@ impl GitHub {
 
 impl Drop for GitHub {
     fn drop(&mut self) {
-        let server = self.server.take();
-        self.runtime.block_on(async { drop(server) });
         if !std::thread::panicking() {
             let wrong = &self.state().wrong;
             assert!(wrong.is_empty(), "not as GitHub describes it: {wrong:#?}");
@@ -315,10 +357,10 @@ impl State {
             .unwrap_or_else(|| jiff::Timestamp::now().as_second())
     }
 
-    fn respond(&mut self, request: &Request) -> ResponseTemplate {
+    fn respond(&mut self, request: &Request) -> Answer {
         let method = request.method.to_string();
-        let path = request.url.path().to_owned();
-        let query: Vec<(String, String)> = request.url.query_pairs().into_owned().collect();
+        let path = request.uri.path().to_owned();
+        let query = query_pairs(request.uri.query().unwrap_or_default());
         let line = format!("{method} {path}");
         self.requests.push(line.clone());
         let place = self
@@ -327,18 +369,16 @@ impl State {
             .position(|(start, _)| line.starts_with(start.as_str()));
         let fault = place.map(|place| self.faults.remove(place).1);
         match &fault {
-            Some(Fault::Status(status)) => return ResponseTemplate::new(*status),
+            Some(Fault::Status(status)) => return Answer::new(*status),
             Some(Fault::Answered(status, body)) => {
-                return ResponseTemplate::new(*status).set_body_json(body);
+                return Answer::with_json(*status, body);
             }
-            Some(Fault::Behind) => return ResponseTemplate::new(200).set_body_json(json!([])),
+            Some(Fault::Behind) => return Answer::with_json(200, &json!([])),
             Some(Fault::Refused(status, headers, message)) => {
-                let mut response =
-                    ResponseTemplate::new(*status).set_body_json(json!({ "message": message }));
-                for (name, value) in headers {
-                    response = response.insert_header(*name, value.as_str());
-                }
-                return response;
+                let answer = Answer::with_json(*status, &json!({ "message": message }));
+                return headers
+                    .iter()
+                    .fold(answer, |answer, (name, value)| answer.header(name, value));
             }
             _ => {}
         }
@@ -354,7 +394,7 @@ impl State {
         }
         let Some(operation) = self.contract.operation(&method, &path) else {
             self.wrong.push(format!("{line}: no such operation"));
-            return ResponseTemplate::new(404).set_body_json(json!({ "message": "Not Found" }));
+            return Answer::with_json(404, &json!({ "message": "Not Found" }));
         };
         let wrong = self.contract.request(&operation, &query, body.as_ref());
         self.wrong
@@ -395,20 +435,21 @@ impl State {
                 .into_iter()
                 .map(|why| format!("answer {status} to {line}: {why}")),
         );
-        let response = ResponseTemplate::new(status).insert_header("x-ratelimit-remaining", "4999");
         let date = jiff::Timestamp::from_second(self.now()).unwrap();
         let date = date.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-        let response = response.insert_header("date", date.as_str());
-        match fault {
-            Some(Fault::DoneBut(status)) => ResponseTemplate::new(status),
-            Some(Fault::DoneAndCut) => {
-                let text = answer.to_string();
-                response.set_body_raw(text[..text.len() / 2].to_owned(), "application/json")
-            }
-            Some(Fault::DoneAndSilent(time)) => response.set_body_json(answer).set_delay(time),
-            _ if status == 204 => response,
-            _ => response.set_body_json(answer),
+        let mut response = match status {
+            204 => Answer::new(status),
+            _ => Answer::with_json(status, &answer),
         }
+        .header("x-ratelimit-remaining", "4999")
+        .header("date", &date);
+        match fault {
+            Some(Fault::DoneBut(status)) => return Answer::new(status),
+            Some(Fault::DoneAndCut) => response.body.truncate(response.body.len() / 2),
+            Some(Fault::DoneAndSilent(time)) => response.delay = time,
+            _ => {}
+        }
+        response
     }
 
     /// Somebody else writes what is about to be written.
@@ -418,4 +459,12 @@ impl State {
         let (number, login) = (self.pull_requests[0].number, self.rights.login.clone());
         self.write(number, &login, &text);
     }
+}
+
+fn query_pairs(query: &str) -> Vec<(String, String)> {
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8().unwrap().into_owned();
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs
+        .map(|(name, value)| (decoded(name), decoded(value)))
+        .collect()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::client::GitHub;
+use super::client::Client;
 use super::model::{CheckRun, CheckRuns};
 use super::refusal::Refusal;
 use super::start_time::is_before;
@@ -90,11 +90,11 @@ pub(super) struct CheckRunDraft<'a> {
 
 /// Creates or updates the check run of a commit; returns the URL of its page, if it has one. A check run about a
 /// measurement that began later stays as it is, and nothing is returned.
-pub(super) async fn update(github: &GitHub, draft: &CheckRunDraft<'_>) -> Result<Option<String>> {
+pub(super) fn update(github: &Client, draft: &CheckRunDraft<'_>) -> Result<Option<String>> {
     let body = content(draft);
     let mut uncertain = None;
     for round in 1..=MAX_ROUNDS {
-        let existing = existing(github, draft.head, draft.id).await?;
+        let existing = existing(github, draft.head, draft.id)?;
         let request = match existing {
             Some(run) if is_before(draft.began, run.started_at.as_deref()) => {
                 return Ok(None);
@@ -116,10 +116,10 @@ pub(super) async fn update(github: &GitHub, draft: &CheckRunDraft<'_>) -> Result
                 }
             }
         };
-        match github.call::<CheckRun>(&request).await {
+        match github.call::<CheckRun>(&request) {
             Ok(run) => return Ok(run.html_url),
             Err(RequestError::Uncertain(error, info)) => {
-                let goes_on = github.pause(&error, &info, round).await;
+                let goes_on = github.pause(&error, &info, round)?;
                 uncertain = Some(error);
                 if !goes_on {
                     break;
@@ -133,7 +133,7 @@ pub(super) async fn update(github: &GitHub, draft: &CheckRunDraft<'_>) -> Result
 
 /// Returns the latest check run of a commit for comments with `id` that this account wrote: another App's runs may have
 /// the same name and id, and only their App may change them.
-async fn existing(github: &GitHub, head: &str, id: &str) -> Result<Option<CheckRun>> {
+fn existing(github: &Client, head: &str, id: &str) -> Result<Option<CheckRun>> {
     // Of several runs with one name, the filter `latest` shows only one.
     let path = github.path(&format!(
         "commits/{}/check-runs?check_name={}&filter=all",
@@ -144,9 +144,8 @@ async fn existing(github: &GitHub, head: &str, id: &str) -> Result<Option<CheckR
         .all_of("read the check runs", &path, |page: CheckRuns| {
             page.check_runs
         })
-        .await
         .map_err(refused)?;
-    let login = github.login().await?;
+    let login = github.login()?;
     let ours = |run: &CheckRun| {
         let app = run.app.as_ref().map(|app| format!("{}[bot]", app.slug));
         // A user's own login says nothing about an App.

@@ -1,12 +1,9 @@
 //! The client for GitHub's REST API.
 
-use std::future::Future;
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use http::Uri;
 use serde::de::DeserializeOwned;
-use tokio::runtime::Runtime;
-use tokio::sync::Mutex;
+use ureq::http::Uri;
 
 use super::Repository;
 use super::auth::Credentials;
@@ -14,21 +11,12 @@ use super::retry::{ResponseInfo, RetryPolicy};
 use super::session::GitHubSession;
 use super::transport::{Method, Request, RequestError, Transport, parse};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_system::process;
 
 /// The entries of a page of a list, the most that GitHub gives.
 pub(super) const PAGE: usize = 100;
-/// How often a pending request checks for an interrupt.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A connection to GitHub for one repository.
 pub struct Client {
-    runtime: Runtime,
-    pub(super) github: GitHub,
-}
-
-/// The state that requests share.
-pub(super) struct GitHub {
     transport: Transport,
     credentials: Credentials,
     session: Mutex<Option<GitHubSession>>,
@@ -51,41 +39,13 @@ impl Client {
                 ),
             );
         }
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| {
-                Error::internal(format!("cannot start the network runtime: {error}"))
-            })?;
         Ok(Client {
-            runtime,
-            github: GitHub {
-                transport: Transport {
-                    repository,
-                    api,
-                    policy,
-                },
-                credentials,
-                session: Mutex::new(None),
-            },
+            transport: Transport::new(repository, api, policy)?,
+            credentials,
+            session: Mutex::new(None),
         })
     }
 
-    /// Runs `work` until it completes or a signal asks to stop.
-    pub(super) fn run<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.runtime.block_on(async {
-            let mut work = std::pin::pin!(work);
-            loop {
-                match tokio::time::timeout(POLL_INTERVAL, &mut work).await {
-                    Ok(result) => return result,
-                    Err(_) => process::check_interrupted()?,
-                }
-            }
-        })
-    }
-}
-
-impl GitHub {
     /// Returns a path below the repository's API path.
     pub(super) fn path(&self, rest: &str) -> String {
         self.transport.path(rest)
@@ -97,27 +57,31 @@ impl GitHub {
     }
 
     /// Waits before the next round of an operation, see [`Transport::pause`].
-    pub(super) async fn pause(&self, error: &Error, info: &ResponseInfo, attempts: u32) -> bool {
-        self.transport.pause(error, info, attempts).await
+    pub(super) fn pause(&self, error: &Error, info: &ResponseInfo, attempts: u32) -> Result<bool> {
+        self.transport.pause(error, info, attempts)
+    }
+
+    fn kept_session(&self) -> MutexGuard<'_, Option<GitHubSession>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the session; creates or renews it when necessary.
-    pub(super) async fn session(&self) -> Result<GitHubSession> {
-        let mut current = self.session.lock().await;
+    pub(super) fn session(&self) -> Result<GitHubSession> {
+        let mut current = self.kept_session();
         if let Some(session) = current.as_ref()
             && session.is_valid()
         {
             return Ok(session.clone());
         }
-        let session = GitHubSession::new(&self.transport, &self.credentials).await?;
+        let session = GitHubSession::new(&self.transport, &self.credentials)?;
         *current = Some(session.clone());
         Ok(session)
     }
 
     /// Discards `session`, whose token was refused, so that the next request creates a new one. Returns whether
     /// that may help: a user's token cannot be renewed.
-    pub(super) async fn invalidate(&self, session: &GitHubSession) -> bool {
-        let mut current = self.session.lock().await;
+    pub(super) fn invalidate(&self, session: &GitHubSession) -> bool {
+        let mut current = self.kept_session();
         if current
             .as_ref()
             .is_some_and(|kept| kept.secret == session.secret)
@@ -128,11 +92,11 @@ impl GitHub {
     }
 
     /// Sends a request and parses its response as `T`.
-    pub(super) async fn call<T: DeserializeOwned>(
+    pub(super) fn call<T: DeserializeOwned>(
         &self,
         request: &Request<'_>,
     ) -> Result<T, RequestError> {
-        let text = self.send_authenticated(request).await?;
+        let text = self.send_authenticated(request)?;
         parse(request, &text).map_err(|error| match request.method {
             Method::Post => RequestError::Uncertain(error, ResponseInfo::default()),
             _ => RequestError::Other(error),
@@ -140,39 +104,33 @@ impl GitHub {
     }
 
     /// Sends a request and discards the response.
-    pub(super) async fn execute(&self, request: &Request<'_>) -> Result<(), RequestError> {
-        self.send_authenticated(request).await.map(|_| ())
+    pub(super) fn execute(&self, request: &Request<'_>) -> Result<(), RequestError> {
+        self.send_authenticated(request).map(|_| ())
     }
 
     /// Sends a request and returns the response's body. Renews an expired token once, if possible.
-    async fn send_authenticated(&self, request: &Request<'_>) -> Result<String, RequestError> {
-        let session = self.session().await.map_err(RequestError::Other)?;
-        match self
-            .transport
-            .send(&session.octocrab, &session.secret, request)
-            .await
-        {
-            Err(RequestError::Refused(401, ..)) if self.invalidate(&session).await => {
-                let session = self.session().await.map_err(RequestError::Other)?;
-                self.transport
-                    .send(&session.octocrab, &session.secret, request)
-                    .await
+    fn send_authenticated(&self, request: &Request<'_>) -> Result<String, RequestError> {
+        let session = self.session().map_err(RequestError::Other)?;
+        match self.transport.send(&session.secret, request) {
+            Err(RequestError::Refused(401, ..)) if self.invalidate(&session) => {
+                let session = self.session().map_err(RequestError::Other)?;
+                self.transport.send(&session.secret, request)
             }
             sent => sent,
         }
     }
 
     /// Returns all entries of a paginated list.
-    pub(super) async fn all<T: DeserializeOwned>(
+    pub(super) fn all<T: DeserializeOwned>(
         &self,
         purpose: &str,
         path: &str,
     ) -> Result<Vec<T>, RequestError> {
-        self.all_of(purpose, path, |page: Vec<T>| page).await
+        self.all_of(purpose, path, |page: Vec<T>| page)
     }
 
     /// Returns all entries of a paginated list whose pages are objects; `entries` takes them out of a page.
-    pub(super) async fn all_of<P: DeserializeOwned, T>(
+    pub(super) fn all_of<P: DeserializeOwned, T>(
         &self,
         purpose: &str,
         path: &str,
@@ -181,7 +139,7 @@ impl GitHub {
         const MAX_PAGES: usize = 200;
         let mut all = Vec::new();
         for number in 1..=MAX_PAGES {
-            let page = entries(self.page(purpose, path, number).await?);
+            let page = entries(self.page(purpose, path, number)?);
             let last = page.len() < PAGE;
             all.extend(page);
             if last {
@@ -192,7 +150,7 @@ impl GitHub {
     }
 
     /// Returns the page `number`, from 1, of a list with [`PAGE`] entries a page.
-    pub(super) async fn page<P: DeserializeOwned>(
+    pub(super) fn page<P: DeserializeOwned>(
         &self,
         purpose: &str,
         path: &str,
@@ -205,12 +163,11 @@ impl GitHub {
             path: format!("{path}{with}per_page={PAGE}&page={number}"),
             body: None,
         })
-        .await
     }
 
     /// Returns the login that perfquilt posts under.
-    pub(super) async fn login(&self) -> Result<String> {
-        Ok(self.session().await?.login)
+    pub(super) fn login(&self) -> Result<String> {
+        Ok(self.session()?.login)
     }
 }
 

@@ -1,16 +1,17 @@
 //! GitHub as a forge.
 
 use super::checks::CheckRunDraft;
-use super::client::{GitHub, PAGE};
+use super::client::{Client, PAGE};
 use super::event::Target;
 use super::forge::{Forge, Publication};
 use super::model::PullRequestData;
 use super::post_options::{PostResult, PullRequest};
 use super::sticky::{self, Mark};
 use super::transport::{Method, Request, RequestError, encode_segment};
-use super::{Client, Repository, checks, labels};
+use super::{Repository, checks, labels};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_system::process;
 use serde_json::json;
 
 /// The maximum size of a comment. GitHub counts characters; this program counts bytes, which are never fewer.
@@ -18,7 +19,7 @@ pub const MAX_COMMENT_BYTES: usize = 65_536;
 
 impl Forge for Client {
     fn repository(&self) -> &Repository {
-        self.github.repository()
+        Client::repository(self)
     }
 
     fn max_comment_bytes(&self) -> usize {
@@ -26,7 +27,7 @@ impl Forge for Client {
     }
 
     fn find(&self, target: &Target) -> Result<PullRequest> {
-        self.run(find(&self.github, target))
+        find(self, target)
     }
 
     fn publish(
@@ -38,27 +39,23 @@ impl Forge for Client {
     }
 
     fn react(&self, comment: u64, reaction: &str) -> Result<()> {
-        self.run(async {
-            let request = Request {
-                purpose: "react to the comment",
-                // GitHub stores the same reaction only once.
-                method: Method::PostIdempotent,
-                path: self
-                    .github
-                    .path(&format!("issues/comments/{comment}/reactions")),
-                body: Some(json!({ "content": reaction })),
-            };
-            match self.github.execute(&request).await {
-                Ok(()) | Err(RequestError::Refused(404 | 410, ..)) => Ok(()),
-                Err(failure) => Err(failure.into()),
-            }
-        })
+        let request = Request {
+            purpose: "react to the comment",
+            // GitHub stores the same reaction only once.
+            method: Method::PostIdempotent,
+            path: self.path(&format!("issues/comments/{comment}/reactions")),
+            body: Some(json!({ "content": reaction })),
+        };
+        match self.execute(&request) {
+            Ok(()) | Err(RequestError::Refused(404 | 410, ..)) => Ok(()),
+            Err(failure) => Err(failure.into()),
+        }
     }
 }
 
 /// Writes the comment, the check run and the label.
 fn publish(
-    client: &Client,
+    github: &Client,
     publication: &Publication<'_>,
     progress: &dyn Progress,
 ) -> Result<PostResult> {
@@ -70,7 +67,7 @@ fn publish(
         run,
         began,
     } = publication;
-    let (github, number) = (&client.github, pull_request.number);
+    let number = pull_request.number;
     let conclusion = posting.conclusion(comment.status);
     let mark = Mark {
         id: posting.id.clone(),
@@ -85,46 +82,43 @@ fn publish(
         details: run,
         began,
     };
-    client.run(async {
-        // A failure of one does not prevent the others; the first failure is returned.
-        let kept = sticky::update(github, number, &mark, &pull_request.head, &comment.body).await;
-        let outdated = kept.as_ref().is_ok_and(|kept| kept.action == "newer");
-        let check_run = if posting.check {
-            checks::update(github, &draft).await
-        } else {
-            Ok(None)
-        };
-        // A label belongs to the pull request, so results of an older commit must not change it.
-        let current = !outdated && pull_request.head == head;
-        let label = match posting.label.as_ref().filter(|_| current) {
-            Some(prefix) => labels::update(github, number, prefix, comment.status)
-                .await
-                .map(Some),
-            None => Ok(None),
-        };
-        match (kept, check_run, label) {
-            (Ok(kept), Ok(check_run), Ok(label)) => Ok(PostResult {
-                number,
-                head: head.to_owned(),
-                title: comment.title.clone(),
-                status: comment.status.to_string(),
-                conclusion: conclusion.name(),
-                comment: kept,
-                check_run,
-                label,
-            }),
-            (kept, check_run, label) => {
-                if let Ok(kept) = &kept {
-                    progress.note(&format!("comment {}: {}", kept.action, kept.url));
-                }
-                let errors = [kept.err(), check_run.err(), label.err()];
-                let mut errors = errors.into_iter().flatten();
-                let first = errors.next();
-                errors.for_each(|error| progress.warn(&error.to_string()));
-                Err(first.unwrap_or_else(|| Error::internal("nothing was posted")))
+    // A failure of one does not prevent the others; the first failure is returned.
+    let kept = sticky::update(github, number, &mark, &pull_request.head, &comment.body);
+    let outdated = kept.as_ref().is_ok_and(|kept| kept.action == "newer");
+    let check_run = if posting.check {
+        checks::update(github, &draft)
+    } else {
+        Ok(None)
+    };
+    // A label belongs to the pull request, so results of an older commit must not change it.
+    let current = !outdated && pull_request.head == head;
+    let label = match posting.label.as_ref().filter(|_| current) {
+        Some(prefix) => labels::update(github, number, prefix, comment.status).map(Some),
+        None => Ok(None),
+    };
+    match (kept, check_run, label) {
+        (Ok(kept), Ok(check_run), Ok(label)) => Ok(PostResult {
+            number,
+            head: head.to_owned(),
+            title: comment.title.clone(),
+            status: comment.status.to_string(),
+            conclusion: conclusion.name(),
+            comment: kept,
+            check_run,
+            label,
+        }),
+        (kept, check_run, label) => {
+            if let Ok(kept) = &kept {
+                progress.note(&format!("comment {}: {}", kept.action, kept.url));
             }
+            process::check_interrupted()?;
+            let errors = [kept.err(), check_run.err(), label.err()];
+            let mut errors = errors.into_iter().flatten();
+            let first = errors.next();
+            errors.for_each(|error| progress.warn(&error.to_string()));
+            Err(first.unwrap_or_else(|| Error::internal("nothing was posted")))
         }
-    })
+    }
 }
 
 impl PullRequestData {
@@ -148,7 +142,7 @@ impl From<PullRequestData> for PullRequest {
 }
 
 /// Finds the pull request that `target` describes on GitHub.
-async fn find(github: &GitHub, target: &Target) -> Result<PullRequest> {
+fn find(github: &Client, target: &Target) -> Result<PullRequest> {
     if let Some(number) = target.number {
         let request = Request {
             purpose: "read the pull request",
@@ -156,7 +150,7 @@ async fn find(github: &GitHub, target: &Target) -> Result<PullRequest> {
             path: github.path(&format!("pulls/{number}")),
             body: None,
         };
-        return match github.call::<PullRequestData>(&request).await {
+        return match github.call::<PullRequestData>(&request) {
             Ok(found) => Ok(found.into()),
             Err(RequestError::Refused(404 | 410, ..)) => Err(Error::forge(format!(
                 "there is no pull request {number} in {}, or the token may not see it",
@@ -170,12 +164,12 @@ async fn find(github: &GitHub, target: &Target) -> Result<PullRequest> {
             .hint("give `--pr NUMBER`; in a workflow for pull requests, perfquilt reads it from the event"));
     };
     if let (Some(owner), Some(branch)) = (&target.owner, &target.branch)
-        && let Some(found) = find_by_branch(github, &format!("{owner}:{branch}"), head).await?
+        && let Some(found) = find_by_branch(github, &format!("{owner}:{branch}"), head)?
     {
         return Ok(found.into());
     }
     // The branch of a deleted fork is nobody's, but the pull request stays.
-    let mut found = find_by_commit(github, head).await?;
+    let mut found = find_by_commit(github, head)?;
     found.retain(|request| request.may_be_from(target.owner.as_deref()));
     let of_branch = |request: &PullRequestData| target.branch.as_ref() == Some(&request.head.name);
     if found.iter().any(of_branch) {
@@ -222,13 +216,9 @@ async fn find(github: &GitHub, target: &Target) -> Result<PullRequest> {
 }
 
 /// Finds the pull request from the branch `from` (`owner:branch`), preferably one with the commit `head`.
-async fn find_by_branch(
-    github: &GitHub,
-    from: &str,
-    head: &str,
-) -> Result<Option<PullRequestData>> {
+fn find_by_branch(github: &Client, from: &str, head: &str) -> Result<Option<PullRequestData>> {
     let path = github.path(&format!("pulls?state=all&head={}", encode_segment(from)));
-    let mut found: Vec<PullRequestData> = github.all("look for the pull request", &path).await?;
+    let mut found: Vec<PullRequestData> = github.all("look for the pull request", &path)?;
     // The branch may have newer commits, been used before, or have several pull requests.
     found.sort_by_key(|request| rank(request, head));
     Ok(found.into_iter().next())
@@ -236,15 +226,13 @@ async fn find_by_branch(
 
 /// Finds the pull requests with the commit `head` among those that were updated last. (GitHub's list of the pull requests
 /// of a commit does not have those of forks.)
-async fn find_by_commit(github: &GitHub, head: &str) -> Result<Vec<PullRequestData>> {
+fn find_by_commit(github: &Client, head: &str) -> Result<Vec<PullRequestData>> {
     /// The most pages, of a hundred pull requests each.
     const MAX_PAGES: usize = 20;
     let path = github.path("pulls?state=all&sort=updated&direction=desc");
     let mut found: Vec<PullRequestData> = Vec::new();
     for number in 1..=MAX_PAGES {
-        let page: Vec<PullRequestData> = github
-            .page("look for the pull request", &path, number)
-            .await?;
+        let page: Vec<PullRequestData> = github.page("look for the pull request", &path, number)?;
         let last = page.len() < PAGE;
         found.extend(page.into_iter().filter(|request| request.head.sha == *head));
         if last {

@@ -1,5 +1,4 @@
-//! The JSON Web Token that proves possession of a GitHub App's private key (RFC 7519, RS256). octocrab would
-//! need a second cryptographic library for it, which takes longer to compile than the rest of this crate.
+//! The JSON Web Token that proves possession of a GitHub App's private key (RFC 7519, RS256).
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::client::GitHub;
+use super::client::Client;
 use super::model::Label;
 use super::transport::{Method, Request, RequestError, encode_segment};
 use perfquilt_model::comment::MeasurementStatus;
@@ -14,15 +14,15 @@ pub(super) fn name(prefix: &str, status: MeasurementStatus) -> String {
 }
 
 /// Sets the label for `status` and removes the other labels with `prefix`; returns the label.
-pub(super) async fn update(
-    github: &GitHub,
+pub(super) fn update(
+    github: &Client,
     number: u64,
     prefix: &str,
     status: MeasurementStatus,
 ) -> Result<String> {
     let wanted = name(prefix, status);
     let path = github.path(&format!("issues/{number}/labels"));
-    let labels: Vec<Label> = github.all("read the labels", &path).await?;
+    let labels: Vec<Label> = github.all("read the labels", &path)?;
     let has = |name: &str| {
         labels
             .iter()
@@ -35,7 +35,7 @@ pub(super) async fn update(
             path: path.clone(),
             body: Some(json!({ "labels": [wanted] })),
         };
-        github.execute(&request).await?;
+        github.execute(&request)?;
     }
     for other in MeasurementStatus::ALL.map(|status| name(prefix, status)) {
         if other == wanted || !has(&other) {
@@ -47,7 +47,7 @@ pub(super) async fn update(
             path: format!("{path}/{}", encode_segment(&other)),
             body: None,
         };
-        match github.execute(&request).await {
+        match github.execute(&request) {
             Ok(()) | Err(RequestError::Refused(404, ..)) => {}
             Err(failure) => return Err(failure.into()),
         }

@@ -1,5 +1,5 @@
 //! GitHub: the comment, check run and label of a pull request, and webhook deliveries. Only this crate uses
-//! octocrab.
+//! ureq.
 //!
 //! `perfquilt_report::comment()` writes the comment; this crate posts it exactly once, whatever fails on the
 //! way.
@@ -23,6 +23,7 @@ mod auth;
 mod checks;
 mod client;
 pub mod event;
+mod exchange;
 mod forge;
 mod github;
 mod jwt;

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use octocrab::Octocrab;
-
 use super::auth::Credentials;
 use super::refusal::Refusal;
 use super::transport::{Method, Request, RequestError, Transport, get, parse};
@@ -18,7 +16,6 @@ const MAX_CLOCK_SKEW: i64 = 20;
 /// An authenticated connection and its expiry.
 #[derive(Clone)]
 pub(super) struct GitHubSession {
-    pub(super) octocrab: Octocrab,
     pub(super) secret: Secret,
     pub(super) login: String,
     expires: Option<Instant>,
@@ -26,12 +23,12 @@ pub(super) struct GitHubSession {
 
 impl GitHubSession {
     /// Authenticates with `credentials`.
-    pub(super) async fn new(transport: &Transport, credentials: &Credentials) -> Result<Self> {
+    pub(super) fn new(transport: &Transport, credentials: &Credentials) -> Result<Self> {
         match credentials {
             Credentials::Token { token, login } => {
-                GitHubSession::from_token(transport, token, login.as_deref()).await
+                GitHubSession::from_token(transport, token, login.as_deref())
             }
-            Credentials::App { id, key } => GitHubSession::from_app(transport, id, key).await,
+            Credentials::App { id, key } => GitHubSession::from_app(transport, id, key),
         }
     }
 
@@ -40,17 +37,12 @@ impl GitHubSession {
         self.expires.is_none_or(|expires| Instant::now() < expires)
     }
 
-    async fn from_token(
-        transport: &Transport,
-        token: &Secret,
-        login: Option<&str>,
-    ) -> Result<Self> {
-        let octocrab = transport.connect(token)?;
+    fn from_token(transport: &Transport, token: &Secret, login: Option<&str>) -> Result<Self> {
         let login = match login {
             Some(login) => login.to_owned(),
             None => {
                 let request = get("look up the login of the token", "/user".to_owned());
-                match transport.send(&octocrab, token, &request).await {
+                match transport.send(token, &request) {
                     Ok(text) => parse::<model::User>(&request, &text)?.login,
                     Err(RequestError::Refused(403, Refusal::Other, error)) => {
                         return Err(error.hint(
@@ -63,7 +55,6 @@ impl GitHubSession {
             }
         };
         Ok(GitHubSession {
-            octocrab,
             secret: token.clone(),
             login,
             expires: None,
@@ -71,16 +62,12 @@ impl GitHubSession {
     }
 
     /// Authenticates as the App, finds its installation in the repository and requests a token for it.
-    async fn from_app(transport: &Transport, id: &str, key: &Secret) -> Result<Self> {
+    fn from_app(transport: &Transport, id: &str, key: &Secret) -> Result<Self> {
         let expires = Instant::now() + TOKEN_LIFETIME;
         let mut now = jiff::Timestamp::now().as_second();
         let request = get("find the GitHub App", "/app".to_owned());
-        let token = jwt::sign(id, key, now)?;
-        let octocrab = transport.connect(&token)?;
-        let mut response = transport
-            .send_with_retries(&octocrab, &token, &request)
-            .await?;
-        let (mut octocrab, mut token) = (octocrab, token);
+        let mut token = jwt::sign(id, key, now)?;
+        let mut response = transport.send_with_retries(&token, &request)?;
         if response.info.status == Some(401)
             && let Some(date) = response
                 .date
@@ -89,10 +76,7 @@ impl GitHubSession {
             tracing::debug!("this clock and GitHub's differ by {} s", date - now);
             now = date;
             token = jwt::sign(id, key, now)?;
-            octocrab = transport.connect(&token)?;
-            response = transport
-                .send_with_retries(&octocrab, &token, &request)
-                .await?;
+            response = transport.send_with_retries(&token, &request)?;
         }
         let app: model::App = parse(
             &request,
@@ -102,7 +86,7 @@ impl GitHubSession {
             "find where the GitHub App is installed",
             transport.path("installation"),
         );
-        let text = match transport.send(&octocrab, &token, &request).await {
+        let text = match transport.send(&token, &request) {
             Err(RequestError::Refused(404, _, error)) => {
                 return Err(error.hint(format!(
                     "install the App {} in {}",
@@ -119,12 +103,10 @@ impl GitHubSession {
             path: format!("/app/installations/{}/access_tokens", installation.id),
             body: Some(serde_json::json!({ "repositories": [transport.repository.name] })),
         };
-        let text = transport.send(&octocrab, &token, &request).await?;
+        let text = transport.send(&token, &request)?;
         let given: model::InstallationToken = parse(&request, &text)?;
-        let secret = Secret::new(&given.token);
         Ok(GitHubSession {
-            octocrab: transport.connect(&secret)?,
-            secret,
+            secret: Secret::new(&given.token),
             login: format!("{}[bot]", app.slug),
             expires: Some(expires),
         })

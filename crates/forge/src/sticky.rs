@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::client::GitHub;
+use super::client::Client;
 use super::model::Comment;
 use super::start_time::is_before;
 use super::transport::{Method, Request, RequestError, get};
@@ -77,21 +77,21 @@ impl Mark {
 /// Makes the pull request `number` have exactly one comment with `mark`'s id, with this text (without the
 /// mark). `current_head` is the pull request's head commit; an older result replaces no newer one
 /// ([`Mark::is_older_than`]).
-pub(super) async fn update(
-    github: &GitHub,
+pub(super) fn update(
+    github: &Client,
     number: u64,
     mark: &Mark,
     current_head: &str,
     text: &str,
 ) -> Result<CommentUpdate> {
     let body = format!("{}{text}", mark.line());
-    let login = github.login().await?;
+    let login = github.login()?;
     let mut action = "updated";
     let mut uncertain = None;
     // The comments this call has created.
     let mut written: Vec<u64> = Vec::new();
     for round in 1..=MAX_ROUNDS {
-        let all = ours(github, number, &login, &mark.id, &written).await?;
+        let all = ours(github, number, &login, &mark.id, &written)?;
         let mut ours = all.into_iter();
         let Some(first) = ours.next() else {
             let post = Request {
@@ -100,7 +100,7 @@ pub(super) async fn update(
                 path: github.path(&format!("issues/{number}/comments")),
                 body: Some(json!({ "body": body })),
             };
-            match github.call::<Comment>(&post).await {
+            match github.call::<Comment>(&post) {
                 // The next round shows whether it is the only one.
                 Ok(comment) => {
                     action = "created";
@@ -108,7 +108,7 @@ pub(super) async fn update(
                 }
                 Err(RequestError::Uncertain(error, info)) => {
                     action = "created";
-                    let goes_on = github.pause(&error, &info, round).await;
+                    let goes_on = github.pause(&error, &info, round)?;
                     uncertain = Some(error);
                     if !goes_on {
                         break;
@@ -133,7 +133,7 @@ pub(super) async fn update(
                 path: github.path(&format!("issues/comments/{}", first.id)),
                 body: Some(json!({ "body": body })),
             };
-            match github.execute(&patch).await {
+            match github.execute(&patch) {
                 Ok(()) => {}
                 // Somebody deleted it meanwhile.
                 Err(RequestError::Refused(404 | 410, ..)) => continue,
@@ -150,7 +150,7 @@ pub(super) async fn update(
                 path: github.path(&format!("issues/comments/{}", other.id)),
                 body: None,
             };
-            match github.execute(&delete).await {
+            match github.execute(&delete) {
                 Ok(()) => removed += 1,
                 Err(RequestError::Refused(404 | 410, ..)) => {}
                 Err(failure) => return Err(failure.into()),
@@ -170,15 +170,15 @@ pub(super) async fn update(
 
 /// Returns perfquilt's own comments with this id, the oldest first; anybody can copy the mark, so the author
 /// counts. The list may lag behind and miss the comments `written` just now, which are read separately.
-async fn ours(
-    github: &GitHub,
+fn ours(
+    github: &Client,
     number: u64,
     login: &str,
     id: &str,
     written: &[u64],
 ) -> Result<Vec<Comment>> {
     let path = github.path(&format!("issues/{number}/comments"));
-    let mut comments: Vec<Comment> = github.all("read the comments", &path).await?;
+    let mut comments: Vec<Comment> = github.all("read the comments", &path)?;
     for &one in written {
         if comments.iter().any(|comment| comment.id == one) {
             continue;
@@ -187,7 +187,7 @@ async fn ours(
             "read the comment",
             github.path(&format!("issues/comments/{one}")),
         );
-        match github.call(&request).await {
+        match github.call(&request) {
             Ok(comment) => comments.push(comment),
             // Somebody deleted it.
             Err(RequestError::Refused(404 | 410, ..)) => {}

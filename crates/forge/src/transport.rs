@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use http::header::{ACCEPT, USER_AGENT};
-use octocrab::Octocrab;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use ureq::{Agent, http};
 
-use super::refusal::{Refusal, RefusedResponse};
+use super::exchange::{self, HttpRequest, Response, exchange};
+use super::refusal::Refusal;
 use super::retry::{self, ResponseInfo, RetryDecision, RetryPolicy};
 use super::{Repository, Secret, model};
 use perfquilt_model::error::{Error, Result};
@@ -18,8 +18,9 @@ use perfquilt_model::error::{Error, Result};
 pub(super) struct Transport {
     pub(super) repository: Repository,
     /// The URL of the API.
-    pub(super) api: String,
-    pub(super) policy: RetryPolicy,
+    api: String,
+    policy: RetryPolicy,
+    agent: Agent,
 }
 
 /// Why a request failed.
@@ -64,17 +65,18 @@ pub(super) enum Method {
     Delete,
 }
 
-/// The status and body of a response, and its headers that matter for retries.
-pub(super) struct Response {
-    pub(super) info: ResponseInfo,
-    body: String,
-    /// The `Date` header, in seconds since 1970.
-    pub(super) date: Option<i64>,
-    /// The target of a redirect.
-    location: Option<String>,
-}
-
 impl Transport {
+    /// Connects to nothing yet.
+    pub(super) fn new(repository: Repository, api: String, policy: RetryPolicy) -> Result<Self> {
+        let agent = exchange::agent(&api, policy.response_timeout)?;
+        Ok(Transport {
+            repository,
+            api,
+            policy,
+            agent,
+        })
+    }
+
     /// Returns a path below the repository's API path.
     pub(super) fn path(&self, rest: &str) -> String {
         format!("/repos/{}/{rest}", self.repository)
@@ -82,7 +84,7 @@ impl Transport {
 
     /// Waits before the next round, after it was unknown for the `attempts`th time whether a request took effect,
     /// the last time with this `error` and `info`. Returns `false` instead of waiting too long.
-    pub(super) async fn pause(&self, error: &Error, info: &ResponseInfo, attempts: u32) -> bool {
+    pub(super) fn pause(&self, error: &Error, info: &ResponseInfo, attempts: u32) -> Result<bool> {
         match retry::decide(&self.policy, info, attempts, Duration::ZERO, jitter()) {
             RetryDecision::Wait(wait) => {
                 if attempts == 1 {
@@ -90,56 +92,34 @@ impl Transport {
                 } else {
                     tracing::debug!("{error}; again in {wait:?}");
                 }
-                tokio::time::sleep(wait).await;
+                exchange::sleep(wait)?;
+                Ok(true)
             }
-            RetryDecision::GiveUp | RetryDecision::TooLong(_) => return false,
+            RetryDecision::GiveUp | RetryDecision::TooLong(_) => Ok(false),
         }
-        true
-    }
-
-    /// Returns a connection that authenticates with `token`.
-    pub(super) fn connect(&self, token: &Secret) -> Result<Octocrab> {
-        let agent = concat!("perfquilt/", env!("CARGO_PKG_VERSION"));
-        let failed = |error: octocrab::Error| {
-            Error::forge(format!(
-                "cannot talk to {}: {}",
-                self.api,
-                error_text(&error, token)
-            ))
-            .hint("install the root certificates with `apt-get install ca-certificates`")
-        };
-        Octocrab::builder()
-            .base_uri(self.api.as_str())
-            .map_err(failed)?
-            .add_header(USER_AGENT, agent.to_owned())
-            .add_header(ACCEPT, "application/vnd.github+json".to_owned())
-            .personal_token(token.expose().to_owned())
-            .set_connect_timeout(Some(self.policy.response_timeout))
-            .build()
-            .map_err(failed)
     }
 
     /// Sends a request, with retries, and returns the body of a successful response.
-    pub(super) async fn send(
+    pub(super) fn send(
         &self,
-        octocrab: &Octocrab,
         secret: &Secret,
         request: &Request<'_>,
     ) -> Result<String, RequestError> {
-        let response = self.send_with_retries(octocrab, secret, request).await?;
+        let response = self.send_with_retries(secret, request)?;
         self.check_status(request, response, secret)
     }
 
     /// Sends a request, with retries, and returns the final response.
-    pub(super) async fn send_with_retries(
+    pub(super) fn send_with_retries(
         &self,
-        octocrab: &Octocrab,
         secret: &Secret,
         request: &Request<'_>,
     ) -> Result<Response, RequestError> {
+        let http = self.http(secret, request).map_err(RequestError::Other)?;
         let mut waited = Duration::ZERO;
         for attempts in 1.. {
-            let (info, failed) = match self.once(octocrab, request).await {
+            let sent = exchange(&self.agent, http.clone()).map_err(RequestError::Other)?;
+            let (info, failed) = match sent {
                 Ok(response)
                     if response.info.status.is_some_and(|status| status < 500)
                         && response.info.refusal != Some(Refusal::Limited) =>
@@ -174,7 +154,7 @@ impl Transport {
                     } else {
                         tracing::debug!("cannot {purpose} ({why}), again in {wait:?}");
                     }
-                    tokio::time::sleep(wait).await;
+                    exchange::sleep(wait).map_err(RequestError::Other)?;
                     waited += wait;
                 }
                 RetryDecision::TooLong(wait) => {
@@ -198,71 +178,19 @@ impl Transport {
         Err(RequestError::Other(Error::internal("no more attempts")))
     }
 
-    /// Sends a request once. The error describes the network failure.
-    async fn once(&self, octocrab: &Octocrab, request: &Request<'_>) -> Result<Response, String> {
-        let path = request.path.as_str();
-        let body = request.body.as_ref();
-        let exchange = async {
-            let response = match request.method {
-                Method::Get => octocrab._get(path).await,
-                Method::Post | Method::PostIdempotent => octocrab._post(path, body).await,
-                Method::Patch => octocrab._patch(path, body).await,
-                Method::Delete => octocrab._delete(path, body).await,
-            }
-            .map_err(|error| chain(&error))?;
-            let status = response.status().as_u16();
-            let head = |name: &str| {
-                response
-                    .headers()
-                    .get(name)?
-                    .to_str()
-                    .ok()
-                    .map(str::to_owned)
-            };
-            let number = |name: &str| head(name)?.trim().parse::<u64>().ok();
-            let date = head("date").and_then(|text| seconds(&text));
-            let retry_after_text = head("retry-after");
-            let mut info = ResponseInfo {
-                status: Some(status),
-                retry_after: retry_after_text
-                    .as_deref()
-                    .and_then(|text| retry_after(text, date)),
-                remaining: number("x-ratelimit-remaining"),
-                reset_in: number("x-ratelimit-reset").map(|reset| {
-                    let now = date.unwrap_or_else(|| jiff::Timestamp::now().as_second());
-                    reset.saturating_sub(u64::try_from(now).unwrap_or(0))
-                }),
-                refusal: None,
-            };
-            let demands_sso = head("x-github-sso").is_some();
-            let location = head("location");
-            let body = octocrab
-                .body_to_string(response)
-                .await
-                .map_err(|error| chain(&error))?;
-            info.refusal = (400..500).contains(&status).then(|| {
-                Refusal::of(&RefusedResponse {
-                    status,
-                    body: &body,
-                    has_retry_after: retry_after_text.is_some(),
-                    remaining: info.remaining,
-                    demands_sso,
-                })
-            });
-            Ok(Response {
-                info,
-                body,
-                date,
-                location,
-            })
+    fn http(&self, secret: &Secret, request: &Request<'_>) -> Result<HttpRequest> {
+        let method = match request.method {
+            Method::Get => http::Method::GET,
+            Method::Post | Method::PostIdempotent => http::Method::POST,
+            Method::Patch => http::Method::PATCH,
+            Method::Delete => http::Method::DELETE,
         };
-        match tokio::time::timeout(self.policy.response_timeout, exchange).await {
-            Ok(result) => result,
-            Err(_) => Err(format!(
-                "no response within {} s",
-                self.policy.response_timeout.as_secs_f64()
-            )),
-        }
+        let url = format!("{}{}", self.api, request.path);
+        let body = request.body.as_ref().map(Value::to_string);
+        exchange::request(method, &url, secret, body).map_err(|error| {
+            let why = secret.scrub(&error.to_string());
+            Error::forge(format!("cannot {}: {why}", request.purpose))
+        })
     }
 
     pub(super) fn check_status(
@@ -368,40 +296,6 @@ fn failure_text(failed: &Result<Response, String>) -> String {
     }
 }
 
-fn error_text(error: &octocrab::Error, secret: &Secret) -> String {
-    secret.scrub(&chain(error))
-}
-
-/// Returns the causes of an error, without duplicates.
-fn chain(error: &octocrab::Error) -> String {
-    let mut parts: Vec<String> = Vec::new();
-    let mut next: Option<&dyn std::error::Error> = Some(error);
-    while let Some(error) = next {
-        let text = error.to_string();
-        if !parts.iter().any(|part| part.contains(&text)) && !text.is_empty() {
-            parts.push(text.lines().next().unwrap_or_default().to_owned());
-        }
-        next = error.source();
-    }
-    parts.join(": ")
-}
-
-/// Parses an HTTP `Date` (`Sun, 06 Nov 1994 08:49:37 GMT`) into seconds since 1970.
-fn seconds(date: &str) -> Option<i64> {
-    let time = jiff::fmt::rfc2822::parse(date).ok()?;
-    Some(time.timestamp().as_second())
-}
-
-/// Parses `Retry-After` into seconds. The header has a number of seconds, or a date, which is compared with the
-/// response's own `date`.
-fn retry_after(text: &str, date: Option<i64>) -> Option<u64> {
-    let text = text.trim();
-    text.parse().ok().or_else(|| {
-        let now = date.unwrap_or_else(|| jiff::Timestamp::now().as_second());
-        u64::try_from(seconds(text)?.saturating_sub(now).max(0)).ok()
-    })
-}
-
 /// Percent-encodes `text` as one segment of a path.
 pub(super) fn encode_segment(text: &str) -> String {
     const RESERVED: AsciiSet = NON_ALPHANUMERIC
@@ -417,15 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_and_paths() {
-        assert_eq!(seconds("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
-        assert_eq!(seconds("soon"), None);
-        let date = Some(784_111_777);
-        assert_eq!(retry_after(" 7 ", date), Some(7));
-        let later = "Sun, 06 Nov 1994 08:50:07 GMT";
-        assert_eq!(retry_after(later, date), Some(30));
-        assert_eq!(retry_after(later, None), Some(0));
-        assert_eq!(retry_after("soon", date), None);
+    fn paths() {
         assert_eq!(
             encode_segment("perf: no effect/ü"),
             "perf%3A%20no%20effect%2F%C3%BC"

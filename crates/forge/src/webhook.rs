@@ -1,6 +1,6 @@
 //! GitHub's webhook deliveries: verifies and parses them.
 
-use octocrab::models::webhook_events::verify_signature;
+use ring::hmac;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
@@ -10,7 +10,14 @@ use super::{Repository, Secret, is_commit};
 /// Returns whether `signature` (the header `X-Hub-Signature-256`) is the signature of `body` with `secret`.
 /// Compares in constant time.
 pub fn is_signature_valid(secret: &Secret, body: &[u8], signature: &str) -> bool {
-    !secret.is_empty() && verify_signature(signature, secret.expose(), body).is_ok()
+    !secret.is_empty() && is_signature_of(secret.expose().as_bytes(), body, signature)
+}
+
+fn is_signature_of(key: &[u8], body: &[u8], signature: &str) -> bool {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    let tag = signature.strip_prefix("sha256=");
+    let tag = tag.and_then(|digits| hex::decode(digits).ok());
+    tag.is_some_and(|tag| hmac::verify(&key, body, &tag).is_ok())
 }
 
 /// A delivery about a pull request or an issue.
@@ -257,7 +264,7 @@ mod tests {
     fn without_a_secret_nothing_is_genuine() {
         // The signature of "" with an empty key.
         let signature = "sha256=b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad";
-        assert!(verify_signature(signature, "", b"").is_ok());
+        assert!(is_signature_of(b"", b"", signature));
         assert!(!is_signature_valid(&Secret::new(" "), b"", signature));
     }
 
