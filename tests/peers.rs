@@ -30,15 +30,15 @@ fn differences_within_blocks_find_more_on_a_shared_machine() {
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     let page = read("page.md");
     for part in [
-        "# Decision rules",
-        "# Methods of bisecting",
-        "(page-rules.tsv)",
-        "(page-bisecting.tsv)",
+        "# Other projects' decision rules",
+        "# Other methods of bisecting",
+        "(peers-rules.tsv)",
+        "(peers-bisecting.tsv)",
     ] {
         assert_eq!(page.matches(part).count(), 1, "{part}");
     }
 
-    let table = read("page-rules.tsv");
+    let table = read("peers-rules.tsv");
     assert_eq!(table.lines().count(), 1 + 4 * 5);
     let rules = rows(&table, "a shared machine");
     let own = &rules[0];
@@ -51,7 +51,7 @@ fn differences_within_blocks_find_more_on_a_shared_machine() {
         assert!(found(other) < found(own), "{other:?}");
     }
 
-    let table = read("page-bisecting.tsv");
+    let table = read("peers-bisecting.tsv");
     assert_eq!(table.lines().count(), 1 + 99 * 5);
     let exact = |machine: &str, changes: &str, culprits: &str, method: &str| {
         let rows = rows(&table, machine);

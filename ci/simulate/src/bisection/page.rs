@@ -2,24 +2,22 @@
 
 use std::fmt::Write;
 
-use super::{Bisections, Case, DRIFT, Machine, Performance, RIGHT, VALUE_SD, VALUE_SECONDS};
+use super::{Bisections, DRIFT, Performance, RIGHT, VALUE_SD, VALUE_SECONDS};
 use perfquilt_judge::bisect::{DEFAULT_ERROR, DEFAULT_SIZE};
-
-/// The number of changes of the cases that the page shows.
-const SHOWN: usize = 64;
 
 impl Bisections {
     /// Returns the part of the page on bisections. `table` is the file name of [`Bisections::table`].
     pub fn markdown(&self, table: &str) -> String {
         let mut page = format!(
             "## Bisections\n\n\
-             {} sessions in each of [{} cases]({table}), with culprits at random places and the noise of a real server \
-             ({:.2} % a value, restarts and layouts included). perfquilt looks for {:.1} % or more (for the culprit's size \
-             where that is less) at an error rate of {:.0} %. A value takes {VALUE_SECONDS:.0} s; nothing is built before. \
-             Seed {}, {:.0} s on {} threads, version {}.\n\n",
+             {} sessions in each of [{} cases]({table}), with culprits at random places and the noise of a real server: \
+             {:.2} % a value, restarts and layouts included, and on a shared machine {:.0} % from run to run, which drops out \
+             within blocks. perfquilt looks for {:.1} % or more (or the culprit's size, if less) at an error rate of {:.0} %. A \
+             value takes {VALUE_SECONDS:.0} s; nothing is built before. Seed {}, {:.0} s on {} threads, version {}.\n\n",
             self.sessions,
             self.cases.len(),
             100.0 * VALUE_SD,
+            100.0 * DRIFT,
             100.0 * DEFAULT_SIZE,
             100.0 * DEFAULT_ERROR,
             self.seed,
@@ -27,34 +25,12 @@ impl Bisections {
             self.threads,
             self.version,
         );
-        let _ = writeln!(
+        let _ = write!(
             page,
-            "- *right*: sessions that name nothing but culprits, at least {:.0} % *of* those that name a change.\n\
-             - *exact*: sessions that name all culprits and nothing else, or say that there is none.\n\
-             - *benchmark*, *builds*: minutes and servers a session, and servers in the worst of twenty.\n",
+            "Promised: at least {:.0} % of the sessions that name a change name nothing but culprits, and as many find a single \
+             culprit, or say that there is none. ",
             100.0 * RIGHT,
         );
-        let _ = writeln!(
-            page,
-            "At most one culprit among {SHOWN} changes, on {}, whose speed varies by {:.0} % from run to run (which drops out \
-             within blocks):\n\n\
-             | culprits | right | of | exact | benchmark | builds |\n\
-             |:--|--:|--:|--:|--:|--:|",
-            Machine::Shared.name(),
-            100.0 * DRIFT,
-        );
-        let shown = |case: &&Case| {
-            case.machine == Machine::Shared.name() && case.changes == SHOWN && case.culprits <= 1
-        };
-        for case in self.cases.iter().filter(shown) {
-            let _ = writeln!(
-                page,
-                "| {} | {} |",
-                culprits(case.culprits, case.size),
-                case.performance.cells().join(" | "),
-            );
-        }
-        page.push('\n');
         match self.faults() {
             faults if faults.is_empty() => page.push_str("Every promise is kept.\n"),
             faults => {
