@@ -1,4 +1,4 @@
-//! The tables of `docs/reference.md` that the code decides: configuration keys from the types that read them, with their
+//! The lists and tables of `docs/reference.md` that the code decides: configuration keys from the types that read them, with their
 //! comments and defaults, exit codes and meters. They stand between a comment that names their source (further structures are
 //! those that its keys hold) and `<!-- end -->`. To rewrite them: `UPDATE_REFERENCE=1 cargo test --test integration reference`.
 
@@ -261,20 +261,19 @@ fn variants(name: &str, sources: &[Source]) -> Option<Vec<(String, String)>> {
     None
 }
 
-/// The table of one structure's keys, with those of the structures `nested` below the keys that hold them.
+/// The list of one structure's keys, with those of the structures `nested` below the keys that hold them.
 fn keys(path: &str, name: &str, nested: &[&str], sources: &[Source]) -> String {
     let mut nested = nested.to_vec();
-    let head = "| key | type, default | meaning |\n|---|---|---|\n";
-    let table = head.to_owned() + &rows(path, name, "", &mut nested, sources);
+    let list = items(path, name, "", &mut nested, sources);
     assert_eq!(nested, Vec::<&str>::new(), "no key of {name} holds these");
-    table
+    list
 }
 
-/// The rows of a structure's keys, each with `prefix`; removes from `nested` what they include.
-fn rows(
+/// The items of a structure's keys, indented by `indent`; removes from `nested` what they include.
+fn items(
     path: &str,
     name: &str,
-    prefix: &str,
+    indent: &str,
     nested: &mut Vec<&str>,
     sources: &[Source],
 ) -> String {
@@ -316,22 +315,26 @@ fn rows(
             .to_owned();
             for (variant, doc) in variants {
                 let doc = doc.trim_end_matches('.');
-                write!(meaning, "<br>`\"{variant}\"`: {doc}.").unwrap();
+                write!(meaning, "\n{indent}  - `\"{variant}\"`: {doc}.").unwrap();
             }
         }
         let default = match defaults.get(&ident) {
             Some(value) => shown(value, source),
             None => default_of(field, &said, has_default, &rust_type, source, sources),
         };
-        assert!(!meaning.contains('|'), "{meaning}");
-        if !default.is_empty() {
-            write!(of_type, ", {default}").unwrap();
-        }
-        writeln!(out, "| `{prefix}{key}` | {of_type} | {meaning} |").unwrap();
+        let facts = [of_type, default];
+        let facts = facts
+            .iter()
+            .filter(|fact| !["", "text"].contains(&fact.as_str()));
+        let facts = facts.map(String::as_str).collect::<Vec<_>>().join(", ");
+        let facts = match facts.as_str() {
+            "" => facts,
+            _ => format!(" ({facts})"),
+        };
+        writeln!(out, "{indent}- `{key}`{facts}: {meaning}").unwrap();
         if let Some(at) = nested.iter().position(|inner| holds(&rust_type, inner)) {
             let inner = nested.remove(at);
-            let prefix = format!("{prefix}{key}.");
-            out += &rows(path, inner, &prefix, nested, sources);
+            out += &items(path, inner, &format!("{indent}  "), nested, sources);
         }
     }
     out
