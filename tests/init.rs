@@ -113,7 +113,7 @@ fn a_workspace_is_never_overwritten() {
     let refused = environment.run(&["init"]);
     assert_eq!(refused.code, Some(2));
     assert!(
-        refused.stderr.contains("is a workspace already"),
+        refused.stderr.contains("is already a workspace"),
         "{}",
         refused.stderr
     );

@@ -507,7 +507,7 @@ fn only_perfquilts_own_branch_is_to_be_removed() {
     git(&space, &["branch", "mine"]);
     let write = ["rebase", "2.0", "--write"];
     let err = space.fails(2, &[&write[..], &["--branch", "mine"]].concat());
-    let expected = "there is a branch mine already\nhint: --branch NAME takes another name\n";
+    let expected = "branch mine already exists\nhint: --branch NAME takes another name\n";
     assert!(err.contains(expected), "{err}");
     space.ok(&write);
     let err = space.fails(2, &write);

@@ -404,7 +404,7 @@ fn a_start_that_fails_once_is_tried_once_more_and_the_run_goes_on() {
     count_starts(&environment, script, &[]);
     let finished = environment.run(&["run", "--json", "--blocks", "3"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    let told = finished.stderr.matches("it is started once more").count();
+    let told = finished.stderr.matches("restarting it once").count();
     assert_eq!(told, 3, "{}", finished.stderr);
     let document: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(in_order(&document, 0)["blocks"], 3, "{document:#}");

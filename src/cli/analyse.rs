@@ -113,7 +113,7 @@ fn further_input(first: &Path, head: &[u8], path: &Path) -> Result<Box<dyn BufRe
             first.display(),
             path.display()
         ))
-        .hint("give files of one format, one for each server or machine"));
+        .hint("pass files of one format, one per server or machine"));
     }
     Ok(input)
 }

@@ -112,7 +112,7 @@ enum Command {
     Stack(stack::Stack),
     /// Write a point's source tree to a folder
     Export(export::Export),
-    /// Move the series to another release, report how each patch fits
+    /// Show how each patch fits another release, and move the series
     Rebase(rebase::Arguments),
     /// Import patches from git, mails, a folder or another series
     Import(import::Arguments),

@@ -277,7 +277,7 @@ fn a_patch_that_the_users_own_git_lost_is_told() {
     space.write(&format!("{notes}/done"), format!("{done}{next}\n"));
     space.write(&format!("{notes}/git-rebase-todo"), rest);
     let error = space.fails(3, &["refresh"]);
-    assert!(error.contains("git was to re-apply 2.patch"), "{error}");
+    assert!(error.contains("git did not re-apply 2.patch"), "{error}");
     assert_eq!(space.read("series"), old);
     assert!(space.ok(&["refresh"]).contains("removed   2.patch"));
 }

@@ -549,7 +549,7 @@ fn patches_without_prefix_need_p0_and_the_error_says_so() {
             "0",
         ],
     );
-    assert!(err.contains("-p is not for"), "{err}");
+    assert!(err.contains("-p does not apply to"), "{err}");
 }
 
 #[test]

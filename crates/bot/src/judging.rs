@@ -145,7 +145,7 @@ impl Bot {
         let ask = |about: CommentQuestion| -> Result<Comment> {
             match self.ask(JudgeQuestion::Comment(Box::new(about)), &|| false)? {
                 JudgeAnswer::Comment(comment) => Ok(comment),
-                _ => Err(Error::internal("judging answered something else")),
+                _ => Err(Error::internal("judging returned an unexpected answer")),
             }
         };
         match ask(about.clone()) {

@@ -77,7 +77,7 @@ impl Bot {
                 Ok(()) => done(&|| queue.remove_reply(reply.id))?,
                 Err(error) if error.kind() == Kind::Interrupted => break,
                 Err(error) if reply.attempts + 1 >= MAX_ATTEMPTS => {
-                    progress.warn(&format!("giving up on an answer: {error}"));
+                    progress.warn(&format!("giving up on a reply: {error}"));
                     done(&|| queue.remove_reply(reply.id))?;
                 }
                 Err(error) => {

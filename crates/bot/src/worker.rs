@@ -30,7 +30,7 @@ impl Bot {
         let queue = Queue::open(&self.queue_path())?;
         for job in queue.remove_other_repositories(&self.repository.to_string())? {
             progress.warn(&format!(
-                "job {} ({} on pull request {} of {}) is dropped: that repository is not served any more",
+                "job {} ({} on pull request {} of {}) is dropped: the bot no longer serves that repository",
                 job.id, job.job.command, job.job.number, job.job.repository
             ));
             remove_tree(&BotPaths::new(&self.workspace).job(job.id))?;

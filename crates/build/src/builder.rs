@@ -225,13 +225,13 @@ impl Builder {
                 Contents::Same => return Ok(built),
                 Contents::Unknown => {
                     progress.note(&format!(
-                        "{}: an earlier version built the server in the cache and kept no checksum, so its contents are not checked",
+                        "{}: an earlier version cached this server without a checksum, so its contents are not checked",
                         item.label
                     ));
                     return Ok(built);
                 }
                 Contents::Different => progress.warn(&format!(
-                    "{}: the server in the cache ({}) is not what was built, so it is built again; check disk and memory of this machine",
+                    "{}: the cached server ({}) is damaged; rebuilding it (check disk and memory of this machine)",
                     item.label,
                     built.dir.display()
                 )),

@@ -237,7 +237,7 @@ pub fn template(server: &str) -> Result<&'static Template> {
 pub fn init(dir: &Path, template: &Template) -> Result<Vec<PathBuf>> {
     if dir.join(CONFIG_FILE).exists() {
         return Err(
-            Error::usage(format!("{} is a workspace already", dir.display()))
+            Error::usage(format!("{} is already a workspace", dir.display()))
                 .hint("`perfquilt status` shows it"),
         );
     }

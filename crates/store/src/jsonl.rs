@@ -231,7 +231,7 @@ fn malformed(error: &serde_json::Error, text: &[u8], complete: bool) -> Error {
     let fault = Error::usage(format!("not an observation: {words}"));
     if error.is_eof() && !complete {
         return fault.hint(
-            "the last line is cut off: the file was not written to its end; without that line it can be analysed",
+            "the last line is cut off: the file is incomplete; remove that line to analyse the rest",
         );
     }
     fault

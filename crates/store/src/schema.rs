@@ -206,7 +206,7 @@ pub(super) fn explain(
         }
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
             Error::usage(format!("cannot {what} {file}: {}", cause(error)))
-                .hint("the folder must exist and you must be allowed to write to it")
+                .hint("the folder must exist and be writable")
         }
         Some(ErrorCode::NotADatabase) => {
             Error::usage(format!("{file} is not a {} database", kind.name))

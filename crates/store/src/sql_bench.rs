@@ -116,7 +116,7 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<ImportedTable> {
             let row = row(line, columns.runs.len()).map_err(at)?;
             let same = |other: &RecordedRow| other.level == row.level && other.name == row.name;
             if rows.iter().any(same) {
-                return Err(at(format!("`{}` is there twice", row.name)));
+                return Err(at(format!("`{}` is listed twice", row.name)));
             }
             rows.push(row);
         }

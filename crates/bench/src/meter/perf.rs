@@ -207,7 +207,7 @@ impl PerfSession {
         self.command("disable")?;
         self.child.interrupt();
         if self.child.wait_within(TIMEOUT)?.is_none() {
-            return Err(Error::bench("perf did not end"));
+            return Err(Error::bench("perf did not exit"));
         }
         Ok(self.out)
     }
@@ -226,7 +226,7 @@ impl PerfSession {
             }
             check_interrupted()?;
             if let Some(status) = self.child.try_wait()? {
-                return Err(Error::bench(format!("perf ended early ({status})")));
+                return Err(Error::bench(format!("perf exited early ({status})")));
             }
             if started.elapsed() > TIMEOUT {
                 return Err(Error::bench(format!("perf did not answer `{word}`")));

@@ -149,7 +149,7 @@ fn count_both(
     std::thread::scope(|scope| {
         let other = scope.spawn(|| second.count(transactions, seed));
         let one = first.count(transactions, seed);
-        let panicked = |_| Err(Error::internal("a run ended in a panic"));
+        let panicked = |_| Err(Error::internal("a run panicked"));
         Ok((one?, other.join().unwrap_or_else(panicked)?))
     })
 }

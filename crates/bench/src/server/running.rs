@@ -455,7 +455,7 @@ impl Running {
         if written > LARGEST_LOG {
             return Err(self
                 .failure(&format!("has written {} MiB to its log", written >> 20))
-                .hint("turn its logging down: the files of servers are in memory, and writing is part of every time"));
+                .hint("reduce its logging: servers' files are in memory, and writing them is part of every measured time"));
         }
         Ok(())
     }

@@ -352,7 +352,7 @@ impl<'m> MachineLane<'m> {
             let copy = u32::try_from(before.count()).unwrap_or(0);
             let (_, dir, server) = self.private_folder(point, block.layout(point, copy))?;
             let progress = self.machine.progress;
-            progress.note(&format!("{}; it is started once more", error.message()));
+            progress.note(&format!("{}; restarting it once", error.message()));
             if let Ok(mut renewed) = renewed.lock() {
                 renewed.push((dir.clone(), server.clone()));
             }

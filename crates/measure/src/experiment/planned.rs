@@ -166,7 +166,7 @@ impl PlannedMeasurement<'_> {
             let all = &mut self.strategy(&pilot, BlockTimes::default());
             if !driver.is_complete(all, &BTreeMap::new())? {
                 self.progress
-                    .note("no run tells how long blocks take: the first ones will");
+                    .note("no earlier run shows how long blocks take; the first blocks will");
                 let began = Instant::now();
                 let first = &mut self.strategy(&pilot, BlockTimes::default()).into_pilot();
                 let (failed, end) = driver.drive(first, bench, self.progress);

@@ -77,9 +77,9 @@ fn answer(path: &[Decision]) -> Option<ChangeSide> {
             _ => ChangeSide::Good,
         }),
         DecisionKind::Skipped { state: 1, reason } => unknown(reason),
-        DecisionKind::Undecided(_) => unknown("the blocks allowed do not decide it"),
+        DecisionKind::Undecided(_) => unknown("undecided within the allowed number of blocks"),
         DecisionKind::Named { from: 0, to: 2 } => {
-            unknown("good and bad differ, but neither part of the difference has the size")
+            unknown("good and bad differ, but neither part of the difference reaches the size")
         }
         _ => None,
     })

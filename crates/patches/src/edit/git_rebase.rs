@@ -176,7 +176,7 @@ impl<'a> EditWorktree<'a> {
         let mut child = command.holding(&held).uninterruptible().spawn()?;
         child
             .wait_within(Duration::MAX)?
-            .ok_or_else(|| Error::internal("git did not end"))
+            .ok_or_else(|| Error::internal("git did not exit"))
     }
 
     /// Waits for a git process that a killed command left running, and restores the recorded state if git itself was

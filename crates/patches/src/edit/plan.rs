@@ -205,7 +205,7 @@ impl Planner<'_> {
             }
             if !taken.insert(named.clone()) {
                 return Err(
-                    Error::series(format!("{}: there is a file {named} already", place())).hint(
+                    Error::series(format!("{}: the file {named} already exists", place())).hint(
                         format!(
                             "give it another name on its `{PATCH_KEY}:` line, or remove that line"
                         ),

@@ -119,7 +119,7 @@ pub(super) fn recover_locked(ws: &Workspace, _lock: &Lock) -> Result<bool> {
                 entry.path.display()
             ))
             .hint(format!(
-                "look at {}: it has the files that were to be written, numbered as in journal.json; remove that folder when series and patches are as they should be",
+                "{} has the files that were to be written, numbered as in journal.json; remove that folder once series and patches are right",
                 pending.display()
             )));
         }

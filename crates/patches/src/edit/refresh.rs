@@ -198,7 +198,7 @@ fn refuse_lost(
             .find(|name| was_picked && gone(name));
         if let Some(name) = lost {
             return Err(Error::series(format!(
-                "git was to re-apply {name}, but the branch does not have it; nothing was written"
+                "git did not re-apply {name}: the branch lacks it; nothing was written"
             ))
             .hint(format!(
                 "`git -C {} cherry-pick {:.12}` adds it at the end; another `perfquilt refresh` removes it from the series",

@@ -330,7 +330,7 @@ impl FoundFiles {
                 return Err(Error::usage(format!(
                     "more than {MAX_FILES} files below the folder of patches"
                 ))
-                .hint("name the folder that has the patches"));
+                .hint("pass the folder with the patches"));
             }
             let name = format!("{below}{}", shown(entry.file_name().as_bytes()));
             let path = entry.path();

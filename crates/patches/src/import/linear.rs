@@ -143,7 +143,7 @@ pub fn linear_history(
         if range.len() > limits.commits {
             return Err(
                 Error::series(format!("more than {} commits", limits.commits))
-                    .hint("name a later commit as the range's begin"),
+                    .hint("begin the range at a later commit"),
             );
         }
     }

@@ -65,7 +65,7 @@ pub(super) fn read(path: &Path) -> Result<PatchSource> {
     let count = split_box(&git, &split, &mails, is_dos).map_err(|details| {
         Error::usage(format!("{} is not an mbox", path.display()))
             .details(details)
-            .hint("for one patch, name the folder that it is in")
+            .hint("to import one patch, pass its folder")
     })?;
     let mut found = Vec::new();
     let mut notes = Vec::new();
@@ -333,7 +333,7 @@ fn refuse_versions(path: &Path, mails: &[Mail]) -> Result<()> {
         version(second),
         second.message.title
     ))
-    .hint("import a box with one version of the series"))
+    .hint("import a mailbox with one version of the series"))
 }
 
 /// Sorts mails by their numbers, if each number of one series is there at most once.

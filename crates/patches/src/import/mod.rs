@@ -208,7 +208,7 @@ fn read(ws: &Workspace, request: &ImportRequest, progress: &dyn Progress) -> Res
 fn refuse_strip(request: &ImportRequest, source: &PatchSource) -> Result<()> {
     match request.strip {
         Some(_) if source.series.is_some() || request.range.is_some() => {
-            Err(Error::usage(format!("-p is not for {}", source.kind))
+            Err(Error::usage(format!("-p does not apply to {}", source.kind))
                 .hint("a series has the options of its patches, and perfquilt makes the patches of commits itself"))
         }
         _ => Ok(()),
@@ -495,7 +495,7 @@ fn refuse_existing(
 ) -> Result<(PathBuf, PathBuf)> {
     let refused = |count: usize, place: &Path| {
         Error::usage(format!(
-            "{} has a series of {count} patches already, in {}",
+            "{} already has a series of {count} patches, in {}",
             release.name,
             place.display()
         ))

@@ -195,7 +195,7 @@ fn refuse_branch(git: &Git, branch: &str, default: &str) -> Result<()> {
         } else {
             another.to_owned()
         };
-        return Err(Error::usage(format!("there is a branch {branch} already")).hint(hint));
+        return Err(Error::usage(format!("branch {branch} already exists")).hint(hint));
     }
     let beside = |other: &str| {
         let message = format!("branch {other} exists, so git cannot create {branch}");

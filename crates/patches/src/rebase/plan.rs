@@ -87,7 +87,7 @@ pub(super) fn plan(
     ) {
         (Some(into), Some(there)) if into != there => {
             return Err(Error::usage(format!(
-                "{} has a series of its own in {} already",
+                "{} already has a series of its own in {}",
                 rebased.to.name,
                 there.display()
             ))
@@ -220,7 +220,7 @@ fn refuse_folder(ws: &Workspace, folder: &Path) -> Result<()> {
             "a series cannot go to {}, which {why}",
             folder.display()
         ))
-        .hint("name one as `--into patches/NAME` does"))
+        .hint("choose one: `--into patches/NAME`"))
     };
     if !is_inside(folder) {
         return refused("is not a folder below the workspace");

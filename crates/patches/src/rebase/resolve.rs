@@ -128,7 +128,7 @@ fn find(rebased: &RebasedSeries, which: &str) -> Result<usize> {
                 names.len()
             )),
         ),
-        _ => Err(Error::usage(format!("`{which}` begins several names"))
+        _ => Err(Error::usage(format!("`{which}` matches several names"))
             .details(beginning.iter().map(|index| names[*index]))),
     }
 }
@@ -254,7 +254,7 @@ pub fn take(ws: &Workspace, release: &str) -> Result<String> {
     if !unmerged.is_empty() {
         return Err(Error::series(format!("there are unmerged files in {dir}"))
             .details(unmerged)
-            .hint(format!("when they are right: `{finish}`")));
+            .hint(format!("once they are right: `{finish}`")));
     }
     let status = git.status()?;
     let picking = git.run(&["rev-parse", "--quiet", "--verify", "CHERRY_PICK_HEAD"])?;

@@ -91,7 +91,7 @@ pub(crate) fn compress(name: &str, bytes: &[u8]) -> Result<Vec<u8>> {
         other => Err(Error::series(format!(
             "{name} changes, but patches compressed as {other} can only be read"
         ))
-        .hint("decompress the file and name it so in `series`, then run this again")),
+        .hint("decompress the file, correct its name in `series`, and retry")),
     }
 }
 

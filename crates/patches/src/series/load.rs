@@ -353,7 +353,9 @@ impl SeriesLocation {
 fn no_series(paths: &SeriesPaths) -> Error {
     let error = Error::series("there is no series file").at(&paths.series, None);
     match &paths.because {
-        Some(because) => error.hint(format!("{because}, which comes before the configuration")),
+        Some(because) => error.hint(format!(
+            "{because}, which takes precedence over the configuration"
+        )),
         None => {
             error.hint("list the patches there, one name a line; an empty file is an empty series")
         }

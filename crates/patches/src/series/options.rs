@@ -136,7 +136,7 @@ pub(super) fn parse(words: &[&str]) -> Result<PatchOptions> {
         let Some(letters) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
             return Err(
                 Error::series(format!("`{word}` is neither an option nor a comment"))
-                    .hint("names of patches cannot hold blanks; comments begin with `#`"),
+                    .hint("names of patches cannot contain blanks; comments begin with `#`"),
             );
         };
         for (at, letter) in letters.char_indices() {

@@ -231,8 +231,7 @@ pub fn history(
         return commits();
     }
     perfquilt_system::process::check_interrupted()?;
-    progress.note(
-        "the repository gave no history between the releases: upstream's commits are not considered",
-    );
+    progress
+        .note("the repository has no history between the releases: upstream's commits are ignored");
     Ok(None)
 }

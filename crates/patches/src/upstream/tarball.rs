@@ -88,7 +88,7 @@ pub fn import_tarball(
     let damaged = |e: &std::io::Error| {
         Error::usage(format!("damaged or not a tar archive: {e}"))
             .at(path, None)
-            .hint("its sha256 is the expected one, so its source is damaged: use another copy and the sha256 of that")
+            .hint("its SHA-256 is the expected one, so the published file is damaged: use another copy and its SHA-256")
     };
     let mut files = 0_u64;
     let imported = import(store, true, |sink| {

@@ -163,12 +163,12 @@ impl Parser {
             });
         } else if is_damaged(line) {
             return Err(
-                "a result that is none: it begins with a benchmark's name and has a unit"
+                "not a result, although it begins with a benchmark's name and has a unit"
                     .to_owned(),
             );
         } else if has_result(line) {
             return Err(
-                "a result without its name: other output stands before it in this line".to_owned(),
+                "a result without its name: other output precedes it on this line".to_owned(),
             );
         } else {
             self.end_of_run(line);

@@ -849,7 +849,7 @@ fn results_that_are_not_of_two_servers_or_of_several_builds_are_noted() {
     assert!(
         error
             .to_string()
-            .starts_with("b.txt:2: a result that is none"),
+            .starts_with("b.txt:2: not a result, although"),
         "{error}"
     );
 }

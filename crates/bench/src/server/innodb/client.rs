@@ -75,7 +75,7 @@ impl Client {
 }
 
 fn lost(error: &std::io::Error) -> Error {
-    Error::bench(format!("no connection to the server: {error}"))
+    Error::bench(format!("cannot connect to the server: {error}"))
 }
 
 fn is_end(packet: &[u8]) -> bool {

@@ -174,7 +174,7 @@ impl Script<'_> {
                     text.push_str(&name);
                 }
                 None => {
-                    return Err(format!("no line before sets the variable `{name}`"));
+                    return Err(format!("no earlier line sets the variable `{name}`"));
                 }
             }
         }
@@ -296,7 +296,7 @@ impl<'a> Expression<'a> {
         if self.rest.trim().is_empty() {
             Ok(term)
         } else {
-            Err(format!("`{}` was not expected", self.rest.trim()))
+            Err(format!("unexpected `{}`", self.rest.trim()))
         }
     }
 
@@ -359,7 +359,7 @@ impl<'a> Expression<'a> {
             return match self.known.get(word) {
                 Some(Value::Number(number)) => Ok(Term::Number(*number)),
                 Some(Value::Random(parameter)) => Ok(Term::Variable(parameter.clone())),
-                None => Err(format!("no line before sets the variable `{word}`")),
+                None => Err(format!("no earlier line sets the variable `{word}`")),
             };
         }
         if self.take(&['(']).is_some() {
@@ -392,7 +392,11 @@ impl<'a> Expression<'a> {
             match self.take(&[',', ')']) {
                 Some(',') => {}
                 Some(_) => break,
-                None => return Err(format!("the arguments of `{name}` have no end")),
+                None => {
+                    return Err(format!(
+                        "the arguments of `{name}` lack a closing parenthesis"
+                    ));
+                }
             }
         }
         let distribution = match name {
@@ -410,7 +414,7 @@ impl<'a> Expression<'a> {
         let (from, to, shape) = match arguments[..] {
             [from, to] if name == "random" => (from, to, None),
             [from, to, shape] if name != "random" => (from, to, Some(shape)),
-            _ => return Err(format!("`{name}` has another number of arguments")),
+            _ => return Err(format!("wrong number of arguments of `{name}`")),
         };
         if from > to || from.fract() != 0.0 || to.fract() != 0.0 {
             return Err(format!(

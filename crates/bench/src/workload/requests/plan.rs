@@ -114,7 +114,7 @@ impl Plan {
             let texts = self.protocol.parts(settings).map_err(at)?;
             let mut template = |text: &String| {
                 Template::parse(text, names, &mut slots)
-                    .map_err(|placeholder| at(format!("`{placeholder}` is none of the parameters")))
+                    .map_err(|placeholder| at(format!("`{placeholder}` is not a parameter")))
             };
             let parts = texts.iter().map(&mut template).collect::<Result<_, _>>()?;
             let value = settings.value.as_ref().map(template).transpose()?;

@@ -114,12 +114,9 @@ fn check_contents(server: &MeasuredServer) -> Result<()> {
         return Ok(());
     }
     let shown = server.dir.display();
-    let fault = format!(
-        "{}: the server in the cache ({shown}) is not what was built",
-        server.label
-    );
+    let fault = format!("{}: the cached server ({shown}) is damaged", server.label);
     Err(Error::bench(fault)
-        .hint("check disk and memory of this machine; the next `perfquilt run` builds it again"))
+        .hint("check disk and memory of this machine; the next `perfquilt run` rebuilds it"))
 }
 
 /// Refuses a task whose values would not be comparable with those of other machines.
