@@ -832,3 +832,35 @@ fn a_line_that_the_patch_adds_twice_is_not_there_once() {
         assert_eq!(statuses(&report), [status], "{report}");
     }
 }
+
+#[test]
+fn lines_in_a_condition_or_comment_of_upstreams_are_not_the_patchs() {
+    let text = calls(&["alpha", "beta"]);
+    let (work, call) = ("  work_beta(x);\n", "  prefetch_row(x);\n");
+    let mine = text.replace(work, &format!("{call}{work}"));
+    let upstream = |lines: &str| {
+        let space = space(
+            &[("a.c", text.clone())],
+            &[("a.c", text.replace(work, lines))],
+        );
+        patch(&space, "a.patch", "a.c", &text, &mine);
+        statuses(&json(&space, &["rebase", "2.0", "--json"]))
+    };
+    for (before, after) in [
+        ("#if 0\n", "#endif\n"),
+        ("  /*\n", "  */\n"),
+        ("  if (debug) {\n", "  }\n"),
+        ("  return 0;\n", ""),
+    ] {
+        let found = upstream(&format!("{before}{call}{after}{work}"));
+        assert_eq!(found, ["changed"], "{before}");
+    }
+    // A comment and another statement before it are nothing of the kind.
+    for before in [
+        "  /* soon\n   * used */\n",
+        "  if (debug) {\n    print(x);\n  }\n",
+    ] {
+        let found = upstream(&format!("{before}{call}{work}"));
+        assert_eq!(found, ["upstream"], "{before}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Where a moved patch's changes are on the new release, and what a person should know about these places.
 
 use super::function::{Functions, name};
-use super::loose_merge::{count, distinctive, squeezed};
+use super::squeezed::{count, distinctive, squeezed};
 use super::three_way::{FileMerge, FileMergeResult, MergeTexts};
 use crate::series::path::shown;
 use crate::series::text::lines;

@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use super::evidence::upstream_origin;
 use super::function::Functions;
-use super::loose_merge::{SqueezedLines, count, distinctive, squeezed};
+use super::guarded::PatchedPlace;
+use super::squeezed::{SqueezedLines, count, distinctive, squeezed};
 use crate::series::Patch;
 use crate::series::text::lines as split;
 use crate::stack::histogram::histogram_runs;
@@ -125,24 +126,23 @@ impl LinesThere {
             if block.is_empty() && squeezed(change.removed).is_empty() {
                 continue;
             }
-            let counts = |text: &[u8]| (old_release.count(text), new_release.count(text), 1);
-            let anywhere = change.found(&counts, &counts);
+            let counts = |text: &[u8]| Ok((old_release.count(text), new_release.count(text), 1));
+            let anywhere = change.found(&counts, &counts)?;
             let places = corresponding(
                 (&old, &old_functions),
                 (&released_lines, &new_functions),
                 run,
                 &release_runs,
             );
-            let placed = places
-                .into_iter()
-                .map(|(there, released)| {
-                    let is = &released_lines[released];
-                    let mut found = change.found_at((&old, &new, &runs), there, is);
-                    found.is_complete &= is_in_order(&new, run, is);
-                    found
-                })
-                .max_by_key(|found| (found.is_complete, found.there))
-                .unwrap_or_default();
+            let mut placed = FoundLines::default();
+            for (there, released) in places {
+                let is = &released_lines[released];
+                let mut found = change.found_at((&old, &new, &runs), there, is)?;
+                found.is_complete &= is_in_order(&new, run, is);
+                if (found.is_complete, found.there) >= (placed.is_complete, placed.there) {
+                    placed = found;
+                }
+            }
             self.anywhere.add(&anywhere);
             self.placed.add(&placed);
             self.open += usize::from(!placed.is_complete);
@@ -239,7 +239,7 @@ impl FoundLines {
 }
 
 /// Counts a text before and now, and how often the patch adds or removes it.
-type Counts<'c> = dyn Fn(&[u8]) -> (usize, usize, usize) + 'c;
+type Counts<'c> = dyn Fn(&[u8]) -> Result<(usize, usize, usize)> + 'c;
 
 impl ReplacedLines<'_, '_> {
     /// Compares the lines `there` before the patch with `is`, those of the release. A line that only begins as an added one
@@ -249,45 +249,43 @@ impl ReplacedLines<'_, '_> {
         (old, new, runs): (&[&[u8]], &[&[u8]], &[LineRun]),
         there: Range<usize>,
         is: &[&[u8]],
-    ) -> FoundLines {
+    ) -> Result<FoundLines> {
         let was = SqueezedLines::new(&old[there.clone()]);
-        let is = SqueezedLines::new(is);
-        let patched = widened(there, runs, |run, lines| {
+        let unpatched = widened(there, runs, |run, lines| {
             run.old_start < lines.end && lines.start < run.old_end()
         });
-        let made = side(runs, patched.start, patched.end, new.len());
-        let (before, after) = (
-            SqueezedLines::new(&old[patched]),
-            SqueezedLines::new(&new[made]),
-        );
+        let patched = &new[side(runs, unpatched.start, unpatched.end, new.len())];
+        let before = SqueezedLines::new(&old[unpatched]);
+        let after = SqueezedLines::new(patched);
+        let place = PatchedPlace::new(patched, is);
         let whole = |text: &[u8]| {
             let added = after
                 .count_whole(text)
                 .saturating_sub(before.count_whole(text));
-            (was.count_whole(text), is.count_whole(text), added.max(1))
+            Ok((was.count_whole(text), place.count(text)?, added.max(1)))
         };
         let any = |text: &[u8]| {
             let removed = before.count(text).saturating_sub(after.count(text));
-            (was.count(text), is.count(text), removed.max(1))
+            Ok((was.count(text), place.text().count(text), removed.max(1)))
         };
         self.found(&whole, &any)
     }
 
     /// Finds the lines that appeared, as `added` counts them, and those that are gone, as `removed` counts them.
-    fn found(&self, added: &Counts<'_>, removed: &Counts<'_>) -> FoundLines {
-        let appeared = |text: &[u8]| {
-            let (was, is, added) = added(text);
-            is >= was + added
+    fn found(&self, added: &Counts<'_>, removed: &Counts<'_>) -> Result<FoundLines> {
+        let appeared = |text: &[u8]| -> Result<bool> {
+            let (was, is, added) = added(text)?;
+            Ok(is >= was + added)
         };
         let mut found = FoundLines::default();
         let block = squeezed(self.added);
-        let whole = distinctive(&block) >= MIN_LINE && appeared(&block);
+        let whole = distinctive(&block) >= MIN_LINE && appeared(&block)?;
         // Short lines such as `x = 1;` and braces prove nothing by themselves.
         let (mut complete, mut proven) = (true, false);
         for line in self.added {
             let text = squeezed(&[line]);
             let weight = distinctive(&text);
-            let there = whole || (weight >= MIN_LINE && appeared(&text));
+            let there = whole || (weight >= MIN_LINE && appeared(&text)?);
             if weight >= MIN_LINE {
                 found.count(weight, true, there);
             }
@@ -304,9 +302,9 @@ impl ReplacedLines<'_, '_> {
                 complete &= whole;
             } else if self.old_release.count(&text) == 0 {
                 // What an earlier patch wrote cannot disappear from the release.
-                complete &= removed(&text).1 == 0;
+                complete &= removed(&text)?.1 == 0;
             } else {
-                let (was, is, removed) = removed(&text);
+                let (was, is, removed) = removed(&text)?;
                 let gone = is + removed <= was;
                 found.count(weight, false, gone);
                 complete &= gone;
@@ -314,7 +312,7 @@ impl ReplacedLines<'_, '_> {
             }
         }
         found.is_complete = complete && proven;
-        found
+        Ok(found)
     }
 }
 

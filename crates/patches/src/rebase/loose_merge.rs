@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::guarded::PatchedPlace;
+use super::squeezed::{SqueezedLines, distinctive, squeezed, without_blanks};
 use crate::series::text::lines as split;
 use crate::stack::histogram::histogram_runs;
 use crate::stack::line_runs::{LineRun, line_runs};
@@ -319,7 +321,8 @@ impl<'a> LineMerge<'a> {
             };
             return Ok(Some((vec![edit], rule)));
         }
-        let is_there = squeezed(ours) == squeezed(theirs) || self.contains(cluster, ours, theirs);
+        let is_there =
+            squeezed(ours) == squeezed(theirs) || self.contains(cluster, ours, theirs)?;
         if is_there && !is_of_blanks {
             return Ok(Some((Vec::new(), Some(Rule::Already))));
         }
@@ -436,35 +439,44 @@ impl<'a> LineMerge<'a> {
 
     /// Returns whether `ours`, our lines of a cluster, contain every change that the patch makes there, as often as
     /// `theirs` do.
-    fn contains(&self, cluster: &Cluster, ours: &[&[u8]], theirs: &[&[u8]]) -> bool {
-        let text = SqueezedLines::new(ours);
+    fn contains(&self, cluster: &Cluster, ours: &[&[u8]], theirs: &[&[u8]]) -> Result<bool> {
+        let place = PatchedPlace::new(theirs, ours);
         let base = SqueezedLines::new(&self.base[cluster.from..cluster.end]);
         let patched = SqueezedLines::new(theirs);
-        cluster.theirs.iter().all(|run| {
+        for run in &cluster.theirs {
             let removed = &self.base[run.old_lines()];
             let added = &self.theirs[run.new_lines()];
             let added_text = squeezed(added);
             if squeezed(removed) == added_text {
-                return false;
-            }
-            let has_all = text.count_whole(&added_text) >= patched.count_whole(&added_text);
-            if removed.is_empty() {
-                return distinctive(&added_text) >= MIN_DISTINCTIVE
-                    && has_all
-                    && text.count_whole(&added_text) > base.count_whole(&added_text);
+                return Ok(false);
             }
             let gone = removed.iter().all(|line| {
                 let line = squeezed(&[line]);
-                line.len() < 3 || contains(&added_text, &line) || text.count(&line) == 0
+                line.len() < 3 || contains(&added_text, &line) || place.text().count(&line) == 0
             });
-            if added_text.is_empty() {
+            let is_there = if added_text.is_empty() {
                 // Only upstream's removal of the same lines is the same change.
-                let is_same = !text.text.is_empty() && base.count(&text.text) > 0;
-                return gone && is_same && distinctive(&squeezed(removed)) > 0;
+                let text = squeezed(ours);
+                let is_same = !text.is_empty() && base.count(&text) > 0;
+                is_same && distinctive(&squeezed(removed)) > 0
+            } else {
+                let least = if removed.is_empty() {
+                    MIN_DISTINCTIVE
+                } else {
+                    MIN_REPLACEMENT
+                };
+                // A line may begin as the patch's does and go on as the one that it removes.
+                let there = place.count(&added_text)?;
+                let is_new = !removed.is_empty() || there > base.count_whole(&added_text);
+                distinctive(&added_text) >= least
+                    && is_new
+                    && there >= patched.count_whole(&added_text)
+            };
+            if !gone || !is_there {
+                return Ok(false);
             }
-            // A line may begin as the patch's does and go on as the one that it removes.
-            gone && distinctive(&added_text) >= MIN_REPLACEMENT && has_all
-        })
+        }
+        Ok(true)
     }
 
     /// Returns the edit at the only other place of our text that has the cluster's lines and those around them.
@@ -648,68 +660,6 @@ fn share_lines(a: &[&[u8]], b: &[&[u8]]) -> bool {
     };
     let (a, b) = (distinct(a), distinct(b));
     a.is_empty() || b.is_empty() || a.intersection(&b).next().is_some()
-}
-
-/// Returns lines without any white space but their ends.
-fn without_blanks(lines: &[&[u8]]) -> Vec<u8> {
-    let mut text = Vec::new();
-    for line in lines {
-        text.extend(squeezed(&[line]));
-        text.push(b'\n');
-    }
-    text
-}
-
-/// Returns lines as one text without white space.
-pub fn squeezed(lines: &[&[u8]]) -> Vec<u8> {
-    let mut text = lines.concat();
-    text.retain(|byte| !byte.is_ascii_whitespace());
-    text
-}
-
-/// Lines as one text without white space.
-pub struct SqueezedLines {
-    text: Vec<u8>,
-    /// Where each line begins, and the end of the text.
-    borders: Vec<usize>,
-}
-
-impl SqueezedLines {
-    pub fn new(lines: &[&[u8]]) -> Self {
-        let mut found = SqueezedLines {
-            text: Vec::new(),
-            borders: vec![0],
-        };
-        for line in lines {
-            let visible = line.iter().filter(|byte| !byte.is_ascii_whitespace());
-            found.text.extend(visible);
-            found.borders.push(found.text.len());
-        }
-        found
-    }
-
-    /// Returns how often the text contains `wanted`.
-    pub fn count(&self, wanted: &[u8]) -> usize {
-        count(&self.text, wanted)
-    }
-
-    /// Returns how often `wanted` is one line or several whole ones.
-    pub fn count_whole(&self, wanted: &[u8]) -> usize {
-        let is_border = |at: usize| self.borders.binary_search(&at).is_ok();
-        memchr::memmem::find_iter(&self.text, wanted)
-            .filter(|&at| is_border(at) && is_border(at + wanted.len()))
-            .count()
-    }
-}
-
-/// Returns the number of letters and digits.
-pub fn distinctive(text: &[u8]) -> usize {
-    text.iter().filter(|b| b.is_ascii_alphanumeric()).count()
-}
-
-/// Returns how often `wanted` occurs.
-pub fn count(text: &[u8], wanted: &[u8]) -> usize {
-    memchr::memmem::find_iter(text, wanted).count()
 }
 
 fn contains(text: &[u8], wanted: &[u8]) -> bool {

@@ -7,7 +7,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::loose_merge::{ConflictRegion, Rule, is_crlf, merge_loosely, squeezed, with_ends};
+use super::loose_merge::{ConflictRegion, Rule, is_crlf, merge_loosely, with_ends};
+use super::squeezed::squeezed;
 use crate::series::FileDiff;
 use crate::stack::merge::merge;
 use crate::stack::tree::{FileState, FileStates};
