@@ -864,3 +864,112 @@ fn lines_in_a_condition_or_comment_of_upstreams_are_not_the_patchs() {
         assert_eq!(found, ["upstream"], "{before}");
     }
 }
+
+#[test]
+fn binary_files_are_equal_or_in_conflict() {
+    let text = calls(&["alpha"]);
+    let logo = |words: &str| format!("\0{words}\0and {}\n", "more ".repeat(20));
+    let upstream = |new: String| {
+        let space = space(
+            &[("a.c", text.clone())],
+            &[("a.c", text.clone()), ("n.bin", new)],
+        );
+        let repo = space.workspace().join(".perfquilt/repo");
+        std::fs::create_dir_all(&repo).unwrap();
+        for words in [
+            &["init", "-q"][..],
+            &["commit", "-q", "--allow-empty", "-m", "b"],
+        ] {
+            assert!(run_in(&repo, "git", words).success());
+        }
+        std::fs::write(repo.join("n.bin"), logo("white space")).unwrap();
+        assert!(run_in(&repo, "git", &["add", "n.bin"]).success());
+        let diff = run_in(
+            &repo,
+            "git",
+            &["diff", "--cached", "--binary", "--full-index"],
+        );
+        space.patch(
+            "a.patch",
+            format!("Subject: logo\n\n{}", diff.stdout_text()),
+        );
+        statuses(&json(&space, &["rebase", "2.0", "--json"]))
+    };
+    assert_eq!(upstream(logo("white space")), ["upstream"]);
+    assert_eq!(upstream(logo("white  space")), ["conflict"]);
+    assert_eq!(upstream(logo("white space") + "more\n"), ["conflict"]);
+}
+
+#[test]
+fn a_function_that_upstream_moves_elsewhere_is_no_upstream_move() {
+    let order = |names: &[&str]| calls(names);
+    let (old, mine) = (
+        order(&["alpha", "beta", "gamma", "delta"]),
+        order(&["beta", "alpha", "gamma", "delta"]),
+    );
+    let new = order(&["alpha", "gamma", "delta", "beta"]);
+    let space = space(&[("a.c", old.clone())], &[("a.c", new)]);
+    patch(&space, "a.patch", "a.c", &old, &mine);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(report["decisions"], 1, "{report}");
+}
+
+#[test]
+fn a_line_that_both_sides_move_is_for_review() {
+    let text = calls(&["alpha", "beta"]);
+    let line = "  load_beta(x);\n";
+    let behind = |other: &str| {
+        let (start, beta) = text.split_once(line).unwrap();
+        start.to_owned() + &beta.replacen(other, &format!("{other}{line}"), 1)
+    };
+    let mine = behind("  work_beta(x);\n");
+    let space = space(
+        &[("a.c", text.clone())],
+        &[("a.c", behind("  unlock(x);\n"))],
+    );
+    patch(&space, "a.patch", "a.c", &text, &mine);
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    let review = report["patches"][0]["review"].as_str().unwrap_or_default();
+    assert!(review.contains("twice: `load_beta(x);`"), "{report}");
+}
+
+#[test]
+fn white_space_with_a_meaning_is_no_detail() {
+    let old = "for row in rows:\n    load(row)\nwork(rows)\ndone(rows)\n";
+    let mine = old.replace("work", "    prefetch_rows(row)\nwork");
+    let upstream = |name: &str, new: &str| {
+        let space = space(&[(name, old.to_owned())], &[(name, new.to_owned())]);
+        patch(&space, "a.patch", name, old, &mine);
+        json(&space, &["rebase", "2.0", "--json"])
+    };
+    let outside = old.replace("work", "prefetch_rows(row)\nwork");
+    let report = upstream("a.py", &outside);
+    let review = report["patches"][0]["review"].as_str().unwrap_or_default();
+    assert!(review.contains("other white space: a.py:3"), "{report}");
+    let report = upstream("a.py", &mine);
+    assert_eq!(statuses(&report), ["upstream"], "{report}");
+    assert_eq!(report["patches"][0].get("review"), None, "{report}");
+    let report = upstream(
+        "a.py",
+        &mine.replace("prefetch_rows(row)", "prefetch_ro ws(row)"),
+    );
+    assert_eq!(statuses(&report), ["changed"], "{report}");
+}
+
+#[test]
+fn empty_files_are_what_they_are() {
+    let a = || ("a", lines(3, &[]));
+    let deletes = "Subject: e\n\ndiff --git a/e b/e\ndeleted file mode 100644\nindex e69de29bb2d1d6434b8b29ae775ad8c2e48c5391..0000000000000000000000000000000000000000\n";
+    let deletion = space(
+        &[a(), ("e", String::new())],
+        &[a(), ("e", "x\n".to_owned())],
+    );
+    deletion.patch("a.patch", deletes.to_owned());
+    let report = json(&deletion, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["conflict"], "{report}");
+    let adds = "Subject: e\n\ndiff --git a/e b/e\nnew file mode 100644\nindex 0000000000000000000000000000000000000000..e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\n";
+    let creation = space(&[a()], &[a(), ("e", "x\n".to_owned())]);
+    creation.patch("a.patch", adds.to_owned());
+    let report = json(&creation, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["upstream"], "{report}");
+}

@@ -55,6 +55,17 @@ impl Language {
     }
 }
 
+/// Returns whether the name of a file tells a language in which the amount of white space has no meaning.
+pub fn has_free_white_space(path: &[u8]) -> bool {
+    const ENDINGS: [&str; 35] = [
+        "C", "c", "cc", "cpp", "cs", "css", "cxx", "def", "go", "h", "hh", "hpp", "hxx", "ic",
+        "inl", "ipp", "java", "js", "json", "kt", "l", "ll", "m", "mm", "php", "pl", "pm", "proto",
+        "rs", "scala", "sql", "swift", "tcc", "ts", "y",
+    ];
+    let ending = path.rsplit(|&b| b == b'.').next().unwrap_or_default();
+    ENDINGS.iter().any(|known| known.as_bytes() == ending)
+}
+
 /// The functions, tables and types of a text.
 pub struct Functions<'l, 'a> {
     lines: &'l [&'a [u8]],

@@ -1,6 +1,8 @@
 //! Where a moved patch's changes are on the new release, and what a person should know about these places.
 
-use super::function::{Functions, name};
+use std::collections::HashMap;
+
+use super::function::{Functions, has_free_white_space, name};
 use super::squeezed::{count, distinctive, squeezed};
 use super::three_way::{FileMerge, FileMergeResult, MergeTexts};
 use crate::series::path::shown;
@@ -144,6 +146,74 @@ pub fn moved_lines(merge: &FileMerge) -> Result<Vec<String>> {
             let mut places = (0..ours.len()).filter(|&at| is_text(ours[at]));
             let at = places.find(|&at| upstream.are_near(at, place));
             found.extend(at.map(|at| shown_place(&shown(&merge.path), at, &functions)));
+        }
+    }
+    Ok(found)
+}
+
+/// Names the lines that patch and upstream both move, if the result has them more often than either side.
+pub fn doubled_lines(merge: &FileMerge) -> Result<Option<String>> {
+    let (Some(texts), FileMergeResult::Clean(files)) = (&merge.texts, &merge.result) else {
+        return Ok(None);
+    };
+    let Some(Some(FileState { content, .. })) = files.get(&merge.path) else {
+        return Ok(None);
+    };
+    let (base, theirs) = (lines(&texts.base), lines(&texts.theirs));
+    let sides = [&base, &theirs, &lines(&texts.ours), &lines(content)].map(|side| counts(side));
+    let [was, patched, released, merged] = sides;
+    let mut found = Vec::new();
+    for run in histogram_runs(&base, &theirs)?.iter().take(MAX_SEARCHED) {
+        for line in &theirs[run.new_lines()] {
+            let text = squeezed(&[line]);
+            let count = |side: &HashMap<Vec<u8>, usize>| side.get(&text).copied().unwrap_or(0);
+            let is_moved = count(&was) == count(&patched) && count(&was) == count(&released);
+            if distinctive(&text) >= MIN_LINE && is_moved && count(&merged) > count(&was) {
+                found.push(String::from_utf8_lossy(line.trim_ascii()).into_owned());
+            }
+        }
+    }
+    let Some(first) = found.first() else {
+        return Ok(None);
+    };
+    let more = match found.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let file = shown(&merge.path);
+    Ok(Some(format!(
+        "upstream moves lines of {file} elsewhere than the patch, so that they are there twice: `{first}`{more}"
+    )))
+}
+
+/// Counts lines, white space aside.
+fn counts(lines: &[&[u8]]) -> HashMap<Vec<u8>, usize> {
+    let mut found = HashMap::new();
+    for line in lines {
+        *found.entry(squeezed(&[line])).or_default() += 1;
+    }
+    found
+}
+
+/// Returns the places where the release has added lines of the patch with other white space, in a file whose name tells
+/// no language in which that is free.
+pub fn other_white_space(merge: &FileMerge) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let (Some(texts), false) = (&merge.texts, has_free_white_space(&merge.path)) else {
+        return Ok(found);
+    };
+    let (base, theirs, ours) = (lines(&texts.base), lines(&texts.theirs), lines(&texts.ours));
+    let functions = Functions::new(&merge.path, &ours);
+    for run in histogram_runs(&base, &theirs)?.iter().take(MAX_SEARCHED) {
+        for line in &theirs[run.new_lines()] {
+            let is_line = |other: &&[u8]| other.trim_ascii_end() == line.trim_ascii_end();
+            let is_text = |other: &&[u8]| squeezed(&[other]) == squeezed(&[line]);
+            if !line.trim_ascii().is_empty()
+                && !ours.iter().any(is_line)
+                && let Some(at) = ours.iter().position(is_text)
+            {
+                found.push(shown_place(&shown(&merge.path), at, &functions));
+            }
         }
     }
     Ok(found)

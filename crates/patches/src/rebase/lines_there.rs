@@ -11,6 +11,7 @@ use super::guarded::PatchedPlace;
 use super::squeezed::{SqueezedLines, count, distinctive, squeezed};
 use crate::series::Patch;
 use crate::series::text::lines as split;
+use crate::stack::format::is_binary;
 use crate::stack::histogram::histogram_runs;
 use crate::stack::line_runs::LineRun;
 use crate::stack::merge::side;
@@ -47,33 +48,38 @@ pub struct LinesThere {
     open: usize,
 }
 
-/// A release's file without white space.
+/// A release's file without any white space.
 enum ReleaseText {
     /// The text as a whole.
-    Text(SqueezedLines),
+    Text(Vec<u8>),
     /// How often each line occurs, in a file that is too large to be searched for every line.
     Lines(HashMap<Vec<u8>, usize>),
 }
 
 impl ReleaseText {
     fn new(content: &[u8]) -> Self {
-        let lines = split(content);
         if content.len() < LARGE {
-            return ReleaseText::Text(SqueezedLines::new(&lines));
+            return ReleaseText::Text(visible(content));
         }
         let mut counts = HashMap::new();
-        for line in lines {
-            *counts.entry(squeezed(&[line])).or_default() += 1;
+        for line in split(content) {
+            *counts.entry(visible(line)).or_default() += 1;
         }
         ReleaseText::Lines(counts)
     }
 
     fn count(&self, wanted: &[u8]) -> usize {
+        let wanted = visible(wanted);
         match self {
-            ReleaseText::Text(text) => text.count(wanted),
-            ReleaseText::Lines(lines) => lines.get(wanted).copied().unwrap_or(0),
+            ReleaseText::Text(text) => count(text, &wanted),
+            ReleaseText::Lines(lines) => lines.get(&wanted).copied().unwrap_or(0),
         }
     }
+}
+
+fn visible(text: &[u8]) -> Vec<u8> {
+    let bytes = text.iter().copied();
+    bytes.filter(|byte| !byte.is_ascii_whitespace()).collect()
 }
 
 impl LinesThere {
@@ -88,6 +94,11 @@ impl LinesThere {
         released: Option<&Vec<u8>>,
     ) -> Result<()> {
         let empty = Vec::new();
+        let versions = [before, after, released].into_iter().flatten();
+        if versions.into_iter().any(|content| is_binary(content)) {
+            self.open += 1;
+            return Ok(());
+        }
         let Some(released) = released else {
             // A file that the patch deletes is gone; any other one is no longer there to be changed.
             self.open += usize::from(after.is_some());

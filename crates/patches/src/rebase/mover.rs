@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::landing::{landing, moved_lines};
+use super::landing::{doubled_lines, landing, moved_lines, other_white_space};
 use super::lines_there::LinesThere;
 use super::loose_merge::Rule;
 use super::moved::UpstreamRenames;
@@ -56,21 +56,33 @@ fn note_places(merges: &[FileMerge], report: &mut PatchReport) -> Result<()> {
         }
         report.places.extend(found.places);
         report.notes.extend(found.notes);
+        if let Some(doubled) = doubled_lines(merge)?
+            && report.review.is_none()
+        {
+            report.review = Some(doubled);
+        }
     }
     Ok(())
 }
 
-/// Marks a patch for review if the release still has lines that it removes, because upstream moved them.
-fn note_moved_lines(merges: &[FileMerge], report: &mut PatchReport) -> Result<()> {
-    let mut places = Vec::new();
+/// Marks a patch that the release has for review if the release still has lines that it removes, because upstream moved
+/// them, or has its lines with other white space where that may have a meaning.
+fn note_differences(merges: &[FileMerge], report: &mut PatchReport) -> Result<()> {
+    let (mut moved, mut blanks) = (Vec::new(), Vec::new());
     for merge in merges {
-        places.extend(moved_lines(merge)?);
+        moved.extend(moved_lines(merge)?);
+        blanks.extend(other_white_space(merge)?);
     }
-    if !places.is_empty() {
-        let places = places.join(", ");
-        report.review = Some(format!(
-            "the release still has lines that it removes: {places}"
-        ));
+    let whys = [
+        ("the release still has lines that it removes", moved),
+        ("the release has its lines with other white space", blanks),
+    ];
+    let whys = whys.into_iter().filter(|(_, places)| !places.is_empty());
+    let whys: Vec<String> = whys
+        .map(|(why, places)| format!("{why}: {}", places.join(", ")))
+        .collect();
+    if !whys.is_empty() {
+        report.review = Some(whys.join("; "));
     }
     Ok(())
 }
@@ -360,7 +372,7 @@ impl<'a> Mover<'a> {
             self.new.reset(&self.new_tree)?;
         }
         if is_upstream(&merges) {
-            note_moved_lines(&merges, report)?;
+            note_differences(&merges, report)?;
             let found = self.hint(patch, paths, step, progress)?;
             let (level, evidence) = found.unwrap_or((
                 EvidenceLevel::Merge,
@@ -398,6 +410,7 @@ impl<'a> Mover<'a> {
             return self.report_upstream(report, EvidenceLevel::Reverse, evidence);
         }
         if let Some(evidence) = there.upstream(patch) {
+            note_differences(&merges, report)?;
             return self.report_upstream(report, EvidenceLevel::Lines, evidence);
         }
         self.conflict(patch, &merges, &there, step, report)?;
@@ -462,7 +475,7 @@ impl<'a> Mover<'a> {
         if !is_same {
             self.new.reset(&self.new_tree)?;
             if is_upstream(&merges) {
-                note_moved_lines(&merges, report)?;
+                note_differences(&merges, report)?;
                 let evidence = if plain.tree == self.new_tree {
                     "nothing is left of it"
                 } else {
@@ -472,6 +485,10 @@ impl<'a> Mover<'a> {
             }
             self.new.change(changed_files(&merges))?;
             is_same = self.new.write()? == plain.tree;
+        }
+        if is_same && plain.tree == self.new_tree {
+            let evidence = "nothing is left of it".to_owned();
+            return self.report_upstream(report, EvidenceLevel::Merge, evidence);
         }
         if is_same {
             note_places(&merges, report)?;

@@ -1,6 +1,7 @@
-//! Lines without white space, which is no difference where a rebase looks for a patch's lines.
+//! Lines without the white space that is no difference where a rebase looks for a patch's lines: all but one blank between
+//! two words or the halves of an operator, and that in strings.
 
-/// Returns lines without any white space but their ends.
+/// Returns lines without this white space, each with its end.
 pub fn without_blanks(lines: &[&[u8]]) -> Vec<u8> {
     let mut text = Vec::new();
     for line in lines {
@@ -10,32 +11,75 @@ pub fn without_blanks(lines: &[&[u8]]) -> Vec<u8> {
     text
 }
 
-/// Returns lines as one text without white space.
+/// Returns lines as one text without this white space.
 pub fn squeezed(lines: &[&[u8]]) -> Vec<u8> {
-    let mut text = lines.concat();
-    text.retain(|byte| !byte.is_ascii_whitespace());
+    let mut text = Vec::new();
+    lines.iter().for_each(|line| add(&mut text, line));
     text
 }
 
-/// Lines as one text without white space.
+/// Adds a line to a squeezed text.
+fn add(text: &mut Vec<u8>, line: &[u8]) {
+    let mut is_blank = true;
+    // The end of the string that begins last.
+    let mut quoted = 0;
+    for (at, &byte) in line.iter().enumerate() {
+        if at >= quoted && byte.is_ascii_whitespace() {
+            is_blank = true;
+            continue;
+        }
+        if is_blank && text.last().is_some_and(|&last| is_parted(last, byte)) {
+            text.push(b' ');
+        }
+        is_blank = false;
+        if at >= quoted && byte == b'"' {
+            quoted = string_end(line, at);
+        }
+        text.push(byte);
+    }
+}
+
+/// Returns whether two bytes with a blank between them are others than without.
+fn is_parted(one: u8, other: u8) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;
+    is_word(one) && is_word(other) || one == other && b"+-&|/=<".contains(&one)
+}
+
+/// Returns the offset after the string that begins at `at`, which is there if it does not end.
+fn string_end(line: &[u8], at: usize) -> usize {
+    let mut is_escaped = false;
+    for (end, byte) in line.iter().enumerate().skip(at + 1) {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => return end + 1,
+            _ => {}
+        }
+    }
+    at
+}
+
+/// Lines as one text without this white space.
 pub struct SqueezedLines {
     text: Vec<u8>,
-    /// Where each line begins, and the end of the text.
-    borders: Vec<usize>,
+    /// Where each line begins.
+    starts: Vec<usize>,
+    /// Where each line ends.
+    ends: Vec<usize>,
 }
 
 impl SqueezedLines {
     pub fn new(lines: &[&[u8]]) -> Self {
-        let mut found = SqueezedLines {
-            text: Vec::new(),
-            borders: vec![0],
-        };
+        let (mut text, mut starts, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         for line in lines {
-            let visible = line.iter().filter(|byte| !byte.is_ascii_whitespace());
-            found.text.extend(visible);
-            found.borders.push(found.text.len());
+            let before = text.len();
+            add(&mut text, line);
+            // A blank before the line belongs to none.
+            let blank = text.get(before) == Some(&b' ');
+            starts.push(before + usize::from(blank));
+            ends.push(text.len());
         }
-        found
+        SqueezedLines { text, starts, ends }
     }
 
     /// Returns how often the text contains `wanted`.
@@ -50,13 +94,16 @@ impl SqueezedLines {
 
     /// Returns the lines, from 0, where `wanted` begins as one line or several whole ones.
     pub fn places_of_whole(&self, wanted: &[u8]) -> impl Iterator<Item = usize> {
-        let end = wanted.len();
+        let length = wanted.len();
         let found = memchr::memmem::find_iter(&self.text, wanted).collect::<Vec<usize>>();
         found.into_iter().filter_map(move |at| {
-            self.borders.binary_search(&(at + end)).ok()?;
-            // Blank lines before it have the same border.
-            let lines = self.borders.partition_point(|&border| border <= at);
-            (self.borders.get(lines.wrapping_sub(1)) == Some(&at)).then_some(lines - 1)
+            self.ends.binary_search(&(at + length)).ok()?;
+            // Blank lines before it begin there, too.
+            let line = self
+                .starts
+                .partition_point(|&start| start <= at)
+                .checked_sub(1)?;
+            (self.starts[line] == at).then_some(line)
         })
     }
 }
@@ -69,4 +116,34 @@ pub fn distinctive(text: &[u8]) -> usize {
 /// Returns how often `wanted` occurs.
 pub fn count(text: &[u8], wanted: &[u8]) -> usize {
     memchr::memmem::find_iter(text, wanted).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn white_space_with_a_meaning_stays() {
+        let same =
+            |one: &str, other: &str| squeezed(&[one.as_bytes()]) == squeezed(&[other.as_bytes()]);
+        assert!(same("  f( a,\tb ) ;\r\n", "f(a, b);\n"));
+        assert!(same("unsigned  long x", "unsigned long x"));
+        assert!(same("x = -1;", "x=-1;"));
+        assert!(!same("unsigned long", "unsignedlong"));
+        assert!(!same("a - -b", "a --b"));
+        assert!(!same("f(\"a: %d\");", "f(\"a:%d\");"));
+        assert!(same("f( \"a \\\" b\" )", "f(\"a \\\" b\")"));
+        // One quotation mark is none.
+        assert!(same("5\" ( x )", "5\"(x)"));
+    }
+
+    #[test]
+    fn words_at_the_ends_of_lines_stay_apart() {
+        let lines: [&[u8]; 4] = [b"static int\n", b"\n", b"foo(void)\n", b"int\n"];
+        let found = SqueezedLines::new(&lines);
+        assert_eq!(found.count_whole(b"static int"), 1);
+        assert_eq!(found.places_of_whole(b"foo(void)").collect::<Vec<_>>(), [2]);
+        assert_eq!(found.count_whole(b"static int foo(void)"), 1);
+        assert_eq!(found.count_whole(b"int"), 1);
+    }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::loose_merge::{ConflictRegion, Rule, is_crlf, merge_loosely, with_ends};
 use super::squeezed::squeezed;
 use crate::series::FileDiff;
+use crate::stack::format::is_binary;
 use crate::stack::merge::merge;
 use crate::stack::tree::{FileState, FileStates};
 use crate::stack::trial::{TreeFile, TrialTree};
@@ -365,6 +366,13 @@ fn merged(base: Option<&TreeFile>, ours: &TreeFile, theirs: &TreeFile) -> Result
         theirs: Arc::clone(&theirs.content),
         regions: Vec::new(),
     };
+    let versions = base.into_iter().chain([ours, theirs]);
+    if versions
+        .into_iter()
+        .any(|file| file.is_link() || is_binary(&file.content))
+    {
+        return other("both sides changed a file that is not text".to_owned());
+    }
     let Some(base) = base else {
         let is_same = squeezed(&[&ours.content]) == squeezed(&[&theirs.content]);
         return Ok(MergedFile {
@@ -377,12 +385,6 @@ fn merged(base: Option<&TreeFile>, ours: &TreeFile, theirs: &TreeFile) -> Result
             texts: Some(texts),
         });
     };
-    if [base, ours, theirs]
-        .into_iter()
-        .any(|file| file.is_link() || file.is_binary())
-    {
-        return other("both sides changed a file that is not text".to_owned());
-    }
     let mut rules = BTreeSet::new();
     let cr = is_crlf(&ours.content);
     if cr != is_crlf(&base.content) {
@@ -402,7 +404,12 @@ fn merged(base: Option<&TreeFile>, ours: &TreeFile, theirs: &TreeFile) -> Result
     }
     let merged = merge_loosely(&texts.base, &texts.ours, &texts.theirs)?;
     texts.regions = merged.regions;
+    let is_guess = |rules: &BTreeSet<Rule>| rules.iter().any(|rule| rule.review().is_some());
     let file = match merged.result {
+        // That a guess leaves nothing proves nothing.
+        Some((content, more)) if is_guess(&more) && content == *ours.content => {
+            Err(MergeFailure::Lines)
+        }
         Some((content, more)) => {
             rules.extend(more);
             Ok(file(Arc::new(content)))

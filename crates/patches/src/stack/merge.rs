@@ -114,14 +114,14 @@ pub fn clusters(our_runs: &[LineRun], their_runs: &[LineRun]) -> Vec<Cluster> {
     found
 }
 
-/// Returns the lines of one side, from 0 and of `count`, that correspond to the ancestor's lines `from..end`. No run may
-/// cross either border.
+/// Returns the lines of one side, from 0 and of `count`, that correspond to the ancestor's lines `from..end`; about so
+/// if a run crosses a border.
 pub fn side(runs: &[LineRun], from: usize, end: usize, count: usize) -> Range<usize> {
     // The last of the `before` runs before a border determines its line on this side.
     let place = |border: usize, before: usize| {
         let last = before.checked_sub(1).map(|at| runs[at]);
         let there = last.map_or(border, |run| {
-            border + run.new_start + run.new - run.old_start - run.old
+            (border + run.new_lines().end).saturating_sub(run.old_end())
         });
         there.min(count)
     };

@@ -43,11 +43,6 @@ impl TreeFile {
         self.mode == MODE_LINK
     }
 
-    /// Returns whether git considers it binary: it has a NUL among the first 8000 bytes.
-    pub fn is_binary(&self) -> bool {
-        self.content[..self.content.len().min(8000)].contains(&0)
-    }
-
     /// Returns its kind for messages: `file`, `executable` or `symbolic link`.
     pub fn kind(&self) -> &'static str {
         match self.mode {
@@ -123,7 +118,9 @@ impl<'a> TrialTree<'a> {
             let (old, new) = (mode(&diff.old)?, mode(&diff.new)?);
             let moved = diff.rename || diff.copy;
             let sets_mode = diff.after != Presence::Absent && diff.new_mode.is_some();
-            let is_there = !(moved && new.is_none() || diff.rename && old.is_some())
+            let is_gone = diff.after != Presence::Absent || old.is_none();
+            let is_there = is_gone
+                && !(moved && new.is_none() || diff.rename && old.is_some())
                 && (!sets_mode || new == diff.new_mode);
             if !is_there {
                 let what = format!(

@@ -116,7 +116,7 @@ impl<'a> ContentReader<'a> {
 }
 
 /// Returns whether git considers the content binary: it has a NUL among the first 8000 bytes.
-fn is_binary(content: &[u8]) -> bool {
+pub(crate) fn is_binary(content: &[u8]) -> bool {
     content[..content.len().min(8000)].contains(&0)
 }
 
