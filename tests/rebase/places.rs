@@ -964,12 +964,12 @@ fn empty_files_are_what_they_are() {
         &[a(), ("e", String::new())],
         &[a(), ("e", "x\n".to_owned())],
     );
-    deletion.patch("a.patch", deletes.to_owned());
+    deletion.patch("a.patch", deletes);
     let report = json(&deletion, &["rebase", "2.0", "--json"]);
     assert_eq!(statuses(&report), ["conflict"], "{report}");
     let adds = "Subject: e\n\ndiff --git a/e b/e\nnew file mode 100644\nindex 0000000000000000000000000000000000000000..e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\n";
     let creation = space(&[a()], &[a(), ("e", "x\n".to_owned())]);
-    creation.patch("a.patch", adds.to_owned());
+    creation.patch("a.patch", adds);
     let report = json(&creation, &["rebase", "2.0", "--json"]);
     assert_eq!(statuses(&report), ["upstream"], "{report}");
 }
