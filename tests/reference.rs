@@ -425,18 +425,26 @@ fn meters() -> String {
     out
 }
 
-/// The texts of a constant.
+/// The texts of a constant, one per line.
 fn list(path: &str, name: &str, sources: &[Source]) -> String {
     let source = sources.iter().find(|source| source.path == path).unwrap();
     let Some(Expr::Array(array)) = source.value(name) else {
         panic!("no {name} in {path}");
     };
-    let texts: Vec<String> = array
-        .elems
-        .iter()
-        .map(|text| shown(text, source).replace('"', ""))
-        .collect();
-    texts.join(" ") + "\n"
+    let texts = array.elems.iter().map(|text| shown(text, source));
+    let lines = texts.map(|text| text.trim_matches(['`', '"']).to_owned() + "\n");
+    lines.collect()
+}
+
+#[test]
+fn the_build_steering_files_are_listed() {
+    let file = root().join("docs/bot-steering.txt");
+    let fresh = list("crates/config/src/bot.rs", "STEERING", &sources());
+    if std::env::var_os("UPDATE_REFERENCE").is_some() {
+        std::fs::write(&file, &fresh).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), fresh);
+    assert!(fresh.lines().count() > 50, "{fresh}");
 }
 
 #[test]
@@ -445,7 +453,7 @@ fn generated_tables_are_those_of_the_code() {
     let text = std::fs::read_to_string(&file).unwrap();
     let sources = sources();
     let table = Regex::new(
-        r"(?s)<!-- (?P<source>exit codes|meters|list: \S+ \S+|keys: \S+(?: \w+)+) -->\n.*?<!-- end -->",
+        r"(?s)<!-- (?P<source>exit codes|meters|keys: \S+(?: \w+)+) -->\n.*?<!-- end -->",
     )
     .unwrap();
     let fresh = table.replace_all(&text, |found: &regex::Captures<'_>| {
@@ -453,7 +461,6 @@ fn generated_tables_are_those_of_the_code() {
         let table = match source.split(' ').collect::<Vec<_>>()[..] {
             ["exit", _] => exit_codes(),
             ["meters"] => meters(),
-            ["list:", path, name] => list(path, name, &sources),
             ["keys:", path, name, ref nested @ ..] => keys(path, name, nested, &sources),
             _ => unreachable!("{source}"),
         };

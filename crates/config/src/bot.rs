@@ -24,8 +24,7 @@ pub struct Bot {
     pub kind: RepositoryKind,
     /// The preset of runs that name none.
     pub preset: String,
-    /// Measure a push to an authorised author's pull request without a command, if the author or one of `users` of
-    /// `[commands]` pushed.
+    /// Measure an authorised author's pull request at each push by the author or one of `users` of `[commands]`.
     pub on_push: bool,
     /// Whether code from pull requests runs in a sandbox.
     pub sandbox: SandboxMode,
@@ -35,14 +34,13 @@ pub struct Bot {
     pub approval: ApprovalPolicy,
     /// Names of build-steering files, with `*` for any characters and a trailing slash for folders; no paths.
     pub steering: Vec<String>,
-    /// Processors on which the bot builds the next job's servers while it measures on the others; if empty, it does
-    /// not.
+    /// Processors on which the bot builds the next job's servers while it measures on the others; none if empty.
     #[serde(rename = "ahead_cpus")]
     pub prebuild_cpus: Vec<usize>,
     /// Seconds between two looks at the pull requests that have jobs, at least 1.
     pub poll_seconds: u32,
-    /// MiB of a file system for state and caches of pull requests, which a bot that runs as root makes and mounts; 0
-    /// leaves them on the workspace's disk.
+    /// MiB of a file system for state and caches of pull requests, which a bot of root's makes and mounts; 0: the
+    /// workspace's disk.
     pub area_mib: u64,
     /// Prefix of the result label, as in `perf: faster`; without it, no label is set.
     pub label: Option<String>,

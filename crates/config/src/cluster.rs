@@ -17,8 +17,7 @@ const MOST_MACHINES: u32 = 1000;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cluster {
-    /// The class of like machines; empty for any machine. For Slurm a feature of nodes, or an expression of features
-    /// (`--constraint`).
+    /// The class of like machines, or any if empty: for Slurm an expression of nodes' features (`--constraint`).
     pub class: String,
     /// How many machines measure at once, at most 1000.
     pub machines: NonZeroU32,

@@ -17,8 +17,8 @@ pub struct SandboxLimits {
     pub memory_mib: u64,
     /// Maximum number of processes and threads.
     pub processes: u64,
-    /// Processors whose time all processes together may use; 0 is all. Needs a control group. A job that has used its
-    /// time stands still until the next tenth of a second: leave it more than it measures with.
+    /// Processors whose time all processes together may use; 0 is all. Needs a control group. A job that has used up
+    /// its time stands still until the next tenth of a second: allow more than it measures with.
     pub cpus: u64,
     /// Maximum size of a file in MiB.
     pub file_mib: u64,
@@ -26,8 +26,7 @@ pub struct SandboxLimits {
     pub open_files: u64,
     /// MiB, and one inode for every 64 KiB of them, that must stay free on the disks the sandbox writes to.
     pub free_mib: u64,
-    /// Maximum hours of the sandbox, and of processor time of each process. The former also limits a job of the bot
-    /// without a sandbox.
+    /// Maximum hours of the sandbox (or a job of the bot without one), and of processor time of each process.
     pub hours: u64,
 }
 

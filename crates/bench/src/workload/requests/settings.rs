@@ -19,9 +19,9 @@ pub(super) struct RequestsSettings {
     /// Connections to each server, at most 1024.
     #[serde(default = "one")]
     pub(super) connections: u32,
-    /// Client threads that share the connections. A thread sends to all its connections, then reads their replies.
-    /// Transactions that wait for each other's locks need a thread per connection. With several threads, client and
-    /// servers have all processors, and slices take 2 ms.
+    /// Client threads that share the connections: each sends to all of its own, then reads their replies. Transactions
+    /// that wait for each other's locks need a thread per connection. With several, client and servers have all
+    /// processors, and slices take 2 ms.
     #[serde(default = "one")]
     pub(super) threads: u32,
     /// Requests that a connection sends before it reads their replies; `mysql` supports only 1.
@@ -145,9 +145,8 @@ impl<'de> Deserialize<'de> for RequestSettings {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RequestTable {
-    /// `resp`: the words of a command, with quotation marks as in a shell; `http`: `GET /path`; `memcached`: a
-    /// command without the length of its data; `mysql`: a statement; `postgresql`: a statement, or several where they
-    /// are not prepared.
+    /// `resp`: the words of a command, quoted as in a shell; `http`: `GET /path`; `memcached`: a command without the
+    /// length of its data; `mysql`, `postgresql`: a statement (`postgresql`: several where they are not prepared).
     send: String,
     /// `http` and `memcached`: the data, whose length perfquilt adds; `resp`: a last word.
     #[serde(default)]
@@ -219,10 +218,10 @@ pub(super) struct ParameterSettings {
 pub(super) enum DistributionName {
     /// All integers are equally likely.
     Uniform,
-    /// The integer number k from the smallest on has a probability in proportion to 1/k^shape.
+    /// The k-th integer has a probability in proportion to 1/k^shape.
     Zipf,
-    /// A normal distribution around the middle, cut off at `shape` standard deviations on both sides.
+    /// Normal around the middle, cut off at `shape` standard deviations on both sides.
     Gaussian,
-    /// An exponential distribution from the smallest on, which falls by e^-shape over the range.
+    /// Exponential from the smallest on, falling by e^-shape over the range.
     Exponential,
 }
