@@ -10,6 +10,7 @@ use std::time::Instant;
 use clap::Parser;
 use perfquilt_config::Workload;
 use perfquilt_judge::attribution::attribute_with;
+use perfquilt_measure::experiment::Failed;
 use perfquilt_measure::experiment::collected::{Collected, NoteOn};
 use perfquilt_measure::experiment::recorder::Readings;
 use perfquilt_model::observation::{
@@ -136,7 +137,7 @@ impl Case {
         };
         let mut collected =
             Collected::load(&self.store, id, self.planned.clone(), &readings).unwrap();
-        let failed = std::collections::BTreeMap::new();
+        let failed = Failed::default();
         // Where a running experiment stands.
         collected.stopping_before(self.blocks, &failed).unwrap();
         let next = self.block(self.blocks + round);

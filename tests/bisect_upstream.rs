@@ -350,7 +350,22 @@ fn steps_tell_git_what_is_wrong() {
         said.contains("does not compile") && !said.contains("without patches"),
         "{said}"
     );
-    // A fix for the time of the step counts.
+    // A fix for the time of the step counts; a file of it that git does not know is named, once.
+    std::fs::write(remote(&environment).join("fix.h"), slow(9).work()).unwrap();
+    let untracked = "untracked files are not part of it: fix.h; `git add FILE` adds one";
+    for (included, code) in [("", 125), ("#include \"fix.h\"\n", 125), ("tracked", 1)] {
+        if included == "tracked" {
+            git(&environment, &["add", "fix.h"]);
+        } else if !included.is_empty() {
+            std::fs::write(remote(&environment).join("work.h"), included).unwrap();
+        }
+        let finished = step(&[&["--good", "v1", "--bad", "v3"][..], &fast].concat());
+        assert_eq!(finished.code, Some(code), "{}", finished.stderr);
+        let named = finished.stderr.matches(untracked).count();
+        assert_eq!(named, usize::from(code == 125), "{}", finished.stderr);
+    }
+    git(&environment, &["rm", "--quiet", "--cached", "fix.h"]);
+    std::fs::remove_file(remote(&environment).join("fix.h")).unwrap();
     std::fs::write(remote(&environment).join("work.h"), slow(9).work()).unwrap();
     let finished = step(&[&["--good", "v1", "--bad", "v3"][..], &fast].concat());
     assert_eq!(finished.code, Some(1), "{}", finished.stderr);

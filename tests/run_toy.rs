@@ -288,6 +288,113 @@ fn a_server_that_dies_under_load_fails_alone() {
     assert!(again["failed"]["2"].is_string(), "{again:#}");
 }
 
+/// Adds the workloads `bad`, whose client is this script, and `late`.
+fn add_workloads(environment: &TestEnvironment, script: &str) {
+    let config = "bench-config/perfquilt.toml";
+    environment.replace(config, r#"["requests"]"#, r#"["requests", "bad", "late"]"#);
+    let workloads = "bench-config/workloads";
+    let requests = environment.read(&format!("{workloads}/requests.toml"));
+    environment.write(&format!("{workloads}/late.toml"), &requests);
+    environment.write("client.sh", format!("#!/bin/sh\n{script}"));
+    environment.executable("client.sh");
+    let client = environment.path("client.sh");
+    let bad = requests.replace(
+        "\"{server}/bin/toyc\"",
+        &format!("{client:?}, \"{{server}}\""),
+    );
+    environment.write(&format!("{workloads}/bad.toml"), bad);
+}
+
+#[test]
+fn a_workload_that_fails_fails_alone_and_is_named_with_its_reason() {
+    let environment = TestEnvironment::with_fixture("toy");
+    add_workloads(
+        &environment,
+        "test -e good || { echo 'no such table' >&2; exit 1; }\nexec \"$1/bin/toyc\" \"$2\" \"$3\"\n",
+    );
+    let run = ["run", "--blocks", "3", "--json"];
+    let finished = environment.run(&run);
+    assert_eq!(finished.code, Some(5), "{}", finished.stderr);
+    for words in [
+        "workload bad: the client exited with 1",
+        "no such table",
+        "the next run tries it again",
+    ] {
+        assert!(finished.stderr.contains(words), "{}", finished.stderr);
+    }
+    let run_document: Value = serde_json::from_str(&finished.stdout).unwrap();
+    let stored = document(&environment, &["report", "--json"]);
+    for document in [&run_document, &stored] {
+        let failed = &document["failed_workloads"][0];
+        assert_eq!(
+            (&failed["workload"], &failed["meters"][0]),
+            (&"bad".into(), &"time".into())
+        );
+        assert!(
+            failed["reason"].as_str().unwrap().contains("exited with 1"),
+            "{failed}"
+        );
+        let done: Vec<_> = document["progress"].as_array().unwrap().iter().collect();
+        let done: Vec<_> = done
+            .iter()
+            .map(|of| {
+                (
+                    of["workload"].as_str().unwrap(),
+                    of["done"].as_u64().unwrap(),
+                )
+            })
+            .collect();
+        assert_eq!(done, [("bad", 0), ("late", 3), ("requests", 3)]);
+    }
+    for format in ["terminal", "markdown", "html"] {
+        let report = environment.ok(&["report", "--format", format]);
+        assert!(
+            report.contains("Workload bad: the client exited with 1"),
+            "{report}"
+        );
+        assert!(report.contains("workload bad failed"), "{report}");
+    }
+    // What is mended is measured by the next run, and nothing else.
+    environment.write("good", "");
+    let document = document(&environment, &run);
+    assert!(document.get("failed_workloads").is_none(), "{document:#}");
+    assert!(
+        document["progress"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|of| of["done"] == 3),
+        "{document:#}"
+    );
+    assert_eq!(in_order(&document, 0)["blocks"], 3);
+}
+
+#[test]
+fn a_workload_that_fails_with_one_patch_fails_that_patch() {
+    let environment = TestEnvironment::with_fixture("toy");
+    environment.replace(
+        "patches/0002-comment-only.patch",
+        "+/* What one",
+        "+int second; /* What one",
+    );
+    add_workloads(
+        &environment,
+        "if nm \"$1/bin/toyd\" | grep -q second; then exit 1; fi\nexec \"$1/bin/toyc\" \"$2\" \"$3\"\n",
+    );
+    let finished = environment.run(&["run", "--blocks", "2", "--json"]);
+    assert_eq!(finished.code, Some(5), "{}", finished.stderr);
+    let document: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert!(
+        document["failed"]["2"]
+            .as_str()
+            .unwrap()
+            .contains("workload bad"),
+        "{document:#}"
+    );
+    assert!(document.get("failed_workloads").is_none());
+    assert_eq!(in_order(&document, 0)["verdict"], "faster");
+}
+
 /// Overwrites the environment of the server, as some servers do to show a title in the list of processes.
 const OVERWRITES_ENVIRONMENT: &str = "\
 Overwrite the environment

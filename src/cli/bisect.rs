@@ -364,7 +364,14 @@ fn classify_commit(context: &Context, step: &Step) -> u8 {
         let here = std::env::current_dir()
             .map_err(|error| Error::usage(format!("there is no current folder: {error}")))?;
         let states = CommitsHere::new(&ws, &here, (&step.good, &step.bad), progress)?;
-        side(&ws, &states, &request, progress)
+        let found = side(&ws, &states, &request, progress)?;
+        // A fix may consist of files that git does not know.
+        if matches!(found, ChangeSide::Unknown(_))
+            && let Some(words) = states.untracked_files()
+        {
+            progress.note(&words);
+        }
+        Ok(found)
     });
     match found {
         Ok(ChangeSide::Good) => GOOD,

@@ -477,6 +477,7 @@ fn run_directly(
         .into_iter()
         .chain(outcome.tests.lacking.into_iter().map(|(_, error)| error))
         .chain(outcome.tests.new)
+        .chain(outcome.failed_workloads)
         .chain(points.map(|(_, error)| error));
     let done = context.output.errors(errors.collect());
     context.output.combine(done, written)

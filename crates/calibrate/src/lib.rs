@@ -207,7 +207,12 @@ pub fn calibrate(
             .collect();
         progress.note(&format!("experiment {repeat} of {repeats}"));
         let outcome = experiment::against_itself(ws, preset, &base, header, &store, progress)?;
-        if let Some((_, error)) = outcome.failed.into_iter().next() {
+        let failed = outcome.failed;
+        let mut errors = failed
+            .points
+            .into_values()
+            .chain(failed.workloads.into_values());
+        if let Some(error) = errors.next() {
             return Err(error);
         }
         let (header, observations) = store.load(outcome.id)?;

@@ -84,6 +84,19 @@ impl OutageFilter {
     }
 }
 
+/// Says why a task is submitted again; `cut_off` are the processes that submitting left in its process group.
+fn ended_without_results(cut_off: &BTreeSet<String>) -> String {
+    let ended = "its job ended without results";
+    if cut_off.is_empty() {
+        return ended.to_owned();
+    }
+    let names: Vec<&str> = cut_off.iter().map(String::as_str).collect();
+    format!(
+        "{ended}; `submit` left {} running in its own process group, which ends with it: start a job with `setsid --fork`, or by a daemon",
+        names.join(", ")
+    )
+}
+
 /// A task without results.
 #[derive(Debug, Clone, Default)]
 struct OpenTask {
@@ -290,7 +303,7 @@ impl<'e> Dispatch<'e> {
                     Some(machine) if open.given_up + 1 == open.attempts => {
                         format!("it failed on {machine}")
                     }
-                    _ => "its job ended without results".to_owned(),
+                    _ => ended_without_results(&self.scheduler.cut_off()),
                 };
                 notices.push(Notice::Again {
                     task,
@@ -317,7 +330,10 @@ impl<'e> Dispatch<'e> {
                             open.refused.insert(attempt);
                         }
                     }
-                    notices.push(Notice::Unknown(error.message().to_owned()));
+                    notices.push(Notice::Unknown(format!(
+                        "{}; perfquilt submits until it is accepted",
+                        error.message()
+                    )));
                 }
                 Err(error) => return Err(error),
             }

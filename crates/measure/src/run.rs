@@ -277,6 +277,8 @@ pub struct MeasuredRun {
     pub build_errors: Vec<(Point, Error)>,
     /// Points whose server failed while being measured.
     pub failed: Vec<(Point, Error)>,
+    /// The errors of workloads whose client failed.
+    pub failed_workloads: Vec<Error>,
     /// The error that ended measuring early, if any: a signal, or a failed server of the bare release. Blocks
     /// measured before it count.
     pub stopped: Option<Error>,
@@ -285,11 +287,13 @@ pub struct MeasuredRun {
 }
 
 impl MeasuredRun {
-    /// Returns the failures of the run: what ended it, then those of single points.
+    /// Returns the failures of the run: what ended it, then those of workloads and of single points.
     pub fn failures(&self) -> Vec<Failure> {
         let stopped = self.stopped.iter().map(|error| Failure::new(error, None));
         let points = self.build_errors.iter().chain(&self.failed);
+        let workloads = self.failed_workloads.iter();
         stopped
+            .chain(workloads.map(|error| Failure::new(error, None)))
             .chain(points.map(|(point, error)| Failure::new(error, Some(*point))))
             .chain(
                 self.tests
@@ -572,9 +576,9 @@ fn measure_points(
     };
     let measured = experiment::run(ws, preset, &request, header, &store, progress);
     let (experiment, failed, stopped) = match measured {
-        Ok(outcome) => (outcome.id, outcome.failed.into_iter().collect(), None),
+        Ok(outcome) => (outcome.id, outcome.failed, None),
         Err(error) => match store.current() {
-            Some(experiment) => (experiment, Vec::new(), Some(error)),
+            Some(experiment) => (experiment, experiment::Failed::default(), Some(error)),
             None => return Err(error),
         },
     };
@@ -582,7 +586,8 @@ fn measure_points(
     Ok(MeasuredRun {
         experiment,
         build_errors: Vec::new(),
-        failed,
+        failed: failed.points.into_iter().collect(),
+        failed_workloads: failed.workloads.into_values().collect(),
         stopped,
         tests: TestFailures::default(),
     })

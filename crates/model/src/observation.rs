@@ -178,6 +178,9 @@ pub struct ExperimentHeader {
     /// Points that could not be built or measured, with the reason in one line.
     #[serde(default)]
     pub failed: BTreeMap<Point, String>,
+    /// Workloads whose client failed, so that no further blocks of them were measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_workloads: Vec<FailedWorkload>,
     /// Those of `failed` whose server did not become ready in time, with this time in seconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub start_timeouts: BTreeMap<Point, f64>,
@@ -197,6 +200,18 @@ pub struct ExperimentHeader {
     pub reused: Vec<ReusedFrom>,
 }
 
+/// A workload whose client failed although the release's server ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailedWorkload {
+    /// The workload.
+    pub workload: String,
+    /// The meters that were being read.
+    pub meters: Vec<Meter>,
+    /// The reason in one line.
+    pub reason: String,
+}
+
 /// Reads a name; an empty one is `None`.
 fn non_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let name = String::deserialize(deserializer)?;
@@ -207,6 +222,12 @@ impl ExperimentHeader {
     /// Returns whether the points are servers that are no series: each is compared with the base.
     pub fn is_of_servers(&self) -> bool {
         self.base.is_some()
+    }
+
+    /// Returns whether a workload failed while `meter` was read.
+    pub fn has_failed(&self, workload: &str, meter: Meter) -> bool {
+        let mut failed = self.failed_workloads.iter();
+        failed.any(|of| of.workload == workload && of.meters.contains(&meter))
     }
 
     /// Returns the measured point whose observations apply to `point`: the one with the same binary. The
@@ -237,6 +258,7 @@ impl ExperimentHeader {
             identical: BTreeMap::new(),
             line_numbers: BTreeSet::new(),
             failed: BTreeMap::new(),
+            failed_workloads: Vec::new(),
             start_timeouts: BTreeMap::new(),
             command: None,
             started: jiff::Timestamp::now()

@@ -4,7 +4,7 @@ use super::escape::is_inert;
 use super::number;
 use super::text::capital;
 use super::view::{EffectRow, Label, View, effect_on, no_interval};
-use perfquilt_judge::attribution::{Effect, EffectKind, Stopping, Verdict};
+use perfquilt_judge::attribution::{Effect, EffectKind, Progress, Stopping, Verdict};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
@@ -326,13 +326,21 @@ impl View<'_> {
 
     /// Returns the workloads and the number of blocks: `oltp_read_only; blocks: 18 of time`.
     pub(super) fn scope(&self, name: &dyn Fn(&str) -> String) -> String {
-        let names: Vec<String> = self.attribution.workloads.iter().map(|w| name(w)).collect();
+        let shown = |workload: &String| {
+            let mut failed = self.attribution.failed_workloads.iter();
+            if failed.any(|of| of.workload == *workload) {
+                format!("{} (failed)", name(workload))
+            } else {
+                name(workload)
+            }
+        };
+        let names: Vec<String> = self.attribution.workloads.iter().map(shown).collect();
         let workloads = match names.len() {
             0 => return "no workload".to_owned(),
             1..=3 => names.join(", "),
             n => format!("{} and {} more workloads", names[..2].join(", "), n - 2),
         };
-        let planned = |p: &perfquilt_judge::attribution::Progress| p.planned == Some(0);
+        let planned = |p: &Progress| p.planned == Some(0);
         if self.attribution.progress.iter().all(planned) {
             return format!("{workloads}; nothing new was measured");
         }
@@ -350,12 +358,16 @@ impl View<'_> {
     /// Returns the smallest number of finished blocks of any workload that is measured on `meter`, and the largest planned
     /// number.
     fn blocks_of(&self, meter: Meter) -> (u32, Option<u32>) {
+        let has_failed = |p: &Progress| {
+            let mut failed = self.attribution.failed_workloads.iter();
+            failed.any(|of| of.workload == p.workload && of.meters.contains(&p.meter))
+        };
         let of_meter = || {
             self.attribution
                 .progress
                 .iter()
-                // None is planned for a workload that executes no patch.
-                .filter(|p| p.meter == meter && p.planned != Some(0))
+                // None is planned for a workload that executes no patch, and none is left for one that failed.
+                .filter(|p| p.meter == meter && p.planned != Some(0) && !has_failed(p))
         };
         (
             of_meter().map(|p| p.done).min().unwrap_or(0),

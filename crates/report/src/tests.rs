@@ -69,6 +69,7 @@ impl Experiment {
                 line_numbers: Default::default(),
                 failed: BTreeMap::new(),
                 start_timeouts: BTreeMap::new(),
+                failed_workloads: Vec::new(),
                 command: None,
                 started: "2026-01-02T03:04:05Z".into(),
                 reused: Vec::new(),

@@ -177,6 +177,12 @@ fn joined(mut first: ObservationFile, other: ObservationFile) -> ObservationFile
     header
         .failed
         .retain(|point, _| theirs.failed.contains_key(point));
+    // A workload that failed in one of them has fewer blocks there.
+    for failed in theirs.failed_workloads {
+        if !header.failed_workloads.contains(&failed) {
+            header.failed_workloads.push(failed);
+        }
+    }
     header
         .start_timeouts
         .retain(|point, _| theirs.start_timeouts.contains_key(point));

@@ -1,10 +1,11 @@
 //! A scheduler of commands from the configuration, for queueing systems without an adapter.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 use serde::Deserialize;
 
-use super::{CALL_TIMEOUT, JobArray, JobState, Listing, Scheduler};
+use super::{CALL_TIMEOUT, JobArray, JobState, Listing, Scheduler, failure};
 use perfquilt_config::{Section, expand};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::{Command, Output};
@@ -12,7 +13,7 @@ use perfquilt_system::process::{Command, Output};
 /// `[cluster.command]`: commands with placeholders. `submit` runs once for each task and knows `{name}` (of the task's
 /// job), `{class}`, `{minutes}`, `{folder}` (of its files), `{program}`, `{file}` (of its task) and `{not_on}` (machines on which
 /// the task failed before, separated by commas): the job is to run `PROGRAM worker FILE`. `cancel` knows `{name}`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandScheduler {
     /// Queues a job that runs `PROGRAM worker FILE`; knows `{name}` (of the job), `{class}`, `{minutes}`, `{folder}`
@@ -24,6 +25,9 @@ pub struct CommandScheduler {
     list: Vec<String>,
     /// Cancels the job `{name}`.
     cancel: Vec<String>,
+    /// The processes that `submit` left in its process group.
+    #[serde(skip)]
+    cut_off: Mutex<BTreeSet<String>>,
 }
 
 impl CommandScheduler {
@@ -104,9 +108,11 @@ impl Scheduler for CommandScheduler {
             ]);
             let output = call(&expand(&self.submit, &values)?)?;
             if !output.success() {
-                let fault = format!("`submit` of [cluster.command] {}", output.describe_exit());
-                return Err(Error::bench(fault).details(output.tail(5)));
+                let fault = failure("`submit` of [cluster.command]", &output);
+                return Err(Error::bench(fault));
             }
+            let mut cut_off = self.cut_off.lock().unwrap_or_else(PoisonError::into_inner);
+            cut_off.extend(output.cut_off);
         }
         Ok(())
     }
@@ -114,9 +120,14 @@ impl Scheduler for CommandScheduler {
     fn list(&self, names: &[String]) -> Listing {
         match call(&self.list) {
             Ok(output) if output.success() => Listing::Known(parse(&output.stdout_text(), names)),
-            Ok(output) => Listing::Unknown(output.tail(1).join("")),
+            Ok(output) => Listing::Unknown(failure("`list` of [cluster.command]", &output)),
             Err(error) => Listing::Unknown(error.message().to_owned()),
         }
+    }
+
+    fn cut_off(&self) -> BTreeSet<String> {
+        let cut_off = self.cut_off.lock().unwrap_or_else(PoisonError::into_inner);
+        cut_off.clone()
     }
 
     fn cancel(&self, names: &[String]) -> Result<()> {
@@ -146,6 +157,36 @@ impl Scheduler for CommandScheduler {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_that_fails_says_so_with_what_it_wrote() {
+        let scheduler = |submit: &str, list: &str| CommandScheduler {
+            submit: ["sh", "-c", submit].map(str::to_owned).into(),
+            list: ["sh", "-c", list].map(str::to_owned).into(),
+            cancel: vec!["true".to_owned()],
+            cut_off: Mutex::default(),
+        };
+        let array = JobArray {
+            name: "p-1".into(),
+            tasks: vec![0],
+            class: String::new(),
+            folder: "/".into(),
+            program: "/bin/true".into(),
+            minutes: 1,
+            not_on: Vec::new(),
+        };
+        let failing = scheduler("echo no quota >&2; exit 3", "exit 4");
+        let error = failing.submit(&array).unwrap_err();
+        let words = "`submit` of [cluster.command] exited with 3: no quota";
+        assert_eq!(error.message(), words);
+        let words = "`list` of [cluster.command] exited with 4";
+        assert_eq!(failing.list(&[]), Listing::Unknown(words.to_owned()));
+        assert!(failing.cut_off().is_empty());
+        // A job must be a process of its own.
+        let background = scheduler("sleep 60 >&- 2>&- & :", "true");
+        background.submit(&array).unwrap();
+        assert_eq!(background.cut_off().len(), 1);
+    }
 
     #[test]
     fn lines_of_others_are_ignored() {

@@ -6,12 +6,13 @@
 mod command;
 mod slurm;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use perfquilt_config::Section;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_system::process::Output;
 
 pub use command::CommandScheduler;
 pub use slurm::Slurm;
@@ -79,8 +80,22 @@ pub trait Scheduler: Send + Sync {
     /// Lists the jobs of the arrays called `names`.
     fn list(&self, names: &[String]) -> Listing;
 
+    /// Returns the names of processes that submitting left in its process group, and which ended with it.
+    fn cut_off(&self) -> BTreeSet<String> {
+        BTreeSet::new()
+    }
+
     /// Cancels the jobs of the arrays called `names`.
     fn cancel(&self, names: &[String]) -> Result<()>;
+}
+
+/// Says how a command of a scheduler failed: `WHAT exited with 3: no quota`.
+fn failure(what: &str, output: &Output) -> String {
+    let exit = output.describe_exit();
+    match output.tail(5).join("\n  ") {
+        said if said.is_empty() => format!("{what} {exit}"),
+        said => format!("{what} {exit}: {said}"),
+    }
 }
 
 /// Creates a scheduler from its section of the configuration.

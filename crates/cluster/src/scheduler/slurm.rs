@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{CALL_TIMEOUT, JobArray, JobState, Listing, Scheduler};
+use super::{CALL_TIMEOUT, JobArray, JobState, Listing, Scheduler, failure};
 use perfquilt_config::Section;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::{Command, Output, quoted};
@@ -161,7 +161,7 @@ impl Scheduler for Slurm {
         ];
         match call("squeue", &arguments.map(str::to_owned), "") {
             Ok(output) if output.success() => Listing::Known(parse(&output.stdout_text())),
-            Ok(output) => Listing::Unknown(output.tail(1).join("")),
+            Ok(output) => Listing::Unknown(failure("squeue", &output)),
             Err(error) => Listing::Unknown(error.message().to_owned()),
         }
     }

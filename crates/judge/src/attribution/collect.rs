@@ -219,6 +219,7 @@ impl<'a> Collector<'a> {
             left_out,
             sources: Vec::new(),
             failed: header.failed.clone(),
+            failed_workloads: header.failed_workloads.clone(),
             builds: self.supplement.builds.clone(),
             tests: self.supplement.tests.clone(),
             warnings: Vec::new(),
@@ -296,7 +297,7 @@ impl<'a> Collector<'a> {
             total,
             tables,
             &self.unexecuted,
-            &effects.untimed,
+            (&effects.untimed, &self.header),
         )?;
         let source = &effects.completed[0];
         if source.machines.units(false).is_none() {
@@ -446,6 +447,7 @@ impl<'a> Collector<'a> {
                         planned: plan.map(|plan| if untimed { 0 } else { plan.all_blocks() }),
                         ended: untimed
                             || stopped
+                            || self.header.has_failed(workload, meter)
                             || plan.is_none_or(|plan| done >= plan.all_blocks()),
                     }
                 })

@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::stats::{FORESEEABLE, StoppingRule, blocks_joined};
 
 use perfquilt_model::observation::{
-    Conditions, ExcludedReadings, FunctionChange, Meter, PointBuild, ReusedFrom, Statistic,
+    Conditions, ExcludedReadings, FailedWorkload, FunctionChange, Meter, PointBuild, ReusedFrom,
+    Statistic,
 };
 use perfquilt_model::point::Point;
 use perfquilt_model::server_tests::PointTests;
@@ -78,6 +79,9 @@ pub struct Attribution {
     pub sources: Vec<ReusedFrom>,
     /// Points that could not be built or measured, with the reason.
     pub failed: BTreeMap<Point, String>,
+    /// Workloads whose client failed, so that no further blocks of them were measured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed_workloads: Vec<FailedWorkload>,
     /// How long the points took to build; empty when unknown.
     pub builds: Vec<PointBuild>,
     /// The server's own tests at the points, compared with those on the bare release; empty if they did not run.

@@ -151,7 +151,19 @@ impl Effects<'_> {
         Some(match missing {
             0 if all == 1 || has(SUITE) => return None,
             0 => "no block has it on all workloads".to_owned(),
-            _ if missing < all => format!("no figures on {missing} of {all} workloads"),
+            _ if missing < all => {
+                let failed = |name: &&String| self.header.has_failed(name, meter);
+                let lacking = names.iter().filter(|name| !has(name));
+                match lacking.clone().next() {
+                    Some(name) if missing == 1 && failed(&name) => {
+                        format!("workload {name} failed")
+                    }
+                    _ if lacking.clone().all(|name| failed(&name)) => {
+                        format!("{missing} of {all} workloads failed")
+                    }
+                    _ => format!("no figures on {missing} of {all} workloads"),
+                }
+            }
             _ if in_order().next().is_some() => format!("no figures of {meter}"),
             _ if self.is_measured(point) && is_of_servers => "the base has no figures".to_owned(),
             _ if self.is_measured(point) => "no earlier point to compare with".to_owned(),

@@ -9,33 +9,42 @@ use std::num::NonZeroU32;
 use super::tables::TablesByMeter;
 use super::unexecuted::Unexecuted;
 use crate::stats::{BlockTable, FORESEEABLE, blocks_needed_on_machines};
-use perfquilt_model::observation::PlannedBlocks;
+use perfquilt_model::observation::{ExperimentHeader, PlannedBlocks};
 
 /// Machines are expected to go on differing if the p-value of their differences is below this.
 const HETEROGENEOUS: f64 = 0.05;
 
 impl Stopping {
     /// Evaluates the stopping rule in `planned`; `None` without one. `effects` are those of all patches and
-    /// the total, `tables` the observations; `untimed` are the workloads that execute no patch.
+    /// the total, `tables` the observations; `untimed` are the workloads that execute no patch. Workloads that failed, and
+    /// effects over all workloads with them, are waited for no longer.
     pub(super) fn of(
         planned: &[PlannedBlocks],
         patches: &[PatchEffects],
         total: &[Effect],
         tables: &TablesByMeter,
         unexecuted: &Unexecuted,
-        untimed: &BTreeSet<String>,
+        (untimed, header): (&BTreeSet<String>, &ExperimentHeader),
     ) -> Option<Self> {
         let (rule, resolution) = planned
             .iter()
             .find_map(|plan| Some((plan, plan.resolution?)))?;
         let min_blocks = rule.min_blocks.unwrap_or(2).max(2);
         let by_workload = tables.get(&rule.meter)?;
+        let failed = |workload: &str| header.has_failed(workload, rule.meter);
+        let mut failures = header.failed_workloads.iter();
+        let has_suite = !failures.any(|of| of.meters.contains(&rule.meter));
+        let is_open = |workload: &str| match workload {
+            SUITE => has_suite,
+            workload => !failed(workload),
+        };
         let judged = patches
             .iter()
             .flat_map(|patch| &patch.effects)
             .chain(total)
             .filter(|effect| effect.meter == rule.meter && effect.is_measured())
             .filter(|effect| effect.kind != EffectKind::Interaction)
+            .filter(|effect| is_open(&effect.workload))
             // This experiment does not measure effects that it reuses.
             .filter(|effect| effect.from().is_none());
         let mut open = Vec::new();
@@ -100,8 +109,9 @@ impl Stopping {
             }
             None => {
                 // Without anything to measure, no block will come.
-                let nothing = by_workload.keys().all(|name| untimed.contains(name));
-                nothing || by_workload.values().all(|table| table.last() >= last)
+                let mut left = by_workload.iter().filter(|(name, _)| !failed(name));
+                let nothing = left.clone().all(|(name, _)| untimed.contains(name));
+                nothing || left.all(|(_, table)| table.last() >= last)
             }
         };
         open.sort();

@@ -31,6 +31,7 @@ pub(crate) fn header(patches: usize) -> ExperimentHeader {
         identical: BTreeMap::new(),
         line_numbers: Default::default(),
         failed: BTreeMap::new(),
+        failed_workloads: Vec::new(),
         start_timeouts: BTreeMap::new(),
         command: None,
         started: String::new(),

@@ -9,7 +9,7 @@ use super::document::{Attribution, Effect, EffectKind, ExcludedMachine, Exclusio
 use super::tables::ObservationSource;
 use super::unexecuted::Unexecuted;
 use crate::stats::{BlockTable, CompleteBlocks, blocks_needed, holm, median};
-use perfquilt_model::observation::{Conditions, MachineName, Meter, RowName};
+use perfquilt_model::observation::{Conditions, FailedWorkload, MachineName, Meter, RowName};
 use perfquilt_model::point::Point;
 
 /// The share of processor time taken by the hypervisor above which a warning is due.
@@ -52,6 +52,7 @@ pub(super) fn warnings(
     unexecuted: &Unexecuted,
 ) -> Vec<String> {
     let mut warnings = Vec::new();
+    warnings.extend(failed_workloads(attribution));
     warnings.extend(control(attribution));
     warnings.extend(dependent(attribution));
     warnings.extend(end_to_end(attribution));
@@ -203,6 +204,21 @@ fn contradicted(attribution: &Attribution) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// Names the workloads that failed.
+fn failed_workloads(attribution: &Attribution) -> impl Iterator<Item = String> {
+    let failed = attribution.failed_workloads.iter();
+    failed.map(|FailedWorkload { meters, reason, .. }| {
+        let meters: Vec<&str> = meters.iter().map(|meter| meter.name()).collect();
+        // The reason begins with the workload's name.
+        let (first, rest) = reason.split_at(reason.chars().next().map_or(0, char::len_utf8));
+        format!(
+            "{}{rest}; no further blocks of it were measured ({}).",
+            first.to_uppercase(),
+            meters.join(", ")
+        )
+    })
 }
 
 /// Finds the tables of a meter that lack points which other tables have.

@@ -208,7 +208,11 @@ impl<'a> AdaptiveRunner<'a> {
         bench.close(end.is_ok());
         self.collected = Some(driver.into_collected());
         end?;
+        if let Some(error) = failed.workloads.into_values().next() {
+            return Err(error);
+        }
         let failed = failed
+            .points
             .into_iter()
             .filter_map(|(point, error)| match point {
                 Point::Step(state) => Some((state, error)),

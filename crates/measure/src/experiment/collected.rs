@@ -5,13 +5,15 @@
 
 use std::collections::BTreeMap;
 
+use super::failed::Failed;
 use super::note;
+use super::plan::Reading;
 use super::recorder::Readings;
 use perfquilt_bench::workload;
 use perfquilt_config::Workload;
 use perfquilt_judge::attribution::{Collector, Stopping, Unexecuted};
 use perfquilt_judge::stats;
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::Result;
 use perfquilt_model::observation::{
     ExperimentHeader, Meter, Observation, PlannedBlocks, Supplement, UnexecutedPatch,
 };
@@ -39,6 +41,8 @@ pub enum NoteOn<'a> {
 pub struct Collected {
     header: ExperimentHeader,
     planned: Vec<PlannedBlocks>,
+    /// The meters of a reading.
+    meters: BTreeMap<Reading, Vec<Meter>>,
     /// The patches that workloads do not execute.
     unexecuted: Vec<UnexecutedPatch>,
     /// Observations of blocks over all points, by the block's number: the input of the stopping rule.
@@ -54,7 +58,7 @@ pub struct Collected {
 struct Rule {
     collector: Collector<'static>,
     before: u32,
-    /// The number of points that had failed.
+    /// The number of points and workloads that had failed.
     failed: usize,
     /// The rule's result, until an observation is added.
     state: Option<Option<Stopping>>,
@@ -72,6 +76,9 @@ impl Collected {
         let mut collected = Collected {
             header,
             planned,
+            meters: [Reading::Timed, Reading::Counted]
+                .map(|reading| (reading, readings.meters(reading).to_vec()))
+                .into(),
             unexecuted: store.unexecuted(id)?,
             by_block: BTreeMap::new(),
             rule: None,
@@ -84,7 +91,7 @@ impl Collected {
                 let name = &workload.name;
                 let of_row = |plan: &&PlannedBlocks| plan.workload == *name && plan.meter == meter;
                 let planned = collected.planned.iter().filter(of_row).cloned();
-                let collector = collected.collector(planned.collect(), &BTreeMap::new())?;
+                let collector = collected.collector(planned.collect(), &Failed::default())?;
                 collected.notes.insert((name.clone(), meter), collector);
             }
         }
@@ -115,12 +122,14 @@ impl Collected {
     fn collector(
         &self,
         planned: Vec<PlannedBlocks>,
-        failed: &BTreeMap<Point, Error>,
+        failed: &Failed,
     ) -> Result<Collector<'static>> {
         let mut header = self.header.clone();
-        for (point, error) in failed {
+        for (point, error) in &failed.points {
             header.failed.insert(*point, error.message().to_owned());
         }
+        header.failed_workloads =
+            failed.recorded_workloads(|reading| self.meters[&reading].clone());
         let supplement = Supplement {
             planned,
             unexecuted: self.unexecuted.clone(),
@@ -156,23 +165,19 @@ impl Collected {
 
     /// Returns the state of the stopping rule before the timed block `number`, from the blocks before it alone,
     /// so that a resumed experiment decides like an uninterrupted one. `None` without such a rule. Leaves out
-    /// `failed` points.
-    pub fn stopping_before(
-        &mut self,
-        number: u32,
-        failed: &BTreeMap<Point, Error>,
-    ) -> Result<Option<Stopping>> {
+    /// `failed` points and workloads.
+    pub fn stopping_before(&mut self, number: u32, failed: &Failed) -> Result<Option<Stopping>> {
         if !self.has_stopping_rule() {
             return Ok(None);
         }
         let known = self.rule.take();
-        let known = known.filter(|rule| rule.before <= number && rule.failed == failed.len());
+        let known = known.filter(|rule| rule.before <= number && rule.failed == failed.count());
         let mut rule = match known {
             Some(rule) => rule,
             None => Rule {
                 collector: self.collector(self.planned.clone(), failed)?,
                 before: 0,
-                failed: failed.len(),
+                failed: failed.count(),
                 state: None,
             },
         };

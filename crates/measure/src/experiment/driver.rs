@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use super::collected::{Collected, NoteOn};
 use super::executor::{BlockJob, Event, Executor, Place};
+use super::failed::Failed;
 use super::plan::{Block, BlockKind, Reading};
 use super::progress::words;
 use super::recorder::{Readings, Recorder};
 use super::strategy::{Next, NextBlock, SoFar, Strategy};
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::{Progress, Step};
@@ -49,7 +50,7 @@ struct Run<'p> {
     wave: Option<u32>,
     /// By lane.
     running: BTreeMap<u32, RunningBlock>,
-    failed: BTreeMap<Point, Error>,
+    failed: Failed,
     progress: &'p dyn Progress,
     step: Option<Box<dyn Step + 'p>>,
     /// How many blocks have begun.
@@ -62,6 +63,21 @@ impl Run<'_> {
     /// Returns a lane without a block.
     fn idle(&self) -> Option<u32> {
         (0..self.lanes).find(|lane| !self.running.contains_key(lane))
+    }
+
+    /// Leaves a workload out of further blocks of one reading.
+    fn fail_workload(&mut self, key: (String, Reading), error: Error) {
+        let (workload, reading) = &key;
+        // It may have failed on several lanes.
+        if self.failed.has_workload(workload, *reading) {
+            return;
+        }
+        let error = named(workload, error);
+        let lines = std::iter::once(error.message())
+            .chain(error.detail_lines().iter().map(String::as_str))
+            .chain(["it is skipped for the rest of this run; the next run tries it again"]);
+        self.progress.warn(&lines.collect::<Vec<_>>().join("\n  "));
+        self.failed.workloads.insert(key, error);
     }
 
     /// Shows the lines of all blocks up to the first one that is running, in the order in which these began.
@@ -108,8 +124,8 @@ pub struct Driver<'a> {
     recorder: Recorder<'a>,
     collected: Collected,
     margin: &'a dyn Fn(Meter) -> f64,
-    /// Points that failed before.
-    failed: BTreeMap<Point, Error>,
+    /// Points and workloads that failed before.
+    failed: Failed,
 }
 
 impl<'a> Driver<'a> {
@@ -126,12 +142,12 @@ impl<'a> Driver<'a> {
             recorder: Recorder::new(store, id, readings)?,
             collected,
             margin,
-            failed: BTreeMap::new(),
+            failed: Failed::default(),
         })
     }
 
-    /// Returns the driver that leaves out points which `failed` before.
-    pub fn without(self, failed: BTreeMap<Point, Error>) -> Self {
+    /// Returns the driver that leaves out points and workloads which `failed` before.
+    pub fn without(self, failed: Failed) -> Self {
         Driver { failed, ..self }
     }
 
@@ -140,12 +156,8 @@ impl<'a> Driver<'a> {
         self.collected
     }
 
-    /// Returns whether `strategy` has no block left without the `failed` points.
-    pub fn is_complete(
-        &mut self,
-        strategy: &mut dyn Strategy,
-        failed: &BTreeMap<Point, Error>,
-    ) -> Result<bool> {
+    /// Returns whether `strategy` has no block left without the points and workloads that `failed`.
+    pub fn is_complete(&mut self, strategy: &mut dyn Strategy, failed: &Failed) -> Result<bool> {
         let state = self.collected.stopping_before(u32::MAX, failed)?;
         let mut so_far = SoFar {
             recorder: &self.recorder,
@@ -159,14 +171,14 @@ impl<'a> Driver<'a> {
         Ok(matches!(strategy.next(&mut so_far)?, Next::End))
     }
 
-    /// Measures and stores the blocks of `strategy` on all lanes of `executor`. Returns the points that failed, and
-    /// how it ended. After an error, blocks that other lanes have begun are still measured and stored.
+    /// Measures and stores the blocks of `strategy` on all lanes of `executor`. Returns the points and workloads that
+    /// failed, and how it ended. After an error, blocks that other lanes have begun are still measured and stored.
     pub fn drive(
         &mut self,
         strategy: &mut dyn Strategy,
         executor: &dyn Executor,
         progress: &dyn Progress,
-    ) -> (BTreeMap<Point, Error>, Result<()>) {
+    ) -> (Failed, Result<()>) {
         let mut run = Run {
             lanes: executor.lanes().max(1),
             wave: executor.wave(),
@@ -311,11 +323,16 @@ impl<'a> Driver<'a> {
                 workload,
                 measured,
                 sample,
-            } => {
-                let timed = (measured, sample);
-                let stored = self.recorder.store_timed(at, &workload, timed)?;
-                (workload, stored)
-            }
+            } => match self.recorder.store_timed(at, &workload, (measured, sample)) {
+                Ok(stored) => (workload, stored),
+                // Its slices are unusable, those of other workloads need not be.
+                Err(error) if error.kind() == Kind::Bench => {
+                    let reading = running.block.kind.reading();
+                    run.fail_workload((workload, reading), error);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            },
             Event::Counted { workload, readings } => {
                 let stored = self.recorder.store_counted(at, &workload, &readings)?;
                 (workload, stored)
@@ -326,10 +343,15 @@ impl<'a> Driver<'a> {
             }
             Event::Failed { point, error } => {
                 // Several lanes may have started its server.
-                if !run.failed.contains_key(&point) {
+                if !run.failed.points.contains_key(&point) {
                     warn_of_failure(point, &error, run.progress);
-                    run.failed.insert(point, error);
+                    run.failed.points.insert(point, error);
                 }
+                return Ok(());
+            }
+            Event::WorkloadFailed { workload, error } => {
+                let reading = running.block.kind.reading();
+                run.fail_workload((workload, reading), error);
                 return Ok(());
             }
         };
@@ -372,6 +394,19 @@ impl<'a> Driver<'a> {
         // The blocks that it is compared with may still be measured on another lane.
         let quantity = meter.shown_quantity();
         (!effects.is_empty()).then(|| format!("{name} · {workload} · {quantity}: {effects}"))
+    }
+}
+
+/// Returns the error with the workload's name in its message.
+fn named(workload: &str, error: Error) -> Error {
+    if error.message().contains(workload) {
+        return error;
+    }
+    let message = format!("workload {workload}: {}", error.message());
+    let named = Error::new(error.kind(), message).details(error.detail_lines().iter().cloned());
+    match error.hint_text() {
+        Some(hint) => named.hint(hint),
+        None => named,
     }
 }
 

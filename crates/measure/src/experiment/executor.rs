@@ -63,6 +63,14 @@ pub enum Event {
         #[serde(serialize_with = "as_failure", deserialize_with = "from_failure")]
         error: Error,
     },
+    /// A workload's client failed although the base's server ran; the block goes on without it.
+    WorkloadFailed {
+        /// The workload.
+        workload: String,
+        /// The reason.
+        #[serde(serialize_with = "as_failure", deserialize_with = "from_failure")]
+        error: Error,
+    },
 }
 
 fn as_failure<S: Serializer>(error: &Error, serializer: S) -> Result<S::Ok, S::Error> {
@@ -107,6 +115,6 @@ pub trait Lane {
     ///
     /// # Errors
     /// Errors that end the block: the release itself fails, the user stops it, the disk is full. Failures of
-    /// single points are events.
+    /// single points and workloads are events.
     fn run(&mut self, job: &BlockJob, report: &mut Report<'_>) -> Result<()>;
 }

@@ -88,6 +88,23 @@ pub struct Setup<'a> {
 /// A point, the folder of one start of its server, and the folder with its private executable.
 type Private = (Point, PathBuf, PathBuf);
 
+/// The outcome of measuring a workload on the servers of a block.
+enum Measured {
+    Slices(Box<(BlockSlices, HostSample)>),
+    /// Fewer than two servers are left.
+    TooFewServers,
+    /// The client failed, and not because of one server.
+    WorkloadFailed(Error),
+}
+
+/// Why a server has no counts.
+enum CountFault {
+    /// The server failed, or the machine.
+    Server(Error),
+    /// The server runs, and this workload failed on it.
+    Workload(String, Error),
+}
+
 /// The points whose server could not be prepared, with the error.
 type Failures = Vec<(Point, Error)>;
 
@@ -319,7 +336,29 @@ impl<'m> MachineLane<'m> {
             .ok_or_else(|| Error::internal(format!("no server for point {point}")))
     }
 
+    /// Times the workloads of a block. One that fails leaves servers that have done unequal work, so the workloads after it
+    /// are timed on servers that are started anew.
     fn timed(&self, block: &Block, report: &mut Report<'_>) -> Result<()> {
+        let mut block = block.clone();
+        let mut lost = BTreeSet::new();
+        while !block.workloads.is_empty() {
+            let mut noting = |event: Event| {
+                if let Event::Failed { point, .. } = &event {
+                    lost.insert(*point);
+                }
+                report(event)
+            };
+            let Some(failed) = self.timed_until_failure(&block, &mut noting)? else {
+                break;
+            };
+            block.workloads.drain(..=failed);
+            block.points.retain(|point| !lost.contains(point));
+        }
+        Ok(())
+    }
+
+    /// Times the workloads of a block in order. Returns the place of the first one that failed.
+    fn timed_until_failure(&self, block: &Block, report: &mut Report<'_>) -> Result<Option<usize>> {
         // Linking keeps all processors busy and would disturb another process that measures.
         let turn = self.turn()?;
         let (folders, failures) = self.private_folders(block);
@@ -380,7 +419,11 @@ impl<'m> MachineLane<'m> {
                         .partition(|(point, _)| left_out.contains_key(point));
                     (resting, servers) = (left, timed);
                 }
-                self.prepare(&mut servers, workload, report)?;
+                if let Err(error) = self.prepare(&mut servers, workload, report)? {
+                    let workload = name.clone();
+                    report(Event::WorkloadFailed { workload, error })?;
+                    return Ok(Some(place));
+                }
                 let share = share(servers.len());
                 let item = TimedBlock {
                     workload,
@@ -390,17 +433,26 @@ impl<'m> MachineLane<'m> {
                     attempt: 0,
                     monitor: None,
                 };
-                if let Some((measured, sample)) = self.measure(&mut servers, &item, report)? {
-                    report(Event::Timed {
-                        workload: name.clone(),
-                        measured,
-                        sample: Some(sample),
-                    })?;
+                let workload = name.clone();
+                match self.measure(&mut servers, &item, report)? {
+                    Measured::Slices(slices) => {
+                        let (measured, sample) = *slices;
+                        report(Event::Timed {
+                            workload,
+                            measured,
+                            sample: Some(sample),
+                        })?;
+                    }
+                    Measured::TooFewServers => {}
+                    Measured::WorkloadFailed(error) => {
+                        report(Event::WorkloadFailed { workload, error })?;
+                        return Ok(Some(place));
+                    }
                 }
                 servers.append(&mut resting);
                 servers.sort_by_key(|(point, _)| block.points.iter().position(|of| of == point));
             }
-            Ok(())
+            Ok(None)
         });
         drop(turn);
         let renewed = renewed.into_inner().unwrap_or_default();
@@ -486,32 +538,45 @@ impl<'m> MachineLane<'m> {
         Ok((point, dir, server))
     }
 
-    /// Runs the workload's preparation after each start, on every remaining server.
+    /// Runs the workload's preparation after each start, on every remaining server. Returns the workload's failure if the
+    /// base's server runs and refuses it.
     fn prepare(
         &self,
         servers: &mut Vec<(Point, Running)>,
         workload: &Workload,
         report: &mut Report<'_>,
-    ) -> Result<()> {
+    ) -> Result<Result<()>> {
         let mut left = Vec::with_capacity(servers.len());
+        let mut failures = Vec::new();
         for (point, mut running) in servers.drain(..) {
             match self.clients.after_start(workload, &running) {
                 Ok(()) => left.push((point, running)),
-                Err(error) => failed(point, running.explain(error), report)?,
+                Err(error) => {
+                    let error = running.explain(error);
+                    if point == Point::BASE
+                        && error.kind() == Kind::Bench
+                        && running.check().is_ok()
+                    {
+                        return Ok(Err(error));
+                    }
+                    failures.push((point, error));
+                }
             }
         }
         *servers = left;
-        Ok(())
+        for (point, error) in failures {
+            failed(point, error, report)?;
+        }
+        Ok(Ok(()))
     }
 
-    /// Measures on all servers; leaves out those that crash and measures the rest again. Returns `None` when
-    /// fewer than two are left.
+    /// Measures on all servers; leaves out those that crash and measures the rest again.
     fn measure(
         &self,
         servers: &mut Vec<(Point, Running)>,
         item: &TimedBlock<'_>,
         report: &mut Report<'_>,
-    ) -> Result<Option<(BlockSlices, HostSample)>> {
+    ) -> Result<Measured> {
         let cpus = self
             .clients
             .placement()
@@ -580,7 +645,7 @@ impl<'m> MachineLane<'m> {
                         standstills,
                         ..sample
                     };
-                    return Ok(Some((measured, sample)));
+                    return Ok(Measured::Slices(Box::new((measured, sample))));
                 }
                 Ok(_) => None,
                 Err(failure) => Some(failure),
@@ -591,20 +656,27 @@ impl<'m> MachineLane<'m> {
                     ..item.clone()
                 };
                 attempt += 1;
-                let (point, error) = self.whose_fault(servers, &again, failure)?;
-                servers.retain(|(other, _)| *other != point);
-                failed(point, error, report)?;
+                match self.whose_fault(servers, &again, failure) {
+                    Ok((point, error)) => {
+                        servers.retain(|(other, _)| *other != point);
+                        failed(point, error, report)?;
+                    }
+                    Err(error) if error.kind() == Kind::Bench => {
+                        return Ok(Measured::WorkloadFailed(error));
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             for (point, error) in ended {
                 servers.retain(|(other, _)| *other != point);
                 failed(point, error, report)?;
             }
         }
-        Ok(None)
+        Ok(Measured::TooFewServers)
     }
 
     /// Decides which side failed when all servers live but one refused the work: the point, if the base (or
-    /// another server, where the base takes no part) does the same work, else the workload.
+    /// another server, where the base takes no part) does the same work, else the workload, whose error is returned.
     fn whose_fault(
         &self,
         servers: &mut Vec<(Point, Running)>,
@@ -677,53 +749,37 @@ impl<'m> MachineLane<'m> {
         outcome
     }
 
+    /// Counts the workloads of a block. Without one that failed on the base, the others are counted again on all points:
+    /// servers that had done unequal work would count unequally.
     fn counted(&self, job: &BlockJob, report: &mut Report<'_>) -> Result<()> {
-        let block = &job.block;
         let counter = self
             .machine
             .counter
             .as_ref()
             .ok_or_else(|| Error::internal("no counting meter was requested"))?;
-        // Counting keeps all processors busy and would disturb another process that measures.
-        let turn = self.turn()?;
-        let points = &block.points;
-        let counted = side_by_side(allowed_cpus().len(), points.len(), &|_, index| {
-            self.count_point(counter, points[index], job)
-        });
-        drop(turn);
-        check_interrupted()?;
-        // By workload and point, since an event reports a whole workload.
-        let mut readings: BTreeMap<String, BTreeMap<Point, CountResult>> = BTreeMap::new();
-        for (&point, counted) in points.iter().zip(counted) {
-            match counted {
-                Ok(of_point) => {
-                    for (workload, counted) in of_point {
-                        readings.entry(workload).or_default().insert(point, counted);
-                    }
-                }
-                Err(error) => failed(point, error, report)?,
-            }
-        }
-        for workload in &block.workloads {
-            let readings = readings.remove(workload).unwrap_or_default();
-            if readings.len() > 1 {
-                report(Event::Counted {
-                    workload: workload.clone(),
-                    readings,
-                })?;
-            }
+        let mut job = job.clone();
+        while !job.block.workloads.is_empty() {
+            // Counting keeps all processors busy and would disturb another process that measures.
+            let turn = self.turn()?;
+            let points = &job.block.points;
+            let counted = side_by_side(allowed_cpus().len(), points.len(), &|_, index| {
+                self.count_point(counter, points[index], &job)
+            });
+            drop(turn);
+            check_interrupted()?;
+            let counted: Vec<_> = points.iter().copied().zip(counted).collect();
+            let Some((workload, error)) = workload_at_fault(&counted) else {
+                return report_counts(&job.block, counted, report);
+            };
+            job.block.workloads.retain(|name| *name != workload);
+            report(Event::WorkloadFailed { workload, error })?;
         }
         Ok(())
     }
 
     /// Counts on one server. Where transactions had to be restarted, counts the same ones on a fresh server:
     /// the next ones on the old server would differ from those that the other points count.
-    fn count_point(
-        &self,
-        counter: &Counter,
-        point: Point,
-        job: &BlockJob,
-    ) -> Result<Vec<(String, CountResult)>> {
+    fn count_point(&self, counter: &Counter, point: Point, job: &BlockJob) -> PointCounts {
         let mut again = String::new();
         for _ in 0..COUNT_TRIES {
             match self.count_start(counter, point, job)? {
@@ -731,7 +787,8 @@ impl<'m> MachineLane<'m> {
                 Err(workload) => again = workload,
             }
         }
-        Err(restarted(&again))
+        let error = restarted(&again);
+        Err(CountFault::Workload(again, error))
     }
 
     /// Counts all workloads one after the other on one start of a server. Returns the workload whose
@@ -741,45 +798,113 @@ impl<'m> MachineLane<'m> {
         counter: &Counter,
         point: Point,
         job: &BlockJob,
-    ) -> Result<Result<Vec<(String, CountResult)>, String>> {
-        let BlockJob {
-            block,
-            transactions,
-        } = job;
+    ) -> Result<Result<Vec<(String, CountResult)>, String>, CountFault> {
         let built = self.server(point)?;
         let dir = self.machine.scratch.fresh()?;
         let mut launch = Launch::new(&built.label, &built.dir, &dir);
         launch.template = Some(self.template(point));
         launch.instrumentation = counter.instrumentation(&dir);
         let mut running = self.machine.adapter.start(&launch)?;
-        let mut readings = Vec::with_capacity(block.workloads.len());
-        for name in &block.workloads {
+        let mut readings = Vec::with_capacity(job.block.workloads.len());
+        for name in &job.block.workloads {
+            let count = job.transactions.get(name).copied().unwrap_or(1).max(1);
             let workload = self.workload(name)?;
-            let count = transactions.get(name).copied().unwrap_or(1).max(1);
-            self.clients
-                .after_start(workload, &running)
-                .map_err(|error| running.explain(error))?;
-            let mut client = self
-                .clients
-                .serve(&running, workload, block.seed)
-                .map_err(|error| running.explain(error))?;
-            let mut counts = counter.count(
-                &mut running,
-                self.machine.adapter.client_threads(),
-                count.div_ceil(WARM_UP),
-                count,
-                &mut |running, transactions| client.run(running, transactions),
-            )?;
-            if client.restarted() {
-                return Ok(Err(name.clone()));
+            match self.count_workload((counter, &mut running), workload, (job.block.seed, count)) {
+                Ok(Some(counts)) => readings.push((name.clone(), counts)),
+                Ok(None) => return Ok(Err(name.clone())),
+                Err(error) => {
+                    let error = running.explain(error);
+                    return Err(if error.kind() == Kind::Bench && running.check().is_ok() {
+                        CountFault::Workload(name.clone(), error)
+                    } else {
+                        CountFault::Server(error)
+                    });
+                }
             }
-            let wanted = |meter| self.machine.setup.count_meters.contains(&meter);
-            counts.readings.retain(|reading| wanted(reading.meter));
-            readings.push((name.clone(), counts));
         }
         running.stop()?;
         Ok(Ok(readings))
     }
+
+    /// Counts a workload on a running server; `None` if transactions had to be restarted.
+    fn count_workload(
+        &self,
+        (counter, running): (&Counter, &mut Running),
+        workload: &Workload,
+        (seed, count): (u64, u64),
+    ) -> Result<Option<CountResult>> {
+        self.clients.after_start(workload, running)?;
+        let mut client = self.clients.serve(running, workload, seed)?;
+        let mut counts = counter.count(
+            running,
+            self.machine.adapter.client_threads(),
+            count.div_ceil(WARM_UP),
+            count,
+            &mut |running, transactions| client.run(running, transactions),
+        )?;
+        if client.restarted() {
+            return Ok(None);
+        }
+        let wanted = |meter| self.machine.setup.count_meters.contains(&meter);
+        counts.readings.retain(|reading| wanted(reading.meter));
+        Ok(Some(counts))
+    }
+}
+
+/// The counts of a point by workload, or why it has none.
+type PointCounts = Result<Vec<(String, CountResult)>, CountFault>;
+
+impl From<Error> for CountFault {
+    fn from(error: Error) -> Self {
+        CountFault::Server(error)
+    }
+}
+
+/// Returns the workload that failed on the base although its server ran, or on all points where the base takes no part.
+fn workload_at_fault(counted: &[(Point, PointCounts)]) -> Option<(String, Error)> {
+    let fault = |counted: &PointCounts| match counted {
+        Err(CountFault::Workload(workload, error)) => Some((workload.clone(), error.clone())),
+        _ => None,
+    };
+    if let Some((_, of_base)) = counted.iter().find(|(point, _)| *point == Point::BASE) {
+        return fault(of_base);
+    }
+    let faults: Option<Vec<_>> = counted.iter().map(|(_, of)| fault(of)).collect();
+    let first = faults?.into_iter().next()?;
+    let same = |(_, of): &(Point, PointCounts)| fault(of).is_some_and(|(name, _)| name == first.0);
+    counted.iter().all(same).then_some(first)
+}
+
+/// Reports the counts of a block's workloads, and the points without them.
+fn report_counts(
+    block: &Block,
+    counted: Vec<(Point, PointCounts)>,
+    report: &mut Report<'_>,
+) -> Result<()> {
+    // By workload and point, since an event reports a whole workload.
+    let mut readings: BTreeMap<String, BTreeMap<Point, CountResult>> = BTreeMap::new();
+    for (point, counted) in counted {
+        match counted {
+            Ok(of_point) => {
+                for (workload, counted) in of_point {
+                    readings.entry(workload).or_default().insert(point, counted);
+                }
+            }
+            Err(CountFault::Server(error) | CountFault::Workload(_, error)) => {
+                failed(point, error, report)?;
+            }
+        }
+    }
+    for workload in &block.workloads {
+        let readings = readings.remove(workload).unwrap_or_default();
+        if readings.len() > 1 {
+            report(Event::Counted {
+                workload: workload.clone(),
+                readings,
+            })?;
+        }
+    }
+    Ok(())
 }
 
 impl Lane for MachineLane<'_> {

@@ -10,6 +10,7 @@ pub mod collected;
 mod design;
 mod driver;
 mod executor;
+mod failed;
 mod fingerprint;
 mod fleet;
 mod forecast;
@@ -59,6 +60,7 @@ use attempt::{Attempt, reusable};
 pub use cluster::{answer_execution, answer_facts, measure_blocks};
 pub(crate) use cluster::{jobs as cluster_jobs, scheduler as cluster_scheduler};
 use design::Design;
+pub use failed::Failed;
 pub use forecast::{Forecast, NoiseSource};
 pub(crate) use key::{ComparisonKey, FreshQuestion};
 pub(crate) use lock::ExperimentLock;
@@ -93,12 +95,12 @@ pub struct ExperimentRequest<'a> {
 /// names series, release, recipe and the points that could not be built; this function fills in machine,
 /// harness and identical points. A second server of the base joins as [`Point::Control`].
 ///
-/// Points that fail alone are in the outcome; the caller decides how to treat them.
+/// Points and workloads that fail alone are in the outcome; the caller decides how to treat them.
 ///
 /// # Errors
 /// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) for wrong settings or missing tools, or while another process
 /// measures the same experiment;
-/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the base itself or a workload fails;
+/// [`Kind::Bench`](perfquilt_model::error::Kind::Bench) when the base itself or every workload fails;
 /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted); finished blocks stay in the store.
 pub fn run(
     ws: &Workspace,
@@ -157,7 +159,7 @@ pub fn run(
     let open = OpenExperiment::begin(&spec, attempt, &measured, &identity, &unexecuted, store)?;
     if measured.is_empty() {
         store.plan(open.id, &without_blocks(&spec.requested()))?;
-        return Ok(open.into_outcome(BTreeMap::new()));
+        return Ok(open.into_outcome(Failed::default()));
     }
     let with_end_to_end = reuse != ReusePolicy::Separate;
     let design = Design::new(&spec, &identity, measured, with_end_to_end);
@@ -265,7 +267,7 @@ pub fn ask_machine(
     progress: &dyn Progress,
 ) -> Result<BTreeMap<String, String>> {
     let scheduler = cluster::scheduler(ws, on)?;
-    let facts = cluster::facts(ws, scheduler.as_ref(), false, progress)?;
+    let facts = cluster::facts(ws, (on, scheduler.as_ref()), false, progress)?;
     Ok(facts.machine)
 }
 

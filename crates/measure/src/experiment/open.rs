@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::attempt::Attempt;
+use super::failed::Failed;
 use super::lock::ExperimentLock;
+use super::recorder::Readings;
 use super::spec::Spec;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, UnexecutedPatch};
@@ -15,9 +17,9 @@ use perfquilt_store::{ExperimentId, ExperimentIdentity, Store};
 pub struct MeasuredExperiment {
     /// The stored experiment with the observations.
     pub id: ExperimentId,
-    /// Points whose measurement failed, with the whole error. The stored header keeps the reason in one line;
+    /// Points and workloads whose measurement failed, with the whole error. The stored header keeps the reason in one line;
     /// where everything was measured before, only that line is left.
-    pub failed: BTreeMap<Point, Error>,
+    pub failed: Failed,
 }
 
 /// An experiment that no other process measures as long as this value exists.
@@ -45,9 +47,9 @@ impl<'a> OpenExperiment<'a> {
     ) -> Result<Self> {
         let key = attempt.key;
         let lock = ExperimentLock::of(&spec.ws.state(), &key)?;
-        let (mut failed, mut start_timeouts) = store
+        let (mut failed, mut start_timeouts, failed_workloads) = store
             .header_of_key(&key)?
-            .map(|begun| (begun.failed, begun.start_timeouts))
+            .map(|begun| (begun.failed, begun.start_timeouts, begun.failed_workloads))
             .unwrap_or_default();
         failed.retain(|point, _| measured.contains(point));
         start_timeouts.retain(|point, _| failed.contains_key(point));
@@ -55,6 +57,7 @@ impl<'a> OpenExperiment<'a> {
         header.reused = attempt.reused;
         header.failed.extend(failed.clone());
         header.start_timeouts = start_timeouts;
+        header.failed_workloads = failed_workloads;
         let id = store.begin(&header, &key)?;
         store.record_identity(id, identity)?;
         store.record_unexecuted(id, unexecuted)?;
@@ -72,22 +75,34 @@ impl<'a> OpenExperiment<'a> {
         })
     }
 
-    /// Forgets the failures of an earlier run, whose points are tried again.
+    /// Returns whether points or workloads failed in an earlier run.
+    pub(super) fn has_failures(&self) -> bool {
+        !self.failed_before.is_empty() || !self.header.failed_workloads.is_empty()
+    }
+
+    /// Forgets the failures of an earlier run, whose points and workloads are tried again.
     pub(super) fn forget_failures(&mut self) -> Result<()> {
         let before = std::mem::take(&mut self.failed_before);
         self.header
             .failed
             .retain(|point, _| !before.contains_key(point));
         self.header.start_timeouts.clear();
+        self.header.failed_workloads.clear();
         self.rewrite()
     }
 
-    /// Records the points whose measurement failed.
-    pub(super) fn record_failures(&mut self, failed: &BTreeMap<Point, Error>) -> Result<()> {
-        if failed.is_empty() {
+    /// Records the points and workloads whose measurement failed.
+    pub(super) fn record_failures(
+        &mut self,
+        failed: &Failed,
+        readings: &Readings<'_>,
+    ) -> Result<()> {
+        if failed.count() == 0 {
             return Ok(());
         }
-        for (point, error) in failed {
+        self.header.failed_workloads =
+            failed.recorded_workloads(|reading| readings.meters(reading).to_vec());
+        for (point, error) in &failed.points {
             self.header.failed.insert(*point, error.to_string());
             if let Some(timeout) = error.exceeded_start_timeout() {
                 let seconds = timeout.as_secs_f64();
@@ -103,8 +118,8 @@ impl<'a> OpenExperiment<'a> {
         self.rewrite()
     }
 
-    /// Closes the experiment. Measuring the points `failed` did not succeed.
-    pub(super) fn into_outcome(self, failed: BTreeMap<Point, Error>) -> MeasuredExperiment {
+    /// Closes the experiment. Measuring the points and workloads `failed` did not succeed.
+    pub(super) fn into_outcome(self, failed: Failed) -> MeasuredExperiment {
         MeasuredExperiment {
             id: self.id,
             failed,

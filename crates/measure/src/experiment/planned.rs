@@ -1,6 +1,5 @@
 //! Measures the blocks of a planned experiment.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
@@ -10,10 +9,12 @@ use super::collected::Collected;
 use super::design::Design;
 use super::driver::Driver;
 use super::executor::Executor;
+use super::failed::Failed;
 use super::forecast::Forecast;
 use super::open::{MeasuredExperiment, OpenExperiment};
-use super::plan::{Block, BlockKind};
+use super::plan::{Block, BlockKind, Reading};
 use super::progress::BlockTimes;
+use super::recorder::Readings;
 use super::servers::{Relinks, Servers};
 use super::site::Site;
 use super::spec::Spec;
@@ -21,8 +22,7 @@ use super::stopping;
 use super::strategy::PlannedExperiment;
 use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_model::observation::{Meter, PlannedBlocks, UnexecutedPatch};
-use perfquilt_model::point::Point;
+use perfquilt_model::observation::{FailedWorkload, Meter, PlannedBlocks, UnexecutedPatch};
 use perfquilt_model::progress::Progress;
 use perfquilt_store::{ExperimentId, Store};
 
@@ -109,6 +109,7 @@ impl PlannedMeasurement<'_> {
         unexecuted: &[UnexecutedPatch],
     ) -> Result<MeasuredExperiment> {
         let (store, id) = (open.store, open.id);
+        let was_finished = store.is_finished(&open.key)?;
         let looked_at = stopping::looked_at(store, id)?;
         let requested = self.design.planned(self.length.timed_blocks, self.wave);
         let mut planned = stopping::plan(store, id, requested)?;
@@ -116,15 +117,17 @@ impl PlannedMeasurement<'_> {
         let blocks = self.blocks(1, self.length.timed_blocks);
         let all = &mut self.strategy(&blocks, BlockTimes::default());
         let mut driver = self.driver(&open, &planned)?;
-        let is_complete = driver.is_complete(all, &open.failed_before)?;
+        let failed_before = Failed::points(open.failed_before.clone());
+        // A workload that failed is tried again: only its blocks are missing.
+        let is_complete = driver.is_complete(all, &failed_before)?;
         // Without a third server only the base and its control are left: every other point is the same binary or was not
         // built.
         if servers.len() < 3 || is_complete {
             store.finish(id)?;
-            let failed = std::mem::take(&mut open.failed_before);
-            return Ok(open.into_outcome(failed));
+            return Ok(open.into_outcome(failed_before));
         }
-        if !open.failed_before.is_empty() {
+        let retried = open.header.failed_workloads.clone();
+        if open.has_failures() {
             open.forget_failures()?;
             driver = self.driver(&open, &planned)?;
         }
@@ -137,9 +140,23 @@ impl PlannedMeasurement<'_> {
             open.record_lanes(lanes)?;
         }
         let (failed, end) = self.drive(driver, &open, bench.as_ref(), &mut planned)?;
+        let readings = self.spec.readings();
+        let end = end
+            .and_then(|()| check_some_left(&failed, &readings))
+            .and_then(|()| check_measured(store, id));
         bench.close(end.is_ok());
-        open.record_failures(&failed)?;
+        open.record_failures(&failed, &readings)?;
         end?;
+        let again = |of: &FailedWorkload| {
+            !open
+                .header
+                .failed_workloads
+                .iter()
+                .any(|now| now.workload == of.workload)
+        };
+        if was_finished && retried.iter().any(again) {
+            stopping::extend(store, id, &mut planned)?;
+        }
         if self.budget.is_some() {
             stopping::shorten(store, id, planned, &looked_at)?;
         }
@@ -148,14 +165,14 @@ impl PlannedMeasurement<'_> {
     }
 
     /// Drives the blocks; first some that show how long the others will take, if nothing else tells how many fit into the
-    /// time. Returns the points that failed, and how it ended.
+    /// time. Returns the points and workloads that failed, and how it ended.
     fn drive<'d>(
         &'d self,
         mut driver: Driver<'d>,
         open: &OpenExperiment<'d>,
         bench: &dyn Executor,
         planned: &mut [PlannedBlocks],
-    ) -> Result<(BTreeMap<Point, Error>, Result<()>)> {
+    ) -> Result<(Failed, Result<()>)> {
         // A task of a cluster has the blocks that share layouts.
         let is_cluster = bench.wave().is_some();
         let lanes = if is_cluster { 1 } else { bench.lanes() };
@@ -164,7 +181,7 @@ impl PlannedMeasurement<'_> {
         if self.length.is_guess && self.design.has_one_window() && !is_cluster {
             let pilot = pilot_blocks(self.blocks(lanes, timed_blocks), lanes);
             let all = &mut self.strategy(&pilot, BlockTimes::default());
-            if !driver.is_complete(all, &BTreeMap::new())? {
+            if !driver.is_complete(all, &Failed::default())? {
                 self.progress
                     .note("no earlier run shows how long blocks take; the first blocks will");
                 let began = Instant::now();
@@ -223,6 +240,33 @@ impl PlannedMeasurement<'_> {
         }
         Ok(expected)
     }
+}
+
+/// Checks that some workload is left.
+///
+/// # Errors
+/// The first failure if every workload failed in every reading.
+pub(super) fn check_some_left(failed: &Failed, readings: &Readings<'_>) -> Result<()> {
+    let mut rows = readings.workloads.iter().flat_map(|workload| {
+        let is_read = |reading: &Reading| !readings.meters(*reading).is_empty();
+        let all = [Reading::Timed, Reading::Counted].into_iter();
+        all.filter(is_read)
+            .map(|reading| (workload.name.as_str(), reading))
+    });
+    let all_failed = rows.all(|(workload, reading)| failed.has_workload(workload, reading));
+    match failed.workloads.values().next() {
+        Some(error) if all_failed => Err(error.clone()),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that some block was measured: the jobs of a cluster may all have been lost.
+fn check_measured(store: &Store, id: ExperimentId) -> Result<()> {
+    if store.has_observations(id)? {
+        return Ok(());
+    }
+    Err(Error::bench("no block has results")
+        .hint("the warnings above say why; the same command tries again"))
 }
 
 /// Returns those of `blocks` that show how long the others take: the first timed and counted one of each lane.

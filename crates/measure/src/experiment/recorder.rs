@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::executor::Place;
+use super::failed::Failed;
 use super::plan::{Block, BlockKind, Reading};
 use super::values::{functions_of, transactions_of};
 use perfquilt_bench::meter::CountResult;
@@ -88,12 +89,16 @@ impl<'a> Recorder<'a> {
             .is_some_and(|blocks| blocks.contains(&(block.is_end_to_end(), block.stored_as(0))))
     }
 
-    /// Returns the rest of a block: without `failed` points and without workloads whose meters are all stored.
-    pub fn rest(&self, block: &Block, failed: &BTreeMap<Point, Error>) -> Block {
+    /// Returns the rest of a block: without `failed` points and workloads, and without workloads whose meters are all
+    /// stored.
+    pub fn rest(&self, block: &Block, failed: &Failed) -> Block {
         let mut rest = block.clone();
-        rest.points.retain(|point| !failed.contains_key(point));
-        rest.workloads
-            .retain(|workload| self.is_open(workload, block));
+        rest.points
+            .retain(|point| !failed.points.contains_key(point));
+        let reading = block.kind.reading();
+        rest.workloads.retain(|workload| {
+            self.is_open(workload, block) && !failed.has_workload(workload, reading)
+        });
         rest
     }
 

@@ -197,13 +197,15 @@ impl ReuseQuery<'_> {
         })
     }
 
-    /// Returns whether `earlier` has the requested workloads and meters and, if `holds`, as many blocks.
+    /// Returns whether `earlier` has the requested workloads and meters, none of which failed, and, if `holds`, as many
+    /// blocks.
     fn asks_no_more_than(&self, earlier: &EarlierExperiment, holds: bool) -> bool {
         let same = |name: &String| self.fingerprint().same_workload(fingerprint(earlier), name);
         self.identity.workloads.keys().all(same)
             && self.planned.iter().all(|plan| {
                 earlier.planned.iter().any(|other| {
                     (&other.workload, other.meter) == (&plan.workload, plan.meter)
+                        && !earlier.header.has_failed(&plan.workload, plan.meter)
                         && (!holds || is_as_exact(other, plan))
                 })
             })
@@ -240,7 +242,7 @@ fn is_as_exact(other: &PlannedBlocks, plan: &PlannedBlocks) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perfquilt_model::observation::Meter;
+    use perfquilt_model::observation::{FailedWorkload, Meter};
 
     fn identity(binaries: &[&str]) -> ExperimentIdentity {
         ExperimentIdentity {
@@ -414,12 +416,19 @@ mod tests {
             .failed
             .insert(Point::Step(1), "crashed".into());
         // Its server crashed, and another run continued with it.
+        let mut broken = earlier("broken", &all);
+        broken.planned[0].min_blocks = Some(2);
+        broken.header.failed_workloads = vec![FailedWorkload {
+            workload: "load".into(),
+            meters: vec![Meter::Time],
+            reason: "the client exited with 1".into(),
+        }];
         let mut away = earlier("away", &all);
         let blocks = away.measured.get_mut(&Point::Step(1)).unwrap();
         blocks.insert(("load".into(), Meter::Time), 7);
         let mut extended = earlier("extended", &all);
         extended.planned[0].extended = true;
-        for old in [short, early, other, failed, away, extended] {
+        for old in [short, early, other, failed, broken, away, extended] {
             let (origins, left) = ask(&all, &[old]);
             assert_eq!(origins, []);
             assert_eq!(left, steps(&[0, 1]));

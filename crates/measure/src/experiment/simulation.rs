@@ -10,6 +10,7 @@ use rand::{RngExt, SeedableRng};
 use super::collected::Collected;
 use super::driver::Driver;
 use super::executor::{BlockJob, Event, Executor, Lane, Report};
+use super::failed::Failed;
 use super::plan::{Block, BlockKind, Reading, Scope, plan};
 use super::progress::BlockTimes;
 use super::recorder::Readings;
@@ -55,6 +56,8 @@ struct Simulation {
     patience: Option<usize>,
     /// A point whose server fails from that timed block on.
     crash: Option<(Point, u32)>,
+    /// A workload whose client fails in one reading from that block on.
+    fails: Option<(&'static str, Reading, u32)>,
     /// The number of lanes; 0 stands for one.
     lanes: u32,
 }
@@ -131,6 +134,15 @@ impl Simulation {
                     return Err(Error::interrupted());
                 }
                 *left -= 1;
+            }
+            if self.fails.is_some_and(|(name, reading, number)| {
+                (name, reading) == (workload.as_str(), block.kind.reading())
+                    && block.number >= number
+            }) {
+                let (workload, error) =
+                    (workload.clone(), Error::bench("the client exited with 1"));
+                report(Event::WorkloadFailed { workload, error })?;
+                continue;
             }
             let shift: Vec<f64> = if self.restless == Some(workload.as_str()) {
                 shift.iter().map(|shift| shift.powi(10)).collect()
@@ -252,7 +264,7 @@ impl Fixture {
         simulation: &mut Simulation,
         blocks: u32,
         count_blocks: u32,
-    ) -> (BTreeMap<Point, Error>, Result<()>) {
+    ) -> (Failed, Result<()>) {
         self.run_meters(simulation, blocks, count_blocks, &[Meter::Time, Meter::Cpu])
     }
 
@@ -263,7 +275,7 @@ impl Fixture {
         blocks: u32,
         count_blocks: u32,
         timed: &[Meter],
-    ) -> (BTreeMap<Point, Error>, Result<()>) {
+    ) -> (Failed, Result<()>) {
         let simulated = Simulated {
             lanes: simulation.lanes.max(1),
             simulation: Mutex::new(simulation),
@@ -277,7 +289,7 @@ impl Fixture {
         executor: &dyn Executor,
         (blocks, count_blocks): (u32, u32),
         timed: &[Meter],
-    ) -> (BTreeMap<Point, Error>, Result<()>) {
+    ) -> (Failed, Result<()>) {
         let names: Vec<String> = self.workloads.iter().map(|w| w.name.clone()).collect();
         let blocks = plan(&Scope {
             seed: 5,
@@ -328,7 +340,7 @@ fn the_known_effect_is_found() {
     let fixture = Fixture::new();
     let (failed, end) = fixture.run(&mut Simulation::default(), 12, 3);
     end.unwrap();
-    assert!(failed.is_empty());
+    assert_eq!(failed.count(), 0);
     let attribution = fixture.attribution();
     for meter in [Meter::Time, Meter::Cpu, Meter::Instructions] {
         let effect = |patch: usize| {
@@ -440,9 +452,9 @@ fn a_point_that_crashes_is_left_out_and_the_others_go_on() {
     };
     let (failed, end) = fixture.run(&mut simulation, 5, 0);
     end.unwrap();
-    assert_eq!(failed.len(), 1);
+    assert_eq!(failed.points.len(), 1);
     assert_eq!(
-        failed[&Point::Step(1)].detail_lines(),
+        failed.points[&Point::Step(1)].detail_lines(),
         ["mysqld got signal 11"]
     );
     let (_, observations) = fixture.store.load(fixture.id()).unwrap();
@@ -456,6 +468,61 @@ fn a_point_that_crashes_is_left_out_and_the_others_go_on() {
         (blocks_of(Point::Step(1)), blocks_of(Point::Step(2))),
         (2, 5)
     );
+}
+
+#[test]
+fn a_workload_that_fails_is_left_out_of_its_reading_and_tried_again_by_the_next_run() {
+    for (reading, blocks) in [(Reading::Timed, [2, 6, 2]), (Reading::Counted, [6, 6, 0])] {
+        let fixture = Fixture::new();
+        let mut simulation = Simulation {
+            fails: Some(("x", reading, if reading == Reading::Timed { 2 } else { 0 })),
+            ..Simulation::default()
+        };
+        let (failed, end) = fixture.run(&mut simulation, 6, 2);
+        end.unwrap();
+        assert!(failed.points.is_empty() && failed.count() == 1);
+        assert!(failed.has_workload("x", reading));
+        let [x, y, counted_x] = [
+            ("x", Meter::Time),
+            ("y", Meter::Time),
+            ("x", Meter::Instructions),
+        ]
+        .map(|(workload, meter)| fixture.blocks_done(workload, meter).len());
+        assert_eq!([x, y, counted_x], blocks);
+        assert_eq!(fixture.blocks_done("y", Meter::Instructions).len(), 2);
+        // The next run measures what is missing, and nothing twice.
+        let mut mended = Simulation::default();
+        let (failed, end) = fixture.run(&mut mended, 6, 2);
+        end.unwrap();
+        assert_eq!(failed.count(), 0);
+        assert!(
+            mended
+                .measured
+                .iter()
+                .all(|(of, _, workloads)| *of == reading && workloads == &["x"])
+        );
+        assert_eq!(fixture.blocks_done("x", Meter::Time).len(), 6);
+        assert_eq!(fixture.blocks_done("x", Meter::Instructions).len(), 2);
+    }
+}
+
+#[test]
+fn a_workload_that_fails_does_not_keep_the_others_from_being_exact_enough() {
+    let fixture = adaptive();
+    let mut simulation = Simulation {
+        fails: Some(("x", Reading::Timed, 0)),
+        ..Simulation::default()
+    };
+    fixture.run(&mut simulation, 200, 0).1.unwrap();
+    let alone = fixture.blocks_done("y", Meter::Time).len();
+    assert!((8..100).contains(&alone), "{alone} blocks");
+    let twice = adaptive();
+    let mut late = Simulation {
+        fails: Some(("x", Reading::Timed, 3)),
+        ..Simulation::default()
+    };
+    twice.run(&mut late, 200, 0).1.unwrap();
+    assert!(twice.blocks_done("y", Meter::Time).len() < 100);
 }
 
 #[test]
@@ -658,7 +725,7 @@ fn a_point_that_fails_on_two_lanes_fails_once() {
     };
     let (failed, end) = fixture.run(&mut simulation, 8, 0);
     end.unwrap();
-    assert_eq!(failed.keys().collect::<Vec<_>>(), [&Point::Step(1)]);
+    assert_eq!(failed.points.keys().collect::<Vec<_>>(), [&Point::Step(1)]);
     assert_eq!(fixture.blocks_done("x", Meter::Time).len(), 8);
 }
 
@@ -677,7 +744,7 @@ fn a_panic_on_a_lane_ends_the_experiment() {
     }
     let fixture = Fixture::new();
     let (failed, end) = fixture.drive(&Panics, (8, 0), &[Meter::Time]);
-    assert!(failed.is_empty());
+    assert_eq!(failed.count(), 0);
     let message = end.unwrap_err().to_string();
     assert!(
         message.contains("no client") || message.contains("lane 1 panicked"),

@@ -30,11 +30,13 @@ impl Site {
         counts: bool,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let scheduler = preset.on.as_deref().map(|on| cluster::scheduler(ws, on));
-        let scheduler = scheduler.transpose()?;
-        let facts = match &scheduler {
-            Some(scheduler) => cluster::facts(ws, scheduler.as_ref(), counts, progress)?,
-            None => Facts::here(counts)?,
+        let (scheduler, facts) = match preset.on.as_deref() {
+            Some(on) => {
+                let scheduler = cluster::scheduler(ws, on)?;
+                let facts = cluster::facts(ws, (on, scheduler.as_ref()), counts, progress)?;
+                (Some(scheduler), facts)
+            }
+            None => (None, Facts::here(counts)?),
         };
         Ok(Site {
             scheduler,

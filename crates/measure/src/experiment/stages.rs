@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use super::attempt::{Attempt, ReusePolicy};
 use super::design::Design;
+use super::failed::Failed;
 use super::identity::Facts;
 use super::open::OpenExperiment;
+use super::plan::Reading;
+use super::planned::check_some_left;
 use super::site::Site;
 use super::spec::Spec;
 use perfquilt_build::Built;
@@ -157,16 +160,25 @@ fn an_open_experiment_is_one_process_s_and_keeps_failures_until_they_are_forgott
     let second = fixture.begin(&spec, ReusePolicy::Reuse);
     assert_eq!(second.err().map(|error| error.kind()), Some(Kind::Usage));
     let crash = BTreeMap::from([(Point::Step(1), Error::bench("crashed"))]);
-    open.record_failures(&crash).unwrap();
+    let mut failed = Failed::points(crash);
+    let client = Error::bench("workload requests: the client exited with 1");
+    failed
+        .workloads
+        .insert(("requests".to_owned(), Reading::Timed), client);
+    let readings = spec.readings();
+    open.record_failures(&failed, &readings).unwrap();
+    let only = check_some_left(&failed, &readings).unwrap_err();
+    assert!(only.message().contains("the client exited"), "{only}");
     drop(open);
     let mut open = fixture.begin(&spec, ReusePolicy::Reuse).unwrap();
     let before = &open.failed_before[&Point::Step(1)];
     assert!(before.message().contains("crashed"), "{before}");
     assert!(open.header.failed.contains_key(&Point::Step(1)));
+    assert!(open.header.has_failed("requests", Meter::Time));
     open.forget_failures().unwrap();
     drop(open);
     let open = fixture.begin(&spec, ReusePolicy::Reuse).unwrap();
-    assert!(open.failed_before.is_empty() && open.header.failed.is_empty());
+    assert!(!open.has_failures() && open.header.failed.is_empty());
     assert!(fixture.folder.path().is_dir());
 }
 

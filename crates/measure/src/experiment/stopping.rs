@@ -113,6 +113,14 @@ pub(super) fn shorten(
     store.plan(id, &planned)
 }
 
+/// Marks as extended an experiment whose end its stopping rule decided without a workload that has now been measured.
+pub(super) fn extend(store: &Store, id: ExperimentId, planned: &mut [PlannedBlocks]) -> Result<()> {
+    for plan in planned.iter_mut().filter(|plan| plan.min_blocks.is_some()) {
+        plan.extended = true;
+    }
+    store.plan(id, planned)
+}
+
 /// Gives an experiment so many timed blocks, a number that nothing but its pilot's duration decides.
 pub(super) fn set_blocks(
     store: &Store,

@@ -1,16 +1,17 @@
 //! Strategies that choose the next block.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::collected::Collected;
+use super::failed::Failed;
 use super::lengths::share;
 use super::plan::{Block, BlockKind, Reading};
 use super::progress::{BlockTimes, RemainingTime};
 use super::recorder::Recorder;
 use super::stopping;
 use perfquilt_judge::attribution::Stopping;
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::Result;
 use perfquilt_model::point::Point;
 
 /// The state of an experiment between two blocks.
@@ -19,8 +20,8 @@ pub struct SoFar<'s, 'a> {
     pub recorder: &'s Recorder<'a>,
     /// Their observations.
     pub collected: &'s mut Collected,
-    /// Points that later blocks leave out.
-    pub failed: &'s BTreeMap<Point, Error>,
+    /// Points and workloads that later blocks leave out.
+    pub failed: &'s Failed,
     /// The number of lanes.
     pub lanes: u32,
     /// The number of blocks of a wave, if the stopping rule looks at complete waves only.
@@ -290,8 +291,9 @@ impl<F: Fn(u32, &[Point]) -> Block> RequestedBlocks<F> {
 impl<F: Fn(u32, &[Point]) -> Block> Strategy for RequestedBlocks<F> {
     fn next(&mut self, so_far: &mut SoFar<'_, '_>) -> Result<Next> {
         self.points
-            .retain(|point| !so_far.failed.contains_key(point));
-        if self.points.len() < 2 {
+            .retain(|point| !so_far.failed.points.contains_key(point));
+        // These blocks have one workload.
+        if self.points.len() < 2 || !so_far.failed.workloads.is_empty() {
             return Ok(Next::End);
         }
         Ok(match self.numbers.next() {

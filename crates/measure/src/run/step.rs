@@ -90,6 +90,8 @@ fn answer(path: &[Decision]) -> Option<ChangeSide> {
 pub struct CommitsHere {
     release: String,
     states: Vec<Revision>,
+    /// Files that git does not know, of which nobody has been told yet.
+    untracked: Vec<String>,
 }
 
 impl CommitsHere {
@@ -112,26 +114,56 @@ impl CommitsHere {
         if states[0].name == states[2].name {
             return Err(Error::usage("good and bad are the same commit"));
         }
-        add_changes(ws, &git, &store, &mut states[1], progress)?;
-        Ok(CommitsHere {
+        let status = git.status()?;
+        let mut here = CommitsHere {
             release: ws.config.release_name(&source.version),
-            states,
+            states: Vec::new(),
+            untracked: status.untracked,
+        };
+        if !status.changed.is_empty() {
+            add_changes(
+                ws,
+                &git,
+                &store,
+                (&mut states[1], &status.changed),
+                progress,
+            )?;
+            here.untracked_files()
+                .into_iter()
+                .for_each(|words| progress.note(&words));
+            here.untracked.clear();
+        }
+        Ok(CommitsHere { states, ..here })
+    }
+
+    /// Says which untracked files are no part of what is measured; `None` if there are none, or a note has named them.
+    pub fn untracked_files(&self) -> Option<String> {
+        let shown = self.untracked.iter().take(MOST_NAMED);
+        let shown: Vec<&str> = shown.map(String::as_str).collect();
+        let more = match self.untracked.len() - shown.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        (!shown.is_empty()).then(|| {
+            format!(
+                "untracked files are not part of it: {}{more}; `git add FILE` adds one",
+                shown.join(", ")
+            )
         })
     }
 }
 
-/// Adds the uncommitted changes of tracked files to the state that is checked out, and notes them.
+/// How many untracked files a note names.
+const MOST_NAMED: usize = 5;
+
+/// Adds the uncommitted changes of the tracked files `changed` to the state that is checked out, and notes them.
 fn add_changes(
     ws: &Workspace,
     git: &Git,
     store: &Objects,
-    here: &mut Revision,
+    (here, changed): (&mut Revision, &[String]),
     progress: &dyn Progress,
 ) -> Result<()> {
-    let changed = git.status()?.changed;
-    if changed.is_empty() {
-        return Ok(());
-    }
     // Writes a commit of the files and changes nothing else; refuses unresolved conflicts.
     let kept = git
         .command(&[&AUTHOR[..], &["stash", "create"]].concat())

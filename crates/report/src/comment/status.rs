@@ -23,6 +23,7 @@ pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> Measuremen
         };
     };
     if patches(view).any(|row| row.verdict == "failed")
+        || !attribution.failed_workloads.is_empty()
         || attribution
             .failed
             .contains_key(&perfquilt_model::point::Point::BASE)

@@ -14,7 +14,7 @@ use rustix::process::{
 };
 
 use super::orphans::{OrphanProcess, OrphanTracker, forget_child};
-use super::{Output, signals, terminal};
+use super::{Output, process_tree, signals, terminal};
 use perfquilt_model::error::{Error, Kind, Result};
 
 /// How often a waiting loop checks the process.
@@ -49,6 +49,8 @@ pub struct Child {
     pub(super) orphan_tracker: Option<OrphanTracker>,
     /// The processes that went on when it had ended by itself.
     orphans: Vec<OrphanProcess>,
+    /// The names of the processes that went on in its group when it had ended by itself.
+    cut_off: Vec<String>,
     /// Whether it was stopped while this program waited for it.
     was_stopped: bool,
 }
@@ -78,6 +80,7 @@ impl Child {
             orphan_tracker: None,
             orphans: Vec::new(),
             was_stopped: false,
+            cut_off: Vec::new(),
         }
     }
 
@@ -148,6 +151,9 @@ impl Child {
             && self.has_ended()?
         {
             self.orphans = tracker.others(self.id());
+        }
+        if self.uninterruptible && self.has_ended()? {
+            self.cut_off = process_tree::others_of_group(self.id());
         }
         if self.quits {
             self.signal(Signal::QUIT);
@@ -313,6 +319,7 @@ impl Child {
             stderr,
             elapsed,
             was_stopped: self.was_stopped,
+            cut_off: std::mem::take(&mut self.cut_off),
         })
     }
 }

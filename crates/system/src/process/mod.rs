@@ -171,6 +171,9 @@ pub struct Output {
     pub stderr: Vec<u8>,
     /// Wall-clock time from start to end.
     pub elapsed: Duration,
+    /// The names of the processes that it left in its group, and which ended with it; only of a
+    /// [`Command::uninterruptible`] one.
+    pub cut_off: Vec<String>,
     /// Whether the process was stopped by a signal, and continued at least 40 ms before its end.
     pub was_stopped: bool,
 }

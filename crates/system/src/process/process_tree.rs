@@ -33,6 +33,22 @@ pub fn children(pid: u32) -> Vec<u32> {
     found
 }
 
+/// Returns the names of the living processes of a group, without its first process.
+pub(super) fn others_of_group(group: u32) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let name = |process: std::fs::DirEntry| {
+        let pid: u32 = process.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(process.path().join("stat")).ok()?;
+        let is_of_group = pid != group && stat_field(&stat, 5) == Some(u64::from(group));
+        let is_zombie = stat
+            .rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']));
+        let name = std::fs::read_to_string(process.path().join("comm")).ok()?;
+        (is_of_group && !is_zombie).then(|| name.trim_end().escape_default().to_string())
+    };
+    processes.filter_map(name).collect()
+}
+
 /// Returns the processor time of the process `pid` and of its descendants, ended ones included if their parents waited
 /// for them; `None` when there is no such process. The kernel reports that of ended ones in ticks of about 10 ms.
 pub fn process_tree_time(pid: u32) -> Option<Duration> {

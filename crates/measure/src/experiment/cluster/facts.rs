@@ -24,10 +24,10 @@ struct Question {
     counts: bool,
 }
 
-/// Asks a machine of the cluster what it measures with.
+/// Asks a machine of the cluster of the scheduler called `on` what it measures with.
 pub(in crate::experiment) fn facts(
     ws: &Workspace,
-    scheduler: &dyn Scheduler,
+    (on, scheduler): (&str, &dyn Scheduler),
     counts: bool,
     progress: &dyn Progress,
 ) -> Result<Facts> {
@@ -52,8 +52,11 @@ pub(in crate::experiment) fn facts(
             Ok(facts)
         }
         Some(Err(failure)) => Err(failure.into()),
-        None => Err(Error::bench("no machine of the cluster answers")
-            .hint("`perfquilt doctor --on SCHEDULER` checks the cluster")),
+        None => Err(Error::bench("no machine of the cluster answers").hint(format!(
+            "every job ended without having run `PROGRAM worker FILE` to its end, on a machine that sees {}; \
+             `perfquilt doctor --on {on}` checks the cluster",
+            ws.root().display()
+        ))),
     }
 }
 

@@ -145,6 +145,14 @@ impl BlockFile {
         self.error.as_ref()
     }
 
+    /// Returns the workloads that failed, with the reasons.
+    pub(super) fn failed_workloads(&self) -> impl Iterator<Item = (&str, &Error)> {
+        self.events.iter().filter_map(|event| match event {
+            Event::WorkloadFailed { workload, error } => Some((workload.as_str(), error)),
+            _ => None,
+        })
+    }
+
     /// Returns the file's bytes.
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self)
@@ -256,6 +264,7 @@ fn check(event: &Event, block: &Block) -> std::result::Result<(), String> {
             readings.keys().copied().try_for_each(point)
         }
         Event::Failed { point: failed, .. } => point(*failed),
+        Event::WorkloadFailed { workload: name, .. } => workload(name),
         Event::Placed(_) => Ok(()),
     }
 }

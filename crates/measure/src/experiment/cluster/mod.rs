@@ -122,6 +122,8 @@ struct Waiting {
     looked: Option<Instant>,
     /// The machines on which a point's server failed.
     failures: BTreeMap<Point, BTreeSet<String>>,
+    /// The machines on which a workload failed.
+    failed_workloads: BTreeMap<String, BTreeSet<String>>,
     /// The tasks of which a block failed as a whole: on which machines, and how.
     faults: BTreeMap<u32, BTreeMap<String, Failure>>,
 }
@@ -133,7 +135,8 @@ pub(crate) fn scheduler(ws: &Workspace, name: &str) -> Result<Box<dyn Scheduler>
         Listing::Known(_) => Ok(scheduler),
         Listing::Unknown(reason) => {
             let fault = format!("the cluster of `--on {name}` does not answer: {reason}");
-            Err(Error::new(Kind::Usage, fault).hint("`perfquilt doctor --on SCHEDULER` checks it"))
+            Err(Error::new(Kind::Usage, fault)
+                .hint(format!("`perfquilt doctor --on {name}` checks it")))
         }
     }
 }
@@ -406,8 +409,8 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Takes the result of a block of `task`. A block that failed as a whole is measured again on another machine: only
-    /// when two machines agree is it the experiment's fault.
+    /// Takes the result of a block of `task`. A block that failed, as a whole or in a workload, is measured again on another
+    /// machine: only when two machines agree is it the experiment's fault, or the workload's.
     fn receive(&self, task: u32, block: &Block, file: BlockFile) -> Result<()> {
         let mut waiting = self.waiting();
         if let Some(failure) = file.fault() {
@@ -425,6 +428,13 @@ impl<'a> Cluster<'a> {
             }
             return Ok(());
         }
+        if let Some((workload, error)) = self.unconfirmed(&mut waiting, &file) {
+            self.progress
+                .warn(&format!("{}: workload {workload}: {error}", file.machine()));
+            remove(&self.result_path(block));
+            self.dispatch().retry(task);
+            return Ok(());
+        }
         waiting.results.insert(key_of(block), Some(file));
         let is_done = waiting.tasks.get_mut(&task).is_some_and(|blocks| {
             blocks.retain(|other| other.number != block.number);
@@ -437,6 +447,25 @@ impl<'a> Cluster<'a> {
             self.dispatch().finish(task);
         }
         Ok(())
+    }
+
+    /// Returns a workload of a block's result that has failed on this machine alone so far.
+    fn unconfirmed<'f>(
+        &self,
+        waiting: &mut Waiting,
+        file: &'f BlockFile,
+    ) -> Option<(&'f str, &'f Error)> {
+        let least = AGREEING_MACHINES.min(self.machines);
+        let mut unconfirmed = None;
+        for (workload, error) in file.failed_workloads() {
+            let machines = waiting.failed_workloads.entry(workload.to_owned());
+            let machines = machines.or_default();
+            machines.insert(file.machine().to_owned());
+            if machines.len() < least {
+                unconfirmed = Some((workload, error));
+            }
+        }
+        unconfirmed
     }
 
     /// Waits for the result of a block; `None` when it was lost.

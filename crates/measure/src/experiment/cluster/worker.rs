@@ -188,7 +188,9 @@ fn measure(machine: &ThisMachine<'_>, task: &BlockTask, name: &str) -> Result<()
                             Err(error) if error.kind() == Kind::Interrupted => return Err(error),
                             outcome => outcome.err(),
                         };
-                        let is_failure = |event: &Event| matches!(event, Event::Failed { .. });
+                        let is_failure = |event: &Event| {
+                            matches!(event, Event::Failed { .. } | Event::WorkloadFailed { .. })
+                        };
                         if error.is_some() || events.iter().any(is_failure) {
                             check_interrupted_soon()?;
                         }
