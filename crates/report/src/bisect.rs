@@ -105,7 +105,7 @@ fn describe_decision(question: &Question, decision: &Decision) -> String {
                 NarrowingReason::Likelier => "far likelier than the others",
                 NarrowingReason::OnlyOne => "elsewhere it is the same server",
             };
-            format!("{}: on in {chosen} ({why})", parts_text.join("; "))
+            format!("{}: continue in {chosen} ({why})", parts_text.join("; "))
         }
         DecisionKind::Skipped { state, reason } => {
             format!(
@@ -176,7 +176,7 @@ fn headline(outcome: &BisectOutcome) -> String {
             format!("From {first} to {last}, {on} did not become {verb}: {figure}")
         }
         Conclusion::Undecided => format!(
-            "Undecided: {} blocks of a comparison do not tell a change of {least} on {on} from none",
+            "Undecided: {} blocks do not distinguish a change of {least} on {on} from none",
             question.most_blocks
         ),
         Conclusion::Unfinished => format!(
@@ -256,7 +256,7 @@ fn notes(outcome: &BisectOutcome) -> Vec<String> {
     );
     if done && several {
         notes.push(format!(
-            "A {} that another one of the same part makes up for does not show.",
+            "A {} that another one in the same part cancels stays hidden.",
             clean(&outcome.question.change)
         ));
     }
@@ -502,7 +502,7 @@ mod tests {
             "sql/item.cc  +3 −1",
             "Patches 1 to 2 together: 0 % ±",
             "0 → 4: +1.00",
-            "on in 2 → 4",
+            "continue in 2 → 4",
             "patch 3 named, to be confirmed from fresh blocks",
             "next: perfquilt run --point 3",
             "confirmed by 1 fresh block",
@@ -562,7 +562,7 @@ mod tests {
         assert!(nothing.starts_with(
             "From 0 to 2, load (instructions) did not become more expensive by 0.5 % or more"
         ));
-        assert!(nothing.contains("makes up for does not show"), "{nothing}");
+        assert!(nothing.contains("cancels stays hidden"), "{nothing}");
         let opposite = text(&[1], Direction::Faster);
         assert!(
             opposite.starts_with("From 0 to 2, load (instructions) did not become cheaper: +1.00"),
@@ -589,7 +589,7 @@ mod tests {
             assert!(!page.contains(active), "{active} in {page}");
         }
         let page = document(&outcome(&names, &[], Direction::Slower)).markdown();
-        assert!(page.contains("makes up for does not show.\n"), "{page}");
+        assert!(page.contains("cancels stays hidden.\n"), "{page}");
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl View<'_> {
         let rows = self.rows.iter().chain(&self.details);
         let mut shown = rows.flat_map(|row| row.effects.iter().flatten());
         let unknown = if shown.any(|effect| effect.is_measured() && effect.low.is_none()) {
-            ", ? one that is not known"
+            ", ? an unknown one"
         } else {
             ""
         };

@@ -36,7 +36,7 @@ impl View<'_> {
                     "Reused from {from}: the same binaries, workloads, machine and harness."
                 ),
                 Some(why) => format!(
-                    "Stale, from {from} ({}): shown until measured again, and no base for a verdict.",
+                    "Stale, from {from} ({}): shown until measured again; no verdict rests on it.",
                     name(why)
                 ),
             }

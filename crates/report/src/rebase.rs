@@ -326,7 +326,7 @@ pub fn document(report: &Report, lines: bool) -> Document {
     }));
     if let Some(drops) = drops {
         nodes.extend([
-            heading("May be dropped (nothing is dropped by itself)"),
+            heading("May be dropped (perfquilt drops nothing by itself)"),
             drops,
         ]);
     }
