@@ -320,7 +320,7 @@ pub fn run(
 ) -> Result<MeasuredRun> {
     let prepared = prepare(ws, release, progress)?;
     let points = wanted.points(&prepared)?;
-    // What is wrong with the server's section should not wait until everything is built.
+    // A fault of the server's section should not wait until everything is built.
     server::adapter(ws)?;
     let how = (preset.recipe.as_str(), preset.on.as_deref());
     let built = build_points(ws, &prepared, how, &points, progress)?;

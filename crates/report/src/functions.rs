@@ -11,7 +11,7 @@ use super::number;
 use perfquilt_judge::attribution::Attribution;
 use perfquilt_model::observation::FunctionChange;
 
-/// What the figures are.
+/// The meaning of the figures.
 const ABOUT: &str = "Functions whose own instructions changed, as shares of all instructions of the workload (− is fewer).";
 
 /// Maximum number of workloads shown per patch; those that changed most are shown.

@@ -408,7 +408,7 @@ fn place(experiments: &[&str], experiment: &str) -> usize {
 
 fn points(patch: &PatchHistory, experiments: &[&str], release: &str, ink: Ink) -> Series {
     let percent = |fraction: f64| 100.0 * fraction;
-    // What was not executed was not measured; the table says so.
+    // Code that was not executed was not measured; the table says so.
     let shown = |m: &&HistoryPoint| m.release == release && m.effect.executed;
     let moments = patch.moments.iter().filter(shown);
     Series {

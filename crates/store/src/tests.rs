@@ -26,6 +26,7 @@ fn header(patches: usize) -> ExperimentHeader {
         line_numbers: [Point::Step(3)].into(),
         failed: BTreeMap::from([(Point::Step(3), "does not compile".into())]),
         start_timeouts: BTreeMap::from([(Point::Step(3), 60.0)]),
+        failed_workloads: Vec::new(),
         command: None,
         started: "2026-01-02T03:04:05Z".into(),
         reused: Vec::new(),

@@ -1,4 +1,4 @@
-//! What is known of a contrast's variance beyond its own blocks: pooled variances of counts, priors of timed values.
+//! Knowledge of a contrast's variance beyond its own blocks: pooled variances of counts, priors of timed values.
 
 use std::collections::{BTreeMap, BTreeSet};
 

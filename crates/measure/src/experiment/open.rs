@@ -80,7 +80,7 @@ impl<'a> OpenExperiment<'a> {
         !self.failed_before.is_empty() || !self.header.failed_workloads.is_empty()
     }
 
-    /// Forgets the failures of an earlier run, whose points and workloads are tried again.
+    /// Forgets the failures of an earlier run, so that their points and workloads are retried.
     pub(super) fn forget_failures(&mut self) -> Result<()> {
         let before = std::mem::take(&mut self.failed_before);
         self.header

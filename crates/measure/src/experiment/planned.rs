@@ -118,7 +118,7 @@ impl PlannedMeasurement<'_> {
         let all = &mut self.strategy(&blocks, BlockTimes::default());
         let mut driver = self.driver(&open, &planned)?;
         let failed_before = Failed::points(open.failed_before.clone());
-        // A workload that failed is tried again: only its blocks are missing.
+        // A failed workload is retried: only its blocks are missing.
         let is_complete = driver.is_complete(all, &failed_before)?;
         // Without a third server only the base and its control are left: every other point is the same binary or was not
         // built.

@@ -75,7 +75,7 @@ fn progress(
         .collect())
 }
 
-/// Returns the plans of an experiment whose first timed blocks somebody may have looked at.
+/// Returns the plans of an experiment whose first timed blocks somebody may have seen.
 pub(super) fn looked_at(store: &Store, id: ExperimentId) -> Result<Vec<PlannedBlocks>> {
     let mut plans = store.planned(id)?;
     plans.retain(|plan| plan.meter.is_timed());

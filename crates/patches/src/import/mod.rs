@@ -243,7 +243,7 @@ impl ImportTarget<'_> {
         let applied = match self.applied(&objects, source, self.strip) {
             Err(error) if error.kind() == Kind::Series => {
                 let error = self.with_suggestion(&objects, source, error);
-                // What was read from the source may be the cause.
+                // The content of the source may be the cause.
                 return Err(error.details(source.notes.iter().map(|note| format!("note: {note}"))));
             }
             applied => applied?,

@@ -150,7 +150,7 @@ impl<'l, 'a> Functions<'l, 'a> {
             return before.last().copied();
         }
         let line = self.lines.get(at).copied().unwrap_or_default();
-        // What is not indented further than a function is not in it.
+        // Lines that are not indented further than a function are not in it.
         let is_around = |begin: &&usize| {
             **begin == at
                 || line.trim_ascii().is_empty()

@@ -366,7 +366,7 @@ mod tests {
             new,
             format!("Subject: one\n\n{a}\n{mail}{b}\nRemark.\n\n{c}")
         );
-        // What a patch says of a property is text from its first line on.
+        // A patch's remark on a property is text from its first line on.
         let property = "Property changes on: a\n____\nAdded: svn:executable\n   + *\n\n";
         let with_property = kept(
             &format!("H\n\n{a}\n{property}{b}"),

@@ -99,14 +99,14 @@ pub(crate) enum Mark {
 /// A drawing, not yet drawn.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Chart {
-    /// What it shows, for screen readers.
+    /// Its content, for screen readers.
     pub(crate) about: String,
     /// The label of the axis of values.
     pub(crate) unit: String,
     pub(crate) content: ChartContent,
 }
 
-/// What a drawing shows.
+/// The content of a drawing.
 #[derive(Debug, Clone)]
 pub(crate) enum ChartContent {
     /// Rows from the top down over one horizontal axis that includes 0.

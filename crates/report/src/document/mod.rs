@@ -53,7 +53,7 @@ pub(crate) enum Node {
     Footer(Text),
 }
 
-/// What a block or cell means, from which its look follows.
+/// The meaning of a block or cell, which decides its look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Style {
     #[default]

@@ -5,7 +5,7 @@ use super::{Node, Style, Text};
 /// A table.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
-    /// What it shows, for screen readers.
+    /// Its content, for screen readers.
     pub(super) about: String,
     pub(super) columns: Vec<Column>,
     pub(super) rows: Vec<Row>,

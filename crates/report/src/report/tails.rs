@@ -28,7 +28,7 @@ const INKS: [(Ink, &str); 3] = [
     (Ink::Third, HEADS[4]),
 ];
 
-/// What the figures of the section are.
+/// The meaning of the section's figures.
 const ABOUT: &str = "\
 Per cent of speed (+ is faster). The typical time leaves out the slowest and the fastest fifth of the slices. The mean counts every slice; its inverse is \
 the throughput; it is not determined where a few stalls carry much of it. Slow slices took more than twice the typical time of \

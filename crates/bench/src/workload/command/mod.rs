@@ -188,7 +188,7 @@ impl Requests for Runs<'_> {
     }
 }
 
-/// Returns the client's command for one server. What a run leaves behind ends with it.
+/// Returns the client's command for one server. Processes that a run leaves behind end with it.
 fn client_command(
     settings: &CommandSettings,
     words: &[String],
@@ -234,7 +234,7 @@ pub(super) fn prepare(workload: &str, settings: &CommandSettings, running: &Runn
     match &settings.prepare {
         None => Ok(()),
         Some(words) => {
-            // What it leaves running is part of the server.
+            // Processes that it leaves running are part of the server.
             let command = command(settings, words, running)?.belonging_to(&running.mark());
             let done = run_client(workload, settings, &command).map(drop);
             done.map_err(|error| own_failure(words, running, error))

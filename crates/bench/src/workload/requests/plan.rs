@@ -33,7 +33,7 @@ pub(super) struct Plan {
     parameters: Vec<Parameter>,
     /// The sum of all weights.
     total_weight: u64,
-    /// What a connection sends before all else, as the only transaction.
+    /// The requests that a connection sends before all else, as the only transaction.
     pub(super) connect: Option<Box<Plan>>,
 }
 

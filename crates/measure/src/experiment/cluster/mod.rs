@@ -183,7 +183,7 @@ fn digest_of(text: impl AsRef<[u8]>) -> String {
     hex::encode(Sha256::digest(text))[..KEY_LENGTH].to_owned()
 }
 
-/// Runs `tasks` in jobs called `name`, and passes each answer to `take`, which may have it tried again.
+/// Runs `tasks` in jobs called `name`, and passes each answer to `take`, which may request a retry.
 fn ask<T: DeserializeOwned>(
     ws: &Workspace,
     scheduler: &dyn Scheduler,

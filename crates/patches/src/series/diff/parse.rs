@@ -41,11 +41,11 @@ pub struct ParsedPatch {
     pub header: Vec<u8>,
     /// The changed files in order.
     pub files: Vec<FileDiff>,
-    /// What it has besides.
+    /// Its further parts.
     pub rest: PatchRest,
 }
 
-/// What a patch file has besides its header and the diffs that are applied: text, and signs that something is missing.
+/// The parts of a patch file besides its header and the applied diffs: text, and signs that something is missing.
 /// Lines are counted from 1.
 #[derive(Debug, Clone, Default)]
 pub struct PatchRest {
