@@ -225,7 +225,7 @@ fn patches_are_held_back_or_written_elsewhere() {
     ];
     space.ok(&arguments);
     let err = space.fails(2, &arguments);
-    assert!(err.contains("there is a branch"), "{err}");
+    assert!(err.contains("already exists"), "{err}");
     git(&space, &["switch", "-q", "rebase/srv-2.0"]);
     assert!(space.ok(&["status"]).starts_with("srv-1.0, 8 patches"));
     let out = space.ok(&["stack", "--release", "2.0"]);

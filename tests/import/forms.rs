@@ -41,6 +41,21 @@ fn space_of_a() -> (tempfile::TempDir, TestEnvironment) {
 }
 
 #[test]
+fn a_mail_may_change_a_file_with_a_blank_in_its_name() {
+    let (_release, space) = space_of_a();
+    let name = "my logo.png";
+    let new = format!(
+        "diff --git a/{name} b/{name}\nnew file mode 100644\nindex 0000000000000000000000000000000000000000..e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\n"
+    );
+    space.write(
+        "box.mbx",
+        format!("From 12 Mon Sep 17 00:00:00 2001\nFrom: A <a@b.c>\nSubject: logo\n\n---\n{new}-- \n2.39.5\n\n"),
+    );
+    space.ok(&["import", "box.mbx"]);
+    assert!(exported(&space).iter().any(|(file, ..)| file == name));
+}
+
+#[test]
 fn files_with_cr_lf_come_by_mail() {
     let dos = |marks: &[(usize, &str)]| short(marks).replace('\n', "\r\n");
     let fork = Fork::new(&[("dos", dos(&[])), ("unix", short(&[]))]);
@@ -708,12 +723,13 @@ fn what_a_patch_lacks_or_may_mean_otherwise_is_noted() {
     let (_release, space) = space_of_a();
     std::fs::create_dir(space.path("release")).unwrap();
     let diff = "--- a/a\n+++ b/a\n@@ -4,3 +4,3 @@\n line 4\n-line 5\n+five\n line 6\n";
-    let words = "Binary files a/b.bin and b/b.bin differ\n";
+    let words = "Binary files a/b.bin and b/b.bin differ\nOnly in b: new.c\n";
     space.write("src/1.patch", format!("Subject: x\n\n{diff}{words}"));
     space.write("src/.svn/2.patch", diff);
     let out = space.ok(&["import", "src"]);
     for note in [
         "1.patch:10: this binary file is not changed",
+        "1.patch:11: this line tells of a change",
         "left out: .svn/ (a program's own folder)",
     ] {
         assert!(out.contains(note), "{note}: {out}");

@@ -462,6 +462,17 @@ fn what_upstream_took_and_reverted_is_not_upstream() {
     assert_eq!(statuses(&report), ["changed"], "{report}");
     let evidence = report["patches"][0]["evidence"].as_str().unwrap();
     assert!(evidence.contains("patch-id"), "{evidence}");
+    // Taken and moved since, which only a merge would make of it.
+    let space = taken_upstream(&|mine| {
+        mine.replace("fast_path_for_thirty(cache, request);\n", "")
+            .replace(
+                "line 40\n",
+                "line 40\nfast_path_for_thirty(cache, request);\nline 30\n",
+            )
+            .replace("line 31\n", "line 30\nline 31 now\n")
+    });
+    let report = json(&space, &["rebase", "2.0", "--json"]);
+    assert_eq!(statuses(&report), ["changed"], "{report}");
     // Taken again, it is there.
     let space = taken_upstream(&|mine| mine.replace("line 29\n", "line 29 now\n"));
     let report = json(&space, &["rebase", "2.0", "--json"]);
@@ -972,4 +983,22 @@ fn empty_files_are_what_they_are() {
     creation.patch("a.patch", adds);
     let report = json(&creation, &["rebase", "2.0", "--json"]);
     assert_eq!(statuses(&report), ["upstream"], "{report}");
+}
+
+#[test]
+fn a_new_file_does_not_stay_in_a_folder_that_upstream_moved() {
+    let text = calls(&["alpha", "beta"]);
+    let new = "Subject: new\n\n--- /dev/null\n+++ b/sql/n.c\n@@ -0,0 +1 @@\n+int n;\n";
+    let upstream = |name: &str| {
+        let space = space(&[("sql/a.c", text.clone())], &[(name, text.clone())]);
+        space.patch("a.patch", new);
+        json(&space, &["rebase", "2.0", "--json"])
+    };
+    let report = upstream("server/a.c");
+    assert_eq!(statuses(&report), ["conflict"], "{report}");
+    let what = report["patches"][0]["decisions"][0]["what"]
+        .as_str()
+        .unwrap();
+    assert!(what.contains("moved or removed that folder"), "{report}");
+    assert_eq!(statuses(&upstream("sql/b.c")), ["exact"]);
 }

@@ -361,7 +361,7 @@ fn patch_warnings(patch: &Patch) -> Vec<Error> {
         .first()
         .filter(|&&line| cut.is_none_or(|cut| cut > line + 1));
     found.extend(names.map(|&line| patch.no_hunk(line)));
-    found.extend(patch.lacks_content());
+    found.extend(patch.lacks());
     let mut warn = |line: Option<usize>, what: String, hint: &str| {
         found.push(
             Error::series(what)

@@ -239,12 +239,15 @@ fn is_dos(mail: &[u8]) -> bool {
 /// Returns a mail's text from `---` on so that GNU patch finds the diffs in it that git finds. Git takes an indented
 /// diff, such as that of `git format-patch --interdiff`, for text; here it is quoted.
 fn as_git_reads(patch: &[u8], shown: &str) -> Result<Vec<u8>> {
-    let options = diff::ParseOptions {
-        strip: 0,
-        indented_is_text: true,
-        ..diff::ParseOptions::default()
+    let parsed = |strip: usize| {
+        let options = diff::ParseOptions {
+            strip,
+            indented_is_text: true,
+            ..diff::ParseOptions::default()
+        };
+        diff::parse_with(patch, &options, shown)
     };
-    let by_git = diff::parse_with(patch, &options, shown)?;
+    let by_git = parsed(0).or_else(|_| parsed(1))?;
     let lines = lines(patch);
     let header = by_git.header.split_inclusive(|&b| b == b'\n').count();
     let is_text =
@@ -257,7 +260,7 @@ fn as_git_reads(patch: &[u8], shown: &str) -> Result<Vec<u8>> {
         lines.collect::<Vec<_>>().concat()
     };
     let is_right = |bytes: &[u8]| {
-        let read = diff::parse(bytes, 0, shown);
+        let read = diff::parse_whole(bytes, shown);
         read.is_ok_and(|read| diff::same_changes(read.files, by_git.files.clone()))
     };
     if by_git.files.is_empty() {

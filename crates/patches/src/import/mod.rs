@@ -309,7 +309,7 @@ impl ImportTarget<'_> {
                 patch
                     .check_complete()
                     .map_err(|error| error.details([format!("in {}", source.kind)]))?;
-                warnings.extend(patch.lacks_content().iter().map(ToString::to_string));
+                warnings.extend(patch.lacks().iter().map(ToString::to_string));
                 warnings.extend(patch.indented_diff().iter().map(ToString::to_string));
                 if patch.has_text_between() {
                     warnings.extend(patch.text_between(&bytes).iter().map(ToString::to_string));
@@ -402,7 +402,7 @@ fn created_without_prefix(
     patch: &Patch,
     bytes: &[u8],
 ) -> Result<Option<String>> {
-    let whole = diff::parse(bytes, 0, &patch.shown)?.files;
+    let whole = diff::parse_whole(bytes, &patch.shown)?.files;
     for (diff, whole) in patch.files.iter().zip(&whole) {
         let Some(name) = whole
             .new

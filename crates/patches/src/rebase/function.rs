@@ -55,6 +55,16 @@ impl Language {
     }
 }
 
+/// Returns whether the name of a file tells a language in which the indentation makes the blocks, or says what a line is.
+pub fn has_indented_blocks(path: &[u8]) -> bool {
+    const ENDINGS: [&str; 9] = [
+        "Makefile", "coffee", "haml", "mk", "py", "pyi", "pyx", "yaml", "yml",
+    ];
+    let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
+    let ending = name.rsplit(|&b| b == b'.').next().unwrap_or_default();
+    ENDINGS.iter().any(|known| known.as_bytes() == ending)
+}
+
 /// Returns whether the name of a file tells a language in which the amount of white space has no meaning.
 pub fn has_free_white_space(path: &[u8]) -> bool {
     const ENDINGS: [&str; 35] = [

@@ -365,16 +365,22 @@ impl<'a> LineMerge<'a> {
         same.then_some((base, ours))
     }
 
-    /// Returns whether the lines around a cluster had the same indentation, and no longer have it.
+    /// Returns whether the lines around a cluster had the same indentation and no longer have it, or upstream changed that
+    /// of one of them only.
     fn is_between_blocks(&self, cluster: &Cluster, start: usize) -> bool {
         let indents = |line: usize| {
             let (base, ours) = self.pair(cluster, start, line)?;
             Some((indent(base), indent(ours)))
         };
         let before = cluster.from.checked_sub(1).and_then(indents);
-        before
-            .zip(indents(cluster.end))
-            .is_some_and(|(before, after)| before.0 == after.0 && before.1 != after.1)
+        let around = before.zip(indents(cluster.end));
+        around.is_some_and(|(before, after)| {
+            // No indentation stays none, whatever one is made of.
+            let is_one = !before.0.is_empty()
+                && !after.0.is_empty()
+                && (before.0 == before.1) != (after.0 == after.1);
+            is_one || before.0 == after.0 && before.1 != after.1
+        })
     }
 
     /// Returns the patch's lines with upstream's indentation, and whether that changed any.
@@ -732,6 +738,15 @@ mod tests {
         let theirs = base.replace("a()\n", "a()\n        fast()\n");
         let (_, rules) = loosely(base, &ours, &theirs).unwrap();
         assert_eq!(rules, [Rule::Block]);
+        // The line between belonged to the one after it, which upstream put into the other block.
+        let base = "def f():\n    if x:\n        a()\n        b()\n    c()\n    d()\n";
+        let ours = base.replace("    c()", "        c()");
+        let theirs = base.replace("    c()", "    fast()\n    c()");
+        let (_, rules) = loosely(base, &ours, &theirs).unwrap();
+        assert_eq!(rules, [Rule::Block]);
+        let base = "def f():\n    if x:\n        a()\n        b()\n    c()\n";
+        let ours = base.replace("        b()", "    b()");
+        let theirs = base.replace("a()\n", "a()\n        fast()\n");
         // Where both sides moved, the line moves with them.
         let ours = ours.replace("        a()", "    a()");
         let (text, rules) = loosely(base, &ours, &theirs).unwrap();

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use super::function::has_indented_blocks;
 use super::landing::{doubled_lines, landing, moved_lines, other_white_space};
 use super::lines_there::LinesThere;
 use super::loose_merge::Rule;
 use super::moved::UpstreamRenames;
 use super::three_way::{
-    FileMerge, FileMergeResult, MergeTrees, changed_files, is_upstream, merge_files,
+    FileMerge, FileMergeResult, MergeTrees, changed_files, is_upstream, lost_folder, merge_files,
 };
 use super::transfer::{has_files, settle, transfer};
 use super::{EvidenceLevel, PatchReport, PatchStep, Status, TreePair};
@@ -56,6 +57,15 @@ fn note_places(merges: &[FileMerge], report: &mut PatchReport) -> Result<()> {
         }
         report.places.extend(found.places);
         report.notes.extend(found.notes);
+        if merge.rules.contains(&Rule::Blanks)
+            && has_indented_blocks(&merge.path)
+            && report.review.is_none()
+        {
+            let file = shown(&merge.path);
+            report.review = Some(format!(
+                "upstream changed white space in its lines of {file}"
+            ));
+        }
         if let Some(doubled) = doubled_lines(merge)?
             && report.review.is_none()
         {
@@ -366,7 +376,12 @@ impl<'a> Mover<'a> {
             settle(patch, &mut merges, &mut self.new, fuzz)?;
         }
         if let Some(plain) = plain {
-            if merges.iter().all(FileMerge::is_gits) {
+            let is_same = has_files(&mut self.new, &merges)?;
+            if merges.iter().all(FileMerge::is_gits)
+                && (is_same
+                    || is_upstream(&merges)
+                    || !self.was_taken(patch, paths, step, progress)?)
+            {
                 return self.settled(patch, merges, plain, step, report);
             }
             self.new.reset(&self.new_tree)?;
@@ -384,7 +399,10 @@ impl<'a> Mover<'a> {
             ));
             return self.report_upstream(report, level, evidence);
         }
-        if !is_failed(&merges) && !is_guess(&merges) {
+        if !is_failed(&merges)
+            && !is_guess(&merges)
+            && !self.was_taken(patch, paths, step, progress)?
+        {
             return self.merged(patch, merges, step, report);
         }
         let there = self.lines_there(paths, step)?;
@@ -435,7 +453,9 @@ impl<'a> Mover<'a> {
     ) -> Result<bool> {
         self.before.reset(&step.old.before)?;
         for path in paths {
-            if self.before.blob(path)? != self.new.blob(path)? {
+            if self.before.blob(path)? != self.new.blob(path)?
+                || lost_folder(&mut self.before, &mut self.new, path)?.is_some()
+            {
                 return Ok(false);
             }
         }
@@ -589,6 +609,19 @@ impl<'a> Mover<'a> {
         Ok(history
             .same_patch(&diff, paths)?
             .map(|found| (EvidenceLevel::PatchId, found)))
+    }
+
+    /// Returns whether upstream made the patch's change, by its patch id. Where the patch still merges, upstream changed or
+    /// moved it since.
+    fn was_taken(
+        &mut self,
+        patch: &Patch,
+        paths: &[Vec<u8>],
+        step: &PatchStep,
+        progress: &dyn Progress,
+    ) -> Result<bool> {
+        let found = self.hint(patch, paths, step, progress)?;
+        Ok(matches!(found, Some((EvidenceLevel::PatchId, _))))
     }
 
     fn three_way(

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::loose_merge::{ConflictRegion, Rule, is_crlf, merge_loosely, with_ends};
 use super::squeezed::squeezed;
 use crate::series::FileDiff;
+use crate::series::path::shown;
 use crate::stack::format::is_binary;
 use crate::stack::merge::merge;
 use crate::stack::tree::{FileState, FileStates};
@@ -197,8 +198,8 @@ fn one_file(trees: &mut MergeTrees<'_, '_>, path: &[u8]) -> Result<FileMerge> {
     }
     let result = match (base, theirs, ours) {
         (_, None, None) => FileMergeResult::Upstream,
-        (None, Some(theirs), None) => match trees.ours.obstacle(&place)? {
-            Some(obstacle) => FileMergeResult::Failed(MergeFailure::Other(obstacle)),
+        (None, Some(theirs), None) => match no_place(trees, &place)? {
+            Some(why) => FileMergeResult::Failed(MergeFailure::Other(why)),
             None => clean(&place, Some(theirs.into())),
         },
         (Some(base), Some(_), None) => {
@@ -251,7 +252,7 @@ fn renamed(trees: &mut MergeTrees<'_, '_>, old: &[u8], new: &[u8]) -> Result<Fil
                     &other,
                     format!(
                         "the patch renames {}, and upstream renamed it differently",
-                        crate::series::path::shown(old)
+                        shown(old)
                     ),
                 ),
                 None => {
@@ -280,8 +281,8 @@ fn renamed(trees: &mut MergeTrees<'_, '_>, old: &[u8], new: &[u8]) -> Result<Fil
     let makes_room = new
         .strip_prefix(old)
         .is_some_and(|below| below.starts_with(b"/"));
-    if let Some(obstacle) = trees.ours.obstacle(new)?.filter(|_| !makes_room) {
-        return failed(new, obstacle);
+    if let Some(why) = no_place(trees, new)?.filter(|_| !makes_room) {
+        return failed(new, why);
     }
     Ok(merged(Some(&base), &ours, &theirs)?.done(new, new, |file| {
         FileMergeResult::Clean(FileStates::from([
@@ -289,6 +290,30 @@ fn renamed(trees: &mut MergeTrees<'_, '_>, old: &[u8], new: &[u8]) -> Result<Fil
             (new.to_vec(), Some(file)),
         ]))
     }))
+}
+
+/// Returns the reason why a new file cannot be at `path`, if there is one.
+fn no_place(trees: &mut MergeTrees<'_, '_>, path: &[u8]) -> Result<Option<String>> {
+    if let Some(folder) = lost_folder(trees.before, trees.ours, path)? {
+        return Ok(Some(format!(
+            "the patch adds a file to {}/, and upstream moved or removed that folder",
+            shown(folder)
+        )));
+    }
+    trees.ours.obstacle(path)
+}
+
+/// Returns the folder of a path if the tree `before` has it and `ours` does not.
+pub fn lost_folder<'p>(
+    before: &mut TrialTree<'_>,
+    ours: &mut TrialTree<'_>,
+    path: &'p [u8],
+) -> Result<Option<&'p [u8]>> {
+    let Some(end) = path.iter().rposition(|&byte| byte == b'/') else {
+        return Ok(None);
+    };
+    let folder = &path[..end];
+    Ok((before.is_folder(folder)? && !ours.is_folder(folder)?).then_some(folder))
 }
 
 fn clean(path: &[u8], file: Option<FileState>) -> FileMergeResult {

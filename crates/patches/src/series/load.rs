@@ -199,7 +199,12 @@ impl SeriesSize {
 /// Estimates the memory that a patch takes, in bytes.
 fn memory_size(patch: &Patch) -> usize {
     let rest = &patch.rest;
-    let numbers = [&rest.stray, &rest.without_content, &rest.without_hunks];
+    let numbers = [
+        &rest.stray,
+        &rest.without_content,
+        &rest.announced,
+        &rest.without_hunks,
+    ];
     let numbers: usize = numbers.into_iter().map(Vec::len).sum();
     let numbers = numbers + 2 * rest.text.len();
     let names = patch.name.len() + patch.shown.len() + patch.title.len();

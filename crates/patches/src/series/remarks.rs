@@ -55,15 +55,26 @@ impl Patch {
         ))
     }
 
-    /// Returns the warning of a binary file whose change the patch only mentions.
-    pub(crate) fn lacks_content(&self) -> Option<Error> {
-        let what = "this binary file is not changed: its content is not in the patch";
-        let line = *self.rest.without_content.first()?;
-        Some(
-            Error::series(what)
-                .at(&self.shown, line)
-                .hint("make the patch with `git diff --binary`"),
-        )
+    /// Returns the warnings of changes that the patch only mentions.
+    pub(crate) fn lacks(&self) -> Vec<Error> {
+        let warning = |line: &usize, what: &str, hint: &str| {
+            Error::series(what.to_owned())
+                .at(&self.shown, *line)
+                .hint(hint.to_owned())
+        };
+        let binary = self.rest.without_content.first().map(|line| {
+            let what = "this binary file is not changed: its content is not in the patch";
+            warning(line, what, "make the patch with `git diff --binary`")
+        });
+        let announced = self.rest.announced.iter().take(10).map(|line| {
+            let what = "this line tells of a change that the patch does not have";
+            warning(
+                line,
+                what,
+                "if it belongs to the patch, make that with `diff -ruN` or `git diff`",
+            )
+        });
+        binary.into_iter().chain(announced).collect()
     }
 
     /// Returns whether there is text between the diffs.
@@ -201,7 +212,7 @@ fn places(text: &[TextLine], diffs: usize, lines: &[&[u8]]) -> Vec<(usize, Remar
 
 /// Divides a patch file into its commits: the first one, and those whose message begins between the diffs.
 pub(crate) fn commits_of(patch: &[u8]) -> Vec<&[u8]> {
-    let Ok(parsed) = diff::parse(patch, 0, "") else {
+    let Ok(parsed) = diff::parse_whole(patch, "") else {
         return vec![patch];
     };
     let lines = lines(patch);
@@ -238,7 +249,7 @@ fn is_field_line(line: &[u8]) -> bool {
 }
 
 fn remarks(patch: &[u8]) -> Vec<Remark> {
-    let Ok(parsed) = diff::parse(patch, 0, "") else {
+    let Ok(parsed) = diff::parse_whole(patch, "") else {
         return Vec::new();
     };
     let lines = lines(patch);

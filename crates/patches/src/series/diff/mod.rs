@@ -10,7 +10,8 @@ mod parse;
 
 pub use binary::Binary;
 pub use parse::{
-    CutOff, ParseOptions, ParsedPatch, PatchRest, TextLine, header_length, parse, parse_with,
+    CutOff, ParseOptions, ParsedPatch, PatchRest, TextLine, header_length, parse, parse_whole,
+    parse_with,
 };
 
 /// The format of a diff's hunks.

@@ -53,6 +53,8 @@ pub struct PatchRest {
     pub stray: Vec<usize>,
     /// Lines that report a differing binary file without its content; GNU patch ignores them.
     pub without_content: Vec<usize>,
+    /// Lines that tell of a change which no diff has, such as a new file or a renamed one; GNU patch ignores them.
+    pub announced: Vec<usize>,
     /// Lines that name the files of a text diff that has no hunk; GNU patch ignores them.
     pub without_hunks: Vec<usize>,
     /// Where the file is cut off, if its last line shows that.
@@ -88,6 +90,12 @@ pub fn parse(bytes: &[u8], strip: usize, shown: &str) -> Result<ParsedPatch> {
         ..ParseOptions::default()
     };
     parse_with(bytes, &options, shown)
+}
+
+/// Parses a patch file without knowing its `-pN`: names are whole, or lack the first component if they need their prefixes,
+/// as those with blanks and without `---` lines do.
+pub fn parse_whole(bytes: &[u8], shown: &str) -> Result<ParsedPatch> {
+    parse(bytes, 0, shown).or_else(|_| parse(bytes, 1, shown))
 }
 
 /// Parses a patch file; `shown` is its name in errors.
@@ -142,7 +150,7 @@ pub fn header_length(bytes: &[u8]) -> usize {
     let lines = lines(bytes);
     let mut end = header_end(&lines, &[]);
     if end == lines.len()
-        && let Ok(parsed) = parse(bytes, 0, "")
+        && let Ok(parsed) = parse_whole(bytes, "")
     {
         end = header_end(&lines, &parsed.files);
     }
@@ -522,6 +530,8 @@ impl<'a> Parser<'a> {
             let Some(rest) = inner.strip_prefix(b"--- ") else {
                 if names_binary(text) {
                     self.parsed.rest.without_content.push(number);
+                } else if announces(text) {
+                    self.parsed.rest.announced.push(number);
                 }
                 return Ok(None);
             };
@@ -706,6 +716,25 @@ fn set_moved(name: &mut Option<Vec<u8>>, moved: Option<Vec<u8>>) {
     if name.is_none() || moved.as_ref().is_some_and(|moved| moved.ends_with(b" ")) {
         *name = moved;
     }
+}
+
+/// Returns whether a line of a program tells of a change that its diff does not have.
+fn announces(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    let begins = |starts: &[&str]| starts.iter().any(|start| text.starts_with(start));
+    // diff
+    text.starts_with("Only in ") && text.contains(": ")
+        || text.starts_with("File ") && text.contains(" while file ")
+        // git
+        || text.starts_with("Submodule ") && text.contains("..")
+        // Subversion
+        || begins(&["Added: ", "Deleted: ", "Modified: ", "Name: "])
+            && (text.ends_with("svn:executable") || text.ends_with("svn:special"))
+        // Bazaar, CVS and Perforce
+        || begins(&["=== renamed file ", "=== added file ", "=== removed file "])
+        || text.starts_with("=== ") && text.contains("(properties changed")
+        || text.starts_with("cvs diff: ") && text.ends_with(" is a new entry, no comparison available")
+        || text.starts_with("==== //") && text.trim_end().ends_with("====")
 }
 
 fn names_binary(line: &[u8]) -> bool {
