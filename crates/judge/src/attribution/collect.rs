@@ -9,11 +9,10 @@ use super::document::{
     GroupFigures, LaneFigures, LaneNoise, MachineFigures, MachineNoise, Noise, NoiseSpread,
     Operation, PatchEffects, PointDependence, Progress, Stopping,
 };
-use super::effects::Effects;
+use super::effects::{Effects, PointMeans};
 use super::pairs::{PairedSources, Pairs};
 use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource};
-use super::tail::PointMeans;
 use super::unexecuted::Unexecuted;
 use super::unhealthy::unhealthy;
 use super::variances::{Priors, SharedSpreads};

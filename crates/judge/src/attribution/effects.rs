@@ -1,5 +1,7 @@
 //! Effects of patches as contrasts of points, each from the first experiment that has the points.
 
+mod tail;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +13,14 @@ use super::document::{Effect, EffectKind, Operation, PatchEffects, Provenance, S
 use super::pairs::Pairs;
 use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
-use super::tail::{PointMeans, TailContrast};
 use super::unexecuted::Unexecuted;
 use super::variances::{Priors, SharedSpreads, is_count, states};
 use crate::stats::{BlockTable, Interval, SharedVariance, StoppingRule, speed};
 use perfquilt_model::observation::{ExperimentHeader, Meter, RowName, Statistic};
 use perfquilt_model::point::Point;
+use tail::TailContrast;
+
+pub(super) use tail::PointMeans;
 
 /// The least product of blocks and patches for which threads pay off.
 const WORTH_THREADS: usize = 100_000;

@@ -22,7 +22,6 @@ mod points;
 mod stopping;
 mod summary;
 mod tables;
-mod tail;
 #[cfg(test)]
 mod tests;
 mod unexecuted;

@@ -3,19 +3,19 @@
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
 
-use super::contrast::{Contrast, ContrastSample, Pairing};
-use super::correlation::TableKey;
-use super::document::{EffectKind, TailFigure, TailFigures, Verdict};
-use super::effects::Effects;
-use super::mean_cost::MeanCost;
-use super::tables::ObservationSource;
+use super::Effects;
+use crate::attribution::contrast::{Contrast, ContrastSample, Pairing};
+use crate::attribution::correlation::TableKey;
+use crate::attribution::document::{EffectKind, TailFigure, TailFigures, Verdict};
+use crate::attribution::mean_cost::MeanCost;
+use crate::attribution::tables::ObservationSource;
 use crate::stats::{BlockTable, StoppingRule, speed};
 use perfquilt_model::observation::{Meter, Statistic};
 use perfquilt_model::point::Point;
 
 /// Means of statistics of the release and its control over all their blocks: all effects against the release share them.
 #[derive(Default)]
-pub(super) struct PointMeans(RwLock<HashMap<PointMeanKey, HashMap<String, f64>>>);
+pub(in crate::attribution) struct PointMeans(RwLock<HashMap<PointMeanKey, HashMap<String, f64>>>);
 
 /// A statistic of a point in a source, and whether it is averaged with the control's.
 type PointMeanKey = (TableKey, Point, bool);
