@@ -579,7 +579,7 @@ fn a_folder_that_cannot_be_made_or_written_is_told() {
     // A folder of the kernel where no process may create files.
     let error = Store::open("/proc/self/results.db".as_ref()).unwrap_err();
     assert_eq!(error.kind(), Kind::Usage, "{error}");
-    assert!(error.hint_text().unwrap().contains("write"));
+    assert!(error.hint_text().unwrap().contains("writable"));
 }
 
 #[test]
