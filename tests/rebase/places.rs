@@ -1002,3 +1002,43 @@ fn a_new_file_does_not_stay_in_a_folder_that_upstream_moved() {
     assert!(what.contains("moved or removed that folder"), "{report}");
     assert_eq!(statuses(&upstream("sql/b.c")), ["exact"]);
 }
+
+#[test]
+fn what_a_patch_removes_and_upstream_moved_is_for_review() {
+    let checked = "  check_beta(x);\n  load_beta(x);\n";
+    let text = calls(&["alpha", "beta"]).replace("  load_beta(x);\n", checked);
+    let (head, body) = text.split_once("int beta").unwrap();
+    let (lock, unlock) = ("  lock(x);\n", "  unlock(x);\n");
+    let mine = format!(
+        "{head}int beta{}",
+        body.replace(lock, "").replace(unlock, "")
+    );
+    let outwards = body
+        .replace(lock, "")
+        .replace("{\n", &format!("{{\n{lock}"));
+    let space1 = space(
+        &[("a.c", text.clone())],
+        &[("a.c", format!("{head}int beta{outwards}"))],
+    );
+    patch(&space1, "a.patch", "a.c", &text, &mine);
+    let report = json(&space1, &["rebase", "2.0", "--json"]);
+    let review = report["patches"][0]["review"].as_str().unwrap_or_default();
+    assert!(
+        review.contains("moved lines that it removes: a.c:"),
+        "{report}"
+    );
+    // A function that the patch removes and upstream moved.
+    let text = calls(&["alpha", "beta", "gamma", "delta"]);
+    let without = calls(&["alpha", "gamma", "delta"]);
+    let space2 = space(
+        &[("a.c", text.clone())],
+        &[("a.c", calls(&["alpha", "gamma", "delta", "beta"]))],
+    );
+    patch(&space2, "a.patch", "a.c", &text, &without);
+    let report = json(&space2, &["rebase", "2.0", "--json"]);
+    let review = report["patches"][0]["review"].as_str().unwrap_or_default();
+    assert!(
+        review.contains("still has lines that it removes: a.c:"),
+        "{report}"
+    );
+}

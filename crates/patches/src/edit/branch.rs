@@ -1,6 +1,8 @@
 //! Creates, resumes, resets and closes the edit branch.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::conflict::{self, StoppedRebase};
 use super::git_rebase::{self, EditWorktree};
@@ -18,7 +20,7 @@ use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_system::git::Git;
 use perfquilt_system::git::worktree::{EXPIRE, WorktreeState};
-use perfquilt_system::locks::Lock;
+use perfquilt_system::locks::{self, Lock};
 use perfquilt_system::process::quoted;
 
 /// Options of `edit`.
@@ -95,6 +97,7 @@ pub fn open(ws: &Workspace, request: &EditRequest, progress: &dyn Progress) -> R
         stack: &stack,
         progress,
         _lock: &lock,
+        checkout: Arc::new(locks::wait_file(&folder(ws).join("checkout.lock"), || {})?),
     };
     let (session, state, kept) = match EditSession::load(ws, &release.name)? {
         None => (edit.create(request)?, BranchState::Created, None),
@@ -248,6 +251,8 @@ struct EditContext<'a> {
     stack: &'a Stack,
     progress: &'a dyn Progress,
     _lock: &'a Lock,
+    /// Locked until git has ended, which removes a worktree that it could not complete, even after this program died.
+    checkout: Arc<File>,
 }
 
 impl EditContext<'_> {
@@ -320,6 +325,7 @@ impl EditContext<'_> {
             .command(&["worktree", "add", "--quiet", "--force", "--force"])
             .arg(&session.directory)
             .arg(&session.branch)
+            .holding(&self.checkout)
             .run()?;
         if !output.success() {
             let (branch, dir) = (&session.branch, session.directory.display());

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 
 use super::function::{Functions, has_free_white_space, name};
 use super::squeezed::{count, distinctive, squeezed};
-use super::three_way::{FileMerge, FileMergeResult, MergeTexts};
+use super::three_way::{FileMerge, MergeTexts};
 use crate::series::path::shown;
 use crate::series::text::lines;
 use crate::stack::histogram::histogram_runs;
 use crate::stack::line_runs::LineRun;
 use crate::stack::merge::side;
-use crate::stack::tree::FileState;
 use perfquilt_model::error::Result;
 use perfquilt_model::rebase::LandingPlace;
 
@@ -37,10 +36,7 @@ pub struct Landing {
 /// Returns the places of a cleanly merged file's changes. Files that upstream did not change have none.
 pub fn landing(merge: &FileMerge) -> Result<Landing> {
     let mut found = Landing::default();
-    let (Some(texts), FileMergeResult::Clean(files)) = (&merge.texts, &merge.result) else {
-        return Ok(found);
-    };
-    let Some(Some(FileState { content, .. })) = files.get(&merge.path) else {
+    let (Some(texts), Some(content)) = (&merge.texts, merge.content()) else {
         return Ok(found);
     };
     let (base, theirs) = (lines(&texts.base), lines(&texts.theirs));
@@ -79,7 +75,7 @@ pub fn landing(merge: &FileMerge) -> Result<Landing> {
     for (index, run) in old_runs.iter().enumerate().take(MAX_SEARCHED) {
         let added = &theirs[run.new_lines()];
         let place = new_runs.get(index).filter(|_| is_paired).map(last_before);
-        let note = repetition(&file, added, texts, &upstream, place);
+        let note = repetition(&file, added, texts, content, &upstream, place);
         found.notes.extend(note);
     }
     Ok(found)
@@ -109,12 +105,15 @@ impl<'f> UpstreamLines<'f> {
         Ok(UpstreamLines { added, functions })
     }
 
+    fn are_added(&self, at: usize) -> bool {
+        self.added.iter().any(|run| run.new_lines().contains(&at))
+    }
+
     /// Returns whether upstream added line `at` of the release, from 0, in the function around line `place` or near it.
     fn are_near(&self, at: usize, place: usize) -> bool {
-        let is_added = self.added.iter().any(|run| run.new_lines().contains(&at));
         let function = self.functions.at(at);
         let is_same = function.is_some() && function == self.functions.at(place);
-        is_added && (is_same || at.abs_diff(place) <= NEAR)
+        self.are_added(at) && (is_same || at.abs_diff(place) <= NEAR)
     }
 }
 
@@ -128,23 +127,35 @@ pub fn moved_lines(merge: &FileMerge) -> Result<Vec<String>> {
     let (base, theirs, ours) = (lines(&texts.base), lines(&texts.theirs), lines(&texts.ours));
     let functions = Functions::new(&merge.path, &ours);
     let upstream = UpstreamLines::new(texts, &functions)?;
+    let was_in = Functions::new(&merge.path, &base);
+    let merged = merge.content().map(|content| counts(&lines(content)));
+    let released = counts(&ours);
     let runs = histogram_runs(&base, &theirs)?;
     for run in runs.iter().take(MAX_SEARCHED) {
         let there = side(&upstream.added, run.old_start, run.old_end(), ours.len());
         let place = there.start.saturating_sub(1);
-        for line in &base[run.old_lines()] {
-            let text = squeezed(&[line]);
+        for number in run.old_lines() {
+            let text = squeezed(&[base[number]]);
+            // Where the patch merges, the line counts that upstream has elsewhere and that stays there.
+            let is_left = merged.as_ref().is_none_or(|merged| {
+                let mut theirs = upstream.added.iter();
+                theirs.any(|run| run.old_lines().contains(&number))
+                    && merged.get(&text) >= released.get(&text)
+            });
             let is_text = |other: &[u8]| squeezed(&[other]) == text;
             // A patch that moves the line as upstream does removes none.
             let is_kept = runs
                 .iter()
                 .flat_map(|run| &theirs[run.new_lines()])
                 .any(|it| is_text(it));
-            if distinctive(&text) < MIN_LINE || is_kept {
+            if distinctive(&text) < MIN_LINE || is_kept || !is_left {
                 continue;
             }
+            // The head of a function is the same one wherever it is.
+            let is_head = was_in.lines_at(number).start == number && was_in.at(number).is_some();
             let mut places = (0..ours.len()).filter(|&at| is_text(ours[at]));
-            let at = places.find(|&at| upstream.are_near(at, place));
+            let at = places
+                .find(|&at| upstream.are_near(at, place) || is_head && upstream.are_added(at));
             found.extend(at.map(|at| shown_place(&shown(&merge.path), at, &functions)));
         }
     }
@@ -153,10 +164,7 @@ pub fn moved_lines(merge: &FileMerge) -> Result<Vec<String>> {
 
 /// Names the lines that patch and upstream both move, if the result has them more often than either side.
 pub fn doubled_lines(merge: &FileMerge) -> Result<Option<String>> {
-    let (Some(texts), FileMergeResult::Clean(files)) = (&merge.texts, &merge.result) else {
-        return Ok(None);
-    };
-    let Some(Some(FileState { content, .. })) = files.get(&merge.path) else {
+    let (Some(texts), Some(content)) = (&merge.texts, merge.content()) else {
         return Ok(None);
     };
     let (base, theirs) = (lines(&texts.base), lines(&texts.theirs));
@@ -227,12 +235,13 @@ fn shown_place(file: &str, at: usize, functions: &Functions<'_, '_>) -> String {
     }
 }
 
-/// Returns a note if upstream added the lines that the patch adds somewhere in the file already; short ones count only
+/// Returns a note if the merge adds lines that upstream added somewhere in the file already; short ones count only
 /// near line `place` of the release, where the patch adds them.
 fn repetition(
     file: &str,
     added: &[&[u8]],
     texts: &MergeTexts,
+    merged: &[u8],
     upstream: &UpstreamLines<'_>,
     place: Option<usize>,
 ) -> Option<String> {
@@ -264,7 +273,8 @@ fn repetition(
         windows.filter(is_there).map(|window| window[0].0).collect()
     };
     let mut there = starts(&texts.ours);
-    if there.len() <= starts(&texts.base).len() {
+    // The merge may leave out what upstream has.
+    if there.len() <= starts(&texts.base).len() || starts(merged).len() <= there.len() {
         return None;
     }
     if letters < MIN_DISTINCTIVE {

@@ -50,6 +50,11 @@ fn is_guess(merges: &[FileMerge]) -> bool {
 /// it seems to be another one's.
 fn note_places(merges: &[FileMerge], report: &mut PatchReport) -> Result<()> {
     for merge in merges {
+        let left = moved_lines(merge)?;
+        if !left.is_empty() && report.review.is_none() && merge.content().is_some() {
+            let left = left.join(", ");
+            report.review = Some(format!("upstream moved lines that it removes: {left}"));
+        }
         let found = landing(merge)?;
         if merge.is_doubtful && report.review.is_none() {
             let why = "upstream changed the lines around it, and its context may be another one's";

@@ -64,6 +64,14 @@ impl FileMerge {
         self.is_gits() || !self.is_failed() && self.rules.iter().all(|rule| rule.review().is_none())
     }
 
+    /// Returns the content of a file that merges and differs from the new tree's.
+    pub fn content(&self) -> Option<&[u8]> {
+        match &self.result {
+            FileMergeResult::Clean(files) => Some(&files.get(&self.path)?.as_ref()?.content),
+            _ => None,
+        }
+    }
+
     /// Returns whether the merge failed.
     pub fn is_failed(&self) -> bool {
         matches!(self.result, FileMergeResult::Failed(_))
