@@ -184,9 +184,7 @@ fn a_budget_ends_the_experiment_and_is_not_used_twice() {
     let short = environment.run(&["run", "--dry-run", "--budget", "1s"]);
     assert_eq!(short.code, Some(0), "{}", short.stderr);
     assert!(
-        short
-            .stderr
-            .contains("warning: 1 s of the budget are left to measure"),
+        short.stderr.contains("of the budget is left to measure"),
         "{}",
         short.stderr
     );

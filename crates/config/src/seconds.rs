@@ -9,16 +9,20 @@ use serde::{Deserialize, Deserializer};
 use super::document::{Document, SettingPath};
 use perfquilt_model::error::Result;
 
-/// Parses a duration such as `30m`, `1h 30m` or `90s`, above 0.
+/// The longest duration that can be given; a longer one is a slip.
+const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+
+/// Parses a duration such as `30m`, `1h 30m` or `90s`: above 0, and at most a year.
 pub fn parse_duration(text: &str) -> std::result::Result<Duration, &'static str> {
     let parsed: SignedDuration = text.parse().map_err(|_| match text.trim().parse::<f64>() {
         Ok(_) => "a duration needs a unit, as in `30m`, `1h 30m` and `90s`",
         Err(_) => "`30m`, `1h 30m` and `90s` are durations",
     })?;
-    Duration::try_from(parsed)
-        .ok()
-        .filter(|duration| !duration.is_zero())
-        .ok_or("a duration is longer than 0")
+    match Duration::try_from(parsed) {
+        Ok(duration) if duration > LONGEST => Err("a duration is at most a year"),
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err("a duration is longer than 0"),
+    }
 }
 
 /// Reads a duration.
@@ -57,7 +61,8 @@ mod tests {
         assert_eq!(seconds("30m"), Ok(1800));
         assert_eq!(seconds("1h 30m"), Ok(5400));
         assert_eq!(seconds("90s"), Ok(90));
-        for wrong in ["", "30", "-5m", "0s", "soon"] {
+        assert_eq!(seconds("8760h"), Ok(8760 * 3600));
+        for wrong in ["", "30", "-5m", "0s", "soon", "9999999999999h"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
     }

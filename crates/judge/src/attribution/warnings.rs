@@ -211,11 +211,13 @@ fn failed_workloads(attribution: &Attribution) -> impl Iterator<Item = String> {
     let failed = attribution.failed_workloads.iter();
     failed.map(|FailedWorkload { meters, reason, .. }| {
         let meters: Vec<&str> = meters.iter().map(|meter| meter.name()).collect();
-        // The reason begins with the workload's name.
-        let (first, rest) = reason.split_at(reason.chars().next().map_or(0, char::len_utf8));
+        // It may begin with a file instead.
+        let sentence = match reason.strip_prefix("workload ") {
+            Some(rest) => format!("Workload {rest}"),
+            None => reason.clone(),
+        };
         format!(
-            "{}{rest}; no further blocks of it were measured ({}).",
-            first.to_uppercase(),
+            "{sentence}; no further blocks of it were measured ({}).",
             meters.join(", ")
         )
     })

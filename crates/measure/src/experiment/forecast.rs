@@ -149,9 +149,12 @@ impl Forecast {
     pub fn over_budget(&self, budget: f64) -> Option<String> {
         // Less is within what a forecast can tell.
         (self.seconds > 1.1 * budget + 1.0).then(|| {
+            let left = match budget {
+                budget if budget < 1.0 => "less than a second".to_owned(),
+                budget => seconds_in_words(budget),
+            };
             format!(
-                "{} of the budget are left to measure, and the least that a report needs takes about {}",
-                seconds_in_words(budget),
+                "{left} of the budget is left to measure, and the least that a report needs takes about {}",
                 self.duration()
             )
         })
@@ -703,8 +706,13 @@ mod tests {
         assert_eq!(
             basis.forecast().unwrap().over_budget(1.0).as_deref(),
             Some(
-                "1 s of the budget are left to measure, and the least that a report needs takes about 12 s"
+                "1 s of the budget is left to measure, and the least that a report needs takes about 12 s"
             )
+        );
+        let little = basis.forecast().unwrap().over_budget(0.001).unwrap();
+        assert!(
+            little.starts_with("less than a second of the budget"),
+            "{little}"
         );
     }
 
