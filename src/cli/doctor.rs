@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::Context;
 use super::choices;
-use super::output::size;
+use super::output::{pad, size};
 use super::plain::{plain, plain_lines};
-use perfquilt_bench::doctor::{DoctorReport, Machine, RECOMMENDED_DISK, examine};
+use perfquilt_bench::doctor::{CacheUsage, DoctorReport, Machine, RECOMMENDED_DISK, examine};
 use perfquilt_bench::sandbox::Protection;
 use perfquilt_bot::bot_protections;
 use perfquilt_cluster::doctor::{self, Check};
@@ -17,7 +17,7 @@ use perfquilt_config::packages::{PackageStatus, Requirement};
 use perfquilt_config::workspace::{Workspace, cache_dir};
 use perfquilt_measure::experiment::ask_machine;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_report::wrap;
+use perfquilt_report::{width, wrap};
 
 /// Check that this machine has what the workspace needs.
 ///
@@ -76,16 +76,19 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         }
         (_, false) => Vec::new(),
     };
+    let document = Document {
+        report: &examination,
+        cluster: &checks,
+        protections: &protections,
+    };
     if context.output.json() {
-        context.output.print_json(&Document {
-            report: &examination,
-            cluster: &checks,
-            protections: &protections,
-        })?;
+        context.output.print_json(&document)?;
     } else {
-        let columns = context.output.width();
-        let all = context.global.verbose > 0;
-        let text = protected(&protections, columns) + &text(&examination, &checks, columns, all);
+        let text = text(
+            &document,
+            context.output.width(),
+            context.global.verbose > 0,
+        );
         context.output.print(&plain_lines(&text))?;
     }
     if workspace.is_none() {
@@ -133,181 +136,227 @@ fn cluster_checks(context: &Context, workspace: &Workspace, on: &str) -> Vec<Che
     checks
 }
 
-/// Describes which limits on code of pull requests hold; empty for none.
-fn protected(protections: &[Protection], columns: usize) -> String {
-    let mut text = String::new();
-    if protections.is_empty() {
-        return text;
-    }
-    text.push_str("limits on code of pull requests\n");
-    let width = protections.iter().map(|one| one.what.len()).max();
-    let width = width.unwrap_or(0);
-    for one in protections {
-        let state = if one.holds { "ok" } else { "PARTLY" };
-        let head = format!("  {state:<6}  {:<width$}  ", one.what);
-        entry(&mut text, &head, &plain(&one.found), columns);
-        if let Some(otherwise) = &one.otherwise {
-            let head = format!("  {:<6}  {:<width$}  ", "", "");
-            entry(
-                &mut text,
-                &head,
-                &format!("better: {}", plain(otherwise)),
-                columns,
-            );
-        }
-    }
-    text.push('\n');
-    text
+/// Text in parts, each below its heading, in lines of at most `columns` columns.
+struct Listing {
+    text: String,
+    columns: usize,
 }
 
-/// Appends `head` and `words`, wrapped beside it.
-fn entry(text: &mut String, head: &str, words: &str, columns: usize) {
-    let indent = head.chars().count();
-    let lines = wrap(words, columns.saturating_sub(indent).max(20));
-    let lines: Vec<&str> = lines.iter().map(|line| line.trim_end()).collect();
-    let _ = writeln!(text, "{head}{}", lines.join(&format!("\n{:indent$}", "")));
+impl Listing {
+    /// Begins a part.
+    fn heading(&mut self, text: &str) {
+        let gap = if self.text.is_empty() { "" } else { "\n" };
+        let _ = writeln!(self.text, "{gap}{text}");
+    }
+
+    /// Appends rows: their first cells in columns, the last one wrapped beside them.
+    fn rows<const N: usize>(&mut self, rows: &[([String; N], String)]) {
+        let widths: [usize; N] = std::array::from_fn(|at| {
+            let cells = rows.iter().map(|(cells, _)| width(&cells[at]));
+            cells.max().unwrap_or(0)
+        });
+        for (cells, words) in rows {
+            let padded = cells.iter().zip(widths);
+            let head: String = padded
+                .map(|(cell, room)| format!("{}  ", pad(cell, room)))
+                .collect();
+            let indent = 2 + width(&head);
+            let lines = wrap(words, self.columns.saturating_sub(indent).max(20));
+            let lines: Vec<&str> = lines.iter().map(|line| line.trim_end()).collect();
+            let words = lines.join(&format!("\n{:indent$}", ""));
+            let _ = writeln!(self.text, "  {head}{words}");
+        }
+    }
+
+    /// Appends a line to a part.
+    fn line(&mut self, text: &str) {
+        let _ = writeln!(self.text, "  {text}");
+    }
+
+    /// Appends the limits on code of pull requests, with what would make one hold.
+    fn protections(&mut self, protections: &[Protection]) {
+        if protections.is_empty() {
+            return;
+        }
+        self.heading("limits on code of pull requests");
+        let mut rows = Vec::new();
+        for one in protections {
+            let state = if one.holds { "ok" } else { "PARTLY" };
+            let cells = [state.to_owned(), one.what.to_owned()];
+            rows.push((cells, plain(&one.found)));
+            if let Some(otherwise) = &one.otherwise {
+                let cells = [String::new(), String::new()];
+                rows.push((cells, format!("better: {}", plain(otherwise))));
+            }
+        }
+        self.rows(&rows);
+    }
+
+    /// Appends the packages, those that are present only if `all` are to be listed.
+    fn packages(&mut self, packages: &[PackageStatus], all: bool) {
+        const LONGEST_VERSION: usize = 24;
+        self.heading("programs and packages");
+        let shown = packages.iter().filter(|found| all || !found.present);
+        let rows: Vec<_> = shown
+            .map(|found| {
+                let (state, need) = match (found.present, found.need) {
+                    (true, Requirement::Required) => ("ok", ""),
+                    (true, Requirement::Recommended) => ("ok", " (recommended)"),
+                    (true, Requirement::Optional) => ("ok", " (optional)"),
+                    (false, Requirement::Required) => ("MISSING", ""),
+                    (false, Requirement::Recommended) => ("missing", " (recommended)"),
+                    (false, Requirement::Optional) => ("-", " (optional)"),
+                };
+                let version = found.version.as_deref().unwrap_or_default();
+                let version = version.chars().take(LONGEST_VERSION).collect();
+                let cells = [state.to_owned(), found.package.to_owned(), version];
+                (cells, format!("{}{need}", found.purpose))
+            })
+            .collect();
+        self.rows(&rows);
+        let hidden = packages.len() - rows.len();
+        if hidden > 0 {
+            self.line(&format!("{hidden} are there (`-v` lists them)"));
+        }
+    }
+
+    fn machine(&mut self, machine: &Machine) {
+        self.heading("this machine");
+        let mut rows = Vec::new();
+        let mut row = |name: &str, words: String| rows.push(([name.to_owned()], words));
+        row(
+            "processor",
+            format!("{} × {}", machine.cores, machine.processor),
+        );
+        if let Some(words) = quota(machine) {
+            row("quota", words);
+        }
+        row(
+            "memory",
+            format!(
+                "{} ({} available)",
+                size(machine.memory),
+                size(machine.memory_available)
+            ),
+        );
+        let short = if machine.disk_free < RECOMMENDED_DISK {
+            format!("; a large server needs {}", size(RECOMMENDED_DISK))
+        } else {
+            String::new()
+        };
+        row(
+            "disk",
+            format!("{} free for the caches{short}", size(machine.disk_free)),
+        );
+        row(
+            "RAM disk",
+            match machine.ram_disk_free {
+                0 => "none: servers' data will be on disk".to_owned(),
+                free => format!("{} free (/dev/shm)", size(free)),
+            },
+        );
+        if machine.counters.is_empty() {
+            row(
+                "counting",
+                "no readable hardware counters: valgrind counts instructions and simulates the instruction \
+                 cache; cycles, branch_misses and frontend_bound are unavailable"
+                    .to_owned(),
+            );
+        }
+        for (place, (meter, events)) in machine.counters.iter().enumerate() {
+            let name = if place == 0 { "counting" } else { "" };
+            row(name, format!("{meter}: {events}"));
+        }
+        row(
+            "sampling",
+            match (machine.sampling, &machine.no_sampling) {
+                (Some(unit), _) => format!("{unit} by function: `perfquilt profile --source perf`"),
+                (None, why) => format!("none: {}", why.as_deref().unwrap_or("unknown")),
+            },
+        );
+        row(
+            "sandbox",
+            match &machine.no_sandbox {
+                None => "works (bubblewrap)".to_owned(),
+                Some(why) => format!("none, so untrusted patches are not run: {why}"),
+            },
+        );
+        self.rows(&rows);
+    }
+
+    fn caches(&mut self, caches: &[CacheUsage]) {
+        if caches.is_empty() {
+            return;
+        }
+        self.heading("caches");
+        let room = caches
+            .iter()
+            .map(|held| width(&held.what))
+            .max()
+            .unwrap_or(0);
+        for held in caches {
+            let path = plain(&held.path.to_string_lossy());
+            let (what, bytes) = (pad(&held.what, room), size(held.bytes));
+            self.line(&format!("{what}  {bytes:>9}  {path}"));
+        }
+        self.line("`perfquilt clean` removes what was unused for 30 days");
+    }
+
+    fn cluster(&mut self, checks: &[Check]) {
+        if checks.is_empty() {
+            return;
+        }
+        self.heading("cluster");
+        let rows: Vec<_> = checks
+            .iter()
+            .map(|check| {
+                let state = if check.ok { "ok" } else { "FAILED" };
+                let cells = [state.to_owned(), check.what.to_owned()];
+                (cells, plain(&check.found))
+            })
+            .collect();
+        self.rows(&rows);
+    }
+
+    /// Appends what is missing, with the command that installs it.
+    fn result(&mut self, examination: &DoctorReport) {
+        match (&examination.repair, examination.ok) {
+            (None, _) => self.heading("nothing is missing"),
+            (Some(command), ok) => {
+                self.heading(if ok {
+                    "complete the setup with"
+                } else {
+                    "install the missing packages with"
+                });
+                self.line(&plain(command));
+            }
+        }
+    }
 }
 
 /// Formats the report, with the packages that are present only if `all` are to be listed.
-fn text(examination: &DoctorReport, checks: &[Check], columns: usize, all: bool) -> String {
-    let mut text = String::from("programs and packages\n");
-    let found = examination.packages.iter();
-    let found: Vec<&PackageStatus> = found.filter(|found| all || !found.present).collect();
-    let width = |of: fn(&PackageStatus) -> usize| found.iter().copied().map(of).max().unwrap_or(0);
-    let name = width(|found| found.package.len());
-    let version = width(|found| found.version.as_ref().map_or(0, |v| v.len().min(24)));
-    for found in &found {
-        let state = match (found.present, found.need) {
-            (true, _) => "ok",
-            (false, Requirement::Required) => "MISSING",
-            (false, Requirement::Recommended) => "missing",
-            (false, Requirement::Optional) => "-",
-        };
-        let need = match found.need {
-            Requirement::Required => "",
-            Requirement::Recommended => " (recommended)",
-            Requirement::Optional => " (optional)",
-        };
-        let mut shown = found.version.clone().unwrap_or_default();
-        shown.truncate(24);
-        let head = format!(
-            "  {state:<7}  {:<name$}  {shown:<version$}  ",
-            found.package
-        );
-        entry(
-            &mut text,
-            &head,
-            &format!("{}{need}", found.purpose),
-            columns,
-        );
-    }
-    let hidden = examination.packages.len() - found.len();
-    if hidden > 0 {
-        let _ = writeln!(text, "  {hidden} are there (`-v` lists them)");
-    }
-    let machine = &examination.machine;
-    let _ = writeln!(text, "\nthis machine");
-    let _ = writeln!(
-        text,
-        "  processor  {} × {}",
-        machine.cores, machine.processor
-    );
-    if let Some(words) = quota(machine) {
-        entry(&mut text, "  quota      ", &words, columns);
-    }
-    let _ = writeln!(
-        text,
-        "  memory     {} ({} available)",
-        size(machine.memory),
-        size(machine.memory_available)
-    );
-    let short = if machine.disk_free < RECOMMENDED_DISK {
-        format!("; a large server needs {}", size(RECOMMENDED_DISK))
-    } else {
-        String::new()
+fn text(document: &Document<'_>, columns: usize, all: bool) -> String {
+    let mut listing = Listing {
+        text: String::new(),
+        columns,
     };
-    let _ = writeln!(
-        text,
-        "  disk       {} free for the caches{short}",
-        size(machine.disk_free)
-    );
-    let ram_disk = match machine.ram_disk_free {
-        0 => "none: servers' data will be on disk".to_owned(),
-        free => format!("{} free (/dev/shm)", size(free)),
-    };
-    let _ = writeln!(text, "  RAM disk   {ram_disk}");
-    if machine.counters.is_empty() {
-        let words = "no readable hardware counters: valgrind counts instructions and simulates the instruction \
-                     cache; cycles, branch_misses and frontend_bound are unavailable";
-        entry(&mut text, "  counting   ", words, columns);
-    }
-    for (place, (meter, events)) in machine.counters.iter().enumerate() {
-        let head = if place == 0 { "counting" } else { "" };
-        entry(
-            &mut text,
-            &format!("  {head:<10} "),
-            &format!("{meter}: {events}"),
-            columns,
-        );
-    }
-    let sampling = match (machine.sampling, &machine.no_sampling) {
-        (Some(unit), _) => format!("{unit} by function: `perfquilt profile --source perf`"),
-        (None, why) => format!("none: {}", why.as_deref().unwrap_or("unknown")),
-    };
-    entry(&mut text, "  sampling   ", &sampling, columns);
-    let sandbox = match &machine.no_sandbox {
-        None => "works (bubblewrap)".to_owned(),
-        Some(why) => format!("none, so untrusted patches are not run: {why}"),
-    };
-    entry(&mut text, "  sandbox    ", &sandbox, columns);
-    if !examination.caches.is_empty() {
-        let _ = writeln!(text, "\ncaches");
-        let width = examination.caches.iter().map(|held| held.what.len()).max();
-        let width = width.unwrap_or(0);
-        for held in &examination.caches {
-            let _ = writeln!(
-                text,
-                "  {:<width$}  {:>9}  {}",
-                held.what,
-                size(held.bytes),
-                plain(&held.path.to_string_lossy())
-            );
-        }
-        text.push_str("  `perfquilt clean` removes what was unused for 30 days\n");
-    }
-    if !checks.is_empty() {
-        text.push_str("\ncluster\n");
-        let width = checks
-            .iter()
-            .map(|check| check.what.len())
-            .max()
-            .unwrap_or(0);
-        for check in checks {
-            let state = if check.ok { "ok" } else { "FAILED" };
-            let head = format!("  {state:<6}  {:<width$}  ", check.what);
-            entry(&mut text, &head, &plain(&check.found), columns);
-        }
-    }
-    if let Some(release) = &examination.release {
+    let report = document.report;
+    listing.protections(document.protections);
+    listing.packages(&report.packages, all);
+    listing.machine(&report.machine);
+    listing.caches(&report.caches);
+    listing.cluster(document.cluster);
+    if let Some(release) = &report.release {
+        listing.heading("release");
         let state = if release.imported {
             "fetched"
         } else {
             "not fetched yet"
         };
-        let _ = writeln!(text, "\nrelease\n  {}  {state}", release.name);
+        listing.line(&format!("{}  {state}", release.name));
     }
-    match (&examination.repair, examination.ok) {
-        (None, _) => text.push_str("\nnothing is missing\n"),
-        (Some(command), ok) => {
-            let head = if ok {
-                "complete the setup with"
-            } else {
-                "install the missing packages with"
-            };
-            let _ = writeln!(text, "\n{head}\n  {}", plain(command));
-        }
-    }
-    text
+    listing.result(report);
+    listing.text
 }
 
 /// Describes the processor quota of this process's control group, with what to do; `None` without one.
