@@ -653,7 +653,8 @@ pub(super) fn no_interval(effect: &Effect) -> &'static str {
             "equal counts of fewer than six starts give no interval"
         }
         StoppingRule::Anytime => "too few blocks to tell before the end",
-        _ if effect.unpaired => "a single run of each gives no interval",
+        _ if effect.unpaired && effect.blocks < 3 => "a single run of each gives no interval",
+        _ if effect.unpaired => "a single run, or fewer than six equal readings, give no interval",
         _ => "a single code layout, or blocks that all ran at one time, give no interval",
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::document::{EffectKind, Verdict};
 use super::mean_cost::MeanCost;
 use crate::stats::{
-    BlockTable, Interval, SharedVariance, SkewedInterval, StoppingRule, UnitInterval, Units,
+    BlockTable, FEWEST_COUNTED, Interval, SharedVariance, SkewedInterval, StoppingRule,
+    UnitInterval, Units, are_equal, digit_error, readings_correlation,
 };
 use perfquilt_model::point::Point;
 
@@ -128,7 +129,16 @@ impl ContrastSample<'_> {
         let of = |point| -> Option<(UnitInterval, usize)> {
             let weights = [(point, weight)];
             let by_block = self.by_block(&weights);
-            let found = over_units(self.units, &weights, &by_block, StoppingRule::FixedSample)?;
+            let mut found = over_units(self.units, &weights, &by_block, StoppingRule::FixedSample)?;
+            let values = Units::values(self.units, &by_block);
+            found.interval = readings_correlation(&values).map_or(found.interval, |correlation| {
+                correlation.widen(found.interval)
+            });
+            let of_point = self
+                .tables
+                .iter()
+                .map(|table| table.contrast(&[(point, 1.0)]));
+            found.interval = printed(of_point, found.interval);
             Some((found, by_block.len()))
         };
         let ((first, blocks), (second, others)) = (of(one)?, of(other)?);
@@ -140,6 +150,22 @@ impl ContrastSample<'_> {
             by_block: Vec::new(),
         })
     }
+}
+
+/// Returns the interval of a point's mean with what the printed digits of its readings hide: `tables` has the logarithms of
+/// its values in each table. Equal ones show no variance; fewer than [`FEWEST_COUNTED`] give no interval.
+fn printed(tables: impl ExactSizeIterator<Item = Vec<(u32, f64)>>, interval: Interval) -> Interval {
+    let count = tables.len() as f64;
+    let mut rounding = 0.0;
+    for values in tables {
+        let logs: Vec<f64> = values.into_iter().map(|(_, value)| value).collect();
+        if logs.len() < FEWEST_COUNTED && are_equal(&logs) {
+            let (estimate, rule) = (interval.estimate, interval.stopping_rule);
+            return Interval::with(estimate, f64::INFINITY, interval.blocks, 0.0, rule);
+        }
+        rounding += digit_error(&logs) / count;
+    }
+    interval.rounded(rounding)
 }
 
 /// Returns the interval of a contrast's mean over the independent units of its blocks.

@@ -8,7 +8,10 @@ use super::correlation::is_single_round;
 use super::document::{Attribution, Effect, EffectKind, ExcludedMachine, ExclusionReason, SUITE};
 use super::tables::ObservationSource;
 use super::unexecuted::Unexecuted;
-use crate::stats::{BlockTable, CompleteBlocks, blocks_needed, holm, median};
+use crate::stats::{
+    BlockTable, CompleteBlocks, FEWEST_COUNTED, are_equal, blocks_needed, holm, median,
+    readings_correlation,
+};
 use perfquilt_model::observation::{Conditions, FailedWorkload, MachineName, Meter, RowName};
 use perfquilt_model::point::Point;
 
@@ -108,8 +111,64 @@ pub(super) fn warnings(
             ));
         }
     }
+    warnings.extend(of_readings(source, |meter, workload| {
+        compared.contains(&(meter, workload, true))
+    }));
     warnings.extend(attribution.noise.conditions.iter().flat_map(disturbed));
     warnings
+}
+
+/// Tells which points' readings show no noise, or depend on each other, in the rows that `is_apart` says are compared across
+/// blocks.
+fn of_readings(source: &ObservationSource, is_apart: impl Fn(Meter, &str) -> bool) -> Vec<String> {
+    const SHOWN: usize = 3;
+    let (mut few_equal, mut equal, mut alike) = (Vec::new(), Vec::new(), Vec::new());
+    for (meter, workload, table) in source.each() {
+        if !is_apart(meter, workload) {
+            continue;
+        }
+        let row = row(workload, meter);
+        for &point in table.points() {
+            let readings = table.contrast(&[(point, 1.0)]);
+            let logs: Vec<f64> = readings.iter().map(|(_, log)| *log).collect();
+            let named = format!("{row} at point {point}");
+            if are_equal(&logs) && logs.len() < FEWEST_COUNTED {
+                few_equal.push(named);
+            } else if are_equal(&logs) {
+                equal.push(named);
+            } else if readings_correlation(&logs).is_some_and(|of| of.widens()) {
+                alike.push(named);
+            }
+        }
+    }
+    let sentences = [
+        (
+            few_equal,
+            "Fewer than six readings that agree to the last digit show no noise, so there is no interval",
+            "Measure six times or more, or longer",
+        ),
+        (
+            equal,
+            "Readings agree to the last digit, and intervals are as wide as that digit leaves open",
+            "Check that these are measured values",
+        ),
+        (
+            alike,
+            "Consecutive readings resemble each other, and intervals are wider for it",
+            "Measure all points in turns: no interval knows of a drift that goes on",
+        ),
+    ];
+    let told = sentences.into_iter().filter(|(rows, ..)| !rows.is_empty());
+    told.map(|(rows, what, remedy)| {
+        let shown = rows.iter().take(SHOWN).map(String::as_str);
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        let more = match rows.len().saturating_sub(SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("{what}: {shown}{more}. {remedy}.")
+    })
+    .collect()
 }
 
 /// Finds effects that compare points which share no block.

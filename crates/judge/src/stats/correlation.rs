@@ -74,11 +74,7 @@ impl UnitCorrelation {
             (1.0, f64::INFINITY)
         };
         let raw = means.iter().map(|of| lag1(of)).sum::<f64>() / points as f64;
-        let between = if rounds < FEWEST_ROUNDS {
-            0.0
-        } else {
-            ((raw + 1.0 / n) / (1.0 - 3.0 / n)).clamp(0.0, MOST)
-        };
+        let between = between_rounds(raw, rounds);
         Some(UnitCorrelation {
             size: units / n,
             within: within.max(1.0),
@@ -164,7 +160,7 @@ impl UnitCorrelation {
     #[must_use]
     pub fn widen(&self, interval: Interval) -> Interval {
         let n = interval.blocks;
-        if n < 2 || !interval.standard_error.is_finite() || *self == self.without() {
+        if n < 2 || !interval.standard_error.is_finite() || !self.widens() {
             return interval;
         }
         let freedom = self.degrees_of_freedom(interval.degrees_of_freedom);
@@ -190,8 +186,23 @@ impl UnitCorrelation {
 
     /// Estimates the correlation of consecutive values of a single contrast; `None` with fewer than two.
     pub(crate) fn of_values(values: &[f64]) -> Option<Self> {
-        let rows: Vec<Vec<f64>> = values.iter().map(|value| vec![0.0, *value]).collect();
-        Self::of(&rows, &vec![1; rows.len()])
+        let n = values.len();
+        if n < 2 {
+            return None;
+        }
+        let between = between_rounds(lag1(values), n);
+        Some(UnitCorrelation {
+            size: 1.0,
+            within: 1.0,
+            within_freedom: f64::INFINITY,
+            between,
+            between_variance: (1.0 - between * between) / n as f64,
+        })
+    }
+
+    /// Returns whether intervals are wider for it.
+    pub(crate) fn widens(&self) -> bool {
+        *self != self.without()
     }
 
     /// Returns the same rounds without correlation.
@@ -301,6 +312,15 @@ impl MachineCorrelation {
         let error = interval.standard_error * self.factor.sqrt();
         Interval { blocks, ..interval }.with_error(error, freedom)
     }
+}
+
+/// Returns the correlation of consecutive ones of `n` rounds whose lag-1 autocorrelation is `raw`; 0 with too few.
+fn between_rounds(raw: f64, n: usize) -> f64 {
+    if n < FEWEST_ROUNDS {
+        return 0.0;
+    }
+    let n = n as f64;
+    ((raw + 1.0 / n) / (1.0 - 3.0 / n)).clamp(0.0, MOST)
 }
 
 /// Returns the columns of deviations from the rows' means, each with mean 0 and sum of squares 1; constant ones stay 0.

@@ -16,6 +16,7 @@ mod moderation;
 mod multiplicity;
 mod permutation;
 mod quantile;
+mod readings;
 mod robust;
 mod sequential;
 mod slices;
@@ -43,6 +44,7 @@ pub use moderation::VariancePrior;
 pub use multiplicity::{benjamini_hochberg, benjamini_hochberg_weighted, holm, holm_weighted};
 pub use permutation::PermutationTest;
 pub use quantile::{LEVEL, POWER, normal_quantile};
+pub(crate) use readings::{are_equal, digit_error, readings_correlation};
 pub(crate) use robust::{deviations, mean_row};
 pub use robust::{median, trimmed_mean};
 pub use sequential::{

@@ -1,0 +1,152 @@
+//! Readings of one point in runs of their own: what their likeness and their printed digits say of its noise.
+
+use super::correlation::{UnitCorrelation, lag1};
+use super::robust::deviations;
+
+/// Significant digits up to which a value counts as printed; more come from a computation.
+const MOST_DIGITS: usize = 11;
+
+/// How many standard errors above that of independent readings a correlation must be to count (one-sided, 10 %).
+const RESEMBLING: f64 = 1.28;
+
+/// Returns the correlation of consecutive readings; `None` where they look independent.
+///
+/// That of `n` independent readings has mean `−1/n` and variance `1/n` approximately (M. S. Bartlett 1946, see
+/// [`BlockTable::dependence`](super::BlockTable::dependence)). A few readings tell their correlation so badly that to correct
+/// for every positive one would widen half of the intervals of independent readings.
+pub(crate) fn readings_correlation(values: &[f64]) -> Option<UnitCorrelation> {
+    let n = values.len() as f64;
+    let z = (lag1(values) + n.recip()) * n.sqrt();
+    if z > RESEMBLING {
+        UnitCorrelation::of_values(values)
+    } else {
+        None
+    }
+}
+
+/// Returns whether several readings are the same to the last digit, so that they show no noise.
+pub(crate) fn are_equal(logs: &[f64]) -> bool {
+    logs.len() > 1 && logs.iter().all(|log| (log - logs[0]).abs() < 1e-12)
+}
+
+/// Returns the bound of the error, as a fraction, that comes from the last printed digit of readings with these logarithms;
+/// 0 where they have all digits, or scatter over several steps of it.
+///
+/// Rounding to a step `h` moves the mean of values with the standard deviation `σ` by at most `h/2`, and by no more than
+/// `(h/π)·exp(−2π²σ²/h²)` if they are normal: 0.2 % of `h` from `σ = h/2` on (B. Widrow and I. Kollár, *Quantization Noise*, 2008,
+/// chapter 4).
+pub(crate) fn digit_error(logs: &[f64]) -> f64 {
+    let mut decimals = 0;
+    for log in logs {
+        match printed_decimals(log.exp()) {
+            Some(of_value) => decimals = decimals.max(of_value),
+            None => return 0.0,
+        }
+    }
+    let costs: Vec<f64> = logs.iter().map(|log| log.exp()).collect();
+    let n = costs.len() as f64;
+    let mean = costs.iter().sum::<f64>() / n;
+    let squares: f64 = deviations(&costs).iter().map(|d| d * d).sum();
+    let step = 10f64.powi(-decimals);
+    if (squares / (n - 1.0).max(1.0)).sqrt() >= step / 2.0 {
+        return 0.0;
+    }
+    step / 2.0 / mean
+}
+
+/// Returns the number of digits behind the decimal point of a printed value; `None` if it has more digits than are printed.
+fn printed_decimals(value: f64) -> Option<i32> {
+    let text = format!("{value:.MOST_DIGITS$e}");
+    let (mantissa, exponent) = text.split_once('e')?;
+    let digits = mantissa
+        .trim_end_matches('0')
+        .trim_end_matches('.')
+        .len()
+        .saturating_sub(1);
+    let fraction = i32::try_from(digits.saturating_sub(1)).ok()?;
+    let exponent: i32 = exponent.parse().ok()?;
+    (digits <= MOST_DIGITS).then(|| (fraction - exponent).max(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+    use crate::stats::Interval;
+    use crate::test_kit::sum_of_twelve;
+
+    fn logs(costs: &[f64]) -> Vec<f64> {
+        costs.iter().map(|cost| cost.ln()).collect()
+    }
+
+    #[test]
+    fn the_last_printed_digit_bounds_equal_readings() {
+        assert!((digit_error(&logs(&[10.0; 6])) - 0.05).abs() < 1e-12);
+        assert!((digit_error(&logs(&[0.25, 0.25, 0.25])) - 0.02).abs() < 1e-12);
+        assert!((digit_error(&logs(&[52.1, 52.1, 52.1])) - 0.05 / 52.1).abs() < 1e-12);
+        // One of ten is a step away: still within one.
+        let mut nine = vec![10.0; 9];
+        nine.push(11.0);
+        assert!((digit_error(&logs(&nine)) - 0.5 / 10.1).abs() < 1e-12);
+    }
+
+    #[test]
+    fn scattered_and_computed_readings_are_not_rounded() {
+        assert_eq!(digit_error(&logs(&[10.0, 11.0, 9.0, 12.0])), 0.0);
+        assert_eq!(digit_error(&logs(&[1e9 / 3.0; 4])), 0.0);
+        assert_eq!(digit_error(&logs(&[1234.567891234; 4])), 0.0);
+    }
+
+    /// Shares of pairs of samples of `n` readings, with the correlation `rho` of neighbours and no difference: those that are
+    /// called different with and without the correction, and those whose interval it widens.
+    fn claims(n: usize, rho: f64) -> (f64, f64, f64) {
+        const TRIALS: usize = 1000;
+        let mut random = StdRng::seed_from_u64(7);
+        let (mut corrected, mut plain, mut widened) = (0, 0, 0);
+        for _ in 0..TRIALS {
+            let mut side = || {
+                let mut error = sum_of_twelve(&mut random);
+                let values: Vec<f64> = (0..n)
+                    .map(|_| {
+                        let fresh = (1.0 - rho * rho).sqrt() * sum_of_twelve(&mut random);
+                        error = rho * error + fresh;
+                        error
+                    })
+                    .collect();
+                let plain = Interval::of(&values).unwrap();
+                let of = readings_correlation(&values);
+                (of.map_or(plain, |of| of.widen(plain)), plain)
+            };
+            let ((first, first_plain), (second, second_plain)) = (side(), side());
+            let difference = first.minus(&second);
+            let without = first_plain.minus(&second_plain);
+            corrected += usize::from(!difference.contains_zero());
+            plain += usize::from(!without.contains_zero());
+            widened += usize::from(difference.half_width > 1.01 * without.half_width);
+        }
+        let share = |count: usize| count as f64 / TRIALS as f64;
+        (share(corrected), share(plain), share(widened))
+    }
+
+    #[test]
+    fn readings_that_resemble_their_neighbours_claim_no_difference() {
+        for (rho, most) in [(0.5, 0.09), (0.7, 0.09), (0.9, 0.1)] {
+            let (corrected, plain, _) = claims(20, rho);
+            assert!(plain > 0.2, "{rho}: {plain}");
+            assert!(corrected < most, "{rho}: {corrected}");
+        }
+        let (corrected, plain, _) = claims(60, 0.7);
+        assert!(plain > 0.3 && corrected < 0.08, "{plain} {corrected}");
+    }
+
+    #[test]
+    fn independent_readings_keep_their_interval_as_a_rule() {
+        for n in [10, 20] {
+            let (corrected, plain, widened) = claims(n, 0.0);
+            assert!((plain - corrected).abs() < 0.02, "{plain} {corrected}");
+            assert!(corrected > 0.02 && widened < 0.25, "{corrected} {widened}");
+        }
+    }
+}
