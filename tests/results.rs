@@ -431,6 +431,32 @@ fn bad_files_are_refused_with_line_and_field() {
 }
 
 #[test]
+fn equal_readings_of_runs_of_their_own_prove_nothing() {
+    let place = Place::new();
+    let effect = |before: &str, after: &str, count: usize| -> serde_json::Value {
+        for (name, cost) in [("a.txt", before), ("b.txt", after)] {
+            let lines = format!("BenchmarkE-4 1000 {cost} ns/op\n").repeat(count);
+            std::fs::write(place.path(name), format!("goos: linux\n{lines}PASS\n")).unwrap();
+        }
+        let json = place.output(&["analyse", "--json", "a.txt", "b.txt"]);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        json["patches"][0]["effects"][0].clone()
+    };
+    // Two readings that happen to agree.
+    let two = effect("100", "90", 2);
+    assert!(two["low"].is_null(), "{two}");
+    assert_eq!(two["verdict"], "unclear", "{two}");
+    // 10.4 and 10.6 print so.
+    let rounded = effect("10", "11", 10);
+    assert_eq!(rounded["verdict"], "unclear", "{rounded}");
+    let ends = [&rounded["low"], &rounded["high"]].map(|end| end.as_f64().unwrap());
+    assert!(ends[0] < -0.15 && ends[1] > 0.0, "{rounded}");
+    // A difference of many steps of the last digit is one.
+    let apart = effect("10.0", "15.1", 10);
+    assert_eq!(apart["verdict"], "slower", "{apart}");
+}
+
+#[test]
 fn odd_files_give_the_same_table() {
     let place = Place::new();
     let file = place.write("f.jsonl", &[0.03], 0.001);
