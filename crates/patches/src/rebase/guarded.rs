@@ -80,7 +80,14 @@ impl<'p, 'a> PatchedPlace<'p, 'a> {
         let is_brace = squeezed(&added) == b"{"
             && removed.is_empty()
             && end.is_some_and(|end| !matches!(end, b';' | b'{' | b'}'));
-        Ok(may_lead(&added) && !may_lead(&removed) && !is_brace)
+        // The end of a block that upstream began further up.
+        let all = self.runs()?.iter().filter(before).flat_map(|run| {
+            let end = run.new_lines().end.min(at);
+            &self.released[run.new_start..end]
+        });
+        let all: Vec<&[u8]> = all.copied().collect();
+        let is_closed = is_code && are_statements(&all);
+        Ok(may_lead(&added) && !may_lead(&removed) && !is_brace && !is_closed)
     }
 
     fn runs(&self) -> Result<&[LineRun]> {
@@ -260,6 +267,13 @@ mod tests {
         ] {
             assert!(!with(other), "{other}");
         }
+        // A block that upstream began before another line of the patch's.
+        assert!(has(
+            &format!("  if (y) {{\n{first}  }}\n{call}"),
+            first,
+            call
+        ));
+        assert!(!has(&format!("{first}  }}\n{call}"), first, call));
         // The patch's own lines before the call.
         let first = "  if (check_permission(x))\n";
         assert!(has(&format!("{first}  {{\n{call}"), first, call));
