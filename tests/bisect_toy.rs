@@ -384,7 +384,7 @@ fn killed_at(environment: &TestEnvironment, mark: &str) {
 fn a_killed_bisection_goes_on_and_one_of_an_edited_series_begins_anew() {
     let mut all = changes(8, &[(5, Rounds(60_000))]);
     let environment = environment(&all);
-    killed_at(&environment, "on in");
+    killed_at(&environment, "continue in");
     let before = environment.run(&["bisect", "log", "--json"]);
     let before: Value = serde_json::from_str(&before.stdout).unwrap();
     assert_eq!(before["conclusion"], "unfinished");
