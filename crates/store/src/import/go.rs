@@ -163,12 +163,15 @@ impl Parser {
             });
         } else if is_damaged(line) {
             return Err(
-                "not a result, although it begins with a benchmark's name and has a unit"
+                "not a result, although it begins with a benchmark's name and has a unit (remove the line, \
+                 or repeat the benchmark)"
                     .to_owned(),
             );
         } else if has_result(line) {
             return Err(
-                "a result without its name: other output precedes it on this line".to_owned(),
+                "a result without its name: other output precedes it on this line (if it is no result, \
+                 remove the line)"
+                    .to_owned(),
             );
         } else {
             self.end_of_run(line);

@@ -17,6 +17,7 @@ use serde::Deserializer;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 
 use super::file_error::unreadable;
+use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::magic;
 use perfquilt_model::observation::{
@@ -139,7 +140,60 @@ pub fn unknown(path: &Path, head: &[u8]) -> Error {
             .at(path, None)
             .hint("`git lfs pull` fetches the file");
     }
-    Error::usage("unknown format").at(path, None).hint(READABLE)
+    in_another_form(path, &String::from_utf8_lossy(head))
+        .unwrap_or_else(|| Error::usage("unknown format").at(path, None).hint(READABLE))
+}
+
+/// Returns the error for output of a tool that stands behind something else: in the log of a container or of a service, in a
+/// document, or below other lines. `None` if there is none.
+fn in_another_form(path: &Path, text: &str) -> Option<Error> {
+    let is_event = |line: &str| {
+        line.starts_with('{') && json_keys(line.as_bytes()).iter().any(|key| key == "Action")
+    };
+    let (line, error) = text.lines().enumerate().find_map(|(line, text)| {
+        if is_event(text) {
+            let fault = format!("events of `go test -json` begin here, below {}", counted(line, "other line", "other lines"));
+            let hint = format!("leave these out: `tail -n +{} FILE`", line + 1);
+            return Some((line, Error::usage(fault).hint(hint)));
+        }
+        let (before, format) = tool_behind(text)?;
+        let shown = before.escape_debug();
+        let fault = format!("{} begins here, behind `{shown}`", format.name());
+        let remedy = if before.contains('\u{1b}') {
+            "remove the colours: `sed 's/\\x1b\\[[0-9;]*[A-Za-z]//g' FILE`".to_owned()
+        } else if before.contains('"') {
+            "take the output out of its document first, for example with `jq -r .stdout FILE`".to_owned()
+        } else if before.trim().is_empty() {
+            "remove the indentation: `sed 's/^[[:blank:]]*//' FILE`".to_owned()
+        } else {
+            let next = before.chars().count() + 1;
+            format!("remove what stands before each line; where it is of one width: `cut -c {next}- FILE`")
+        };
+        Some((line, Error::usage(fault).hint(remedy)))
+    })?;
+    Some(error.at(path, Some(line + 1)))
+}
+
+/// Returns what stands before a tool's output in a line, and the tool's format; `None` without such output.
+fn tool_behind(line: &str) -> Option<(&str, ImportFormat)> {
+    /// The longest text before it, in bytes.
+    const LONGEST: usize = 200;
+    let starts = line.char_indices().take_while(|(at, _)| *at <= LONGEST);
+    let words = starts.filter(|(at, _)| {
+        let before = line[..*at].chars().next_back();
+        before.is_some_and(|before| !before.is_alphanumeric() || before == 'm')
+    });
+    words.into_iter().find_map(|(at, _)| {
+        let (before, rest) = line.split_at(at);
+        let format = if sysbench::is_head(rest) {
+            ImportFormat::Sysbench
+        } else if go::is_line(rest) {
+            ImportFormat::GoBenchmark
+        } else {
+            return None;
+        };
+        Some((before, format))
+    })
 }
 
 /// One value from a tool's output.
@@ -375,7 +429,10 @@ fn check_common(files: &[Vec<ImportedServer>], paths: &[&Path]) -> Result<()> {
         );
         return Err(Error::usage(fault)
             .at(*path, None)
-            .hint("results are compared if test, threads, package, machine and number of processors are the same"));
+            .hint(
+                "results are compared if test, options, threads, package, machine and number of processors are the same; \
+                 what a script of sysbench prints before the start is part of the name, so print nothing that differs by run",
+            ));
     }
     Ok(())
 }

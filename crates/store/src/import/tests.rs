@@ -1025,3 +1025,50 @@ fn other_encodings_and_packed_files_are_named() {
     );
     assert!(pointer.hint_text().unwrap().contains("git lfs pull"));
 }
+
+#[test]
+fn output_behind_something_else_is_named_with_what_to_remove() {
+    let refused = |text: &str| {
+        let error = unknown(Path::new("x.log"), text.as_bytes());
+        (error.to_string(), error.hint_text().unwrap().to_owned())
+    };
+    let head = SYSBENCH.lines().next().unwrap();
+    let result = "BenchmarkE-8   \t1000\t100.0 ns/op";
+    for (before, output, says, remedy) in [
+        (
+            "bench_1  | ",
+            head,
+            "output of sysbench begins here, behind `bench_1  | `",
+            "cut -c 12-",
+        ),
+        (
+            "Nov 27 10:00:01 ",
+            head,
+            "behind `Nov 27 10:00:01 `",
+            "cut -c 17-",
+        ),
+        (
+            "2026-01-02T03:04:05.1234567Z ",
+            result,
+            "output of Go benchmarks begins here",
+            "cut -c 30-",
+        ),
+        ("    ", head, "behind `    `", "s/^[[:blank:]]*//"),
+        ("\u{1b}[0m", head, "behind `\\u{1b}[0m`", "x1b"),
+        ("\"", head, "behind `\\\"`", "jq -r .stdout"),
+        ("{\"stdout\": \"", head, "begins here", "jq -r .stdout"),
+    ] {
+        let (error, hint) = refused(&format!("a first line\n{before}{output}\n"));
+        assert!(error.starts_with("x.log:2: "), "{error}");
+        assert!(error.contains(says), "{error}");
+        assert!(hint.contains(remedy), "{hint}");
+    }
+    let event = r#"{"Action": "output", "Package": "x/y", "Output": "goos: linux\n"}"#;
+    let (error, hint) = refused(&format!("go: downloading x v1\n{event}\n"));
+    assert_eq!(
+        error,
+        "x.log:2: events of `go test -json` begin here, below 1 other line"
+    );
+    assert!(hint.contains("tail -n +2"), "{hint}");
+    assert_eq!(refused("some\nwords\n").0, "x.log: unknown format");
+}
