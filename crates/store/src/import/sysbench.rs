@@ -184,6 +184,8 @@ struct Log {
 fn parse(text: &str, path: &Path) -> Result<Log> {
     let mut log = Log::default();
     let mut command = None;
+    // The lines of a command so far that end in a backslash.
+    let mut begun = String::new();
     let count = text.lines().count();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -197,7 +199,9 @@ fn parse(text: &str, path: &Path) -> Result<Log> {
                 command: options,
                 ..Run::default()
             });
-        } else if let Some(found) = read_command(line) {
+        } else if let Some(start) = line.strip_suffix('\\') {
+            begun += start;
+        } else if let Some(found) = read_command(&(std::mem::take(&mut begun) + line)) {
             command = Some(found);
         }
         let Some(run) = log.runs.last_mut() else {

@@ -1072,3 +1072,17 @@ fn output_behind_something_else_is_named_with_what_to_remove() {
     assert!(hint.contains("tail -n +2"), "{hint}");
     assert_eq!(refused("some\nwords\n").0, "x.log: unknown format");
 }
+
+#[test]
+fn a_command_of_sysbench_may_take_several_lines() {
+    let log = |test: &str| {
+        let command = format!("$ sysbench {test} \\\n  --tables=1 \\\n  run\n{SYSBENCH}");
+        let file = of(
+            ImportFormat::Sysbench,
+            &[("a.log", &command), ("b.log", &command)],
+        );
+        file.unwrap().observations[0].workload.clone()
+    };
+    assert_eq!(log("oltp_point_select"), "oltp_point_select, 4 threads");
+    assert_eq!(log("oltp_read_only"), "oltp_read_only, 4 threads");
+}
