@@ -557,7 +557,7 @@ fn wrong_use_says_what_would_be_right() {
     let err = space.fails(2, &["rebase", "1.0"]);
     assert!(err.contains("already") && err.contains("2.0"), "{err}");
     let err = space.fails(2, &["rebase", "2.0", "--resolve", "nothing"]);
-    assert!(err.contains("there is no patch `nothing`"), "{err}");
+    assert!(err.contains("no patch \"nothing\" in the series"), "{err}");
     space.write("series", "");
     let err = space.fails(2, &["rebase", "2.0"]);
     assert!(err.contains("no patches"), "{err}");

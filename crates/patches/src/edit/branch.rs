@@ -16,7 +16,6 @@ use crate::upstream::objects::DAMAGED;
 use crate::upstream::{self, Objects, Release};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_system::git::Git;
 use perfquilt_system::git::worktree::{EXPIRE, WorktreeState};
@@ -86,7 +85,11 @@ pub fn open(ws: &Workspace, request: &EditRequest, progress: &dyn Progress) -> R
     let wanted = request
         .patch
         .as_deref()
-        .map(|text| find_patch(&series, text))
+        .map(|text| {
+            series
+                .find(text)
+                .map(|index| series.patches()[index].name.clone())
+        })
         .transpose()?;
     let store = Objects::open(&ws.object_store())?;
     let edit = EditContext {
@@ -449,37 +452,6 @@ impl EditContext<'_> {
         session.restart(&self.tip);
         session.fuzz = request.fuzz;
         session.save(self.ws)
-    }
-}
-
-/// Finds a patch by its name, its number, or a unique part of its name.
-fn find_patch(series: &Series, text: &str) -> Result<String> {
-    let patches = series.patches();
-    if let Some(patch) = patches.iter().find(|patch| patch.name == text) {
-        return Ok(patch.name.clone());
-    }
-    let number = text.parse::<usize>().ok();
-    if let Some(patch) = number.and_then(|number| series.patch(number)) {
-        return Ok(patch.name.clone());
-    }
-    let text_in = text.strip_prefix("patches/").unwrap_or(text);
-    let holding: Vec<&str> = patches
-        .iter()
-        .map(|patch| patch.name.as_str())
-        .filter(|name| name.contains(text_in))
-        .collect();
-    let error = || Error::usage(format!("no patch \"{text}\" in the series"));
-    match holding.as_slice() {
-        [only] => Ok((*only).to_owned()),
-        [] if number.is_some() => Err(Point::beyond(&format!("patch {text}"), patches.len())),
-        [] if patches.is_empty() => Err(error().hint("the series is empty")),
-        [] => {
-            let names = patches.iter().map(|patch| patch.name.as_str());
-            Err(error().near(text, names, "`perfquilt status` lists the patches"))
-        }
-        several => Err(Error::usage(format!("\"{text}\" matches several patches"))
-            .details(several.iter().take(10).map(|name| (*name).to_owned()))
-            .hint("give more of the name, or its number")),
     }
 }
 

@@ -101,38 +101,6 @@ fn unmerged(git: &Git) -> Result<Vec<String>> {
     Ok(nul_separated(&names).map(str::to_owned).collect())
 }
 
-/// Finds the patch that `which` denotes: its number, its name, or a prefix of its name.
-fn find(rebased: &RebasedSeries, which: &str) -> Result<usize> {
-    let names: Vec<&str> = rebased
-        .series
-        .patches()
-        .iter()
-        .map(|p| p.name.as_str())
-        .collect();
-    if let Some(index) = names.iter().position(|name| *name == which) {
-        return Ok(index);
-    }
-    let beginning: Vec<usize> = (0..names.len())
-        .filter(|&index| names[index].starts_with(which))
-        .collect();
-    if let Ok(number) = which.parse::<usize>()
-        && (1..=names.len()).contains(&number)
-    {
-        return Ok(number - 1);
-    }
-    match beginning.as_slice() {
-        [only] => Ok(*only),
-        [] => Err(
-            Error::usage(format!("there is no patch `{which}`")).hint(format!(
-                "it is a number from 1 to {}, or a name",
-                names.len()
-            )),
-        ),
-        _ => Err(Error::usage(format!("`{which}` matches several names"))
-            .details(beginning.iter().map(|index| names[*index]))),
-    }
-}
-
 /// Opens a patch's conflict in a worktree in git's usual form: markers in the files, three versions in the index
 /// and `CHERRY_PICK_HEAD`, so that `git mergetool` and similar tools work.
 pub fn open(
@@ -141,7 +109,7 @@ pub fn open(
     which: &str,
     progress: &dyn Progress,
 ) -> Result<OpenConflict> {
-    let index = find(rebased, which)?;
+    let index = rebased.series.find(which)?;
     let (report, step) = (&rebased.report.patches[index], &rebased.steps[index]);
     let patch = &rebased.series.patches()[index];
     let objects = Objects::open(&ws.object_store())?;

@@ -34,6 +34,7 @@ pub(crate) use remarks::{commits_of, rewritten};
 use std::sync::Arc;
 
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::point::Point;
 
 /// Maximum size of a patch's header, in bytes.
 const MAX_HEADER_BYTES: usize = 1 << 20;
@@ -91,6 +92,35 @@ impl Series {
     /// Returns patch `k`, counted from 1.
     pub fn patch(&self, k: usize) -> Option<&Patch> {
         k.checked_sub(1).and_then(|index| self.patches.get(index))
+    }
+
+    /// Finds a patch by its name, its number, or a unique part of its name; returns its index.
+    pub(crate) fn find(&self, text: &str) -> Result<usize> {
+        let names = || self.patches.iter().map(|patch| patch.name.as_str());
+        if let Some(index) = names().position(|name| name == text) {
+            return Ok(index);
+        }
+        let number = text.parse::<usize>().ok();
+        if let Some(number) = number.filter(|number| self.patch(*number).is_some()) {
+            return Ok(number - 1);
+        }
+        let part = text.strip_prefix("patches/").unwrap_or(text);
+        let found: Vec<(usize, &str)> = names()
+            .enumerate()
+            .filter(|(_, name)| name.contains(part))
+            .collect();
+        let error = || Error::usage(format!("no patch \"{text}\" in the series"));
+        match found.as_slice() {
+            [(only, _)] => Ok(*only),
+            [] if number.is_some() => {
+                Err(Point::beyond(&format!("patch {text}"), self.patches.len()))
+            }
+            [] if self.patches.is_empty() => Err(error().hint("the series is empty")),
+            [] => Err(error().near(text, names(), "`perfquilt status` lists the patches")),
+            several => Err(Error::usage(format!("\"{text}\" matches several patches"))
+                .details(several.iter().take(10).map(|(_, name)| (*name).to_owned()))
+                .hint("give more of the name, or its number")),
+        }
     }
 
     /// Returns the SHA-256 over the patches' digests in order, in hexadecimal.
