@@ -1,6 +1,8 @@
 //! The outcome of `run --outcome` and its comment by `post`, on the toy server: with real builds and servers.
 
-use crate::common::TestEnvironment;
+use crate::common::releases::{commit_all, git};
+use crate::common::{Finished, TestEnvironment};
+use crate::github::{GitHub, TOKEN};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -185,5 +187,70 @@ fn no_token_reaches_a_child() {
     );
     for stream in [&output.stdout, &output.stderr] {
         assert!(!String::from_utf8_lossy(stream).contains("SECRET"));
+    }
+}
+
+#[test]
+fn an_experiment_is_posted_for_the_commit_that_has_its_series() {
+    let environment = TestEnvironment::with_fixture("toy");
+    commit_all(&environment);
+    let head = git(&environment, &["rev-parse", "HEAD"]).trim().to_owned();
+    let finished = environment.run(&["run", "--blocks", "4"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let github = GitHub::start();
+    github.opens(7, &head);
+    let uri = github.uri();
+    let post = |more: &[&str]| -> Finished {
+        let args = [
+            "post",
+            "--repo",
+            "acme/series",
+            "--pr",
+            "7",
+            "--api-url",
+            &uri,
+        ];
+        let mut command = environment.command(&[&args[..], more].concat());
+        command.env("GITHUB_TOKEN", TOKEN).output().unwrap().into()
+    };
+    let posted = post(&[]);
+    assert_eq!(posted.code, Some(0), "{}", posted.stderr);
+    assert!(!posted.stderr.contains("--head"), "{}", posted.stderr);
+    let refused = |why: &str| {
+        let posted = post(&[]);
+        assert_eq!(posted.code, Some(2), "{}", posted.stderr);
+        for words in [why, "--head COMMIT"] {
+            assert!(posted.stderr.contains(words), "{words}: {}", posted.stderr);
+        }
+    };
+    // Somebody else pushed meanwhile.
+    github.pushes(7, &"2".repeat(40));
+    refused(&format!("the workspace is at commit {head}"));
+    github.pushes(7, &head);
+    environment.replace("series", "0001", "# The first one.\n0001");
+    refused("changes that are not in commit");
+    let name = "patches/0001-fewer-rounds.patch";
+    environment.replace(name, "25000u", "26000u");
+    refused("the series is not the one that");
+    git(&environment, &["checkout", "-q", name]);
+    environment.write("series", "0001-fewer-rounds.patch\n");
+    refused("the series is not the one that");
+    assert_eq!(github.count("POST /repos/acme/series/check-runs"), 1);
+    let posted = post(&["--head", &head]);
+    assert_eq!(posted.code, Some(0), "{}", posted.stderr);
+    // Without git, and from a file, the commit is assumed, and this is said.
+    git(&environment, &["checkout", "-q", "series"]);
+    std::fs::rename(
+        environment.workspace().join(".git"),
+        environment.workspace().join("git"),
+    )
+    .unwrap();
+    let file = environment.run(&["report", "--format", "jsonl"]).stdout;
+    environment.write("results.jsonl", file);
+    for what in [&[][..], &["results.jsonl"]] {
+        let posted = post(what);
+        assert_eq!(posted.code, Some(0), "{}", posted.stderr);
+        let said = format!("takes the pull request's last one, {head}");
+        assert!(posted.stderr.contains(&said), "{}", posted.stderr);
     }
 }

@@ -500,6 +500,31 @@ fn a_redirect_takes_the_token_to_no_other_server() {
 }
 
 #[test]
+fn a_label_in_another_spelling_is_replaced() {
+    let github = GitHub::start();
+    github.opens(7, FIRST);
+    github.state().of(7).labels = vec!["Perf: Faster".to_owned(), "perf: other".to_owned()];
+    post(&github, FIRST, &[-0.02]).unwrap();
+    assert_eq!(
+        github.state().of(7).labels,
+        ["perf: other", "perf: regression"]
+    );
+    github.state().of(7).labels = vec!["PERF: Regression".to_owned()];
+    post(&github, FIRST, &[-0.02]).unwrap();
+    assert_eq!(github.state().of(7).labels, ["PERF: Regression"]);
+}
+
+#[test]
+fn a_commit_of_another_length_is_refused() {
+    let github = GitHub::start();
+    github.opens(7, FIRST);
+    let error = post(&github, &"1".repeat(64), &[0.01]).unwrap_err();
+    assert_eq!(error.kind(), Kind::Usage);
+    assert!(error.to_string().contains("40 digits"), "{error}");
+    assert_eq!(github.count("POST"), 0);
+}
+
+#[test]
 fn an_older_result_does_not_replace_a_newer_one() {
     let github = GitHub::start();
     github.opens(7, FIRST);

@@ -18,13 +18,14 @@ use perfquilt_forge::{
 };
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_judge::bisect;
+use perfquilt_measure::run::measured_as_it_is;
 use perfquilt_model::comment::PullRequestRef;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_report::Notice;
 use perfquilt_report::comment;
 use perfquilt_results::analyse;
 use perfquilt_results::outcome::{self, RunOutcome};
-use perfquilt_store::Store;
+use perfquilt_store::{ExperimentId, Store};
 
 /// Arguments of `perfquilt post`.
 #[derive(Debug, Args)]
@@ -47,7 +48,8 @@ pub struct Arguments {
     /// Repository
     #[arg(long, value_name = "OWNER/NAME")]
     repo: Option<Repository>,
-    /// Commit that was measured (default: the event's, else the outcome's, else the pull request's last)
+    /// Commit that was measured (default: the event's, else the outcome's, else the pull request's last, at which the
+    /// workspace must be)
     #[arg(long, value_name = "COMMIT")]
     head: Option<String>,
     /// Experiment or observation file from before a rebase, to name patches that no longer help
@@ -94,7 +96,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     };
     let head = arguments.head.clone().or(target.head.clone());
     let mut head = head.unwrap_or_else(|| material.outcome.head.clone());
-    if !head.is_empty() {
+    let is_commit_known = !head.is_empty();
+    if is_commit_known {
         head = perfquilt_forge::parse_commit(&head)?;
     }
     let began = material.outcome.began(material.attribution.as_ref());
@@ -137,6 +140,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let progress = context.output.progress();
     if !found.open {
         progress.note(&format!("pull request {} is closed", found.number));
+    }
+    if !is_commit_known {
+        material.check_is_of(context, &found.head)?;
     }
     let posted = perfquilt_forge::post(
         forge.as_ref(),
@@ -189,6 +195,8 @@ fn print_comment(context: &Context, posting: &PostOptions, notice: &Notice<'_>) 
 /// The results that a comment is made of.
 struct Material {
     attribution: Option<Attribution>,
+    /// The experiment of the workspace that they are of; `None` for those of a file or an outcome.
+    experiment: Option<(Workspace, Store, ExperimentId)>,
     outcome: RunOutcome,
     earlier: Option<Attribution>,
     bisection: Option<bisect::BisectOutcome>,
@@ -201,6 +209,7 @@ impl Material {
         let what = arguments.what.as_deref();
         let folder = what.map(Path::new).filter(|path| path.is_dir());
         let mut bisection = None;
+        let mut experiment = None;
         let attribution = match folder {
             Some(folder) => {
                 let session = outcome::bisection(folder)?;
@@ -217,6 +226,9 @@ impl Material {
                 {
                     let release = found.release.as_str();
                     arguments.series.check(context, ws, &[Some(release)])?;
+                    let store = Store::open_existing(&ws.results())?;
+                    let id = find_experiment(&store, what)?;
+                    experiment = Some((ws.clone(), store, id));
                 }
                 Some(found)
             }
@@ -227,10 +239,56 @@ impl Material {
         };
         Ok(Material {
             attribution,
+            experiment,
             outcome,
             earlier,
             bisection,
         })
+    }
+
+    /// Checks that they are of the commit `last`, the pull request's last one, as far as the workspace tells: they do not
+    /// name their commit.
+    fn check_is_of(&self, context: &Context, last: &str) -> Result<()> {
+        let progress = context.output.progress();
+        let assumed = || {
+            progress.warn(&format!(
+                "nothing tells which commit was measured; perfquilt takes the pull request's last one, {last}: `--head` \
+                 names another"
+            ));
+            Ok(())
+        };
+        let Some((ws, store, id)) = &self.experiment else {
+            return assumed();
+        };
+        let refused = |why: String| {
+            Err(Error::usage(why).hint("`--head COMMIT` names the commit that was measured"))
+        };
+        let header = store.header(*id)?;
+        if header.base.is_some() {
+            // Its servers were given.
+            return assumed();
+        }
+        let name = header.experiment;
+        if !measured_as_it_is(ws, store, *id, progress)? {
+            return refused(format!(
+                "the series is not the one that {name} measured, or its servers are no longer built"
+            ));
+        }
+        let commit = outcome::workspace_commit(ws);
+        if commit.is_empty() {
+            return assumed();
+        }
+        if commit != last {
+            return refused(format!(
+                "the workspace is at commit {commit}, the pull request at {last}: which of them {name} measured is unknown"
+            ));
+        }
+        if !outcome::is_committed(ws)? {
+            return refused(format!(
+                "the workspace has changes that are not in commit {commit}"
+            ));
+        }
+        Ok(())
     }
 }
 

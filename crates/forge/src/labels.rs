@@ -37,14 +37,17 @@ pub(super) fn update(
         };
         github.execute(&request)?;
     }
-    for other in MeasurementStatus::ALL.map(|status| name(prefix, status)) {
-        if other == wanted || !has(&other) {
+    let ours = MeasurementStatus::ALL.map(|status| name(prefix, status));
+    for other in labels.iter().map(|label| label.name.as_str()) {
+        // GitHub keeps the spelling of who created it.
+        let is = |name: &String| name.eq_ignore_ascii_case(other);
+        if is(&wanted) || !ours.iter().any(is) {
             continue;
         }
         let request = Request {
             purpose: "remove a label",
             method: Method::Delete,
-            path: format!("{path}/{}", encode_segment(&other)),
+            path: format!("{path}/{}", encode_segment(other)),
             body: None,
         };
         match github.execute(&request) {

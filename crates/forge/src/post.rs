@@ -4,7 +4,7 @@ use super::forge::{Forge, Publication};
 use super::post_options::{PostOptions, PostResult, PullRequest};
 use super::start_time::past_time;
 use perfquilt_model::comment::{Comment, PullRequestRef};
-use perfquilt_model::error::Result;
+use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
 /// A comment to write for a pull request.
@@ -27,6 +27,13 @@ pub fn post(
     let limit = posting.limit(forge.max_comment_bytes())?;
     let head = match draft.subject.head.as_str() {
         "" => found.head.clone(),
+        head if head.len() != found.head.len() => {
+            return Err(Error::usage(format!(
+                "`{head}` is no commit of {}: their ids have {} digits",
+                forge.repository(),
+                found.head.len()
+            )));
+        }
         head => head.to_owned(),
     };
     let subject = PullRequestRef {

@@ -42,7 +42,7 @@ use serde::Serialize;
 
 pub use jobs::build_task;
 pub use named::{FoundServer, NamedServer, series_of};
-pub use next_step::{NextStep, next_step};
+pub use next_step::{NextStep, measured_as_it_is, next_step};
 pub use profiled::FreshLinks;
 pub use rebased::build_rebased;
 pub use sandboxed::SandboxArea;

@@ -311,6 +311,22 @@ pub fn workspace_commit(ws: &Workspace) -> String {
     Git::new(ws.root()).head().unwrap_or_default()
 }
 
+/// Returns whether the files of the workspace are in its commit, but for those that git does not track and the lock file, which
+/// fetching writes.
+pub fn is_committed(ws: &Workspace) -> Result<bool> {
+    let git = Git::new(ws.root());
+    let lock = format!(":(exclude){}", ws.written(&ws.lock_file()).display());
+    let status = [
+        "status",
+        "--porcelain=v1",
+        "--untracked-files=no",
+        "--",
+        ".",
+        &lock,
+    ];
+    Ok(git.ok(&status)?.is_empty() && !git.ok(&["ls-files", "--", "."])?.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -91,6 +91,17 @@ impl Store {
         })
     }
 
+    /// Returns the identity of each built server of an experiment; empty where an earlier version stored none.
+    pub fn point_identities(&self, id: ExperimentId) -> Result<BTreeMap<Point, String>> {
+        let sql = "SELECT point, identity FROM point_identities WHERE experiment = ?1";
+        let rows: Vec<(String, String)> = self
+            .database
+            .rows(sql, [id.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        rows.into_iter()
+            .map(|(point, identity)| Ok((self.known(point.parse())?, identity)))
+            .collect()
+    }
+
     /// Returns the finished experiments on `release`, the latest first.
     pub fn earlier(&self, release: &str) -> Result<Vec<EarlierExperiment>> {
         let all = self.database.rows(
@@ -116,8 +127,6 @@ impl Store {
                     Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
                 })
             };
-            let points =
-                pairs("SELECT point, identity FROM point_identities WHERE experiment = ?1")?;
             let workloads =
                 pairs("SELECT workload, identity FROM workload_identities WHERE experiment = ?1")?;
             let blocks: Vec<(String, String, String, u32)> = self.database.rows(
@@ -137,10 +146,7 @@ impl Store {
                 header,
                 identity: ExperimentIdentity {
                     protocol,
-                    points: points
-                        .into_iter()
-                        .map(|(point, identity)| Ok((self.known(point.parse())?, identity)))
-                        .collect::<Result<_>>()?,
+                    points: self.point_identities(id)?,
                     workloads: workloads.into_iter().collect(),
                 },
                 planned: self.planned(id)?,

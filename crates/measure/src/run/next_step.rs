@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Prepared, build_item, builder};
+use super::{Prepared, build_item, builder, prepare};
 use perfquilt_config::workspace::Workspace;
-use perfquilt_model::error::Result;
+use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::point::Point;
+use perfquilt_model::progress::Progress;
 use perfquilt_patches::edit;
-use perfquilt_store::{EarlierExperiment, Store};
+use perfquilt_store::{EarlierExperiment, ExperimentId, Store};
 use serde::Serialize;
 
 /// The next step of the work on a series.
@@ -81,6 +82,35 @@ pub fn next_step(ws: &Workspace, prepared: &Prepared, preset: &str) -> Result<Op
         },
         _ => NextStep::Run { points, unbuilt },
     }))
+}
+
+/// Returns whether the experiment `id` measured the series of its release as it is now: the servers of its points are those
+/// that are built from it. False where they are not built any more.
+pub fn measured_as_it_is(
+    ws: &Workspace,
+    store: &Store,
+    id: ExperimentId,
+    progress: &dyn Progress,
+) -> Result<bool> {
+    let header = store.header(id)?;
+    let prepared = match prepare(ws, Some(&header.release), progress) {
+        Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+        Err(_) => return Ok(false),
+        Ok(prepared) => prepared,
+    };
+    if header.series.len() != prepared.series.patches().len() {
+        return Ok(false);
+    }
+    let builder = builder(ws, &header.recipe, &prepared)?;
+    for (point, identity) in store.point_identities(id)? {
+        if matches!(point, Point::Step(_)) {
+            let built = builder.cached(&build_item(&prepared, point)?.tree);
+            if built.is_none_or(|built| built.identity != identity) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// Returns the finished experiments on the release and recipe, the latest first.
