@@ -199,7 +199,10 @@ fn a_client_that_fails_everywhere_is_the_workloads_fault() {
     let finished = environment.run(&["run"]);
     refused(&finished, 5, "workload requests: the client exited with");
     // Not a point's: none is skipped.
-    assert!(!finished.stderr.contains("skipped"), "{}", finished.stderr);
+    let points = finished.stderr.matches("warning: point").count();
+    assert_eq!(points, 0, "{}", finished.stderr);
+    let workloads = finished.stderr.matches("warning: workload requests");
+    assert_eq!(workloads.count(), 1, "{}", finished.stderr);
     environment.replace(WORKLOAD, "\"{server}/bin/toyc\"", "\"no-such-client\"");
     refused(&environment.run(&["run"]), 2, "no-such-client");
     environment.wait_until_no_process_is_left();
