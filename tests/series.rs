@@ -706,7 +706,7 @@ fn series_elsewhere() {
     let error = with(&[("QUILT_SERIES", "nowhere")]);
     assert!(
         error.contains("error: nowhere: there is no series file")
-            && error.contains("hint: QUILT_SERIES names nowhere, which comes before"),
+            && error.contains("hint: QUILT_SERIES names nowhere, which takes precedence"),
         "{error}"
     );
     space.write(".pc/.quilt_patches", "patches\n");
