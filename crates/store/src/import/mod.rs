@@ -161,8 +161,10 @@ fn in_another_form(path: &Path, text: &str) -> Option<Error> {
         let fault = format!("{} begins here, behind `{shown}`", format.name());
         let remedy = if before.contains('\u{1b}') {
             "remove the colours: `sed 's/\\x1b\\[[0-9;]*[A-Za-z]//g' FILE`".to_owned()
-        } else if before.contains('"') {
+        } else if before.contains('{') {
             "take the output out of its document first, for example with `jq -r .stdout FILE`".to_owned()
+        } else if before.contains('"') {
+            "remove the quotes around each line: `sed -E 's/^[[:blank:]]*\"(.*)\",?$/\\1/' FILE`".to_owned()
         } else if before.trim().is_empty() {
             "remove the indentation: `sed 's/^[[:blank:]]*//' FILE`".to_owned()
         } else {

@@ -166,12 +166,46 @@ pub(super) fn read(inputs: &[InputText]) -> Result<Imported> {
     let logs = inputs.iter().map(|input| parse(&input.text, &input.path));
     let logs: Vec<Log> = logs.collect::<Result<_>>()?;
     let names = Names::of(&logs);
+    let notes = differing_numbers(&logs, inputs, &names);
     let servers = logs.into_iter().zip(inputs);
     let servers = servers.map(|(log, input)| Ok(vec![server(log, &names, &input.path)?]));
     Ok(Imported {
         files: servers.collect::<Result<_>>()?,
+        last_notes: notes,
         ..Imported::default()
     })
+}
+
+/// Says which runs are workloads of their own because of a number that is printed before their start: a script may print one
+/// that says nothing about the test.
+fn differing_numbers(logs: &[Log], inputs: &[InputText], names: &Names) -> Vec<String> {
+    let masked = |line: &str| line.replace(|c: char| c.is_ascii_digit(), "").to_owned();
+    // The first line of each kind, and where its run begins; then another one of the kind.
+    let mut first: BTreeMap<(String, String), (&str, String)> = BTreeMap::new();
+    let mut notes = BTreeMap::new();
+    for (log, input) in logs.iter().zip(inputs) {
+        for run in &log.runs {
+            let name = run.name();
+            let common = names.common.get(&name);
+            for line in &run.described {
+                let kind = (name.clone(), masked(line));
+                if kind.1 == *line || common.is_some_and(|common| common.described.contains(line)) {
+                    continue;
+                }
+                let place = format!("{}:{}", input.path.display(), run.line + 1);
+                let (one, of_one) = first.entry(kind.clone()).or_insert((line, place.clone()));
+                if one != line {
+                    notes.entry(kind).or_insert_with(|| {
+                        format!(
+                            "Runs that print another number before their start are workloads of their own: `{one}` ({of_one}), \
+                             `{line}` ({place}). If it says nothing about the test, remove these lines."
+                        )
+                    });
+                }
+            }
+        }
+    }
+    notes.into_values().collect()
 }
 
 /// The runs of a file.
@@ -192,6 +226,7 @@ fn parse(text: &str, path: &Path) -> Result<Log> {
         if is_head(line) {
             let version = line.split_whitespace().take(2);
             log.versions.insert(version.collect::<Vec<_>>().join(" "));
+            begun.clear();
             let (test, options) = command.take().unzip();
             log.runs.push(Run {
                 line: number,

@@ -1055,7 +1055,7 @@ fn output_behind_something_else_is_named_with_what_to_remove() {
         ),
         ("    ", head, "behind `    `", "s/^[[:blank:]]*//"),
         ("\u{1b}[0m", head, "behind `\\u{1b}[0m`", "x1b"),
-        ("\"", head, "behind `\\\"`", "jq -r .stdout"),
+        ("\"", head, "behind `\\\"`", "remove the quotes"),
         ("{\"stdout\": \"", head, "begins here", "jq -r .stdout"),
     ] {
         let (error, hint) = refused(&format!("a first line\n{before}{output}\n"));
@@ -1085,4 +1085,23 @@ fn a_command_of_sysbench_may_take_several_lines() {
     };
     assert_eq!(log("oltp_point_select"), "oltp_point_select, 4 threads");
     assert_eq!(log("oltp_read_only"), "oltp_read_only, 4 threads");
+}
+
+#[test]
+fn a_number_that_a_script_prints_makes_workloads_and_is_told() {
+    let log = |number: u32| {
+        let own = format!("options:\nlua heap {number} kB\n");
+        SYSBENCH.replacen("options:\n", &own, 1)
+    };
+    let logs = [log(100), log(101)].concat();
+    let file = of(
+        ImportFormat::Sysbench,
+        &[("a.log", &logs), ("b.log", &logs)],
+    )
+    .unwrap();
+    assert_eq!(
+        file.supplement.notes.last().unwrap(),
+        "Runs that print another number before their start are workloads of their own: `lua heap 100 kB` (a.log:1), \
+         `lua heap 101 kB` (a.log:11). If it says nothing about the test, remove these lines."
+    );
 }
