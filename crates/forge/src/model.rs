@@ -1,6 +1,6 @@
 //! The fields of GitHub's responses and events that perfquilt reads. Optional fields may be missing.
 //!
-//! octocrab's models demand far more: all fields of every account and repository, an author of every issue and
+//! Models of GitHub's whole API demand far more: all fields of every account and repository, an author of every issue and
 //! comment (a deleted account has none), and known values of states that GitHub may extend. A check run's
 //! external id is missing, and `{:?}` shows an installation's token.
 
