@@ -9,7 +9,7 @@ use perfquilt_model::observation::{
     ExperimentHeader, Meter, Observation, ObservationFile, PlannedBlocks, Supplement,
 };
 use perfquilt_model::point::Point;
-use perfquilt_store::{SliceBlob, Store};
+use perfquilt_store::{ExperimentIdentity, SliceBlob, Store};
 
 const CONFIG: &str = r#"
 [upstream]
@@ -428,6 +428,38 @@ fn bad_files_are_refused_with_line_and_field() {
         errors.starts_with("error: -:14: block 0, point 1,"),
         "{errors}"
     );
+}
+
+#[test]
+fn a_comparison_says_which_patch_was_edited_under_its_name() {
+    let place = Place::workspace();
+    let store = store_at(&place.environment.workspace());
+    for (name, key, servers) in [
+        ("quick-1", "a", ["base", "one"]),
+        ("quick-2", "b", ["base", "two"]),
+        ("quick-3", "c", ["base of another compiler", "three"]),
+    ] {
+        let mut header = header(1);
+        header.experiment = name.into();
+        let id = store.begin(&header, key).unwrap();
+        store
+            .append(id, &observations(&[0.03], 0.001), &[])
+            .unwrap();
+        let points = servers.into_iter().enumerate();
+        let identity = ExperimentIdentity {
+            points: points
+                .map(|(index, server)| (Point::Step(index), server.to_owned()))
+                .collect(),
+            ..ExperimentIdentity::default()
+        };
+        store.record_identity(id, &identity).unwrap();
+    }
+    drop(store);
+    let edited = "Patch 1 (0001-x.patch) was edited between the experiments";
+    let compared = place.output(&["history", "quick-1", "quick-2", "--format", "markdown"]);
+    assert!(compared.contains(edited), "{compared}");
+    let compared = place.output(&["history", "quick-1", "quick-3", "--format", "markdown"]);
+    assert!(!compared.contains("was edited"), "{compared}");
 }
 
 #[test]

@@ -204,9 +204,18 @@ fn compared(
         }
     }
     let ws = context.workspace_if_any()?;
+    let names = [before, after];
     let before = read(ws.as_ref(), before)?;
     let after = read(ws.as_ref(), after)?;
     let mut compared = attribution::compare(&before, &after);
+    if let Some(ws) = &ws
+        && !names.iter().any(|name| Path::new(name).is_file())
+    {
+        let store = Store::open_existing(&ws.results())?;
+        let [before, after] = names.map(|name| store.find(name));
+        let edited = analyse::edited_patch(&store, before?, after?)?;
+        compared.warnings.extend(edited);
+    }
     if let Some(name) = &arguments.workload {
         let known = compared.tables.iter().map(|table| &table.workload);
         let known: Vec<&String> = known.filter(|known| *known != SUITE).collect();

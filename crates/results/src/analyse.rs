@@ -10,6 +10,7 @@ use perfquilt_judge::attribution::{
 use perfquilt_judge::server_tests;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, Observation, ObservationFile, Supplement};
+use perfquilt_model::point::Point;
 use perfquilt_store::{ExperimentId, Store, jsonl};
 
 /// Returns a stored experiment in the form of an observation file.
@@ -22,6 +23,40 @@ pub fn stored(store: &Store, id: ExperimentId) -> Result<ObservationFile> {
         supplement,
         observations,
     })
+}
+
+/// Returns a sentence on the first patch of two stored experiments that has the same name in both but another server, although
+/// release, recipe and all patches before it are the same; `None` without one.
+pub fn edited_patch(
+    store: &Store,
+    before: ExperimentId,
+    after: ExperimentId,
+) -> Result<Option<String>> {
+    let (old, new) = (store.header(before)?, store.header(after)?);
+    if old.release != new.release || old.recipe != new.recipe {
+        return Ok(None);
+    }
+    let servers = (
+        store.point_identities(before)?,
+        store.point_identities(after)?,
+    );
+    let differs = |point: Point| Some(servers.0.get(&point)? != servers.1.get(&point)?);
+    // The release itself differs if another compiler built it.
+    let mut points = (1..).map(Point::Step);
+    let mut patches = old.series.iter().zip(&new.series).zip(&mut points);
+    let edited = (differs(Point::BASE) == Some(false))
+        .then(|| {
+            patches.find(|((one, other), point)| one != other || differs(*point) != Some(false))
+        })
+        .flatten();
+    Ok(edited
+        .filter(|((one, other), point)| one == other && differs(*point) == Some(true))
+        .map(|((name, _), point)| {
+            format!(
+                "Patch {point} ({name}) was edited between the experiments: its server is another one, and so are those of \
+                 the patches behind it."
+            )
+        }))
 }
 
 /// Returns the supplement of a stored experiment, with the standard errors within blocks from its slices and the
