@@ -140,10 +140,11 @@ pub(crate) fn squeeze<'a>(lines: impl Iterator<Item = &'a str>) -> String {
 pub fn new_header(message: &Message) -> Vec<u8> {
     // A text may begin like the fields of a mail, which git, too, reads only once there, or with its title, which counts as
     // a repetition.
+    let repeated = Quoting::quoted(Quoting::needed(&message.body), &message.title);
     let guards = [
         String::new(),
         format!("Subject: {}\n\n", message.title),
-        format!("{}\n\n", message.title),
+        format!("{repeated}\n\n"),
     ];
     let mut headers = guards.iter().map(|guard| fresh_header(message, guard));
     let plain = fresh_header(message, "");
@@ -806,6 +807,18 @@ mod tests {
         // The body must not repeat a title that is its first line.
         assert_eq!(said("Subject: Cache\n\nCache\n\nmore\n").body, "more");
         assert_eq!(said("Subject: Cache\n\nCache\n").body, "");
+    }
+
+    #[test]
+    fn a_quoted_text_may_begin_with_its_title() {
+        let title = "> --- a/x";
+        let wanted = message(title, "> --- a/x\n---");
+        let header = new_header(&wanted);
+        assert!(
+            Message::of_header(&header, title).same_text(&wanted),
+            "{}",
+            String::from_utf8_lossy(&header)
+        );
     }
 
     #[test]
