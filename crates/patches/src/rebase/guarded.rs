@@ -3,14 +3,11 @@
 
 use std::cell::OnceCell;
 
-use super::squeezed::{SqueezedLines, distinctive, squeezed, without_blanks};
+use super::squeezed::{MIN_LINE, SqueezedLines, distinctive, indent, squeezed, without_blanks};
 use crate::series::text::lines as split;
 use crate::stack::histogram::histogram_runs;
 use crate::stack::line_runs::LineRun;
 use perfquilt_model::error::Result;
-
-/// Minimum number of letters and digits of a line that is known again.
-const MIN_LINE: usize = 4;
 
 /// Lines of a patched text, and those of the release that correspond to them.
 pub struct PatchedPlace<'p, 'a> {
@@ -69,7 +66,7 @@ impl<'p, 'a> PatchedPlace<'p, 'a> {
             if is_code {
                 !are_statements(lines)
             } else {
-                let indentation = indent(self.released[at]);
+                let indentation = indent(self.released[at]).len();
                 lines.iter().any(|line| leads(line, indentation))
             }
         };
@@ -201,7 +198,7 @@ fn leads(line: &[u8], indentation: usize) -> bool {
     if text.is_empty() || is_comment {
         return false;
     }
-    indent(line) < indentation
+    indent(line).len() < indentation
         || first.starts_with("if")
         || WORDS.contains(&first)
         || text.starts_with(['[', '#', '%'])
@@ -209,12 +206,6 @@ fn leads(line: &[u8], indentation: usize) -> bool {
         || ["\"\"\"", "'''", "<<"]
             .iter()
             .any(|open| text.contains(open))
-}
-
-fn indent(line: &[u8]) -> usize {
-    line.iter()
-        .take_while(|b| matches!(b, b' ' | b'\t'))
-        .count()
 }
 
 #[cfg(test)]

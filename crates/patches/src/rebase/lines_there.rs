@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::evidence::upstream_origin;
 use super::function::Functions;
 use super::guarded::PatchedPlace;
-use super::squeezed::{SqueezedLines, count, distinctive, squeezed};
+use super::squeezed::{MIN_LINE, SqueezedLines, count, distinctive, squeezed};
 use crate::series::Patch;
 use crate::series::text::lines as split;
 use crate::stack::format::is_binary;
@@ -19,8 +19,6 @@ use perfquilt_model::error::Result;
 
 /// Minimum number of letters and digits of the added lines that prove a change.
 const MIN_PROOF: usize = 16;
-/// Minimum number of letters and digits of a line that counts.
-const MIN_LINE: usize = 4;
 /// Minimum share of the lines for a variant of the same change.
 const MIN_CHANGED: f64 = 0.6;
 /// The same for a patch whose header says that it comes from upstream.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::guarded::PatchedPlace;
-use super::squeezed::{SqueezedLines, distinctive, squeezed, without_blanks};
+use super::squeezed::{SqueezedLines, distinctive, indent, squeezed, without_blanks};
 use crate::series::text::lines as split;
 use crate::stack::histogram::histogram_runs;
 use crate::stack::line_runs::{LineRun, line_runs};
@@ -695,11 +695,6 @@ pub fn is_crlf(text: &[u8]) -> bool {
 pub fn with_ends(text: &[u8], cr: bool) -> Vec<u8> {
     let lines = split(text).into_iter();
     lines.flat_map(|line| with_end(line, cr)).collect()
-}
-
-fn indent(line: &[u8]) -> &[u8] {
-    let blanks = line.iter().take_while(|b| matches!(b, b' ' | b'\t'));
-    &line[..blanks.count()]
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! Lines without the white space that is no difference where a rebase looks for a patch's lines: all but one blank between
 //! two words or the halves of an operator, and that in strings.
 
+/// Minimum number of letters and digits of a line that is known again.
+pub const MIN_LINE: usize = 4;
+
 /// Returns lines without this white space, each with its end.
 pub fn without_blanks(lines: &[&[u8]]) -> Vec<u8> {
     let mut text = Vec::new();
@@ -106,6 +109,12 @@ impl SqueezedLines {
             (self.starts[line] == at).then_some(line)
         })
     }
+}
+
+/// Returns the blanks before the text of a line.
+pub fn indent(line: &[u8]) -> &[u8] {
+    let blanks = line.iter().take_while(|b| matches!(b, b' ' | b'\t'));
+    &line[..blanks.count()]
 }
 
 /// Returns the number of letters and digits.

@@ -179,7 +179,7 @@ pub(super) fn read(inputs: &[InputText]) -> Result<Imported> {
 /// Says which runs are workloads of their own because of a number that is printed before their start: a script may print one
 /// that says nothing about the test.
 fn differing_numbers(logs: &[Log], inputs: &[InputText], names: &Names) -> Vec<String> {
-    let masked = |line: &str| line.replace(|c: char| c.is_ascii_digit(), "").to_owned();
+    let masked = |line: &str| line.replace(|c: char| c.is_ascii_digit(), "");
     // The first line of each kind, and where its run begins; then another one of the kind.
     let mut first: BTreeMap<(String, String), (&str, String)> = BTreeMap::new();
     let mut notes = BTreeMap::new();
