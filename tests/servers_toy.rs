@@ -66,6 +66,56 @@ fn the_old_names_of_commands_do_the_same_and_name_the_new_ones() {
     environment.wait_until_no_process_is_left();
 }
 
+/// Has the workload run the script `client` with the word `data`, in a folder beside the workspace, which is returned.
+fn with_client_outside(environment: &TestEnvironment, script: &str) -> PathBuf {
+    let folder = environment.path("../tools");
+    std::fs::create_dir_all(&folder).unwrap();
+    let folder = folder.canonicalize().unwrap();
+    std::fs::write(folder.join("client"), script).unwrap();
+    std::fs::write(folder.join("data"), "100").unwrap();
+    let shown = folder.display();
+    let text = format!(
+        "description = \"\"\nkind = \"command\"\n[command]\nrun = [\"sh\", \"{shown}/client\", \"{{server}}/bin/toyc\", \
+         \"{{socket}}\", \"--data={shown}/data\"]\ntransactions = 100\nwarm_up = false\n"
+    );
+    environment.write(WORKLOAD, text);
+    folder
+}
+
+#[test]
+fn what_was_measured_by_another_client_or_with_other_data_is_measured_again() {
+    let environment = environment();
+    let script = "\"$1\" \"$2\" 100\n";
+    let folder = with_client_outside(&environment, script);
+    let measures = || {
+        let run = environment.run(&["run", "--blocks", "2"]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        crate::common::measures(&run.stderr)
+    };
+    assert!(measures() && !measures());
+    std::fs::write(folder.join("client"), format!("{script}true\n")).unwrap();
+    assert!(measures() && !measures());
+    std::fs::write(folder.join("data"), "200").unwrap();
+    assert!(measures() && !measures());
+    // The client as it was before has its results.
+    std::fs::write(folder.join("client"), script).unwrap();
+    std::fs::write(folder.join("data"), "100").unwrap();
+    assert!(!measures());
+}
+
+#[test]
+fn a_block_during_which_a_file_of_the_client_changes_does_not_count() {
+    let environment = environment();
+    let script = "echo 200 > \"${3#--data=}\"\nexec \"$1\" \"$2\" 100\n";
+    let folder = with_client_outside(&environment, script);
+    let run = environment.run(&["run", "--blocks", "2"]);
+    let words = format!("{} changed while", folder.join("data").display());
+    refused(&run, 2, &words);
+    // From now on it stays as it is.
+    let again = environment.run(&["run", "--blocks", "2"]);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+}
+
 #[test]
 fn servers_built_elsewhere_are_measured() {
     let environment = environment();

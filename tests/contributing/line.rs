@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
@@ -49,7 +48,7 @@ impl LineClient {
 }
 
 impl Client for LineClient {
-    fn identity(&self, _bench_config: &Path) -> Result<Vec<Vec<u8>>> {
+    fn identity(&self) -> Result<Vec<Vec<u8>>> {
         Ok(vec![format!("{:?}", self.settings).into_bytes()])
     }
 

@@ -12,6 +12,7 @@
 
 pub mod cpu_quota;
 pub mod doctor;
+pub mod inputs;
 pub mod meter;
 pub mod profile;
 pub mod sandbox;

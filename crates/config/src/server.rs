@@ -19,6 +19,9 @@ pub struct Server {
     /// Where data is, and what commits wait for (for the adapter `command`, only the former).
     #[serde(default)]
     pub disk: Disk,
+    /// Files and folders that the server reads without being seen to (`{config}/PATH` and paths from `bench-config/` on).
+    #[serde(default)]
+    pub inputs: Vec<String>,
     /// Seconds until a server must be ready.
     #[serde(default = "default_start_seconds")]
     pub start_seconds: f64,
@@ -48,6 +51,7 @@ impl Default for Server {
             adapter: String::new(),
             config: None,
             disk: Disk::default(),
+            inputs: Vec::new(),
             start_seconds: default_start_seconds(),
             settings: Section::default(),
         }

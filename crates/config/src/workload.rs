@@ -22,6 +22,9 @@ pub struct Workload {
     /// Patches (numbers or prefixes of names) that this workload is meant for; informational.
     #[serde(default)]
     pub exercises: Vec<String>,
+    /// Files and folders that the client reads without being seen to (`{config}/PATH` and paths from `bench-config/` on).
+    #[serde(default)]
+    pub inputs: Vec<String>,
     /// The section named after the kind, which its client reads.
     #[serde(skip)]
     pub settings: Section,

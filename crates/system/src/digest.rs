@@ -1,11 +1,91 @@
-//! Digests of several parts.
+//! Digests of several parts, and of files.
+
+use std::collections::HashMap;
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
+
+/// How long after a change another one may have the same times, in nanoseconds: the kernel's clock for files ticks.
+const CLOCK_TICK: i64 = 20_000_000;
 
 /// Adds `part`, prefixed by its length, so that different sequences of parts never hash the same bytes.
 pub fn add(digest: &mut Sha256, part: &[u8]) {
     digest.update((part.len() as u64).to_le_bytes());
     digest.update(part);
+}
+
+/// What the kernel knows of a file, which differs whenever the content does: every write sets the time of the change, and
+/// nobody can set that one back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileStamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: i64,
+    changed: i64,
+}
+
+impl FileStamp {
+    /// Returns the stamp of the file `path`, following links.
+    pub fn of(path: &Path) -> std::io::Result<Self> {
+        std::fs::metadata(path).map(|found| Self::of_metadata(&found))
+    }
+
+    fn of_metadata(of: &Metadata) -> Self {
+        let time =
+            |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
+        FileStamp {
+            device: of.dev(),
+            inode: of.ino(),
+            size: of.size(),
+            modified: time(of.mtime(), of.mtime_nsec()),
+            changed: time(of.ctime(), of.ctime_nsec()),
+        }
+    }
+
+    /// Whether the file may change once more without another stamp.
+    fn is_fresh(self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(0));
+        self.changed + CLOCK_TICK > now
+    }
+}
+
+/// The digests that this process has computed.
+static KNOWN: Mutex<Option<HashMap<FileStamp, String>>> = Mutex::new(None);
+
+fn known<T>(of: impl FnOnce(&mut HashMap<FileStamp, String>) -> T) -> T {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    of(known.get_or_insert_default())
+}
+
+/// Returns the digest of a file's content. Each content is read once.
+pub fn of_file(path: &Path) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let stamp = FileStamp::of_metadata(&file.metadata()?);
+    if let Some(digest) = known(|known| known.get(&stamp).cloned()) {
+        return Ok(digest);
+    }
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => digest.update(&buffer[..read]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let digest = hex::encode(digest.finalize());
+    if !stamp.is_fresh() && FileStamp::of_metadata(&file.metadata()?) == stamp {
+        known(|known| known.insert(stamp, digest.clone()));
+    }
+    Ok(digest)
 }
 
 #[cfg(test)]
@@ -20,5 +100,36 @@ mod tests {
             digest.finalize()
         };
         assert_ne!(of([b"ab", b"c"]), of([b"a", b"bc"]));
+    }
+
+    #[test]
+    fn the_digest_is_that_of_the_content_however_it_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let digest = |text: &str| hex::encode(Sha256::digest(text));
+        for text in ["one", "two", "six"] {
+            // In place, with the same size, and at once.
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(of_file(&path).unwrap(), digest(text));
+            assert_eq!(of_file(&path).unwrap(), digest(text));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        of_file(&path).unwrap();
+        let stamp = FileStamp::of(&path).unwrap();
+        let times = std::fs::FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
+        std::fs::write(&path, "ten").unwrap();
+        File::options()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .set_times(times)
+            .unwrap();
+        assert_ne!(FileStamp::of(&path).unwrap(), stamp);
+        assert_eq!(of_file(&path).unwrap(), digest("ten"));
+        let other = folder.path().join("g");
+        std::fs::write(&other, "new").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        assert_eq!(of_file(&path).unwrap(), digest("new"));
+        assert!(of_file(&other).is_err());
     }
 }

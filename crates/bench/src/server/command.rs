@@ -13,10 +13,9 @@ use sha2::{Digest, Sha256};
 use super::running::{FailedStart, ListenAddress, Running, StartPlan, Stop, not_started};
 use super::start_failure::start_timeout;
 use super::{AdapterKind, AdapterSetup, ClientThreads, Launch, ServerAdapter, copy_tree};
-use perfquilt_config::{Section, Server, config_files, expand, expand_word};
+use perfquilt_config::{Section, Server, expand, expand_word};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
-use perfquilt_system::digest;
 use perfquilt_system::files::{read_text, write_file};
 use perfquilt_system::process::Command;
 
@@ -200,23 +199,15 @@ impl CommandAdapter {
 
 impl ServerAdapter for CommandAdapter {
     fn identity(&self) -> Result<String> {
-        let mut digest = Sha256::new();
-        digest.update(format!("command {:?}\n", self.commands));
-        let CommandServer {
-            start,
-            ready,
-            stop,
-            env,
-            files,
-        } = &self.commands;
-        let commands = [start, ready].into_iter().chain(stop);
-        let words = commands.flatten().chain(env.values()).chain(files.values());
-        let words = words.map(String::as_str);
-        for (name, bytes) in config_files(words, &self.setup.bench_config)? {
-            digest::add(&mut digest, name.as_bytes());
-            digest::add(&mut digest, &bytes);
-        }
-        Ok(hex::encode(digest.finalize()))
+        let all = format!("command {:?}\n", self.commands);
+        Ok(hex::encode(Sha256::digest(all)))
+    }
+
+    fn words(&self) -> Vec<String> {
+        let CommandServer { env, files, .. } = &self.commands;
+        let commands = self.commands.all().flat_map(|(_, words)| words);
+        let words = commands.chain(env.values()).chain(files.values());
+        words.cloned().collect()
     }
 
     fn prepare(&self, _server: &Path, data: &Path, _progress: &dyn Progress) -> Result<()> {

@@ -26,7 +26,11 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Config, Server};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::{Progress, Silent};
+use perfquilt_system::digest;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::inputs::Inputs;
 
 pub use command::check_placeholders;
 pub use copy::{copy_tree, size_of_tree};
@@ -114,9 +118,14 @@ pub enum ClientThreads {
 
 /// Runs one kind of server.
 pub trait ServerAdapter: Send + Sync {
-    /// Returns the digest of everything except the built server that determines how it runs. It is part of the
-    /// harness's identity and of the key of prepared data.
+    /// Returns the digest of everything except the built server and the files that [`ServerAdapter::words`] name and read
+    /// that determines how it runs.
     fn identity(&self) -> Result<String>;
+
+    /// Returns the words of the configuration's commands and paths; none if it runs the built server alone.
+    fn words(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Fills the empty folder `data` with the files that the server needs before its first start.
     fn prepare(&self, server: &Path, data: &Path, progress: &dyn Progress) -> Result<()>;
@@ -231,6 +240,25 @@ pub fn adapter(ws: &Workspace) -> Result<Box<dyn ServerAdapter>> {
         bench_config: ws.bench_config(),
         logs: ws.state().join("logs"),
     })
+}
+
+/// Returns the files that the configuration's commands for the server of `ws` read.
+pub fn inputs(ws: &Workspace, adapter: &dyn ServerAdapter) -> Result<Inputs> {
+    let words = adapter.words();
+    Inputs::named(
+        &ws.bench_config(),
+        (&words, Some("{config}")),
+        &ws.config.server.inputs,
+    )
+}
+
+/// Returns the digest of everything except the built server that determines how it runs. It is part of the harness's
+/// identity and of the key of prepared data.
+pub fn identity(ws: &Workspace, adapter: &dyn ServerAdapter) -> Result<String> {
+    let mut digest = Sha256::new();
+    digest::add(&mut digest, adapter.identity()?.as_bytes());
+    inputs(ws, adapter)?.digest(&mut digest);
+    Ok(hex::encode(digest.finalize()))
 }
 
 fn kind(config: &Config) -> Result<&'static AdapterKind> {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::command::CommandAdapter;
 use super::command::CommandServer;
 use super::*;
+use crate::inputs::Inputs;
 use perfquilt_config::Section;
 use perfquilt_model::error::Kind;
 use perfquilt_model::progress::{Silent, Step};
@@ -444,12 +445,16 @@ fn another_configuration_changes_the_identity() {
     std::fs::write(&file, "one").unwrap();
     let start = ["server", "{config}/server.conf", "{socket}"];
     let adapter = world.adapter_with(&start, &["true"], None);
-    let before = adapter.identity().unwrap();
-    assert_eq!(adapter.identity().unwrap(), before);
+    let words = adapter.words();
+    let inputs = || Inputs::named(world.base.path(), (&words, Some("{config}")), &[]);
+    let before = inputs().unwrap();
+    before.check().unwrap();
     std::fs::write(&file, "two").unwrap();
-    assert_ne!(adapter.identity().unwrap(), before);
+    assert_ne!(inputs().unwrap(), before);
+    let changed = before.check().unwrap_err();
+    assert!(changed.message().contains("server.conf"), "{changed}");
     std::fs::remove_file(&file).unwrap();
-    assert_eq!(adapter.identity().unwrap_err().kind(), Kind::Usage);
+    assert_eq!(inputs().unwrap_err().kind(), Kind::Usage);
 }
 
 #[test]
@@ -713,6 +718,7 @@ pub(super) fn innodb_adapter(
 pub(super) fn setup(bench_config: &Path, start_seconds: f64) -> AdapterSetup {
     AdapterSetup {
         server: perfquilt_config::Server {
+            inputs: Vec::new(),
             adapter: String::new(),
             config: None,
             disk: perfquilt_config::Disk::default(),

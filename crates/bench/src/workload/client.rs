@@ -41,12 +41,17 @@ pub trait Client: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns everything that determines the requests, except the files of [`Client::words`].
-    fn identity(&self, bench_config: &Path) -> Result<Vec<Vec<u8>>>;
+    /// Returns everything that determines the requests, except the files that [`Client::words`] name and read.
+    fn identity(&self) -> Result<Vec<Vec<u8>>>;
 
-    /// Returns the words of its commands, which may name files of the configuration as `{config}/PATH`.
+    /// Returns the words of the commands that it runs; none if it runs no command.
     fn words(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Returns the folder in which the commands run, if it is not this program's.
+    fn directory(&self) -> Option<String> {
+        None
     }
 
     /// Returns whether the client runs programs of the built server besides the server itself.

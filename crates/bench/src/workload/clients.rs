@@ -9,7 +9,7 @@ use super::{
     BlockSlices, Client, ClientFailure, Environment, KINDS, Placement, Requests, Setup, TimedBlock,
     WorkloadKind, client_of,
 };
-use crate::server::{Running, ServerAdapter, prepare_template};
+use crate::server::{self, Running, ServerAdapter, prepare_template};
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
@@ -111,6 +111,7 @@ impl Clients {
     /// the adapter and every data set.
     pub fn template_key(
         &self,
+        ws: &Workspace,
         release: &str,
         adapter: &dyn ServerAdapter,
         workloads: &[&Workload],
@@ -120,7 +121,7 @@ impl Clients {
             sets.extend(self.data_key(workload)?);
         }
         let mut digest = Sha256::new();
-        digest.update(format!("{release}\n{}\n", adapter.identity()?));
+        digest.update(format!("{release}\n{}\n", server::identity(ws, adapter)?));
         sets.iter()
             .for_each(|set| digest.update(format!("{set}\n")));
         Ok(format!(
@@ -139,7 +140,7 @@ impl Clients {
         (release, server): (&str, &Path),
         progress: &dyn Progress,
     ) -> Result<PathBuf> {
-        let key = self.template_key(release, adapter, workloads)?;
+        let key = self.template_key(ws, release, adapter, workloads)?;
         let fill = |running: &mut Running| self.fill(workloads, running);
         prepare_template(ws, adapter, server, &key, &fill, progress)
     }

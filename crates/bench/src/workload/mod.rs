@@ -19,11 +19,11 @@ mod standstill;
 mod sysbench;
 mod watch;
 
-use std::path::Path;
-
 use sha2::{Digest, Sha256};
 
-use perfquilt_config::{Config, Workload, config_files};
+use crate::inputs::Inputs;
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{Config, Workload};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::digest;
 
@@ -101,20 +101,25 @@ pub fn identity() -> String {
     hex::encode(Sha256::digest(sysbench::SCRIPTS.concat()))
 }
 
-/// Returns the digest of a workload: its settings, its scripts, the files of `bench_config` that its commands name,
-/// and the version of its client.
-pub fn workload_identity(bench_config: &Path, workload: &Workload) -> Result<String> {
+/// Returns the files that the commands of a workload read.
+pub fn inputs(ws: &Workspace, workload: &Workload) -> Result<Inputs> {
     let client = client(workload)?;
+    let (words, directory) = (client.words(), client.directory());
+    Inputs::named(
+        &ws.bench_config(),
+        (&words, directory.as_deref()),
+        &workload.inputs,
+    )
+}
+
+/// Returns the digest of a workload: its settings, the version of its client, and the files that it reads.
+pub fn workload_identity(ws: &Workspace, workload: &Workload) -> Result<String> {
     let mut digest = Sha256::new();
     digest::add(&mut digest, workload.kind.as_bytes());
-    for part in client.identity(bench_config)? {
+    for part in client(workload)?.identity()? {
         digest::add(&mut digest, &part);
     }
-    let words = client.words();
-    for (name, bytes) in config_files(words.iter().map(String::as_str), bench_config)? {
-        digest::add(&mut digest, name.as_bytes());
-        digest::add(&mut digest, &bytes);
-    }
+    inputs(ws, workload)?.digest(&mut digest);
     Ok(hex::encode(digest.finalize()))
 }
 
@@ -131,16 +136,27 @@ mod tests {
     /// with it.
     fn depends_on(text: &str, files: &[&str]) -> Vec<bool> {
         let folder = tempfile::tempdir().unwrap();
-        let workload = workload(text);
-        let identity = || workload_identity(folder.path(), &workload).unwrap();
+        let config = folder.path().join("bench-config");
+        std::fs::create_dir_all(config.join("workloads")).unwrap();
+        let toy = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/fixtures/toy/bench-config"
+        );
+        for name in ["perfquilt.toml", "workloads/requests.toml"] {
+            std::fs::copy(std::path::Path::new(toy).join(name), config.join(name)).unwrap();
+        }
+        let ws = Workspace::open_with_cache(folder.path(), folder.path().join("cache")).unwrap();
+        let outside = folder.path().join("outside");
+        let workload = workload(&text.replace("OUTSIDE", outside.to_str().unwrap()));
+        let identity = || workload_identity(&ws, &workload).unwrap();
         for file in files {
-            let path = folder.path().join(file);
+            let path = config.join(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "one").unwrap();
         }
         let changes = |file: &&str| {
             let before = identity();
-            std::fs::write(folder.path().join(file), "two").unwrap();
+            std::fs::write(config.join(file), "two").unwrap();
             identity() != before
         };
         files.iter().map(changes).collect()
@@ -153,6 +169,14 @@ mod tests {
         assert_eq!(
             depends_on(command, &["q/reads.sql", "fill.sh", "other.sql"]),
             [true, true, false]
+        );
+        let outside = "kind = \"command\"\ninputs = [\"OUTSIDE/lib\"]\n[command]\nrun = [\"OUTSIDE/client\", \"--data=OUTSIDE/rows\"]\n\
+                       transactions = 1";
+        let files =
+            ["client", "rows", "lib/module.py", "none"].map(|name| format!("../outside/{name}"));
+        assert_eq!(
+            depends_on(outside, &files.each_ref().map(String::as_str)),
+            [true, true, true, false]
         );
         let sysbench = "kind = \"sysbench\"\n[sysbench]\nscript = \"a.lua\"\nprepare = \"b.lua\"";
         let scripts = ["sysbench/a.lua", "sysbench/b.lua", "sysbench/c.lua"];

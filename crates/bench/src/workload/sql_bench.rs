@@ -76,12 +76,13 @@ struct SqlBench {
 }
 
 impl Client for SqlBench {
-    fn identity(&self, _bench_config: &Path) -> Result<Vec<Vec<u8>>> {
+    fn identity(&self) -> Result<Vec<Vec<u8>>> {
         Ok(vec![format!("{:?}", self.settings).into_bytes()])
     }
 
     fn words(&self) -> Vec<String> {
-        self.settings.options.clone()
+        let options = self.settings.options.iter().cloned();
+        std::iter::once("perl".to_owned()).chain(options).collect()
     }
 
     fn set_up(&self, setup: &Setup<'_>) -> Result<()> {

@@ -327,7 +327,7 @@ pub fn context(
         identity::harness(ws, &site.facts.counter, Layouts::Off)?,
         preset.layouts,
         preset.block_seconds,
-        perfquilt_bench::workload::workload_identity(&ws.bench_config(), &workload)?
+        perfquilt_bench::workload::workload_identity(ws, &workload)?
     ))
 }
 

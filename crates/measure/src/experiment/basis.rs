@@ -43,7 +43,7 @@ pub(super) fn forecast(
     });
     let servers = design.most_servers();
     let adapter = server::adapter(ws)?;
-    let key = clients.template_key(&header.release, adapter.as_ref(), &workloads)?;
+    let key = clients.template_key(spec.ws, &header.release, adapter.as_ref(), &workloads)?;
     let template = ws.cache().join("data").join(key);
     let space = match size_of_tree(&template) {
         Ok(bytes) if template.is_dir() => Some(ServerSpace { servers, bytes }),

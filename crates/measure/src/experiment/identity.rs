@@ -32,7 +32,7 @@ pub fn harness(ws: &Workspace, counter: &str, layouts: Layouts) -> Result<String
     let mut digest = Sha256::new();
     digest.update(format!("protocol {PROTOCOL}, reduction {REDUCTION}\n"));
     digest.update(workload::identity());
-    digest.update(server::adapter(ws)?.identity()?);
+    digest.update(server::identity(ws, server::adapter(ws)?.as_ref())?);
     digest.update(counter);
     digest.update(match layouts {
         Layouts::Off => "",
@@ -157,7 +157,7 @@ pub fn key(
         add(format!("point {point} {key}"));
     }
     for workload in workloads {
-        let identity = workload::workload_identity(&ws.bench_config(), workload)?;
+        let identity = workload::workload_identity(ws, workload)?;
         add(format!("workload {} {identity} {seconds}", workload.name));
     }
     Ok(hex::encode(digest.finalize()))
@@ -178,7 +178,7 @@ pub fn of(
         workloads: workloads
             .iter()
             .map(|workload| {
-                let identity = workload::workload_identity(&ws.bench_config(), workload)?;
+                let identity = workload::workload_identity(ws, workload)?;
                 Ok((
                     workload.name.clone(),
                     format!("{identity}{LENGTH}{seconds}"),

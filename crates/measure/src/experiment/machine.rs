@@ -16,6 +16,7 @@ use super::plan::{Block, BlockKind, Reading};
 use super::private::{copy, may_execute, private_copy, room};
 use super::servers::{Relinks, Servers};
 use perfquilt_bench::cpu_quota::ControlGroups;
+use perfquilt_bench::inputs::Inputs;
 use perfquilt_bench::meter::{CountResult, Counter, WARM_UP};
 use perfquilt_bench::server::{
     self, Launch, MeasuredServer, Running, Scratch, ServerAdapter, ServerSpace, size_of_tree,
@@ -117,6 +118,8 @@ pub struct ThisMachine<'a> {
     /// Data templates of servers that have data of their own.
     templates: BTreeMap<Point, PathBuf>,
     counter: Option<Counter>,
+    /// The files that clients and wrappers read, as they are when measuring begins.
+    inputs: Inputs,
     scratch: Scratch,
     /// The folders that a user's runs share: those with the same cache, or with the same RAM disk.
     shared: Vec<PathBuf>,
@@ -142,6 +145,10 @@ impl<'a> ThisMachine<'a> {
         // The layouts of one seed are common to all servers.
         Relink::align(&mut setup.relinks.values_mut().collect::<Vec<_>>());
         let adapter = server::adapter(ws)?;
+        let mut inputs = server::inputs(ws, adapter.as_ref())?;
+        for workload in &setup.workloads {
+            inputs.extend(workload::inputs(ws, workload)?);
+        }
         let clients = Clients::new(ws, &setup.release, &setup.workloads)?;
         let counter = if setup.count_meters.is_empty() {
             None
@@ -200,6 +207,7 @@ impl<'a> ThisMachine<'a> {
             template,
             templates,
             counter,
+            inputs,
             scratch,
             shared,
             programs,
@@ -434,7 +442,9 @@ impl<'m> MachineLane<'m> {
                     monitor: None,
                 };
                 let workload = name.clone();
-                match self.measure(&mut servers, &item, report)? {
+                let measured = self.measure(&mut servers, &item, report)?;
+                self.machine.inputs.check()?;
+                match measured {
                     Measured::Slices(slices) => {
                         let (measured, sample) = *slices;
                         report(Event::Timed {
@@ -767,6 +777,7 @@ impl<'m> MachineLane<'m> {
             });
             drop(turn);
             check_interrupted()?;
+            self.machine.inputs.check()?;
             let counted: Vec<_> = points.iter().copied().zip(counted).collect();
             let Some((workload, error)) = workload_at_fault(&counted) else {
                 return report_counts(&job.block, counted, report);

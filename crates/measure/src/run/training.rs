@@ -55,10 +55,11 @@ impl Trainer {
 impl Training for Trainer {
     fn identity(&self) -> Result<String> {
         let mut digest = Sha256::new();
-        digest.update(server::adapter(&self.ws)?.identity()?);
+        let adapter = server::adapter(&self.ws)?;
+        digest.update(server::identity(&self.ws, adapter.as_ref())?);
         digest.update(format!(" {} {}", workload::identity(), self.transactions));
         for one in &self.workloads {
-            let identity = workload::workload_identity(&self.ws.bench_config(), one)?;
+            let identity = workload::workload_identity(&self.ws, one)?;
             digest.update(format!(" {identity}"));
         }
         Ok(hex::encode(digest.finalize()))

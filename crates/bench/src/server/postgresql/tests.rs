@@ -160,6 +160,7 @@ fn options_that_would_lose_the_server_are_refused() {
     let settings = |options: &str| {
         let table = format!("initdb = [{options}]").parse().unwrap();
         Settings::read(&Server {
+            inputs: Vec::new(),
             adapter: "postgresql".to_owned(),
             config: None,
             disk: Disk::Memory,

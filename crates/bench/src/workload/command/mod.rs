@@ -127,7 +127,7 @@ impl Client for CommandClient {
         Some(self.settings.transactions)
     }
 
-    fn identity(&self, _bench_config: &Path) -> Result<Vec<Vec<u8>>> {
+    fn identity(&self) -> Result<Vec<Vec<u8>>> {
         Ok(vec![format!("{:?}", self.settings).into_bytes()])
     }
 
@@ -139,6 +139,10 @@ impl Client for CommandClient {
             .chain(settings.prepare.iter().flatten())
             .chain(&settings.directory);
         words.cloned().collect()
+    }
+
+    fn directory(&self) -> Option<String> {
+        self.settings.directory.clone()
     }
 
     fn after_start(&self, _environment: &Environment, running: &Running) -> Result<()> {

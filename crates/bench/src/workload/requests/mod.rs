@@ -17,7 +17,6 @@ mod template;
 mod turns;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
@@ -254,7 +253,7 @@ impl Client for RequestsClient {
         (configured > 0).then_some(configured.into())
     }
 
-    fn identity(&self, _bench_config: &Path) -> Result<Vec<Vec<u8>>> {
+    fn identity(&self) -> Result<Vec<Vec<u8>>> {
         Ok(vec![format!("{:?} {VERSION}", self.settings).into_bytes()])
     }
 

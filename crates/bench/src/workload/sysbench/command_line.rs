@@ -1,7 +1,6 @@
 //! Builds and checks sysbench's command line.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use super::SysbenchSettings;
 use perfquilt_config::Section;
@@ -80,11 +79,20 @@ pub(super) fn check_files(
     Ok(())
 }
 
-/// Returns the names of a workload's scripts.
-pub(super) fn scripts(settings: &SysbenchSettings) -> impl Iterator<Item = &String> {
-    [Some(&settings.script), settings.prepare.as_ref()]
-        .into_iter()
-        .flatten()
+/// Returns the program, a workload's scripts and its options, as words of a command.
+pub(super) fn words(settings: &SysbenchSettings) -> Vec<String> {
+    let scripts = [Some(&settings.script), settings.prepare.as_ref()];
+    let scripts = scripts.into_iter().flatten().map(|script| {
+        let own = own_script(Path::new("{config}"), script);
+        // One that is missing is an error before it runs.
+        let path = own.or_else(|| find_script(Path::new(""), script).ok());
+        path.unwrap_or_default().to_string_lossy().into_owned()
+    });
+    let program = std::iter::once("sysbench".to_owned());
+    program
+        .chain(scripts)
+        .chain(options(settings, None))
+        .collect()
 }
 
 /// Returns the path of a script in the workspace; `None` for sysbench's own scripts.
@@ -132,17 +140,6 @@ pub(super) fn find_script(bench_config: &Path, script: &str) -> Result<PathBuf> 
                 folders[0].display()
             ))
         })
-}
-
-/// Returns the version line of the installed sysbench; empty if there is none.
-pub(super) fn version() -> &'static str {
-    static VERSION: OnceLock<String> = OnceLock::new();
-    VERSION.get_or_init(|| {
-        Command::new("sysbench")
-            .arg("--version")
-            .run()
-            .map_or_else(|_| String::new(), |output| output.stdout_text())
-    })
 }
 
 /// Returns `sysbench SCRIPT --mysql-…` for servers at `sockets`, without a subcommand.

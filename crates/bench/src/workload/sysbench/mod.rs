@@ -9,7 +9,6 @@ mod result;
 mod serve;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde::Deserialize;
 
@@ -103,17 +102,12 @@ impl Client for Sysbench {
         (configured > 0).then_some(configured.into())
     }
 
-    fn identity(&self, bench_config: &Path) -> Result<Vec<Vec<u8>>> {
-        let mut parts = vec![
-            format!("{:?}", self.settings).into_bytes(),
-            command_line::version().into(),
-        ];
-        for script in command_line::scripts(&self.settings) {
-            if let Some(path) = command_line::own_script(bench_config, script) {
-                parts.push(std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?);
-            }
-        }
-        Ok(parts)
+    fn identity(&self) -> Result<Vec<Vec<u8>>> {
+        Ok(vec![format!("{:?}", self.settings).into_bytes()])
+    }
+
+    fn words(&self) -> Vec<String> {
+        command_line::words(&self.settings)
     }
 
     fn set_up(&self, setup: &Setup<'_>) -> Result<()> {

@@ -61,7 +61,7 @@ impl BlockTask {
         (layouts, unexecuted): (Layouts, &[UnexecutedPatch]),
     ) -> Result<Self> {
         let workloads = setup.workloads.iter().map(|workload| {
-            let identity = workload_identity(&ws.bench_config(), workload)?;
+            let identity = workload_identity(ws, workload)?;
             Ok((workload.name.clone(), identity))
         });
         Ok(BlockTask {

@@ -145,7 +145,7 @@ fn check_same(ws: &Workspace, task: &BlockTask, workloads: &[Workload]) -> Resul
         }
     }
     for workload in workloads {
-        let identity = workload::workload_identity(&ws.bench_config(), workload)?;
+        let identity = workload::workload_identity(ws, workload)?;
         if task.workloads.get(&workload.name) != Some(&identity) {
             let fault = format!("workload {} is not the coordinator's", workload.name);
             return Err(
