@@ -460,3 +460,10 @@ fn nonsense_is_refused_before_anything_is_built() {
     }
     assert!(!environment.workspace().join(".perfquilt/bisect").exists());
 }
+
+#[test]
+fn a_header_that_no_rule_names_does_not_mislead_it() {
+    let environment = environment(&changes(6, &[(3, Rounds(60_000))]));
+    environment.replace("upstream/Makefile", "toyd: toyd.c work.h", "toyd: toyd.c");
+    assert_eq!(culprits(&outcome(&bisect(&environment, &[]))), [(2, 3)]);
+}

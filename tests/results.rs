@@ -123,6 +123,7 @@ fn header(patches: usize) -> ExperimentHeader {
         harness: "perfquilt test".into(),
         identical: BTreeMap::new(),
         line_numbers: Default::default(),
+        unread: Default::default(),
         failed: BTreeMap::new(),
         start_timeouts: BTreeMap::new(),
         failed_workloads: Vec::new(),

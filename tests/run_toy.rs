@@ -89,6 +89,71 @@ fn a_comment_that_moves_lines_of_code_says_so() {
     assert!(!note("const int more = 1;"));
 }
 
+#[test]
+fn a_patch_that_no_server_has_is_not_called_harmless() {
+    let environment = TestEnvironment::with_fixture("toy");
+    environment.write("upstream/win/poll.c", "int poll_all(void) { return 0; }\n");
+    environment.replace(
+        "upstream/work.h",
+        "static unsigned work",
+        "#ifdef WIDE\n#define STEP 2\n#endif\nstatic unsigned work",
+    );
+    let patch = |path: &str, old: &str, new: &str| {
+        format!("work: more\n\n--- a/{path}\n+++ b/{path}\n@@ -{old}\n+{new}\n")
+    };
+    environment.write(
+        "series",
+        "0001-win.patch\n0002-wide.patch\n0003-both.patch\n",
+    );
+    environment.write(
+        "patches/0001-win.patch",
+        patch(
+            "win/poll.c",
+            "1 +1 @@\n-int poll_all(void) { return 0; }",
+            "int poll_all(void) { return 1; }",
+        ),
+    );
+    environment.write(
+        "patches/0002-wide.patch",
+        patch("work.h", "5 +5 @@\n-#define STEP 2", "#define STEP 4"),
+    );
+    environment.write(
+        "patches/0003-both.patch",
+        patch(
+            "win/poll.c",
+            "1 +1 @@\n-int poll_all(void) { return 1; }",
+            "int poll_all(void) { return 2; }",
+        ) + &patch(
+            "work.h",
+            "2 +2 @@\n-#define ROUNDS 100000u",
+            "#define ROUNDS 30000u",
+        )["work: more\n\n".len()..],
+    );
+    let finished = environment.run(&["run", "--blocks", "3"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let text = finished
+        .stdout
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(text.contains("not in the server"), "{text}");
+    assert!(
+        text.contains("the build does not read win/poll.c"),
+        "{text}"
+    );
+    assert!(text.contains("the recipe leaves this code out"), "{text}");
+    assert!(!text.contains("no effect"), "{text}");
+    let document = document(&environment, &["report", "--json"]);
+    let patches = &document["patches"];
+    assert_eq!(patches[0]["not_in_server"], true, "{patches:#}");
+    assert_eq!(patches[0]["unread"], serde_json::json!(["win/poll.c"]));
+    assert_eq!(patches[1]["not_in_server"], true);
+    assert_eq!(patches[1].get("unread"), None);
+    assert_eq!(patches[2].get("not_in_server"), None);
+    assert_eq!(patches[2]["unread"], serde_json::json!(["win/poll.c"]));
+    assert_eq!(in_order(&document, 2)["verdict"], "faster");
+}
+
 /// Names of the points whose observations an experiment stored itself.
 fn points_measured(environment: &TestEnvironment, experiment: &str) -> Vec<String> {
     let finished = environment.run(&["report", experiment, "--format", "jsonl"]);

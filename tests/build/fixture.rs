@@ -1,6 +1,6 @@
 //! A workspace whose upstream is a few C files, and a source tree that holds its points in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use perfquilt_build::{BuildItem, Builder, Built, SourceTree, build_relevance};
@@ -97,6 +97,18 @@ impl SourceTree for Fixture {
         Ok(counted.collect::<Vec<_>>().join("\n"))
     }
 
+    fn changes(&self, tree: &str, dir: &Path) -> Result<Option<Vec<String>>> {
+        let files = &self.trees[tree];
+        let known = self.trees.values().flat_map(|files| files.keys());
+        let known: BTreeSet<&&str> = known.collect();
+        let differs = |path: &&&&str| {
+            let found = std::fs::read_to_string(dir.join(path)).ok();
+            found.as_deref() != files.get(**path).map(AsRef::as_ref)
+        };
+        let paths = known.iter().filter(|path| differs(&path));
+        Ok(Some(paths.map(|path| path.to_string()).collect()))
+    }
+
     fn move_to(&self, tree: &str, dir: &Path, _progress: &dyn Progress) -> Result<()> {
         let files = &self.trees[tree];
         let known = self.trees.values().flat_map(|files| files.keys());
@@ -134,7 +146,7 @@ pub fn item(tree: &str) -> BuildItem {
     }
 }
 
-fn base() -> Files {
+pub fn base() -> Files {
     let mut files = Files::new();
     files.insert(
         "CMakeLists.txt",

@@ -5,5 +5,6 @@ mod faults;
 mod fixture;
 mod points;
 mod profile;
+mod reach;
 mod relink;
 mod whole;

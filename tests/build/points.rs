@@ -1,7 +1,4 @@
 //! Results of a build, and those that it reuses.
-
-use std::os::unix::fs::MetadataExt;
-
 use perfquilt_system::process::Command;
 
 use super::fixture::{Fixture, RECIPE, item};
@@ -121,7 +118,7 @@ fn statistics(fixture: &Fixture) -> (u64, u64) {
     (count("direct_cache_hit"), count("cache_miss"))
 }
 
-fn says(built: &perfquilt_build::Built) -> String {
+pub fn says(built: &perfquilt_build::Built) -> String {
     let output = Command::new(built.dir.join("bin/app")).run().unwrap();
     output.stdout_text()
 }
@@ -344,17 +341,12 @@ binary = "bin/app"
         ],
     );
     assert_eq!(fixture.build("base").unwrap().compiled_units, 3);
-    let src = fixture.builder().work_dir().join("src");
-    let time = std::fs::metadata(src.join("main.o")).unwrap().mtime_nsec();
     let error = fixture.build("bad").unwrap_err();
     assert_eq!(error.location().unwrap().to_string(), "lib/two.c:1");
-    assert_eq!(fixture.build("one").unwrap().compiled_units, 1);
-    assert_eq!(
-        std::fs::metadata(src.join("main.o")).unwrap().mtime_nsec(),
-        time
-    );
+    assert_eq!(fixture.build("one").unwrap().compiled_units, 3);
+    let src = fixture.builder().work_dir().join("src");
     let configured = std::fs::read_to_string(src.join("configured.txt")).unwrap();
-    assert_eq!(configured, "configured\n", "once");
+    assert_eq!(configured, "configured\n", "from a clean tree");
 }
 
 #[test]

@@ -40,6 +40,12 @@ pub fn build_relevance(name: &str) -> RelevantPart {
     }
 }
 
+/// Whether a build may read the file with this path: all but documentation and the expected results of tests.
+pub fn is_read(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    build_relevance(name) != RelevantPart::Nothing
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

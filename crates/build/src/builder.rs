@@ -8,12 +8,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::attempt::BuildAttempt;
+use super::build_files::is_read;
 use super::cache::{BuildRecord, Cache, Collected, Contents};
 use super::cmake::{Cmake, ccache_env};
 use super::command::{Commands, with_ccache};
 use super::diagnose::{self, Cause, Fault};
 use super::files::matching;
 use super::key::{self, file_name};
+use super::ninja::followed;
+use super::opened::{Observer, Opened};
 use super::profile::{self, CachedProfile, InstrumentedBuilder, ProfileProvider, Training};
 use super::relink::RelinkInputs;
 use super::run::Log;
@@ -173,17 +176,7 @@ impl Builder {
 
     /// Returns the folder with this recipe's source and build tree.
     pub fn work_dir(&self) -> PathBuf {
-        // Build commands do not notice changed flags, so every profile gets its own build tree.
-        let profile = match self.recipe.system {
-            Some(BuildSystem::Command) => self.profile.as_ref(),
-            _ => None,
-        };
-        let name = key::work_name(
-            &self.release,
-            &self.recipe_name,
-            &self.configuration_digest,
-            profile.map(|profile| profile.digest.as_str()),
-        );
+        let name = key::work_name(&self.release, &self.recipe_name, &self.configuration_digest);
         let parent = self.scratch.as_deref().unwrap_or(&self.cache_dir);
         parent.join("work").join(name)
     }
@@ -281,37 +274,13 @@ impl Builder {
         for line in &self.tools.lines {
             log.line(line)?;
         }
-        // Ninja knows by its log which files are finished.
-        let is_watched = self.recipe.system == Some(BuildSystem::Command);
-        if is_watched {
-            work.distrust_killed_build(progress)?;
-        }
         let build_files = self.move_to(item, &work, source, progress)?;
-        if is_watched {
-            work.began()?;
-        }
         let step = progress.begin(&format!("building {}", item.label), None);
-        let attempt = self.compile(item, &work, &build_files, &mut log, (&*step, progress));
-        if is_watched {
-            work.ended()?;
-        }
-        let attempt = attempt?;
-        let install = self.installed(work.dir())?;
-        let owner = self.work_dir();
-        let owner = owner.file_name().unwrap_or_default().to_string_lossy();
-        // The lock of a machine's own folder does not keep other machines out.
-        let owner = match &self.scratch {
-            Some(_) => format!("{owner}-{}-{}", host_name(), std::process::id()),
-            None => owner.into_owned(),
-        };
-        let of_point = |error: Error| error.details([format!("in {}", item.label)]);
-        let mut collected = self.cache.collect(&owner, &install).map_err(of_point)?;
-        self.check_shared_libraries(&collected, work.dir())
-            .map_err(of_point)?;
-        let relink = self.relink_inputs(work.dir()).map_err(of_point)?;
-        self.cache
-            .add_relink(&mut collected, &relink)
-            .map_err(of_point)?;
+        let (attempt, opened) = observed(&work, || {
+            self.compile(item, &work, &build_files, &mut log, (&*step, progress))
+        })?;
+        let collected = self.collect(item, &work)?;
+        let opened = opened.map(|opened| &opened | &collected.copied_from(&work.src()));
         let tools = attempt.configure + attempt.compile + attempt.link;
         let seconds = BuildSeconds {
             configure: attempt.configure,
@@ -331,6 +300,7 @@ impl Builder {
             compiled_units: attempt.units,
             files: BTreeMap::new(),
             digest: String::new(),
+            opened,
             profile: self.profile.as_ref().map(|profile| ProfileUse {
                 digest: profile.digest.clone(),
                 of: profile.of.clone(),
@@ -343,7 +313,32 @@ impl Builder {
         Ok(built)
     }
 
+    /// Collects the server of `item` from the working folder.
+    fn collect(&self, item: &BuildItem, work: &Work) -> Result<Collected> {
+        let install = self.installed(work.dir())?;
+        let owner = self.work_dir();
+        let owner = owner.file_name().unwrap_or_default().to_string_lossy();
+        // The lock of a machine's own folder does not keep other machines out.
+        let owner = match &self.scratch {
+            Some(_) => format!("{owner}-{}-{}", host_name(), std::process::id()),
+            None => owner.into_owned(),
+        };
+        let of_point = |error: Error| error.details([format!("in {}", item.label)]);
+        let mut collected = self.cache.collect(&owner, &install).map_err(of_point)?;
+        self.check_shared_libraries(&collected, work.dir())
+            .map_err(of_point)?;
+        let relink = self.relink_inputs(work.dir()).map_err(of_point)?;
+        self.cache
+            .add_relink(&mut collected, &relink)
+            .map_err(of_point)?;
+        Ok(collected)
+    }
+
     /// Moves the working folder to `item`; returns the digest of its build files.
+    ///
+    /// Commands get an empty folder: rules of a makefile need not name every file that they read, and a library may be built
+    /// once and never again. What a compiler depends on is ninja's own knowledge; if a file changes that the build opens
+    /// without ninja's knowledge, the folder is emptied as well.
     fn move_to(
         &self,
         item: &BuildItem,
@@ -352,9 +347,52 @@ impl Builder {
         progress: &dyn Progress,
     ) -> Result<String> {
         let build_files = source.build_files_digest(&item.tree)?;
-        work.prepare(&self.stamp(&build_files), progress)?;
+        work.prepare(&self.tools.lines.join("\n"), progress)?;
+        if self.recipe.system == Some(BuildSystem::Command) {
+            work.empty()?;
+        } else if let Some(reason) = self.distrust(item, work, source)? {
+            progress.note(&format!(
+                "{}: {reason}; building from a clean tree",
+                item.label
+            ));
+            work.empty()?;
+        }
         source.move_to(&item.tree, &work.src(), progress)?;
         Ok(build_files)
+    }
+
+    /// Returns why ninja would not build again what differs between the working folder and `item`.
+    fn distrust(
+        &self,
+        item: &BuildItem,
+        work: &Work,
+        source: &dyn SourceTree,
+    ) -> Result<Option<String>> {
+        if !work.build().exists() {
+            return Ok(None);
+        }
+        if let Some(product) = work.future_product() {
+            return Ok(Some(format!(
+                "the clock was ahead when {} was made",
+                product.display()
+            )));
+        }
+        let Some(changes) = source.changes(&item.tree, &work.src())? else {
+            return Ok(Some("the build tree is another workspace's".to_owned()));
+        };
+        let opened = work.opened();
+        let may_be_read = |path: &&String| match &opened {
+            Some(opened) => opened.contains(*path),
+            None => is_read(path),
+        };
+        let read: Vec<&String> = changes.iter().filter(may_be_read).collect();
+        if read.is_empty() {
+            return Ok(None);
+        }
+        let targets = expand(&self.recipe.targets, &self.values(work.dir(), self.jobs))?;
+        let followed = followed(&work.build(), &work.src(), &targets);
+        let missed = read.into_iter().find(|path| !followed.contains(*path));
+        Ok(missed.map(|path| format!("no rule names {path}, which the build reads")))
     }
 
     /// Compiles `item`, to which the working folder was moved, with build files of this digest.
@@ -423,7 +461,9 @@ impl Builder {
         let work = Work::lock(&builder.work_dir(), progress)?;
         let build_files = builder.move_to(item, &work, source, progress)?;
         let step = progress.begin(&format!("building the tests of {}", item.label), None);
-        builder.compile(item, &work, &build_files, log, (&*step, progress))?;
+        observed(&work, || {
+            builder.compile(item, &work, &build_files, log, (&*step, progress))
+        })?;
         step.finish("");
         let values = builder.values(work.dir(), builder.jobs);
         let env = builder.recipe_env(&values)?;
@@ -441,17 +481,6 @@ impl Builder {
         let ran = attempt.failed.as_ref()?;
         let build = self.build_dir(work.dir());
         Some(diagnose::find(&ran.output, &work.src(), &build))
-    }
-
-    /// Returns everything the working folder as a whole depends on. Commands build in the source tree, where the
-    /// products of one set of build files would interfere with another set; CMake's build trees handle that
-    /// themselves.
-    fn stamp(&self, build_files: &str) -> String {
-        let tools = self.tools.lines.join("\n");
-        match self.recipe.system {
-            Some(BuildSystem::Command) => format!("{tools}\nbuild files {build_files}"),
-            _ => tools,
-        }
     }
 
     fn attempt(
@@ -643,6 +672,21 @@ impl Builder {
             _ => format!("`perfquilt doctor` lists missing packages; {log}"),
         })
     }
+}
+
+/// Builds in the working folder by `act` and returns the source files that were opened since it was empty.
+fn observed<T>(work: &Work, act: impl FnOnce() -> Result<T>) -> Result<(T, Opened)> {
+    let before = work.opened();
+    // If this process is killed, nobody knows what the rest of the build opened.
+    work.set_opened(&None)?;
+    let observer = Observer::begin(&work.src());
+    let done = act();
+    let opened = match (observer.end(), before) {
+        (Some(opened), Some(before)) => Some(&opened | &before),
+        _ => None,
+    };
+    work.set_opened(&opened)?;
+    Ok((done?, opened))
 }
 
 /// The working folder of a built point, locked.

@@ -1,11 +1,12 @@
 //! The cache of runnable servers: `CACHE/builds/KEY/`. An entry is complete or absent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::files::{digest, has_stars, is_complete, list, matching};
+use super::opened::Opened;
 use super::relink::RelinkInputs;
 use super::work::remove;
 use super::{BuildSeconds, Built, ProfileUse, identity};
@@ -33,6 +34,9 @@ pub(super) struct BuildRecord {
     /// The digest of the files' contents; empty in records of earlier versions.
     #[serde(default)]
     pub digest: String,
+    /// The source files that programs of the build opened; absent if nobody could observe them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened: Opened,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileUse>,
 }
@@ -66,6 +70,12 @@ pub(super) struct Cache {
     dir: PathBuf,
     /// The folder of all caches.
     root: PathBuf,
+}
+
+/// Returns the source files that programs opened while they built the cache's entry in `dir`; `None` if that is unknown.
+pub(super) fn opened(dir: &Path) -> Opened {
+    let record = std::fs::read(dir.join(BUILD_RECORD)).ok()?;
+    serde_json::from_slice::<BuildRecord>(&record).ok()?.opened
 }
 
 /// Compares the contents of the cache's entry in `dir` with what was built.
@@ -143,6 +153,7 @@ impl Cache {
             dir,
             identity: String::new(),
             files: BTreeMap::new(),
+            sources: Vec::new(),
         };
         for (inside, outside) in install {
             let to = collected.dir.join(inside);
@@ -157,9 +168,14 @@ impl Cache {
             for from in sources {
                 match from.file_name() {
                     Some(name) if has_stars(outside_path) => {
-                        copy(&from, &to.join(name), &mut Vec::new())?;
+                        copy(
+                            &from,
+                            &to.join(name),
+                            &mut Vec::new(),
+                            &mut collected.sources,
+                        )?;
                     }
-                    _ => copy(&from, &to, &mut Vec::new())?,
+                    _ => copy(&from, &to, &mut Vec::new(), &mut collected.sources)?,
                 }
             }
         }
@@ -227,9 +243,18 @@ pub(super) struct Collected {
     dir: PathBuf,
     identity: String,
     files: BTreeMap<String, u64>,
+    /// The files that were copied.
+    sources: Vec<PathBuf>,
 }
 
 impl Collected {
+    /// Returns the files below `src` that were copied, by their paths there.
+    pub(super) fn copied_from(&self, src: &Path) -> BTreeSet<String> {
+        let inside =
+            |path: &PathBuf| Some(path.strip_prefix(src).ok()?.to_string_lossy().into_owned());
+        self.sources.iter().filter_map(inside).collect()
+    }
+
     /// Returns the paths of its files.
     pub(super) fn files(&self) -> impl Iterator<Item = (&str, PathBuf)> {
         let names = self.files.keys();
@@ -244,9 +269,14 @@ impl Drop for Collected {
     }
 }
 
-/// Copies a file or a folder with its content, following links. `ancestors` are the folders that contain `from`,
+/// Copies a file or a folder with its content, following links, and adds the files to `copied`. `ancestors` are the folders that contain `from`,
 /// from the installed one on.
-fn copy(from: &Path, to: &Path, ancestors: &mut Vec<PathBuf>) -> Result<()> {
+fn copy(
+    from: &Path,
+    to: &Path,
+    ancestors: &mut Vec<PathBuf>,
+    copied: &mut Vec<PathBuf>,
+) -> Result<()> {
     let meta = match std::fs::metadata(from) {
         Ok(meta) => meta,
         Err(error) if from.is_symlink() => {
@@ -273,7 +303,12 @@ fn copy(from: &Path, to: &Path, ancestors: &mut Vec<PathBuf>) -> Result<()> {
             if entry.file_name() == "CMakeFiles" || entry.file_name() == "cmake_install.cmake" {
                 continue;
             }
-            copy(&entry.path(), &to.join(entry.file_name()), ancestors)?;
+            copy(
+                &entry.path(),
+                &to.join(entry.file_name()),
+                ancestors,
+                copied,
+            )?;
         }
         ancestors.pop();
         return Ok(());
@@ -290,6 +325,7 @@ fn copy(from: &Path, to: &Path, ancestors: &mut Vec<PathBuf>) -> Result<()> {
     }
     // The standard library asks the kernel to share blocks where the file system supports it.
     std::fs::copy(from, to).map_err(|e| Error::io("copy", from, &e))?;
+    copied.push(from.to_owned());
     Ok(())
 }
 
@@ -310,6 +346,7 @@ mod tests {
             compiled_units: 3,
             files: BTreeMap::new(),
             digest: String::new(),
+            opened: None,
             profile: None,
         }
     }

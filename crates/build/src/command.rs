@@ -1,13 +1,13 @@
 //! Builds with commands of the configuration, in the source tree.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::attempt::BuildAttempt;
 use super::ninja_log::is_unit;
 use super::profile_warnings::ProfileWarnings;
 use super::run::{self, Line, Log, ProgramRun};
-use super::work::{Work, remove, write_atomically};
+use super::work::{Work, remove};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Step;
 use perfquilt_system::process::{Command, find_program};
@@ -21,7 +21,7 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// Runs the `configure` commands unless they succeeded in this folder before, then the `build` commands.
+    /// Runs the `configure` commands, then the `build` commands.
     pub(super) fn build(
         &self,
         work: &Work,
@@ -29,23 +29,14 @@ impl Commands {
         step: &dyn Step,
     ) -> Result<BuildAttempt> {
         let mut attempt = BuildAttempt::default();
-        let marker = work.dir().join("configured");
-        // The recipe's part of the path is part of the folder's name.
-        let env: Vec<_> = self.env.iter().filter(|(name, _)| name != "PATH").collect();
-        let wanted = format!("{:?}\n{env:?}\n", self.configure);
-        if !std::fs::read_to_string(&marker).is_ok_and(|found| found == wanted) {
-            remove(&marker)?;
-            for words in &self.configure {
-                let ran = self.run(words, work, log, step)?;
-                attempt.configure += ran.elapsed.as_secs_f64();
-                if !ran.success {
-                    attempt.failed = Some(ran);
-                    return Ok(attempt);
-                }
+        for words in &self.configure {
+            let ran = self.run(words, work, log, step)?;
+            attempt.configure += ran.elapsed.as_secs_f64();
+            if !ran.success {
+                attempt.failed = Some(ran);
+                return Ok(attempt);
             }
-            write_atomically(&marker, &wanted)?;
         }
-        let started = SystemTime::now();
         for words in &self.build {
             let ran = self.run(words, work, log, step)?;
             attempt.compile += ran.elapsed.as_secs_f64();
@@ -55,7 +46,7 @@ impl Commands {
                 break;
             }
         }
-        attempt.units = newer_units(&work.src(), started);
+        attempt.units = units(&work.src());
         Ok(attempt)
     }
 
@@ -126,8 +117,8 @@ pub(super) fn with_ccache(
     Ok(env)
 }
 
-/// Counts the object files below `dir` written since `started`; unreadable files and folders do not count.
-fn newer_units(dir: &Path, started: SystemTime) -> u64 {
+/// Counts the object files below `dir`; unreadable files and folders do not count.
+fn units(dir: &Path) -> u64 {
     let mut units = 0;
     let mut folders = vec![dir.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -138,9 +129,7 @@ fn newer_units(dir: &Path, started: SystemTime) -> u64 {
             let Ok(meta) = entry.metadata() else { continue };
             if meta.is_dir() {
                 folders.push(entry.path());
-            } else if is_unit(&entry.file_name().to_string_lossy())
-                && meta.modified().is_ok_and(|time| time >= started)
-            {
+            } else if is_unit(&entry.file_name().to_string_lossy()) {
                 units += 1;
             }
         }

@@ -9,7 +9,7 @@ use perfquilt_model::error::Result;
 use perfquilt_system::digest;
 
 /// Part of every key: raised when the same inputs would give another result.
-const KEY_FORMAT: &str = "perfquilt-build 3";
+const KEY_FORMAT: &str = "perfquilt-build 4";
 
 /// Returns the key of the server built from the git tree `tree` by the recipe with the digest `recipe`, with
 /// these tools and the profile with the key `profile`.
@@ -106,24 +106,13 @@ pub(super) fn of_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -
 }
 
 /// Returns the name of the folder with the source and build tree of a recipe whose configuration has this digest.
-/// `profile` is the digest of the profile in use, if every profile needs its own build tree.
-pub(super) fn work_name(
-    release: &str,
-    recipe: &str,
-    configuration: &str,
-    profile: Option<&str>,
-) -> String {
-    let mut name = format!(
+pub(super) fn work_name(release: &str, recipe: &str, configuration: &str) -> String {
+    format!(
         "{}-{}-{}",
         file_name(release),
         file_name(recipe),
         &configuration[..8]
-    );
-    if let Some(digest) = profile {
-        name.push('-');
-        name.push_str(&digest[..8]);
-    }
-    name
+    )
 }
 
 /// Replaces the characters of `text` that are unsafe in a file name.

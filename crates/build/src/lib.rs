@@ -47,6 +47,7 @@ mod linked_code;
 mod ninja;
 mod ninja_log;
 mod object_sections;
+mod opened;
 mod padded_copy;
 mod padding;
 mod plan;
@@ -59,6 +60,7 @@ pub mod test_suite;
 mod toolchain;
 mod work;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -68,7 +70,7 @@ use perfquilt_model::observation::PointBuild;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 
-pub use build_files::build_relevance;
+pub use build_files::{build_relevance, is_read};
 pub use builder::Builder;
 pub(crate) use builder::WorkTree;
 pub use cache::{Contents, contents};
@@ -84,6 +86,9 @@ pub trait SourceTree {
     /// Returns the digest of the build files of the git tree `tree`: of the part of each file that
     /// [`build_relevance`] selects.
     fn build_files_digest(&self, tree: &str) -> Result<String>;
+
+    /// Returns the paths that [`SourceTree::move_to`] would write or remove in `dir`; `None` if the files there are unknown.
+    fn changes(&self, tree: &str, dir: &Path) -> Result<Option<Vec<String>>>;
 
     /// Checks out the git tree `tree` in `dir`, which is created if missing. Files that are the same in both trees
     /// keep their times; unmanaged files (objects of a build in the source tree) stay.
@@ -144,6 +149,11 @@ impl Built {
             cached: true,
             profile: None,
         }
+    }
+
+    /// Returns the source files that programs opened while they built it; `None` if that is unknown.
+    pub fn opened(&self) -> Option<BTreeSet<String>> {
+        cache::opened(&self.dir)
     }
 
     /// Returns the record of this build that is stored with the observations of `point`. `binary` is the measured

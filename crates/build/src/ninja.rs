@@ -1,8 +1,8 @@
 //! Runs ninja and reports progress from its status lines.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::ninja_log::{NinjaLog, StepTimes, attribute};
@@ -80,6 +80,50 @@ impl Ninja<'_> {
             .map(|(_, _, description)| description.to_owned());
         Ok(StepPlan::new(steps, before))
     }
+}
+
+/// Returns the files below `src` whose changes ninja knows to follow in the build tree `build`: named in its rules, or by a
+/// compiler.
+pub(super) fn followed(build: &Path, src: &Path, targets: &[String]) -> BTreeSet<String> {
+    let list = |args: &[&str]| {
+        let command = Command::new("ninja").directory(build).args(["-t"]);
+        let output = command.args(args).run();
+        // A file that is not listed is built from a clean tree, which is right and slow.
+        output.map_or_else(|_| String::new(), |output| output.stdout_text())
+    };
+    let targets = targets.iter().map(String::as_str);
+    let inputs: Vec<&str> = ["inputs", "build.ninja"]
+        .into_iter()
+        .chain(targets)
+        .collect();
+    [list(&["deps"]), list(&inputs)]
+        .iter()
+        .flat_map(|text| text.lines())
+        .filter_map(|line| {
+            normal(&build.join(line.trim()))
+                .strip_prefix(src)
+                .ok()
+                .map(shown)
+        })
+        .collect()
+}
+
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Resolves `.` and `..` in a path by its text.
+fn normal(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut done, part| {
+        match part {
+            Component::ParentDir => {
+                done.pop();
+            }
+            Component::CurDir => {}
+            part => done.push(part),
+        }
+        done
+    })
 }
 
 fn parse_status(line: &str) -> Option<(u64, u64, &str)> {

@@ -1,19 +1,24 @@
 //! Manages a recipe's working folder: source tree, build tree, lock and stamp.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use super::opened::Opened;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::locks;
 
 /// Format of a working folder; a folder of another format is emptied.
-const FORMAT: &str = "perfquilt-work 1";
+const FORMAT: &str = "perfquilt-work 2";
 
-/// The file that is there while a build runs.
-const MARK: &str = "building";
+/// The file with the source files that the builds in the folder opened since it was empty, one per line.
+const OPENED: &str = "opened";
+/// The first line of that file if the observation has no gap.
+const WHOLE: &str = "whole";
 
 /// A locked working folder.
 #[derive(Debug)]
@@ -65,30 +70,6 @@ impl Work {
         self.dir.join("build")
     }
 
-    /// Marks that a build in the folder begins. The mark stays if this process dies before [`Work::ended`].
-    pub(super) fn began(&self) -> Result<()> {
-        let mark = self.dir.join(MARK);
-        std::fs::write(&mark, "").map_err(|e| Error::io("write", &mark, &e))
-    }
-
-    /// Marks that the build ended, successful or not, with all its processes.
-    pub(super) fn ended(&self) -> Result<()> {
-        remove(&self.dir.join(MARK))
-    }
-
-    /// Has the next [`Work::prepare`] empty the folder if the last build in it did not end: a program that was killed, or
-    /// whose child was, leaves half-written files, and `make` takes them for finished ones.
-    pub(super) fn distrust_killed_build(&self, progress: &dyn Progress) -> Result<()> {
-        if !self.dir.join(MARK).exists() {
-            return Ok(());
-        }
-        progress.note(&format!(
-            "the last build in {} was killed, and may have left half-written files",
-            self.dir.display()
-        ));
-        remove(&self.dir.join("stamp"))
-    }
-
     /// Empties the folder if it has another format or was used with other inputs: `inputs` lists the tools and
     /// everything else the folder as a whole depends on.
     pub(super) fn prepare(&self, inputs: &str, progress: &dyn Progress) -> Result<()> {
@@ -99,23 +80,66 @@ impl Work {
         }
         // Remove the stamp first: an interrupted removal then starts over next time.
         remove(&stamp)?;
+        if self.src().exists() {
+            progress.note(&format!(
+                "build tree {} is stale (other build files, toolchain or version); rebuilding from scratch",
+                self.dir.display()
+            ));
+        }
+        self.empty()?;
+        write_atomically(&stamp, &wanted)
+    }
+
+    /// Removes everything but the lock and the stamp.
+    pub(super) fn empty(&self) -> Result<()> {
         let entries = std::fs::read_dir(&self.dir).map_err(|e| Error::io("read", &self.dir, &e))?;
-        let mut noted = false;
         for entry in entries {
             let path = entry.map_err(|e| Error::io("read", &self.dir, &e))?.path();
-            if path.ends_with("lock") {
-                continue;
+            if !path.ends_with("lock") && !path.ends_with("stamp") {
+                remove(&path)?;
             }
-            if !noted {
-                progress.note(&format!(
-                    "build tree {} is stale (other build files, toolchain or version); rebuilding from scratch",
-                    self.dir.display()
-                ));
-                noted = true;
-            }
-            remove(&path)?;
         }
-        write_atomically(&stamp, &wanted)
+        Ok(())
+    }
+
+    /// Returns the source files that the builds in this folder opened; `None` if nobody observed one of them to its end.
+    pub(super) fn opened(&self) -> Opened {
+        if !self.build().exists() {
+            return Some(BTreeSet::new());
+        }
+        let text = std::fs::read_to_string(self.dir.join(OPENED)).ok()?;
+        let files = text.strip_prefix(WHOLE)?;
+        Some(files.lines().skip(1).map(str::to_owned).collect())
+    }
+
+    /// Stores what [`Work::opened`] returns.
+    pub(super) fn set_opened(&self, opened: &Opened) -> Result<()> {
+        let file = self.dir.join(OPENED);
+        match opened {
+            None => remove(&file),
+            Some(files) => {
+                let files: String = files.iter().map(|path| format!("{path}\n")).collect();
+                write_atomically(&file, &format!("{WHOLE}\n{files}"))
+            }
+        }
+    }
+
+    /// Returns a product of the build tree that is newer than the present: the clock was ahead when it was made, and ninja
+    /// would take it for newer than any file that is written now.
+    pub(super) fn future_product(&self) -> Option<PathBuf> {
+        let now = SystemTime::now();
+        let mut folders = vec![self.build()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let Ok(meta) = entry.metadata() else { continue };
+                if meta.is_dir() {
+                    folders.push(entry.path());
+                } else if meta.modified().is_ok_and(|time| time > now) {
+                    return Some(entry.path());
+                }
+            }
+        }
+        None
     }
 }
 
@@ -151,25 +175,26 @@ mod tests {
     use perfquilt_model::progress::Silent;
 
     #[test]
-    fn what_a_killed_build_left_is_not_used() {
+    fn products_from_the_future_and_gaps_of_the_observation_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let work = Work::lock(folder.path(), &Silent).unwrap();
-        work.prepare("a", &Silent).unwrap();
-        let left = work.src().join("half.o");
-        let begin = || {
-            work.distrust_killed_build(&Silent).unwrap();
-            work.prepare("a", &Silent).unwrap();
-            work.began().unwrap();
-        };
-        begin();
-        std::fs::create_dir_all(work.src()).unwrap();
-        std::fs::write(&left, "").unwrap();
-        work.ended().unwrap();
-        begin();
-        assert!(left.exists());
-        // Nobody says that it ended.
-        begin();
-        assert!(!left.exists());
+        assert_eq!(work.opened(), Some(BTreeSet::new()), "nothing was built");
+        std::fs::create_dir_all(work.build().join("deps")).unwrap();
+        assert_eq!(work.opened(), None, "nobody says what this build opened");
+        let opened = Some(BTreeSet::from(["a b.c".to_owned(), "deps/l.c".to_owned()]));
+        work.set_opened(&opened).unwrap();
+        assert_eq!(work.opened(), opened);
+        work.set_opened(&None).unwrap();
+        assert_eq!(work.opened(), None);
+
+        let product = work.build().join("deps/l.o");
+        let file = File::create(&product).unwrap();
+        assert_eq!(work.future_product(), None);
+        let ahead = SystemTime::now() + Duration::from_secs(3600);
+        file.set_modified(ahead).unwrap();
+        assert_eq!(work.future_product(), Some(product));
+        work.empty().unwrap();
+        assert!(!work.build().exists() && work.opened().is_some());
     }
 
     #[test]

@@ -4,10 +4,10 @@ pub mod bisect;
 pub mod commits;
 mod explain;
 mod jobs;
-mod line_numbers;
 mod named;
 mod next_step;
 mod profiled;
+mod reach;
 mod rebased;
 pub mod releases;
 pub mod request;
@@ -119,6 +119,12 @@ impl StoredTrees {
 impl SourceTree for StoredTrees {
     fn build_files_digest(&self, tree: &str) -> Result<String> {
         self.build_files.digest(&self.store, tree)
+    }
+
+    fn changes(&self, tree: &str, dir: &Path) -> Result<Option<Vec<String>>> {
+        let paths = Worktree::open(&self.store, dir)?.changes(tree)?;
+        let text = |path: Vec<u8>| String::from_utf8_lossy(&path).into_owned();
+        Ok(paths.map(|paths| paths.into_iter().map(text).collect()))
     }
 
     fn move_to(&self, tree: &str, dir: &Path, progress: &dyn Progress) -> Result<()> {
@@ -543,7 +549,7 @@ fn measure(
     header.series = patches.iter().map(|patch| patch.name.clone()).collect();
     header.titles = patches.iter().map(|patch| patch.title.clone()).collect();
     header.failed = failed;
-    header.line_numbers = line_numbers::points(ws, prepared, &measurable)?;
+    reach::describe(ws, prepared, &measurable, &mut header)?;
     header.command.clone_from(&wanted.command);
     let servers = (&measurable[..], &experiment::Data::new(), &builds[..]);
     Ok(MeasuredRun {

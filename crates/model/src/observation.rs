@@ -175,6 +175,11 @@ pub struct ExperimentHeader {
     /// Points whose binary differs from that of the point before in the numbers of source lines alone (`__LINE__`).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub line_numbers: BTreeSet<Point>,
+    /// Points whose patch changes more than comments and is not, or not wholly, in the server, with the files that it changes
+    /// and no program of the build opened. None are listed if the server is that of the point before although the build
+    /// opens all of them, or nobody observed it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unread: BTreeMap<Point, Vec<String>>,
     /// Points that could not be built or measured, with the reason in one line.
     #[serde(default)]
     pub failed: BTreeMap<Point, String>,
@@ -257,6 +262,7 @@ impl ExperimentHeader {
             harness: String::new(),
             identical: BTreeMap::new(),
             line_numbers: BTreeSet::new(),
+            unread: BTreeMap::new(),
             failed: BTreeMap::new(),
             failed_workloads: Vec::new(),
             start_timeouts: BTreeMap::new(),

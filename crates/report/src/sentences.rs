@@ -3,7 +3,7 @@
 use super::escape::is_inert;
 use super::number;
 use super::text::capital;
-use super::view::{EffectRow, Label, View, effect_on, no_interval};
+use super::view::{EffectRow, Label, NOT_IN_SERVER, View, effect_on, no_interval};
 use perfquilt_judge::attribution::{Effect, EffectKind, Progress, Stopping, Verdict};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
@@ -289,6 +289,7 @@ impl View<'_> {
             "no effect",
             "no typical effect",
             number::NOT_EXECUTED,
+            NOT_IN_SERVER,
             "unclear",
             "stale",
             "failed",

@@ -67,6 +67,7 @@ impl Experiment {
                 harness: "perfquilt 0.1.0 4f2a".into(),
                 identical: BTreeMap::new(),
                 line_numbers: Default::default(),
+                unread: Default::default(),
                 failed: BTreeMap::new(),
                 start_timeouts: BTreeMap::new(),
                 failed_workloads: Vec::new(),

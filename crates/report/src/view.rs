@@ -7,6 +7,7 @@ use perfquilt_judge::attribution::{
     Agreement, Attribution, Effect, EffectKind, PatchEffects, SUITE, StoppingRule, Verdict,
 };
 use perfquilt_judge::stats::FEWEST_COUNTED;
+use perfquilt_model::counted::counted;
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 
@@ -229,17 +230,37 @@ impl<'a> View<'a> {
             row.notes.push(reason.clone());
         } else if let Some(point) = patch.identical_to {
             if row.effects.iter().flatten().all(|effect| effect.identical) {
-                (row.verdict, row.style) = ("no effect", Style::Quiet);
+                (row.verdict, row.style) = if patch.not_in_server {
+                    (NOT_IN_SERVER, Style::Open)
+                } else {
+                    ("no effect", Style::Quiet)
+                };
             }
             let again = format!(
                 "the binary of {} again, not measured",
                 self.nouns().point(point)
             );
             row.notes.insert(0, again);
+            if patch.not_in_server && patch.unread.is_empty() {
+                row.notes.insert(0, SAME_PROGRAM.to_owned());
+            }
         } else if patch.line_numbers {
             row.notes.insert(0, LINE_NUMBERS.to_owned());
         } else if patch.code_unchanged {
             row.notes.insert(0, CODE_UNCHANGED.to_owned());
+        }
+        if let [first, more @ ..] = &patch.unread[..] {
+            let more = match more.len() {
+                0 => String::new(),
+                more => format!(
+                    " and {} that it changes",
+                    counted(more as u64, "more file", "more files")
+                ),
+            };
+            row.notes.insert(
+                0,
+                format!("the build does not read {first}{more}: enable it in the recipe, or drop the change"),
+            );
         }
         let mut effects = row.effects.iter().flatten();
         let before = if self.attribution.is_of_servers() {
@@ -585,6 +606,13 @@ impl<'a> View<'a> {
         })
     }
 }
+
+/// The verdict on a patch that changes more than comments, and of which the server has nothing.
+pub(crate) const NOT_IN_SERVER: &str = "not in the server";
+
+/// The note of such a patch whose files the build reads, or may read.
+const SAME_PROGRAM: &str = "the same program: the recipe leaves this code out (`#if`, an option, another platform), or it compiles \
+    to the same code";
 
 /// The note of a patch that changes comments only, in files whose code contains line numbers.
 const LINE_NUMBERS: &str = "changes no code: the binary differs only in line numbers (`__LINE__`)";

@@ -175,6 +175,9 @@ fn joined(mut first: ObservationFile, other: ObservationFile) -> ObservationFile
         .line_numbers
         .retain(|point| theirs.line_numbers.contains(point));
     header
+        .unread
+        .retain(|point, _| theirs.unread.contains_key(point));
+    header
         .failed
         .retain(|point, _| theirs.failed.contains_key(point));
     // A workload that failed in one of them has fewer blocks there.

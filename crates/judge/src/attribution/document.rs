@@ -225,6 +225,12 @@ pub struct PatchEffects {
     /// Whether its binary differs from the one before it in the numbers of source lines alone (`__LINE__`). Absent if not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub line_numbers: bool,
+    /// The files that it changes and no program of the build opened. Empty if `not_in_server` has another reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
+    /// Whether the server is that of the point before although the patch changes more than comments. Absent if not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub not_in_server: bool,
     /// Its effects, by kind, meter and workload.
     pub effects: Vec<Effect>,
 }

@@ -106,7 +106,10 @@ impl Effects<'_> {
             reason: self.reason(index, identical_to, &effects),
             identical_to,
             code_unchanged: self.unexecuted.leaves_code(Point::Step(index)),
-            line_numbers: header.line_numbers.contains(&Point::Step(index)),
+            line_numbers: header.line_numbers.contains(&point),
+            unread: header.unread.get(&point).cloned().unwrap_or_default(),
+            not_in_server: header.unread.contains_key(&point)
+                && self.points.server_of(point) == self.points.server_of(Point::Step(index - 1)),
             effects,
         }
     }

@@ -39,6 +39,7 @@ impl ExperimentHeader {
         }
         self.line_numbers
             .iter()
+            .chain(self.unread.keys())
             .try_for_each(|&point| self.check_point(point))?;
         if self.reused.len() > MAX_REUSED {
             return Err(format!(

@@ -114,6 +114,19 @@ impl Worktree {
         Ok(moved)
     }
 
+    /// Returns the paths that a move to `tree` would write or remove; `None` if the tree is of another object store.
+    pub fn changes(&self, tree: &str) -> Result<Option<Vec<Vec<u8>>>> {
+        let trees = self.read_journal()?;
+        if !self.has_trees(&trees)? {
+            return Ok(None);
+        }
+        let mut differences = Differences::new();
+        for from in trees {
+            self.files.compare(from, oid(tree)?, &mut differences)?;
+        }
+        Ok(Some(differences.into_keys().collect()))
+    }
+
     fn has_trees(&self, trees: &[Oid]) -> Result<bool> {
         for tree in trees {
             if *tree != empty_tree() && !self.files.objects.has(*tree)? {

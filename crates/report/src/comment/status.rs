@@ -2,7 +2,7 @@
 
 use super::Notice;
 use crate::nouns::Nouns;
-use crate::view::{EffectRow, Label, View};
+use crate::view::{EffectRow, Label, NOT_IN_SERVER, View};
 use perfquilt_judge::attribution::{EffectKind, PatchEffects, Verdict};
 use perfquilt_judge::bisect::Conclusion;
 use perfquilt_model::comment::MeasurementStatus;
@@ -52,6 +52,10 @@ pub(super) fn status(notice: &Notice<'_>, view: Option<&View<'_>>) -> Measuremen
         return MeasurementStatus::Unfinished;
     }
     match verdict.or_else(|| of_servers(view)) {
+        // A patch that no server has is not known to have no effect.
+        Some(Verdict::NoEffect) if patches(view).any(|row| row.verdict == NOT_IN_SERVER) => {
+            MeasurementStatus::Unclear
+        }
         Some(Verdict::Faster) => MeasurementStatus::Faster,
         Some(Verdict::NoEffect) => MeasurementStatus::NoEffect,
         Some(Verdict::Slower) => MeasurementStatus::Regression,

@@ -1,0 +1,182 @@
+//! What a patch changes is in the server, whatever the rules of the build say.
+
+use std::os::unix::fs::MetadataExt;
+
+use super::fixture::{Fixture, RECIPE};
+use super::points::says;
+
+const MAKE: &str = r#"
+[recipe.quick]
+system = "command"
+build = [["make"]]
+binary = "bin/app"
+[recipe.quick.install]
+"bin/app" = "{build}/app"
+"#;
+
+/// Builds `before` and then `after` with a makefile in one work folder, and returns what both say.
+fn made(
+    makefile: &'static str,
+    before: &[(&'static str, &str)],
+    after: &[(&'static str, &str)],
+) -> [String; 2] {
+    let mut fixture = Fixture::new(MAKE);
+    let rules = [("Makefile", makefile)];
+    fixture.point("before", &[&rules[..], before].concat());
+    fixture.point("after", &[&rules[..], before, after].concat());
+    ["before", "after"].map(|tree| says(&fixture.build(tree).unwrap()).trim().to_owned())
+}
+
+const TWO: (&str, &str) = (
+    "lib/two.c",
+    "#include \"n.h\"\nint two(void) { return N; }\n",
+);
+const THREE: (&str, &str) = (
+    "lib/three.c",
+    "#include \"n.h\"\nint three(void) { return N; }\n",
+);
+const OLD: (&str, &str) = ("lib/n.h", "#define N 2\n");
+const NEW: (&str, &str) = ("lib/n.h", "#define N 5\n");
+
+#[test]
+fn a_header_that_no_rule_names_or_only_one_of_two() {
+    let none = "app: main.o lib/two.o lib/three.o\n\tcc -o $@ $^\n";
+    assert_eq!(
+        made(none, &[TWO, THREE, OLD], &[NEW]),
+        ["4 main.c", "25 main.c"]
+    );
+    let one = "app: main.o lib/two.o lib/three.o\n\tcc -o $@ $^\nlib/two.o: lib/n.h\n";
+    assert_eq!(
+        made(one, &[TWO, THREE, OLD], &[NEW]),
+        ["4 main.c", "25 main.c"]
+    );
+}
+
+#[test]
+fn objects_that_are_newer_than_the_patched_file() {
+    let ahead = "app: main.o lib/two.o lib/three.o\n\tcc -o $@ $^\n\ttouch -d '+2 hours' $^ $@\nlib/two.o: lib/n.h\n";
+    assert_eq!(made(ahead, &[TWO, OLD], &[NEW]), ["6 main.c", "15 main.c"]);
+}
+
+#[test]
+fn a_bundled_library_that_is_built_once_and_a_file_that_is_generated_once() {
+    let library = "app: main.o lib/three.o\n\ttest -e .library || (cc -c lib/two.c -o two.o && ar qc libtwo.a two.o && touch .library)\n\t\
+        cc -o $@ $^ libtwo.a\n";
+    assert_eq!(
+        made(library, &[TWO, OLD], &[NEW]),
+        ["6 main.c", "15 main.c"]
+    );
+    let generated = "app: lib/n.h main.o lib/two.o lib/three.o\n\tcc -o $@ main.o lib/two.o lib/three.o\nlib/n.h:\n\tcp lib/n.src $@\n";
+    let old = ("lib/n.src", "#define N 2\n");
+    let new = ("lib/n.src", "#define N 5\n");
+    assert_eq!(
+        made(generated, &[TWO, old], &[new]),
+        ["6 main.c", "15 main.c"]
+    );
+}
+
+#[test]
+fn the_build_knows_which_files_it_read() {
+    let mut fixture = Fixture::new(MAKE);
+    let rules = (
+        "Makefile",
+        "app: main.o lib/two.o lib/three.o\n\tcc -o $@ $^\n",
+    );
+    fixture.point(
+        "one",
+        &[
+            rules,
+            TWO,
+            OLD,
+            ("lib/windows.c", "int win;\n"),
+            ("notes", "x\n"),
+        ],
+    );
+    let built = fixture.build("one").unwrap();
+    let opened = built.opened().unwrap();
+    for file in ["lib/n.h", "lib/two.c", "Makefile", "main.c"] {
+        assert!(opened.contains(file), "{file}: {opened:?}");
+    }
+    for file in ["lib/windows.c", "notes", "lib/two.o"] {
+        assert!(!opened.contains(file), "{file}");
+    }
+}
+
+/// The base with a header that a command generates from a file which its rule names (`DEPENDS`) or not.
+fn generating(depends: &str, number: &str) -> Vec<(&'static str, String)> {
+    let cmake = super::fixture::base()["CMakeLists.txt"].clone()
+        + &format!(
+            "\nadd_custom_command(OUTPUT ${{CMAKE_BINARY_DIR}}/n.h COMMAND cp ${{CMAKE_SOURCE_DIR}}/lib/n.src \
+             ${{CMAKE_BINARY_DIR}}/n.h {depends})\nadd_custom_target(numbers DEPENDS ${{CMAKE_BINARY_DIR}}/n.h)\n\
+             add_dependencies(two numbers)\ninclude_directories(${{CMAKE_BINARY_DIR}})\n\
+             set_source_files_properties(lib/two.c PROPERTIES OBJECT_DEPENDS ${{CMAKE_BINARY_DIR}}/n.h)\n"
+        );
+    vec![
+        ("CMakeLists.txt", cmake),
+        (
+            "lib/two.c",
+            "#include <n.h>\nint two(void) { return N; }\n".to_owned(),
+        ),
+        ("lib/n.src", format!("#define N {number}\n")),
+    ]
+}
+
+/// Builds a number into the base and then another, and returns what both say and whether the object of a unit that has
+/// nothing to do with it was kept.
+fn generated(depends: &str) -> ([String; 2], bool) {
+    let mut fixture = Fixture::new(RECIPE);
+    for number in ["2", "5"] {
+        let files = generating(depends, number);
+        let files: Vec<(&'static str, &str)> = files
+            .iter()
+            .map(|(path, text)| (*path, text.as_str()))
+            .collect();
+        fixture.point(number, &files);
+    }
+    let object = fixture
+        .builder()
+        .work_dir()
+        .join("build/CMakeFiles/app.dir/main.c.o");
+    let mut times = Vec::new();
+    let said = ["2", "5"].map(|tree| {
+        let said = says(&fixture.build(tree).unwrap());
+        let meta = std::fs::metadata(&object).unwrap();
+        times.push((meta.mtime(), meta.mtime_nsec()));
+        said.trim().to_owned()
+    });
+    (said, times[0] == times[1])
+}
+
+#[test]
+fn ninja_is_believed_where_it_knows_a_file_and_only_there() {
+    let right = ["6 main.c", "15 main.c"].map(str::to_owned);
+    let named = generated("DEPENDS ${CMAKE_SOURCE_DIR}/lib/n.src");
+    assert_eq!(named, (right.clone(), true));
+    assert_eq!(generated(""), (right, false), "no rule names the file");
+}
+
+#[test]
+fn a_product_of_ninja_from_the_future_is_not_believed() {
+    let mut fixture = Fixture::new(RECIPE);
+    fixture.point("more", &[("lib/two.c", "int two(void) { return 4; }\n")]);
+    assert_eq!(says(&fixture.build("base").unwrap()).trim(), "6 main.c");
+    let build = fixture.builder().work_dir().join("build");
+    let ahead = std::time::SystemTime::now() + std::time::Duration::from_secs(7200);
+    let mut folders = vec![build];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "o") {
+                std::fs::File::options()
+                    .write(true)
+                    .open(&path)
+                    .unwrap()
+                    .set_modified(ahead)
+                    .unwrap();
+            }
+        }
+    }
+    assert_eq!(says(&fixture.build("more").unwrap()).trim(), "12 main.c");
+}
