@@ -405,6 +405,38 @@ fn white_space_of_upstream_is_no_conflict() {
 }
 
 #[test]
+fn what_both_add_to_a_file_at_different_places_is_for_review() {
+    let file = |at: usize, added: &str| -> String {
+        let part = |number: usize| {
+            let more = if number == at { added } else { "" };
+            format!("{more}int part{number}(void)\n{{\n  return {number};\n}}\n\n")
+        };
+        (1..20).map(part).collect()
+    };
+    let body = |name: &str, text: &str| format!("static long {name}(long x)\n{{\n  {text}\n}}\n\n");
+    let mine = body("widened", "return x * 2;");
+    let macro_of = |value: usize| format!("#define WIDTH {value}\n\n");
+    for (mine, theirs, said) in [
+        (
+            &mine,
+            body("widened", "return x << 1;"),
+            "`widened` as well, at s.c:71",
+        ),
+        (&mine, mine.clone(), "`widened` as well, at s.c:71"),
+        (&mine, body("narrowed", "return x >> 1;"), ""),
+        (&macro_of(8), macro_of(16), "`WIDTH` as well, at s.c:71"),
+    ] {
+        let old = file(0, "");
+        let space = space(&[("s.c", old.clone())], &[("s.c", file(15, &theirs))]);
+        patch(&space, "a.patch", "s.c", &old, &file(4, mine));
+        let report = json(&space, &["rebase", "2.0", "--json"]);
+        let why = report["patches"][0]["review"].as_str().unwrap_or_default();
+        assert_eq!(why.is_empty(), said.is_empty(), "{report}");
+        assert!(why.contains(said), "{report}");
+    }
+}
+
+#[test]
 fn a_guess_is_marked_for_review_and_can_be_opened() {
     let old = lines(40, &[]);
     let mine = lines(40, &[(10, "patched 10\n")]);

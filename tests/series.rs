@@ -214,7 +214,7 @@ fn conflicts_say_what_was_expected() {
     error: patches/bad.patch:6: hunk 1 of 1 does not apply to src/a.c
       line 5 should read  `line 5`
                but reads  `LINE 5`
-    hint: the whole change is in this file already; if upstream took it, drop the patch from the series
+    hint: patch 1 (ok.patch) has made this change already: if the two are one, remove one of them
     ");
     space.write(
         "patches/bad.patch",

@@ -1,6 +1,9 @@
 //! Trees that perfquilt makes of a series.
 
+use std::path::Path;
+
 use perfquilt_config::workspace::Workspace;
+use perfquilt_model::Error;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Silent;
 use perfquilt_patches::series::Series;
@@ -15,7 +18,10 @@ pub type Meaning = Result<Vec<(String, String, Vec<u8>)>, usize>;
 /// The tree after the whole series, exported to the folder `out`.
 pub fn ours(space: &TestEnvironment) -> Meaning {
     let ws = Workspace::open(&space.workspace()).unwrap();
-    let series = Series::load(&ws).unwrap_or_else(|error| panic!("{error}"));
+    let series = match Series::load(&ws) {
+        Ok(series) => series,
+        Err(error) => return without_unreadable(space, &error),
+    };
     let release = upstream::ensure(&ws, None, &Silent).unwrap();
     match stack::apply(&ws, &release, &series) {
         Ok(stack) => {
@@ -30,4 +36,20 @@ pub fn ours(space: &TestEnvironment) -> Meaning {
             Err(failed.expect("a patch of the series"))
         }
     }
+}
+
+/// The result of a series with a patch that cannot be read, such as one of words only, for which `patch` fails as well:
+/// an earlier patch may not apply.
+fn without_unreadable(space: &TestEnvironment, error: &Error) -> Meaning {
+    let text = space.read("series");
+    let file = &error.location().expect("a place").file;
+    let name = file.strip_prefix("patches").expect("a patch");
+    let is_patch = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
+    let is_other = |line: &&str| line.split(' ').next().map(Path::new) != Some(name);
+    let before: Vec<&str> = text.lines().filter(is_patch).take_while(is_other).collect();
+    let unreadable = before.len();
+    space.write("series", before.join("\n") + "\n");
+    let earlier = ours(space);
+    space.write("series", text);
+    Err(earlier.err().unwrap_or(unreadable))
 }

@@ -388,6 +388,171 @@ fn one_change_comes_once_from_a_box() {
 }
 
 #[test]
+fn a_mail_whose_form_is_not_the_declared_one_has_its_patch() {
+    let plain = mail("From: A <a@b.c>\nSubject: five\n", "Why.\n");
+    let (head, text) = plain.split_once("\n\n").unwrap();
+    let coded = through("base64", text);
+    let coded = String::from_utf8(coded).unwrap();
+    let signed = "Content-Type: multipart/signed;\n boundary=\"outer\"";
+    let part = "Content-Type: text/x-diff\nContent-Transfer-Encoding: base64";
+    let parts = |boundary: &str| format!("--{boundary}\n{part}\n\n{coded}\n--{boundary}--\n");
+    let signature = "--outer\nContent-Type: application/pgp-signature\n\nx\n--outer--\n";
+    for (form, body, said) in [
+        (signed, text.to_owned(), "multipart/signed"),
+        (signed, parts("inner"), "multipart/signed"),
+        (signed, format!("{text}{signature}"), "multipart/signed"),
+        (
+            "Content-Type: text/plain\nContent-Transfer-Encoding: base64",
+            text.to_owned(),
+            "Encoding: base64",
+        ),
+        (signed, parts("outer"), ""),
+    ] {
+        let (_release, space) = space_of_a();
+        space.write(
+            "one.mbx",
+            format!("{head}\nMIME-Version: 1.0\n{form}\n\n{body}"),
+        );
+        let out = space.ok(&["import", "one.mbx"]);
+        assert_eq!(
+            exported(&space)[0].2,
+            short(&[(5, "five\n")]).as_bytes(),
+            "{body}"
+        );
+        let odd = out.lines().find(|line| line.starts_with("note: mail 1"));
+        let is_right = odd.map_or(said.is_empty(), |odd| {
+            !said.is_empty() && odd.contains(said)
+        });
+        assert!(is_right, "{out}{body}");
+    }
+}
+
+#[test]
+fn blanks_that_a_mail_program_wrote_are_named() {
+    let plain = mail(
+        "From: A <a@b.c>\nSubject: five\nContent-Type: text/plain; charset=utf-8\n",
+        "",
+    );
+    for (from, to, code, said) in [
+        (
+            "\n line 4",
+            "\n\u{a0}line 4",
+            3,
+            "begins with a no-break blank (U+00A0)",
+        ),
+        (
+            "\n line 4",
+            "\n\u{3000}line 4",
+            3,
+            "begins with the blank U+3000",
+        ),
+        (
+            "-line 5",
+            "-line\u{a0}5",
+            3,
+            "only the blanks differ at line 5: the patch has a no-break blank (U+00A0)",
+        ),
+        ("-line 5", "-line\t5", 3, "only the blanks differ at line 5"),
+        (
+            "+five",
+            "+\u{a0} five",
+            0,
+            "is indented with a no-break blank (U+00A0)",
+        ),
+        ("+five", "+five\u{a0}!", 0, ""),
+    ] {
+        let (_release, space) = space_of_a();
+        space.write("one.mbx", plain.replace(from, to));
+        let (got, out, errors) = space.shown(&["import", "one.mbx"]);
+        let all = format!("{out}{errors}");
+        assert_eq!(got, code, "{all}");
+        assert!(all.contains(said), "{all}");
+        assert_eq!(all.contains("blank"), !said.is_empty(), "{all}");
+    }
+}
+
+#[test]
+fn the_file_that_makes_a_change_first_is_named() {
+    let removal = "--- a/b\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n".to_owned();
+    let two = format!(
+        "{}{}",
+        change(2),
+        change(8)
+            .split_once("@@")
+            .map(|it| format!("@@{}", it.1))
+            .unwrap()
+    );
+    for (first, second) in [
+        (change(5), change(5)),
+        (change(2), two),
+        (removal.clone(), removal),
+    ] {
+        let (release, space) = space_of_a();
+        std::fs::write(release.path().join("b"), "b\n").unwrap();
+        space.write("src/10-first.patch", &first);
+        space.write("src/15-between.patch", change(11));
+        space.write(
+            "src/20-again.patch",
+            format!("Subject: once more\n\n{second}"),
+        );
+        let refused = space.fails(3, &["import", "src"]);
+        let said = "patch 1 (10-first.patch) has made this change already";
+        assert!(refused.contains(said), "{refused}");
+        // The same for a series.
+        for name in ["10-first", "15-between", "20-again"] {
+            space.write(
+                &format!("patches/{name}.patch"),
+                space.read(&format!("src/{name}.patch")),
+            );
+        }
+        space.write(
+            "series",
+            "10-first.patch\n15-between.patch\n20-again.patch\n",
+        );
+        assert!(space.fails(3, &["stack"]).contains(said));
+    }
+    // A change that applies a second time.
+    let (_release, space) = space_of_a();
+    let added = "--- a/a\n+++ b/a\n@@ -5,0 +6 @@\n+more\n";
+    space.write("src/1.patch", added);
+    space.write("src/2.patch", format!("Words.\n\n{added}"));
+    let out = space.ok(&["import", "src"]);
+    assert!(out.contains("2.patch: the same diff as 1.patch"), "{out}");
+}
+
+#[test]
+fn the_other_order_of_a_folder_is_named_where_it_counts() {
+    // Each of the two goes before or after the other.
+    let added = |text: &str| format!("--- a/a\n+++ b/a\n@@ -5,0 +6 @@\n+{text}\n");
+    for (names, second, said) in [
+        (
+            ["9-x.patch", "10-y.patch"],
+            added("y"),
+            "apply as well in the order of bytes",
+        ),
+        (["9-x.patch", "10-y.patch"], change(2), ""),
+        (["09-x.patch", "10-y.patch"], added("y"), ""),
+    ] {
+        let (_release, space) = space_of_a();
+        space.write(&format!("src/{}", names[0]), added("x"));
+        space.write(&format!("src/{}", names[1]), second);
+        let out = space.ok(&["import", "src"]);
+        assert_eq!(series(&space), names);
+        assert_eq!(out.contains("order of bytes"), !said.is_empty(), "{out}");
+        assert!(out.contains(said), "{out}");
+    }
+    // Only the other one applies.
+    let (_release, space) = space_of_a();
+    space.write("src/9-last.patch", change(5).replace("-line 5", "-first"));
+    space.write("src/10-first.patch", change(5).replace("+x", "+first"));
+    let refused = space.fails(3, &["import", "src"]);
+    assert!(
+        refused.contains("all patches apply in the order of bytes"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn every_file_of_a_folder_is_taken_or_named() {
     let (_release, space) = space_of_a();
     space.write("src/0001-one.patch", change(2));

@@ -5,6 +5,7 @@ mod split;
 
 use std::collections::BTreeMap;
 
+use crate::series::diff::same_changes;
 use crate::series::rewritten;
 use crate::series::{
     FileDiff, Patch, Series, SeriesFile, SeriesLocation, SeriesSurvey, survey, write,
@@ -97,7 +98,7 @@ pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<LintReport> {
     warnings.extend(series.patches().iter().flat_map(patch_warnings));
     let location = SeriesLocation::of(ws, None)?;
     warnings.extend(text_between(&location, &series)?);
-    warnings.extend(same_content(&location, &series)?);
+    warnings.extend(same_change(series.patches()));
     let mut applied = false;
     let mut not_fetched = None;
     if series.patches().is_empty() && sound {
@@ -287,22 +288,30 @@ fn text_between(location: &SeriesLocation, series: &Series) -> Result<Vec<Error>
     Ok(found)
 }
 
-/// Reports patches with identical diffs, compared byte for byte.
-fn same_content(location: &SeriesLocation, series: &Series) -> Result<Vec<Error>> {
-    let mut found = Vec::new();
-    let mut seen: BTreeMap<Vec<u8>, &str> = BTreeMap::new();
-    for patch in with_bytes(location, series, |patch| !patch.files.is_empty()) {
-        let (patch, bytes) = patch?;
-        let body = bytes[write::header_bytes(&bytes).len()..].to_vec();
-        if let Some(first) = seen.get(&body) {
-            let error = Error::series(format!("the same diff as {first}"));
-            let error = error.at(&patch.shown, None);
-            found.push(error.hint("remove one of them from the series"));
-        } else {
-            seen.insert(body, &patch.name);
-        }
-    }
-    Ok(found)
+/// Reports patches that make the change of an earlier one, whatever their headers and forms.
+pub(crate) fn same_change(patches: &[Patch]) -> Vec<Error> {
+    let is_same = |one: &&Patch, other: &Patch| {
+        let names = |patch: &Patch| -> Vec<Vec<u8>> {
+            patch
+                .files
+                .iter()
+                .flat_map(FileDiff::names)
+                .cloned()
+                .collect()
+        };
+        !one.files.is_empty()
+            && names(one) == names(other)
+            && same_changes(one.files.clone(), other.files.clone())
+    };
+    let found = patches.iter().enumerate().filter_map(|(index, patch)| {
+        let first = patches[..index]
+            .iter()
+            .find(|first| is_same(first, patch))?;
+        let error =
+            Error::series(format!("the same diff as {}", first.name)).at(&patch.shown, None);
+        Some(error.hint("remove one of them from the series"))
+    });
+    found.collect()
 }
 
 /// Returns an indented comment without its indentation; quilt would take the indented one for a patch.

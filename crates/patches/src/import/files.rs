@@ -247,10 +247,14 @@ fn without_series(source: &Path) -> Result<PatchSource> {
     }
     left_out.sort_by_key(|name| natural(name));
     notes.extend(left_out.into_iter().map(|left| format!("left out: {left}")));
+    let mut order: Vec<usize> = (0..patches.len()).collect();
+    order.sort_by(|one, other| patches[*one].cmp(&patches[*other]));
     let files = patches
         .iter()
         .map(|file| source.join(OsStr::from_bytes(&from_shown(file))));
     Ok(PatchSource {
+        other_order: (!order.is_sorted())
+            .then(|| ("the order of bytes (`LC_ALL=C ls`)".to_owned(), order)),
         kind: format!(
             "the patches in {}, in the order of their names",
             source.display()

@@ -7,10 +7,10 @@ use super::range::patch_name;
 use super::subject::{Numbered, parse_subject};
 use super::{MAX_BYTES, PatchSource, SourcePatch};
 use crate::series::compression::decompress;
-use crate::series::layout::{HeaderForm, HeaderLayout, is_dep3, is_mailbox_line};
+use crate::series::layout::{FieldLines, HeaderForm, HeaderLayout, is_dep3, is_mailbox_line};
 use crate::series::message::{Message, PATCH_KEY, add_fields, new_header, squeeze};
 use crate::series::quoting::{quote_diffs, quote_lines};
-use crate::series::text::{decode, lines};
+use crate::series::text::{decode, lines, odd_blank};
 use crate::series::{ForeignContent, Header, SeriesEntry, Timestamp, diff};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::git::Git;
@@ -28,8 +28,8 @@ struct Mail {
     /// The mail's id, and fields of DEP-3 in its header, which git does not read.
     fields: Vec<u8>,
     diff: Vec<u8>,
-    /// The date in the header, if it is none.
-    odd_date: Option<String>,
+    /// What is odd about it, as fragments.
+    oddities: Vec<String>,
 }
 
 /// Reads a box of mails, a single mail, a folder of mails (maildir), or a single patch file in another form.
@@ -76,12 +76,12 @@ pub(super) fn read(path: &Path) -> Result<PatchSource> {
             &mails.join(format!("{place:04}")),
             place,
         )?;
-        if let Some(date) = &mail.odd_date {
-            notes.push(format!(
-                "mail {place} ({}): invalid date, so the patch has none: {date}",
-                mail.message.title
-            ));
-        }
+        let title = &mail.message.title;
+        notes.extend(
+            mail.oddities
+                .iter()
+                .map(|odd| format!("mail {place} ({title}): {odd}")),
+        );
         if mail.diff.is_empty() {
             notes.push(format!("mail {place} has no patch: {}", mail.message.title));
         } else if mail.message.author.is_none() {
@@ -394,18 +394,39 @@ fn decoded(git: &Git, folder: &Path, file: &Path, place: usize) -> Result<Mail> 
     let read = |path: &Path| std::fs::read(path).map_err(|e| Error::io("read", path, &e));
     let (text, patch) = (folder.join("message"), folder.join("patch"));
     let mail = read(file)?;
-    let output = git
-        .command(&["-c", "i18n.commitEncoding=UTF-8", "mailinfo"])
-        // Not `--encoding`: some versions of git then leave words of the header undecoded.
-        .args(["-k", "-m", "-u", "--no-scissors"])
-        .args([&text, &patch])
-        .stdin(mail.clone())
-        .run()?;
-    if !output.success() {
-        let what = format!("git cannot decode mail {place}");
-        return Err(Error::usage(what).details(output.tail(4)).hint(
-            "its character set is unknown or does not fit its bytes; correct `Content-Type:` in the mail",
-        ));
+    // Returns what git says of the mail, and its diff.
+    let read_mail = |mail: &[u8]| {
+        let output = git
+            .command(&["-c", "i18n.commitEncoding=UTF-8", "mailinfo"])
+            // Not `--encoding`: some versions of git then leave words of the header undecoded.
+            .args(["-k", "-m", "-u", "--no-scissors"])
+            .args([&text, &patch])
+            .stdin(mail)
+            .run()?;
+        if !output.success() {
+            let what = format!("git cannot decode mail {place}");
+            return Err(Error::usage(what).details(output.tail(4)).hint(
+                "its character set is unknown or does not fit its bytes; correct `Content-Type:` in the mail",
+            ));
+        }
+        let diff = read(&patch)?;
+        let has_diff = diff.split(|&b| b == b'\n').any(begins_diff);
+        Ok((output, if has_diff { diff } else { Vec::new() }))
+    };
+    let mut oddities = Vec::new();
+    let (mut output, mut diff) = read_mail(&mail)?;
+    if diff.is_empty()
+        && let Some((declared, right)) = as_it_is(&mail)
+    {
+        let found = read_mail(&right)?;
+        if diff::parse(&found.1, 1, "").is_ok_and(|parsed| !parsed.files.is_empty()) {
+            (output, diff) = found;
+            oddities.push(format!(
+                "its text is not what `{declared}` says; it is read as it is"
+            ));
+        } else {
+            (output, diff) = read_mail(&mail)?;
+        }
     }
     // Git leaves text of no declared character set as it is, and guesses only when it commits.
     let info = decode(&output.stdout, None).text;
@@ -454,8 +475,11 @@ fn decoded(git: &Git, folder: &Path, file: &Path, place: usize) -> Result<Mail> 
     if let Some(id) = &id {
         fields.extend(format!("Message-ID: {id}\n").into_bytes());
     }
-    let diff = read(&patch)?;
-    let has_diff = diff.split(|&b| b == b'\n').any(begins_diff);
+    let date = field("Date");
+    if header.date.is_none() && !date.is_empty() {
+        oddities.push(format!("invalid date, so the patch has none: {date}"));
+    }
+    oddities.extend(odd_indentation(&diff));
     Ok(Mail {
         place,
         number: subject.number,
@@ -463,9 +487,65 @@ fn decoded(git: &Git, folder: &Path, file: &Path, place: usize) -> Result<Mail> 
         message,
         id,
         fields,
-        diff: if has_diff { diff } else { Vec::new() },
-        odd_date: Some(field("Date")).filter(|date| header.date.is_none() && !date.is_empty()),
+        diff,
+        oddities,
     })
+}
+
+/// Returns a mail whose declared form hides its text from git, with the form that the text has: the first line with the
+/// boundary that is there, or none of the fields `Content-…`; and the field that is wrong.
+fn as_it_is(mail: &[u8]) -> Option<(String, Vec<u8>)> {
+    let all = lines(mail);
+    let head = all.iter().position(|line| line.trim_ascii().is_empty())?;
+    let layout = HeaderLayout::of(&mail[..all[..head].iter().map(|line| line.len()).sum()]);
+    let is_form = |field: &&FieldLines| field.name.to_ascii_lowercase().starts_with("content-");
+    let forms: Vec<&FieldLines> = layout.fields.iter().filter(is_form).collect();
+    let hides = |form: &&&FieldLines| {
+        layout.value(form).contains("boundary") || form.is("content-transfer-encoding")
+    };
+    let declared = forms.iter().find(hides)?;
+    let declared = format!("{}: {}", declared.name, layout.value(declared));
+    let body = &all[head..];
+    let is_part = |lines: &&[&[u8]]| {
+        lines[0].starts_with(b"--") && lines[1].to_ascii_lowercase().starts_with(b"content-")
+    };
+    let boundary = body
+        .windows(2)
+        .find(is_part)
+        .map(|lines| lines[0][2..].trim_ascii());
+    let mut right: Vec<Vec<u8>> = (0..head)
+        .filter(|at| !forms.iter().any(|form| form.lines.contains(at)))
+        .map(|at| all[at].to_vec())
+        .collect();
+    let boundary = boundary.map(|it| String::from_utf8_lossy(it).into_owned());
+    let said = |it: &String| {
+        let said = declared.split("boundary=").nth(1).unwrap_or_default();
+        said.trim_matches(|c| c == '"' || c == ';') == it
+    };
+    if let Some(boundary) = boundary.filter(|it| !it.is_empty() && !said(it)) {
+        right
+            .push(format!("Content-Type: multipart/mixed; boundary=\"{boundary}\"\n").into_bytes());
+    }
+    right.extend(body.iter().map(|line| line.to_vec()));
+    let declared: Vec<&str> = declared.split_whitespace().collect();
+    Some((declared.join(" "), right.concat()))
+}
+
+/// Returns what is odd about a diff whose new lines are indented with blanks of other kinds.
+fn odd_indentation(diff: &[u8]) -> Option<String> {
+    let odd = |line: &&[u8]| {
+        let text = line
+            .strip_prefix(b"+")
+            .filter(|text| !text.starts_with(b"++ "))?;
+        let text = std::str::from_utf8(text).ok()?;
+        odd_blank(&text.as_bytes()[..text.len() - text.trim_start().len()])
+    };
+    let all = lines(diff);
+    let (line, blank) = all.iter().find_map(|line| Some((line, odd(line)?)))?;
+    let line = String::from_utf8_lossy(line.trim_ascii());
+    Some(format!(
+        "a line that it adds is indented with {blank}, which mail programs write for blanks: `{line}`"
+    ))
 }
 
 /// Reads the header of Mercurial at the begin of a mail's text: author, date and text. Returns the field that names the

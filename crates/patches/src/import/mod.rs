@@ -15,13 +15,14 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::edit::publish::{self, FileChange};
-use crate::lint::twins_in;
+use crate::lint::{same_change, twins_in};
 use crate::rebase::transfer::transfer;
 use crate::rebase::{TreePair, with_folder};
 use crate::series::compression::decompress;
 use crate::series::{Patch, Presence, Series, SeriesFile, diff, path, paths, survey};
 use crate::stack::format::changed_paths;
 use crate::stack::trial::TrialTree;
+use crate::stack::{oid, with_other_patches};
 use crate::upstream::{self, Objects, Release};
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
@@ -83,7 +84,7 @@ pub struct ImportedPatch {
 }
 
 /// A patch read from a source.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct SourcePatch {
     name: String,
     bytes: Vec<u8>,
@@ -105,6 +106,8 @@ struct PatchSource {
     /// A folder with the source's files after all patches.
     applied: Option<PathBuf>,
     notes: Vec<String>,
+    /// Another order of the patches that the source may mean, with its name.
+    other_order: Option<(String, Vec<usize>)>,
 }
 
 impl PatchSource {
@@ -242,13 +245,18 @@ impl ImportTarget<'_> {
         let objects = Objects::open(&self.ws.object_store())?;
         let applied = match self.applied(&objects, source, self.strip) {
             Err(error) if error.kind() == Kind::Series => {
-                let error = self.with_suggestion(&objects, source, error);
+                let error = match self.other_order(&objects, source, None) {
+                    Some(words) => error.hint(words),
+                    None => self.with_suggestion(&objects, source, error),
+                };
                 // The content of the source may be the cause.
                 return Err(error.details(source.notes.iter().map(|note| format!("note: {note}"))));
             }
             applied => applied?,
         };
         let checked = self.checked(&objects, source, &applied.tree)?;
+        let mut notes = [source.notes.clone(), applied.warnings].concat();
+        notes.extend(self.other_order(&objects, source, Some(&applied.tree)));
         let (series_path, folder) = paths;
         let root = self.ws.root();
         let entries = applied.series.file().entries().iter();
@@ -279,7 +287,7 @@ impl ImportTarget<'_> {
                 .collect(),
             checked,
             tree: applied.tree,
-            notes: [source.notes.clone(), applied.warnings].concat(),
+            notes,
         })
     }
 
@@ -346,6 +354,11 @@ impl ImportTarget<'_> {
                 warnings.extend(twins.iter().map(ToString::to_string));
             }
         }
+        warnings.extend(
+            same_change(series.patches())
+                .iter()
+                .map(ToString::to_string),
+        );
         let tree = steps.last().unwrap_or(release).clone();
         Ok(AppliedSource {
             series,
@@ -367,6 +380,38 @@ impl ImportTarget<'_> {
                 "all patches apply with -p{strip}: `perfquilt import SOURCE -p {strip}`"
             )),
             None => error,
+        }
+    }
+
+    /// Returns a sentence about the other order of the patches that the source may mean, if they apply in it and make
+    /// another tree than `tree`, that of the order in which they were tried.
+    fn other_order(
+        &self,
+        objects: &Objects,
+        source: &PatchSource,
+        tree: Option<&str>,
+    ) -> Option<String> {
+        let (name, order) = source.other_order.as_ref()?;
+        let patches = order.iter().map(|&index| source.patches[index].clone());
+        let other = PatchSource {
+            patches: patches.collect(),
+            ..PatchSource::default()
+        };
+        let applied = self.applied(objects, &other, self.strip).ok()?;
+        let first = order
+            .iter()
+            .enumerate()
+            .find(|(place, index)| place != *index)?;
+        let first = &source.patches[*first.1].name;
+        match tree {
+            Some(tree) if applied.tree == tree => None,
+            Some(_) => Some(format!(
+                "the patches are in the order of the numbers in their names; they apply as well in {name}, with {first} earlier, and make other files: \
+                 if that is right, list them so in a file `series` there, and import again"
+            )),
+            None => Some(format!(
+                "all patches apply in {name}, with {first} earlier: list them so in a file `series` there"
+            )),
         }
     }
 
@@ -457,7 +502,13 @@ fn trees(
                 moved.tree
             }
             _ => {
-                trial.apply(patch, fuzz)?;
+                let applied = trial.apply(patch, fuzz);
+                applied.map_err(|error| {
+                    let before = std::iter::once(base).chain(steps.iter().map(String::as_str));
+                    let before: Vec<_> = before.filter_map(|tree| oid(tree).ok()).collect();
+                    let patches: Vec<&Patch> = series.patches().iter().collect();
+                    with_other_patches(objects, &before, &patches, fuzz, error)
+                })?;
                 trial.write()?
             }
         };

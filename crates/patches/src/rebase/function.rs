@@ -1,5 +1,6 @@
 //! The functions of a text, by the rules of git's hunk headers and of its drivers for single languages.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -141,13 +142,28 @@ impl<'l, 'a> Functions<'l, 'a> {
         Some(word(&line).to_owned())
     }
 
+    /// Returns the names of the functions, tables, types and macros that begin in the lines.
+    pub fn begun_in(&self, lines: Range<usize>) -> impl Iterator<Item = String> {
+        let names = lines.map(|at| self.begun_at(at));
+        names.flatten().map(|line| word(&line).to_owned())
+    }
+
+    /// Returns the line `at` if it begins something that has a name.
+    fn begun_at(&self, at: usize) -> Option<Cow<'_, str>> {
+        let line = self.lines[at];
+        let is_macro = || line.starts_with(b"#") && words(line).next() == Some("define");
+        let begins = self.begins.binary_search(&at).is_ok() || is_macro();
+        begins.then(|| String::from_utf8_lossy(line))
+    }
+
     /// Returns the lines where functions called `name` begin, from 0.
     pub fn called(&self, name: &str) -> &[usize] {
         let names = self.names.get_or_init(|| {
             let mut names: HashMap<String, Vec<usize>> = HashMap::new();
-            for &at in &self.begins {
-                let line = String::from_utf8_lossy(self.lines[at]);
-                names.entry(word(&line).to_owned()).or_default().push(at);
+            for at in 0..self.lines.len() {
+                if let Some(line) = self.begun_at(at) {
+                    names.entry(word(&line).to_owned()).or_default().push(at);
+                }
             }
             names
         });
@@ -207,6 +223,11 @@ fn word(line: &str) -> &str {
     /// Words whose parentheses are not those of parameters.
     const OTHERS: [&str; 4] = ["__attribute__", "alignas", "func", "pub"];
     let line = line.trim();
+    if let Some(defined) = line.strip_prefix('#') {
+        let named = |c: char| !c.is_alphanumeric() && c != '_';
+        let mut words = defined.split(named).filter(|word| !word.is_empty());
+        return words.nth(1).unwrap_or(line);
+    }
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':' | '~' | '$');
     let mut rest = line;
     while let Some((head, parameters)) = rest.split_once('(') {

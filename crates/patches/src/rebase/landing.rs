@@ -162,6 +162,36 @@ pub fn moved_lines(merge: &FileMerge) -> Result<Vec<String>> {
     Ok(found)
 }
 
+/// Names what the patch adds to a file under a name that upstream added elsewhere in it, whatever its lines.
+pub fn defined_twice(merge: &FileMerge) -> Result<Option<String>> {
+    let (Some(texts), Some(content)) = (&merge.texts, merge.content()) else {
+        return Ok(None);
+    };
+    let sides = [&texts.base, &texts.theirs, &texts.ours].map(|text| lines(text));
+    let merged = lines(content);
+    let functions = |lines| Functions::new(&merge.path, lines);
+    let [base, theirs, ours] = [&sides[0], &sides[1], &sides[2]].map(|side| functions(side));
+    let merged = functions(&merged);
+    for run in histogram_runs(&sides[0], &sides[1])?
+        .iter()
+        .take(MAX_SEARCHED)
+    {
+        for name in theirs.begun_in(run.new_lines()) {
+            let there = ours.called(&name);
+            if base.called(&name).is_empty()
+                && let Some(first) = there.first()
+                && merged.called(&name).len() > there.len()
+            {
+                let place = format!("{}:{}", shown(&merge.path), first + 1);
+                return Ok(Some(format!(
+                    "upstream added `{name}` as well, at {place}: the result has it twice"
+                )));
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// Names the lines that patch and upstream both move, if the result has them more often than either side.
 pub fn doubled_lines(merge: &FileMerge) -> Result<Option<String>> {
     let (Some(texts), Some(content)) = (&merge.texts, merge.content()) else {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::function::has_indented_blocks;
-use super::landing::{doubled_lines, landing, moved_lines, other_white_space};
+use super::landing::{defined_twice, doubled_lines, landing, moved_lines, other_white_space};
 use super::lines_there::LinesThere;
 use super::loose_merge::Rule;
 use super::moved::UpstreamRenames;
@@ -71,10 +71,11 @@ fn note_places(merges: &[FileMerge], report: &mut PatchReport) -> Result<()> {
                 "upstream changed white space in its lines of {file}"
             ));
         }
-        if let Some(doubled) = doubled_lines(merge)?
-            && report.review.is_none()
-        {
-            report.review = Some(doubled);
+        if report.review.is_none() {
+            report.review = doubled_lines(merge)?;
+        }
+        if report.review.is_none() {
+            report.review = defined_twice(merge)?;
         }
     }
     Ok(())

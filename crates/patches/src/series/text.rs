@@ -19,6 +19,21 @@ pub fn lines(bytes: &[u8]) -> Vec<&[u8]> {
     lines
 }
 
+/// Returns the first blank of a line that is none of ASCII, by its number: mail programs and web pages write them for blanks.
+pub(crate) fn odd_blank(line: &[u8]) -> Option<String> {
+    let text = line_text(line);
+    let mut odd = text
+        .chars()
+        .filter(|c| !c.is_ascii() && (c.is_whitespace() || matches!(c, '\u{200b}' | '\u{feff}')));
+    odd.next().map(|c| match c {
+        '\u{a0}' => "a no-break blank (U+00A0)".to_owned(),
+        other => format!("the blank U+{:04X}", u32::from(other)),
+    })
+}
+
+/// What a patch needs whose blanks are others than those of the file.
+pub(crate) const BLANKS_HINT: &str = "a mail program or a web page changed the blanks: get the patch as its author wrote it, such as an attachment";
+
 /// Returns the line as text. A line that is not UTF-8 is read as Windows-1252, a superset of Latin-1, as git reads
 /// mails that declare no character set. No byte is lost: every byte is a character of Windows-1252.
 pub(super) fn line_text(line: &[u8]) -> String {

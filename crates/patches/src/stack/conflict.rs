@@ -2,6 +2,7 @@
 
 use super::place::Placer;
 use crate::series::path::shown;
+use crate::series::text::{BLANKS_HINT, odd_blank};
 use crate::series::{FileDiff, Hunk};
 use perfquilt_model::error::Error;
 
@@ -37,6 +38,11 @@ pub(super) fn hunk_error(
     if contains_result(hunk, content) {
         return error
             .hint("this hunk's change is in the file already; drop the hunk from the patch");
+    }
+    if let Some((line, difference)) = other_blanks(hunk, placer) {
+        return error
+            .details([format!("only the blanks differ at line {line}{difference}")])
+            .hint(BLANKS_HINT);
     }
     let context = hunk.context().0.max(hunk.context().1);
     let with_fuzz =
@@ -82,7 +88,7 @@ pub(super) fn creation_error(diff: &FileDiff, target: &[u8], content: &[u8]) -> 
     }
 }
 
-fn already_applied(diff: &FileDiff, content: &[u8]) -> bool {
+pub(super) fn already_applied(diff: &FileDiff, content: &[u8]) -> bool {
     if diff.hunks.iter().any(Hunk::leaves_nothing) {
         return false;
     }
@@ -123,6 +129,31 @@ fn difference(hunk: &Hunk, placer: &Placer<'_>) -> Vec<String> {
     vec![format!(
         "line {start} and the following read as expected, but the hunk belongs to the file's beginning or end, or overlaps the one before"
     )]
+}
+
+/// Returns the place where the file has the hunk's old lines with other blanks, and which blanks the patch has there.
+fn other_blanks(hunk: &Hunk, placer: &Placer<'_>) -> Option<(usize, String)> {
+    let before: Vec<&[u8]> = hunk.before().collect();
+    let wanted: Vec<String> = before.iter().map(|line| visible(line)).collect();
+    let lines: Vec<&[u8]> = (1..).map_while(|number| placer.line(number)).collect();
+    let visible_lines: Vec<String> = lines.iter().map(|line| visible(line)).collect();
+    let said = wanted.iter().any(|line| !line.trim_end().is_empty());
+    let start = visible_lines.windows(wanted.len().max(1));
+    let start = start
+        .into_iter()
+        .position(|lines| said && lines == wanted)?;
+    let mut pairs = before.iter().zip(&lines[start..]).enumerate();
+    let (index, (line, _)) = pairs.find(|(_, (line, there))| line != there)?;
+    let blank =
+        odd_blank(line).map_or_else(String::new, |blank| format!(": the patch has {blank}"));
+    Some((start + index + 1, blank))
+}
+
+/// Returns a line without its blanks; its end stays.
+fn visible(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    let is_blank = |c: &char| c.is_whitespace() && !matches!(c, '\r' | '\n') || *c == '\u{feff}';
+    text.chars().filter(|c| !is_blank(c)).collect()
 }
 
 fn text(line: Option<&[u8]>) -> String {

@@ -30,7 +30,7 @@ use std::sync::mpsc::sync_channel;
 
 use git2::Oid;
 
-use crate::series::{Patch, Series};
+use crate::series::{FileDiff, Patch, Presence, Series};
 use crate::upstream::{Objects, Release};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -47,6 +47,7 @@ use change::apply_patch;
 use commit::{CommittedTree, PatchChanges, commit_all, hash_all};
 use tree::WorkingTree;
 use tree_object::TreeObject;
+use trial::TrialTree;
 
 pub(crate) use crate::upstream::objects::oid;
 
@@ -94,8 +95,16 @@ pub fn apply_with(
 ) -> Result<Stack> {
     let store = Objects::open(&ws.object_store())?;
     let patches: Vec<&Patch> = series.patches().iter().collect();
-    let steps = chain(&store, release, &patches, fuzz)
-        .map_err(|error| with_other_order(&store, release, &patches, fuzz, error))?;
+    let steps = chain(&store, release, &patches, fuzz).map_err(|error| {
+        let Some(failed) = failed_patch(&patches, &error) else {
+            return error;
+        };
+        let keys = cache::keys(release, &patches[..failed], fuzz);
+        let applied = StackCache::new(&store).longest(&keys);
+        let mut trees: Vec<Oid> = oid(&release.tree).into_iter().collect();
+        trees.extend(applied.iter().map(|record| record.committed.tree));
+        with_other_patches(&store, &trees, &patches, fuzz, error)
+    })?;
     Ok(Stack {
         release: release.clone(),
         steps,
@@ -198,25 +207,39 @@ fn apply_on(
 /// Distance in the series, in patches, up to which perfquilt searches for another place of a patch that does not apply.
 const NEAR: usize = 8;
 
-/// Adds to the error of a patch that does not apply a nearby place in the series where it does.
-fn with_other_order(
+/// Returns the index of the patch that an error is about.
+fn failed_patch(patches: &[&Patch], error: &Error) -> Option<usize> {
+    let is_at = |patch: &&Patch| error.location().is_some_and(|at| at.file == *patch.shown);
+    patches.iter().position(is_at)
+}
+
+/// Adds to the error of a patch that does not apply what the others have to do with it: the earlier one that made its
+/// change, or a nearby place in the series where it applies. `trees` are those before the first patch and after each one
+/// that applies.
+pub(crate) fn with_other_patches(
     store: &Objects,
-    release: &Release,
+    trees: &[Oid],
     patches: &[&Patch],
     fuzz: usize,
     error: Error,
 ) -> Error {
-    let is_at = |patch: &&Patch| error.location().is_some_and(|at| at.file == *patch.shown);
-    let Some(failed) = patches.iter().position(is_at) else {
+    let Some(failed) = failed_patch(patches, &error) else {
         return error;
     };
-    let applied = StackCache::new(store).longest(&cache::keys(release, &patches[..failed], fuzz));
-    let tree_after = |count: usize| match count.checked_sub(1) {
-        Some(last) => Some(applied.get(last)?.committed.tree),
-        None => oid(&release.tree).ok(),
-    };
+    if let Some(first) = error
+        .location()
+        .and_then(|at| made_by(store, trees, patches[failed], at.line?))
+    {
+        return error.hint(format!(
+            "patch {} ({}) has made this change already: if the two are one, remove one of them",
+            first + 1,
+            patches[first].name
+        ));
+    }
     let moved = |count: usize, rest: &[&Patch]| {
-        tree_after(count).is_some_and(|tree| applies(store, tree, rest, fuzz))
+        trees
+            .get(count)
+            .is_some_and(|tree| applies(store, *tree, rest, fuzz))
     };
     let after = (failed + 1..patches.len()).take(NEAR).find(|&last| {
         let order = [&patches[failed + 1..=last], &[patches[failed]]].concat();
@@ -240,6 +263,36 @@ fn with_other_order(
         )),
         None => error,
     }
+}
+
+/// Returns the index of the patch that made the change of the hunk or diff in line `line` of a patch that does not apply.
+fn made_by(store: &Objects, trees: &[Oid], patch: &Patch, line: usize) -> Option<usize> {
+    let hunk_in = |diff: &FileDiff| diff.hunks.iter().position(|hunk| hunk.line == line);
+    let diff = patch
+        .files
+        .iter()
+        .find(|diff| diff.line == line || hunk_in(diff).is_some())?;
+    let hunk = hunk_in(diff).map(|index| &diff.hunks[index]);
+    let mut trial = TrialTree::new(store, &trees.last()?.to_string()).ok()?;
+    let mut is_made = |tree: &&Oid| {
+        let is_read = trial.reset(&tree.to_string()).is_ok();
+        let mut file = |name: &Vec<u8>| trial.file(name).ok().flatten();
+        let is_gone = diff.rename || diff.after == Presence::Absent;
+        is_read
+            && match diff.names().find_map(&mut file) {
+                _ if is_gone && diff.old.as_ref().is_some_and(|old| file(old).is_some()) => false,
+                None => diff.after == Presence::Absent,
+                Some(file) => match hunk {
+                    Some(hunk) => conflict::contains_result(hunk, &file.content),
+                    None => conflict::already_applied(diff, &file.content),
+                },
+            }
+    };
+    let made = trees.iter().rev().take_while(&mut is_made).count();
+    // The patch before the first of these trees; the release may have the change itself.
+    (made > 0)
+        .then(|| trees.len() - made)
+        .and_then(|first| first.checked_sub(1))
 }
 
 /// Returns `None` for the error of a patch that does not apply.

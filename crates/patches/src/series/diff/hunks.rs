@@ -2,6 +2,7 @@
 
 use super::lines::{LineFormat, PatchLines};
 use super::{Hunk, Line, LineChange};
+use crate::series::text::{BLANKS_HINT, odd_blank};
 use perfquilt_model::error::Error;
 
 /// A line, counted from 1, and the error there.
@@ -60,7 +61,7 @@ pub(super) fn unified(
             Some((b' ' | b'=', body)) => (LineChange::Context, body),
             Some((b'-', body)) => (LineChange::Remove, body),
             Some((b'+', body)) => (LineChange::Add, body),
-            Some(_) => return Err(misfit(lines.at)),
+            Some(_) => return Err(odd_begin(lines.at, line)),
         };
         let mut line = Line::new(change, body);
         if change != LineChange::Add {
@@ -102,6 +103,21 @@ fn ends_inside(lines: &PatchLines<'_>, number: usize) -> LineError {
         );
     }
     counts(number, "the patch ends inside this hunk")
+}
+
+/// Returns the fault of a line that begins with none of the characters that lines of hunks have.
+fn odd_begin(number: usize, line: &[u8]) -> LineError {
+    let first = std::str::from_utf8(line)
+        .ok()
+        .and_then(|text| text.chars().next());
+    let first = first.map_or(1, char::len_utf8);
+    match odd_blank(&line[..first]) {
+        Some(blank) => {
+            let what = format!("this line of a hunk begins with {blank}");
+            (number, Error::series(what).hint(BLANKS_HINT))
+        }
+        None => misfit(number),
+    }
 }
 
 fn misfit(line: usize) -> LineError {
