@@ -105,7 +105,7 @@ impl SourceTree for Fixture {
             let found = std::fs::read_to_string(dir.join(path)).ok();
             found.as_deref() != files.get(**path).map(AsRef::as_ref)
         };
-        let paths = known.iter().filter(|path| differs(&path));
+        let paths = known.iter().filter(|path| differs(path));
         Ok(Some(paths.map(|path| path.to_string()).collect()))
     }
 
