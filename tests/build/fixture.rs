@@ -142,6 +142,7 @@ pub fn item(tree: &str) -> BuildItem {
             vec!["lib/two.c".to_owned()]
         },
         tree: tree.to_owned(),
+        base: "base".to_owned(),
         release: "app-1".to_owned(),
     }
 }

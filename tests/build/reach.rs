@@ -76,6 +76,32 @@ fn a_bundled_library_that_is_built_once_and_a_file_that_is_generated_once() {
 }
 
 #[test]
+fn a_file_that_the_release_ships_generated_is_generated_again() {
+    let mut fixture = Fixture::new(MAKE);
+    let rules = "app: main.o lib/two.o lib/three.o\n\tcc -o $@ $^\nlib/n.h: lib/n.src\n\tcp lib/n.src $@\nlib/two.o: lib/n.h\n";
+    let shipped = [
+        ("Makefile", rules),
+        TWO,
+        OLD,
+        ("lib/n.src", "#define N 2\n"),
+    ];
+    // The release itself ships both.
+    fixture.point("base", &shipped);
+    fixture.point(
+        "more",
+        &[&shipped[..], &[("lib/n.src", "#define N 5\n")]].concat(),
+    );
+    for tree in ["more", "base"] {
+        let number = if tree == "base" {
+            "6 main.c"
+        } else {
+            "15 main.c"
+        };
+        assert_eq!(says(&fixture.build(tree).unwrap()).trim(), number);
+    }
+}
+
+#[test]
 fn the_build_knows_which_files_it_read() {
     let mut fixture = Fixture::new(MAKE);
     let rules = (

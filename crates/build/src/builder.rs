@@ -357,6 +357,9 @@ impl Builder {
             ));
             work.empty()?;
         }
+        if !work.src().exists() {
+            source.move_to(&item.base, &work.src(), progress)?;
+        }
         source.move_to(&item.tree, &work.src(), progress)?;
         Ok(build_files)
     }

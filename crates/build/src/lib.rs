@@ -110,6 +110,9 @@ pub struct BuildItem {
     pub touches: Vec<String>,
     /// Object id of the point's git tree.
     pub tree: String,
+    /// That of the bare release. What differs from it is newer than the rest of a clean tree, as after `patch`, so that a
+    /// build generates again what the release ships ready-made.
+    pub base: String,
     /// The release's name.
     pub release: String,
 }

@@ -253,6 +253,7 @@ fn build_item(prepared: &Prepared, point: Point) -> Result<BuildItem> {
         },
         point,
         tree: prepared.stack.tree(point)?,
+        base: prepared.stack.tree(Point::BASE)?,
         patch,
         touches: touched(prepared, point),
         release: release.clone(),

@@ -173,6 +173,7 @@ impl Revisions for CommitRevisions<'_> {
             patch: None,
             touches: Vec::new(),
             tree,
+            base: self.from.tree.clone(),
             release: self.from.name.clone(),
         })
     }

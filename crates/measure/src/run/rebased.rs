@@ -29,6 +29,7 @@ pub fn build_rebased(
         patch: None,
         touches: Vec::new(),
         tree: rebased.to.tree.clone(),
+        base: rebased.to.tree.clone(),
         release: release.clone(),
     };
     let builder = builder_on(ws, recipe, &base)?;
@@ -46,6 +47,7 @@ pub fn build_rebased(
             patch: Some(patch.name.clone()),
             touches: named_paths(patch).iter().map(|path| shown(path)).collect(),
             tree: step.new.after.clone(),
+            base: base.tree.clone(),
             release: release.clone(),
         };
         report.build = Some(match builder.build(&item, &source, progress) {

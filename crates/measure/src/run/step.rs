@@ -271,6 +271,7 @@ impl Revisions for CommitsHere {
             patch: None,
             touches: Vec::new(),
             tree: of.tree.clone(),
+            base: of.tree.clone(),
             release: self.release.clone(),
         })
     }
