@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::{Exclusion, Imported, ImportedServer, ImportedValue, InputText, at};
 use crate::file_error::without_type_names;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_model::names::numbered;
 use perfquilt_model::observation::Meter;
 
 /// The workload that all commands of a document share.
@@ -31,13 +32,70 @@ struct Benchmark {
     parameters: BTreeMap<String, serde_json::Value>,
 }
 
-/// Reads the commands of documents, each as a server. Failed runs are counted and give no values.
+/// Reads the commands of documents, each as a server, or as a workload of its document's server where documents have the same
+/// commands. Failed runs are counted and give no values.
 pub(super) fn read(inputs: &[InputText]) -> Result<Imported> {
     let files = inputs.iter().map(|input| servers(&input.text, &input.path));
+    let files: Vec<Vec<ImportedServer>> = files.collect::<Result<_>>()?;
     Ok(Imported {
-        files: files.collect::<Result<_>>()?,
+        files: if are_namesakes(&files) {
+            files.into_iter().map(|of| vec![by_command(of)]).collect()
+        } else {
+            files
+        },
         ..Imported::default()
     })
+}
+
+/// Returns whether a document of several commands and another one have a command in common: they are two runs, and each
+/// command is compared with its namesake.
+fn are_namesakes(files: &[Vec<ImportedServer>]) -> bool {
+    let Some((first, others)) = files.split_first() else {
+        return false;
+    };
+    let is_in_first = |other: &ImportedServer| {
+        let same =
+            |own: &ImportedServer| (&own.name, &own.variant) == (&other.name, &other.variant);
+        first.iter().any(same)
+    };
+    files.iter().any(|of| of.len() > 1) && others.iter().flatten().any(is_in_first)
+}
+
+/// Joins the commands of a document, each as a workload of one server.
+fn by_command(commands: Vec<ImportedServer>) -> ImportedServer {
+    let mut joined = ImportedServer::default();
+    let named = commands.into_iter().map(|of| {
+        let words = [of.name.as_str(), of.variant.as_str()];
+        let name = words.into_iter().filter(|words| !words.is_empty());
+        let name = name.collect::<Vec<_>>().join(", ");
+        // A slash separates an operation from its workload, which has a name.
+        let name = name.trim_matches([' ', '/']).to_owned();
+        (
+            if name.is_empty() {
+                WORKLOAD.to_owned()
+            } else {
+                name
+            },
+            of,
+        )
+    });
+    let named: Vec<(String, ImportedServer)> = named.collect();
+    for (place, (name, command)) in named.iter().enumerate() {
+        let earlier = named[..place].iter().filter(|(other, _)| other == name);
+        let workload = match earlier.count() {
+            0 => name.clone(),
+            before => numbered(name, before + 1),
+        };
+        let readings = command.readings.iter().cloned();
+        joined.readings.extend(readings.map(|of| ImportedValue {
+            workload: workload.clone(),
+            ..of
+        }));
+        for ((_, why), count) in &command.excluded {
+            *joined.excluded.entry((workload.clone(), *why)).or_default() += count;
+        }
+    }
+    joined
 }
 
 fn servers(text: &str, path: &Path) -> Result<Vec<ImportedServer>> {
