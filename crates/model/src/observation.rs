@@ -33,7 +33,7 @@ pub use row_name::RowName;
 pub use slices::Slices;
 pub use supplement::{
     ExcludedReadings, FunctionChange, PlannedBlocks, PointBuild, PointFunctions, ProfileUse,
-    Supplement, UnexecutedPatch, WithinBlockError,
+    Supplement, UnexecutedPatch, Withheld, WithinBlockError,
 };
 
 /// Name of the client's own processor time among the operations of a workload.

@@ -259,6 +259,7 @@ mod tests {
             with_control: false,
             tail: None,
             cells: None,
+            withheld: None,
             provenance: None,
             basis: None,
             ended_half_width: None,

@@ -377,6 +377,12 @@ impl<'a> View<'a> {
             .collect()
     }
 
+    /// Returns whether the total is faster or slower on a single workload.
+    pub(super) fn total_has_cells(&self) -> bool {
+        let mut total = self.attribution.total.iter();
+        total.any(|effect| effect.workload != SUITE && effect.is_shown() || effect.cells.is_some())
+    }
+
     /// Returns the numbers of rows of single workloads that have no figures, and that have figures without an effect.
     pub(super) fn rows_without_effect(&self) -> (usize, usize) {
         let rows = self.details.iter();
@@ -497,6 +503,9 @@ impl<'a> View<'a> {
             notes.insert(0, words);
         }
         notes.extend(main.and_then(on_single_workloads));
+        if let Some(effect) = main.filter(|effect| !effect.verdict.is_shown()) {
+            notes.extend(excluding_zero(effects, effect));
+        }
         if let Some(effect) = main {
             notes.extend(self.beside_verdict(effect));
         }
@@ -625,6 +634,25 @@ const CODE_UNCHANGED: &str = "the binary differs, but none of its functions: onl
 const EXCLUDES_ZERO: &str =
     "excludes 0 by itself, but not after adjustment for all figures judged together";
 
+/// Names the single workloads whose own interval excludes 0 beside an effect over all of them that is not shown.
+fn excluding_zero(effects: &[Effect], suite: &Effect) -> Option<String> {
+    let cells = effects
+        .iter()
+        .filter(|of| (of.kind, of.meter) == (suite.kind, suite.meter) && of.workload != SUITE);
+    let found: Vec<&str> = cells
+        .filter(|of| of.leaves_out_zero() && !of.is_stale())
+        .map(|of| of.workload.as_str())
+        .collect();
+    let more = match found.len().saturating_sub(MOST_ON_A_ROW) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let is_named = suite.workload == SUITE && !found.is_empty();
+    let named = found.iter().take(MOST_ON_A_ROW).copied();
+    let named = named.collect::<Vec<_>>().join(", ");
+    is_named.then(|| format!("by itself, {named}{more} excludes 0"))
+}
+
 /// The most workloads that the sentence about unexecuted patches names for each patch.
 const MOST_NAMED: usize = 6;
 
@@ -673,8 +701,11 @@ fn on_single_workloads(effect: &Effect) -> Option<String> {
 const MOST_ON_A_ROW: usize = 3;
 
 /// Returns the reason why an effect has no interval.
-pub(super) fn no_interval(effect: &Effect) -> &'static str {
+pub(super) fn no_interval(effect: &Effect) -> &str {
     let is_counted = |meter: Meter| !meter.is_timed() || meter.is_usage();
+    if let Some(reason) = &effect.withheld {
+        return reason;
+    }
     match effect.interval {
         _ if effect.blocks < 2 => "a single block gives no interval",
         _ if is_counted(effect.meter) && effect.blocks < FEWEST_COUNTED => {

@@ -16,7 +16,7 @@ use super::tables::{NamesByMeter, ObservationSource};
 use super::unexecuted::Unexecuted;
 use super::unhealthy::unhealthy;
 use super::variances::{Priors, SharedSpreads};
-use super::warnings::warnings;
+use super::warnings::{contradicted, grounds, warnings};
 use crate::stats::{BlockTable, GroupSpread, LEVEL, StoppingRule, Units, speed};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
@@ -181,7 +181,7 @@ impl<'a> Collector<'a> {
                 })
                 .collect(),
             spread: self.spread(source, &workloads),
-            dependence: dependence(source, &workloads),
+            dependence: effects.dependence.clone(),
             lanes: lanes(source, &workloads),
             machines: machines(source, &workloads),
             excluded_machines,
@@ -225,9 +225,10 @@ impl<'a> Collector<'a> {
         };
         attribution.sources = used(header, &attribution);
         let windowed = &effects.windowed;
-        attribution.warnings = self.supplement.notes.clone();
         let found = warnings(&attribution, source, windowed, &self.unexecuted);
-        attribution.warnings.extend(found);
+        let grounds = effects.grounds.into_iter().map(|(text, _)| text);
+        let notes = self.supplement.notes.iter().cloned();
+        attribution.warnings = notes.chain(grounds).chain(found).collect();
         attribution
     }
 
@@ -262,6 +263,10 @@ impl<'a> Collector<'a> {
         effects.add_cumulative(&mut patches, &total);
         let mut operations = effects.of_operations();
         super::multiplicity::adjust(&mut patches, &mut operations, &mut total, &effects.margins);
+        let contradicted = contradicted(&patches);
+        let all = patches.iter_mut().flat_map(|patch| &mut patch.effects);
+        effects.withhold(all, &contradicted);
+        effects.grounds.extend(contradicted);
         JudgedEffects {
             effects,
             patches,
@@ -313,7 +318,7 @@ impl<'a> Collector<'a> {
         margin: &dyn Fn(Meter) -> f64,
     ) -> Effects<'b> {
         let sources = &self.sources;
-        let meters_of = |has: fn(&PlannedBlocks) -> bool| {
+        let meters_of = |has: fn(&PlannedBlocks) -> bool| -> BTreeSet<Meter> {
             let plans = self.supplement.planned.iter();
             plans
                 .filter(|plan| has(plan))
@@ -330,9 +335,23 @@ impl<'a> Collector<'a> {
             points: &points,
             unexecuted,
         };
+        let source = self.noise_source();
+        let dependence = dependence(source, workloads);
+        let windowed = meters_of(|plan| plan.windows.is_some());
+        let stops = meters_of(|plan| plan.min_blocks.is_some());
+        let grounds = grounds(
+            &self.header,
+            source,
+            &dependence,
+            &self.supplement.left_out,
+            |meter| windowed.contains(&meter) || stops.contains(&meter),
+        );
         Effects {
             header: &self.header,
             sources,
+            withheld: &self.supplement.withheld,
+            grounds,
+            dependence,
             spreads: SharedSpreads::of(sources, &untimed),
             priors: Priors::of(sources, workloads),
             correlations: Correlations::of(sources, workloads),
@@ -347,8 +366,8 @@ impl<'a> Collector<'a> {
             clock: &self.supplement.clock,
             margins: Meter::ALL.into_iter().map(|m| (m, margin(m))).collect(),
             stopping_rules: BTreeMap::new(),
-            stops: meters_of(|plan| plan.min_blocks.is_some()),
-            windowed: meters_of(|plan| plan.windows.is_some()),
+            stops,
+            windowed,
         }
     }
 

@@ -6,7 +6,7 @@ use super::document::{EffectKind, Verdict};
 use super::mean_cost::MeanCost;
 use crate::stats::{
     BlockTable, FEWEST_COUNTED, Interval, SharedVariance, SkewedInterval, StoppingRule,
-    UnitInterval, Units, are_equal, digit_error, readings_correlation,
+    UnitInterval, Units, are_equal, readings_correlation,
 };
 use perfquilt_model::point::Point;
 
@@ -134,11 +134,16 @@ impl ContrastSample<'_> {
             found.interval = readings_correlation(&values).map_or(found.interval, |correlation| {
                 correlation.widen(found.interval)
             });
-            let of_point = self
+            let mut readings = self
                 .tables
                 .iter()
                 .map(|table| table.contrast(&[(point, 1.0)]));
-            found.interval = printed(of_point, found.interval);
+            // Equal ones show no variance.
+            if readings.any(|of| of.len() < FEWEST_COUNTED && are_equal(&of)) {
+                let (estimate, rule) = (found.interval.estimate, found.interval.stopping_rule);
+                let blocks = found.interval.blocks;
+                found.interval = Interval::with(estimate, f64::INFINITY, blocks, 0.0, rule);
+            }
             Some((found, by_block.len()))
         };
         let ((first, blocks), (second, others)) = (of(one)?, of(other)?);
@@ -150,22 +155,6 @@ impl ContrastSample<'_> {
             by_block: Vec::new(),
         })
     }
-}
-
-/// Returns the interval of a point's mean with what the printed digits of its readings hide: `tables` has the logarithms of
-/// its values in each table. Equal ones show no variance; fewer than [`FEWEST_COUNTED`] give no interval.
-fn printed(tables: impl ExactSizeIterator<Item = Vec<(u32, f64)>>, interval: Interval) -> Interval {
-    let count = tables.len() as f64;
-    let mut rounding = 0.0;
-    for values in tables {
-        let logs: Vec<f64> = values.into_iter().map(|(_, value)| value).collect();
-        if logs.len() < FEWEST_COUNTED && are_equal(&logs) {
-            let (estimate, rule) = (interval.estimate, interval.stopping_rule);
-            return Interval::with(estimate, f64::INFINITY, interval.blocks, 0.0, rule);
-        }
-        rounding += digit_error(&logs) / count;
-    }
-    interval.rounded(rounding)
 }
 
 /// Returns the interval of a contrast's mean over the independent units of its blocks.

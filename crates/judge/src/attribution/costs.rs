@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::contrast::Pairing;
 use super::document::TransactionCost;
 use super::effects::{Effects, steps};
 use super::tables::ObservationSource;
@@ -67,7 +68,7 @@ impl Effects<'_> {
         let server = self.server_of(point);
         let by_block = table.contrast(&[(server, 1.0)]);
         let by_unit = Units::values(source.independent(meter, None, false), &by_block);
-        let rounding = self.rounding(&[table], &[(server, 1.0)], meter);
+        let rounding = self.rounding(&[table], &[(server, 1.0)], (meter, Pairing::WithinBlocks));
         let stopping_rule = self.stopping_rule(place, meter);
         let interval = Interval::under(&by_unit, stopping_rule)?.rounded(rounding);
         let known = interval.half_width.is_finite();

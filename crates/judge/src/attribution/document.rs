@@ -369,6 +369,9 @@ pub struct Effect {
     /// The single workloads that are faster or slower, if this is an effect over all workloads and there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cells: Option<Cells>,
+    /// Why there is no verdict, as the end of a sentence, if what was measured cannot tell the effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<String>,
     /// The origin of the figure; absent if both points have the same binary.
     #[serde(flatten)]
     pub provenance: Option<Provenance>,
@@ -603,6 +606,17 @@ impl Serialize for Effect {
 }
 
 impl Effect {
+    /// Takes interval and verdict back: what was measured cannot tell the effect, for `reason`.
+    pub(super) fn withhold(&mut self, reason: &str) {
+        self.verdict = Verdict::Unclear;
+        self.equivalent = false;
+        (self.low, self.high, self.minimum_detectable) = (None, None, None);
+        (self.standard_error, self.p_value, self.p_adjusted) = (None, None, None);
+        (self.tail, self.cells, self.basis, self.ended_half_width) = (None, None, None, None);
+        self.error_share = None;
+        self.withheld = Some(reason.to_owned());
+    }
+
     /// Returns the effect with the sign and the quantity that all reports show.
     pub fn shown(&self) -> ShownChange {
         ShownChange::of(self.meter, self.estimate, self.low.zip(self.high))

@@ -9,14 +9,17 @@ use rayon::prelude::*;
 
 use super::contrast::{Contrast, ContrastSample, Pairing, mean_contrast, verdict};
 use super::correlation::{Correlations, TableKey};
-use super::document::{Effect, EffectKind, Operation, PatchEffects, Provenance, SUITE, Verdict};
+use super::document::{
+    Dependence, Effect, EffectKind, Operation, PatchEffects, Provenance, SUITE, Verdict,
+};
 use super::pairs::Pairs;
 use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
 use super::unexecuted::Unexecuted;
 use super::variances::{Priors, SharedSpreads, is_count, states};
-use crate::stats::{BlockTable, Interval, SharedVariance, StoppingRule, speed};
-use perfquilt_model::observation::{ExperimentHeader, Meter, RowName, Statistic};
+use super::warnings::Ground;
+use crate::stats::{BlockTable, Interval, SharedVariance, StoppingRule, digit_error, speed};
+use perfquilt_model::observation::{ExperimentHeader, Meter, RowName, Statistic, Withheld};
 use perfquilt_model::point::Point;
 use tail::TailContrast;
 
@@ -59,6 +62,12 @@ pub(super) struct Effects<'a> {
     pub(super) priors: Priors,
     /// How much the units of timed tables resemble their neighbours.
     pub(super) correlations: Correlations,
+    /// The effects that the observations cannot tell.
+    pub(super) withheld: &'a [Withheld],
+    /// What takes away the ground of further verdicts.
+    pub(super) grounds: Vec<Ground>,
+    /// Whether blocks of whole workloads depend on each other.
+    pub(super) dependence: Vec<Dependence>,
     /// Which points can be compared.
     pub(super) pairs: Pairs,
     /// Means of single points, which many effects show.
@@ -430,8 +439,40 @@ impl Effects<'_> {
             found.equivalent = false;
             found.p_value = None;
             found.tail = None;
+        } else {
+            self.withhold(std::iter::once(&mut found), &self.grounds);
         }
         Some(found)
+    }
+
+    /// Takes back the verdicts of the `effects` that lack ground.
+    pub(super) fn withhold<'e>(
+        &self,
+        effects: impl Iterator<Item = &'e mut Effect>,
+        grounds: &[Ground],
+    ) {
+        let notes = self.withheld.iter();
+        let all = || notes.clone().chain(grounds.iter().flat_map(|(_, of)| of));
+        for effect in effects {
+            let is_of = |of: &&Withheld| {
+                let names = self.workloads.get(&effect.meter);
+                let is_part = |name: &String| {
+                    effect.workload == SUITE && names.is_some_and(|names| names.contains(name))
+                };
+                let has_row = |name: &String| *name == effect.workload || is_part(name);
+                let compared = |point: &Point| {
+                    [effect.point, effect.against]
+                        .map(|of| self.server_of(of))
+                        .contains(point)
+                };
+                of.meter.is_none_or(|meter| meter == effect.meter)
+                    && of.workload.as_ref().is_none_or(has_row)
+                    && (of.points.is_empty() || of.points.iter().any(compared))
+            };
+            if let Some(of) = all().find(is_of) {
+                effect.withhold(&of.reason);
+            }
+        }
     }
 
     /// Returns the effect of points that are one binary: none.
@@ -463,6 +504,7 @@ impl Effects<'_> {
             with_control: false,
             tail: None,
             cells: None,
+            withheld: None,
             provenance: None,
             basis: None,
             ended_half_width: None,
@@ -495,7 +537,7 @@ impl Effects<'_> {
             }
             Pairing::AcrossBlocks => interval,
         };
-        let rounding = self.rounding(&tables, weights, meter);
+        let rounding = self.rounding(&tables, weights, (meter, of.pairing));
         let judged = |rule| judged(found.interval.under_rule(rule)).rounded(rounding);
         let interval = judged(found.interval.stopping_rule);
         let ended = match self.rule_at_end(meter) {
@@ -695,20 +737,25 @@ impl Effects<'_> {
         }
     }
 
-    /// Returns the bound of a contrast's error that comes from the meter's step size: half a step per side.
+    /// Returns the bound of a contrast's error that comes from the meter's step size, known or seen in the values: half a step
+    /// per side.
     pub(super) fn rounding(
         &self,
         tables: &[&BlockTable],
         weights: &[(Point, f64)],
-        meter: Meter,
+        (meter, pairing): (Meter, Pairing),
     ) -> f64 {
-        let Some(step) = self.clock.get(&meter) else {
+        let step = self.clock.get(&meter);
+        if step.is_none() && is_count(meter) && pairing == Pairing::WithinBlocks {
             return 0.0;
-        };
+        }
         let of = |table: &&BlockTable| -> f64 {
             let sides = weights.iter();
             sides
-                .map(|&(point, weight)| 0.5 * weight.abs() * steps(table, point, *step).recip())
+                .map(|&(point, weight)| match step {
+                    Some(step) => 0.5 * weight.abs() * steps(table, point, *step).recip(),
+                    None => weight.abs() * digit_error(&table.contrast(&[(point, 1.0)])),
+                })
                 .sum()
         };
         tables.iter().map(of).sum::<f64>() / tables.len().max(1) as f64

@@ -29,6 +29,9 @@ struct FamilyRow<'a> {
     patch: usize,
     /// Whether the patch changed the instructions of the same workload; `None` if it is unknown.
     changed: Option<bool>,
+    /// For a row over all workloads, the largest p-value of the null hypothesis that one of them lies outside the margin; 0
+    /// for other rows.
+    cells_outside: f64,
     effect: &'a mut Effect,
 }
 
@@ -44,7 +47,8 @@ const OVER_ALL: f64 = 0.8;
 ///
 /// A family of tests has the rows of one meter and kind of effect; in 95 % of experiments none of them is called
 /// faster or slower if none has an effect. Its rows over all workloads are judged by Holm, with four fifths of the error
-/// (in 96 % of experiments none is called wrongly, and none whose effect is the margin or more is called without effect).
+/// (in 96 % of experiments none is called wrongly, and none whose effect is the margin or more, over all workloads or on a single
+/// one, is called without effect).
 /// Single workloads of patches are *cells*, judged with the rest: of the cells called changed, at most one in a hundred is
 /// unchanged on average ([`judge_cells`]). The total is a family likewise; operations are cells of
 /// families without rows over all workloads, with the whole error. The meters beside the first one, which verdicts are
@@ -100,6 +104,14 @@ fn judge_families<'a>(
             .map(|effect| (effect.kind, effect.meter))
             .collect();
         let changed = changed_instructions(effects);
+        let mut outside: BTreeMap<(EffectKind, Meter), f64> = BTreeMap::new();
+        for cell in effects
+            .iter()
+            .filter(|of| of.workload != SUITE && of.is_measured())
+        {
+            let most = outside.entry((cell.kind, cell.meter)).or_default();
+            *most = most.max(any_outside(cell, margins.get(&cell.meter).copied()));
+        }
         for (effect, changed) in effects.iter_mut().zip(changed) {
             if effect.p_value.is_none() {
                 continue;
@@ -110,9 +122,15 @@ fn judge_families<'a>(
             } else {
                 &mut rows
             };
+            let cells_outside = if effect.workload == SUITE {
+                outside.get(&family).copied().unwrap_or_default()
+            } else {
+                0.0
+            };
             families.entry(family).or_default().push(FamilyRow {
                 patch: index,
                 changed,
+                cells_outside,
                 effect,
             });
         }
@@ -210,6 +228,7 @@ impl<'a> FamilyRow<'a> {
         FamilyRow {
             patch: 0,
             changed: None,
+            cells_outside: 0.0,
             effect,
         }
     }
@@ -367,6 +386,8 @@ struct EquivalencePValues {
     typical: f64,
     /// Of typical time, mean and share of slow slices together.
     all: f64,
+    /// Of all of these on every single workload, too, if it is a row over all of them.
+    cells: f64,
 }
 
 /// Returns the adjusted p-values of the equivalence tests of a family's rows, with equal shares.
@@ -376,17 +397,25 @@ fn inside(
     of_meter: f64,
     adjust: fn(&[f64], &[f64]) -> Vec<f64>,
 ) -> Vec<EquivalencePValues> {
-    let adjusted = |of: fn(&Effect, Option<f64>) -> f64| {
+    let adjusted = |of: fn(&FamilyRow<'_>, Option<f64>) -> f64| {
         let rows = family.iter();
-        let raw: Vec<f64> = rows.map(|row| of(row.effect, margin)).collect();
+        let raw: Vec<f64> = rows.map(|row| of(row, margin)).collect();
         let adjusted = adjust(&raw, &vec![1.0; raw.len()]).into_iter();
         adjusted
             .map(|p| (p / of_meter).min(1.0))
             .collect::<Vec<f64>>()
     };
-    let both = adjusted(outside).into_iter().zip(adjusted(any_outside));
-    both.map(|(typical, all)| EquivalencePValues { typical, all })
-        .collect()
+    let typical = adjusted(|row, margin| outside(row.effect, margin));
+    let all = adjusted(|row, margin| any_outside(row.effect, margin));
+    // That of a union of hypotheses is the largest of theirs (Berger 1982, see `any_outside`).
+    let cells = adjusted(|row, margin| any_outside(row.effect, margin).max(row.cells_outside));
+    let each = typical.into_iter().zip(all).zip(cells);
+    each.map(|((typical, all), cells)| EquivalencePValues {
+        typical,
+        all,
+        cells,
+    })
+    .collect()
 }
 
 /// Sets the verdicts of a row's figures and of the row. `figures` has the adjusted p-value and the share of the error of
@@ -426,6 +455,8 @@ fn conclude(
         }
     }
     effect.verdict = match joined(typical, &shown) {
+        // An effect on one workload is none on the others, and hardly one over all.
+        Verdict::NoEffect if inside.cells > inside.all && inside.cells > error => Verdict::Unclear,
         Verdict::NoEffect if inside.all > error => Verdict::NoTypicalEffect,
         verdict => verdict,
     };
@@ -505,6 +536,7 @@ mod tests {
             .map(|(place, (effect, &changed))| FamilyRow {
                 patch: place + 1,
                 changed,
+                cells_outside: 0.0,
                 effect,
             })
             .collect();
@@ -539,6 +571,7 @@ mod tests {
             with_control: false,
             tail: None,
             cells: None,
+            withheld: None,
             provenance: Some(super::super::document::Provenance::Measured),
             basis: None,
             ended_half_width: None,
@@ -568,6 +601,7 @@ mod tests {
             .map(|(place, effect)| FamilyRow {
                 patch: place / 2,
                 changed: Some(place == 0),
+                cells_outside: 0.0,
                 effect,
             })
             .collect();

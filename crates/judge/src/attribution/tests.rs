@@ -116,7 +116,7 @@ fn verdicts_follow_the_interval_and_the_margin() {
     // Log ratios of ±s around m over 4 blocks: half-width 3.18 · s · √(4/3) / 2.
     let verdict = |mean: f64, spread: f64| {
         let rows: Vec<[f64; 2]> = [1.0, -1.0, 1.0, -1.0]
-            .map(|sign: f64| [(mean + sign * spread).exp(), 1.0])
+            .map(|sign: f64| [(mean + sign * spread).exp(), 1.0].map(|value| value / 0.3))
             .to_vec();
         let rows: Vec<&[f64]> = rows.iter().map(|row| row.as_slice()).collect();
         let result = attribute(&header(1), &blocks("w", Meter::Time, &rows), &margin).unwrap();
@@ -296,6 +296,8 @@ fn alone_and_without_are_told_when_they_were_measured() {
             (Point::Alone(2), 95.0),
             (Point::Without(1), 88.0),
         ] {
+            // With digits that hide nothing.
+            let value = value / 0.3;
             observations.push(observation("w", Meter::Time, block, point, value));
         }
     }
@@ -455,6 +457,7 @@ fn meters_agree_only_when_one_explains_the_other() {
         with_control: false,
         tail: None,
         cells: None,
+        withheld: None,
         provenance: None,
         basis: None,
         ended_half_width: None,

@@ -5,14 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use statrs::distribution::{Binomial, DiscreteCDF};
 
 use super::correlation::is_single_round;
-use super::document::{Attribution, Effect, EffectKind, ExcludedMachine, ExclusionReason, SUITE};
+use super::document::{
+    Attribution, Dependence, Effect, EffectKind, ExcludedMachine, ExclusionReason, PatchEffects,
+    SUITE,
+};
 use super::tables::ObservationSource;
 use super::unexecuted::Unexecuted;
 use crate::stats::{
     BlockTable, CompleteBlocks, FEWEST_COUNTED, are_equal, blocks_needed, holm, median,
     readings_correlation,
 };
-use perfquilt_model::observation::{Conditions, FailedWorkload, MachineName, Meter, RowName};
+use perfquilt_model::observation::{
+    Conditions, ExcludedReadings, ExperimentHeader, FailedWorkload, MachineName, Meter, RowName,
+    Withheld,
+};
 use perfquilt_model::point::Point;
 
 /// The share of processor time taken by the hypervisor above which a warning is due.
@@ -47,7 +53,52 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// Returns the warnings. `windowed` has the meters whose blocks have only some points each by plan.
+/// A sentence, and the effects that have no verdict for what it says.
+pub(super) type Ground = (String, Option<Withheld>);
+
+/// Finds what takes away the ground of verdicts in `source`: points that lack more values than chance explains, points that changed while they were measured, and work that is missing in part. `partial` tells for
+/// which meters blocks lack points by plan.
+pub(super) fn grounds(
+    header: &ExperimentHeader,
+    source: &ObservationSource,
+    dependence: &[Dependence],
+    left_out: &[ExcludedReadings],
+    partial: impl Fn(Meter) -> bool,
+) -> Vec<Ground> {
+    let mut grounds = changed_points(source, dependence);
+    grounds.extend(lacking_operations(header, source, left_out));
+    for (meter, workload, table) in source.each() {
+        let withheld = |points: Vec<Point>, reason: &str| Withheld {
+            workload: Some(workload.clone()),
+            meter: Some(meter),
+            points,
+            reason: reason.to_owned(),
+        };
+        let row = row(workload, meter);
+        let complete = table.largest_window().complete();
+        let still = complete.spread();
+        let still = still.is_some_and(|s| s.sd < 1e-12 && s.blocks > 2);
+        if still && meter != Meter::Instructions {
+            let text = format!(
+                "All blocks of {row} agree to the last digit: check that these are measured values."
+            );
+            grounds.push((text, None));
+        }
+        let lacks = (!complete.is_empty() && !partial(meter)).then(|| mostly_missing(table));
+        if let Some((point, missing)) = lacks.flatten() {
+            let text = format!(
+                "Point {point} of {row} lacks a value in {missing} of {} blocks, more than chance explains: if it fails when it \
+                 is slow, its effect looks better than it is.",
+                table.blocks()
+            );
+            let reason = "it lacks more values than chance explains";
+            grounds.push((text, Some(withheld(vec![point], reason))));
+        }
+    }
+    grounds
+}
+
+/// Returns the warnings beside those on [`grounds`]. `windowed` has the meters whose blocks have only some points each by plan.
 pub(super) fn warnings(
     attribution: &Attribution,
     source: &ObservationSource,
@@ -57,7 +108,7 @@ pub(super) fn warnings(
     let mut warnings = Vec::new();
     warnings.extend(failed_workloads(attribution));
     warnings.extend(control(attribution));
-    warnings.extend(dependent(attribution));
+    warnings.extend(disagreeing_lanes(attribution));
     warnings.extend(end_to_end(attribution));
     warnings.extend(excluded(attribution));
     warnings.extend(differing_machines(attribution));
@@ -66,8 +117,6 @@ pub(super) fn warnings(
     warnings.extend(earlier_rule(attribution));
     warnings.extend(unpaired(attribution));
     warnings.extend(lacking(attribution, source, unexecuted));
-    warnings.extend(contradicted(attribution));
-    warnings.extend(lacking_operations(attribution, source));
     let measured = attribution.effects().filter(|effect| effect.is_measured());
     let compared: BTreeSet<(Meter, &str, bool)> = measured
         .map(|effect| (effect.meter, effect.workload.as_str(), effect.unpaired))
@@ -92,14 +141,6 @@ pub(super) fn warnings(
         }
         let window = table.largest_window();
         let complete = window.complete();
-        let still = complete
-            .spread()
-            .is_some_and(|s| s.sd < 1e-12 && s.blocks > 2);
-        if still && meter != Meter::Instructions {
-            warnings.push(format!(
-                "All blocks of {row} agree to the last digit: check that these are measured values."
-            ));
-        }
         let outliers = outlier_blocks(&complete, window.points().len());
         if let Some(first) = outliers.first() {
             warnings.push(format!(
@@ -132,9 +173,9 @@ fn of_readings(source: &ObservationSource, is_apart: impl Fn(Meter, &str) -> boo
             let readings = table.contrast(&[(point, 1.0)]);
             let logs: Vec<f64> = readings.iter().map(|(_, log)| *log).collect();
             let named = format!("{row} at point {point}");
-            if are_equal(&logs) && logs.len() < FEWEST_COUNTED {
+            if are_equal(&readings) && logs.len() < FEWEST_COUNTED {
                 few_equal.push(named);
-            } else if are_equal(&logs) {
+            } else if are_equal(&readings) {
                 equal.push(named);
             } else if readings_correlation(&logs).is_some_and(|of| of.widens()) {
                 alike.push(named);
@@ -205,16 +246,9 @@ fn incomplete(row: &str, table: &BlockTable, stopped: bool, across: bool) -> Opt
     } else {
         ""
     };
-    let mostly = mostly_missing(table).filter(|_| !stopped && !across);
-    let mostly = mostly.map_or_else(String::new, |(point, missing)| {
-        format!(
-            " Point {point} lacks a value in {missing} of them, more than chance explains: if it fails \
-             when it is slow, its effect looks better than it is."
-        )
-    });
     Some(format!(
         "{blocks} of {} blocks of {row} lack a point{why}; every effect uses the \
-         blocks that have both its points{else_all}, so effects need not add up exactly.{mostly}",
+         blocks that have both its points{else_all}, so effects need not add up exactly.",
         table.blocks()
     ))
 }
@@ -238,31 +272,38 @@ fn mostly_missing(table: &BlockTable) -> Option<(Point, u64)> {
 }
 
 /// Finds counts that differ although the workload is said not to execute the patch.
-fn contradicted(attribution: &Attribution) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for patch in &attribution.patches {
+pub(super) fn contradicted(patches: &[PatchEffects]) -> Vec<Ground> {
+    let mut grounds = Vec::new();
+    for patch in patches {
         let in_order = |effect: &&Effect| effect.kind == EffectKind::InOrder;
         let effects = || patch.effects.iter().filter(in_order);
-        let untimed: BTreeSet<&str> = effects()
+        let untimed: BTreeMap<&str, Meter> = effects()
             .filter(|effect| effect.meter.is_timed() && !effect.executed)
-            .map(|effect| effect.workload.as_str())
+            .map(|effect| (effect.workload.as_str(), effect.meter))
             .collect();
         let counted = effects().filter(|effect| !effect.meter.is_timed() && effect.executed);
         let differs = |effect: &&Effect| {
             effect.workload != SUITE && effect.leaves_out_zero() && !effect.equivalent
         };
         for effect in counted.filter(differs) {
-            if untimed.contains(effect.workload.as_str()) {
-                warnings.push(format!(
+            if let Some(timed) = untimed.get(effect.workload.as_str()) {
+                let text = format!(
                     "No code that patch {} changes seemed to run, but {} differs: its times may differ, too. \
                      `--unexecuted` measures them.",
                     patch.index,
                     row(&effect.workload, effect.meter)
-                ));
+                );
+                let withheld = Withheld {
+                    workload: Some(effect.workload.clone()),
+                    meter: Some(*timed),
+                    points: vec![Point::Step(patch.index)],
+                    reason: "its counts differ, and it was not timed".to_owned(),
+                };
+                grounds.push((text, Some(withheld)));
             }
         }
     }
-    warnings
+    grounds
 }
 
 /// Names the workloads that failed.
@@ -325,12 +366,23 @@ fn lacking(
 type BlockCounts = BTreeMap<Point, u64>;
 
 /// Finds operations that lack values in blocks in which other rows of their workload have some.
-fn lacking_operations(attribution: &Attribution, source: &ObservationSource) -> Vec<String> {
+fn lacking_operations(
+    header: &ExperimentHeader,
+    source: &ObservationSource,
+    left_out: &[ExcludedReadings],
+) -> Vec<Ground> {
     const SHOWN: usize = 3;
-    let mut warnings = Vec::new();
+    let mut grounds = Vec::new();
     for (&meter, tables) in &source.blocks {
         let mut by_workload: BTreeMap<&str, Vec<(Option<&str>, BlockCounts)>> = BTreeMap::new();
         for (name, table) in tables {
+            // Readings that were left out were run.
+            if left_out
+                .iter()
+                .any(|of| (&of.workload, of.meter) == (name, meter))
+            {
+                continue;
+            }
             let row = RowName::from(name.as_str());
             let rows = by_workload.entry(row.workload).or_default();
             rows.push((row.operation, table.blocks_by_point()));
@@ -341,7 +393,7 @@ fn lacking_operations(attribution: &Attribution, source: &ObservationSource) -> 
                 let most = most.entry(point).or_default();
                 *most = (*most).max(blocks);
             }
-            most.retain(|point, _| !attribution.failed.contains_key(point));
+            most.retain(|point, _| !header.failed.contains_key(point));
             let lacks = |blocks: &BlockCounts| -> Vec<Point> {
                 let of_point = |point: &Point| blocks.get(point).copied().unwrap_or(0);
                 let lacking = most.iter().filter(|(point, most)| of_point(point) < **most);
@@ -363,14 +415,23 @@ fn lacking_operations(attribution: &Attribution, source: &ObservationSource) -> 
                 0 => String::new(),
                 more => format!(" and {more} more operations"),
             };
-            warnings.push(format!(
+            let text = format!(
                 "{workload} ({meter}) has no value of {}{more} in some blocks in which it has others: less was run there, \
                  or its output was not understood, so {workload} as a whole may not compare the same work.",
                 shown.join(", ")
-            ));
+            );
+            let points = lacking.into_iter().flat_map(|(_, points)| points);
+            let points: BTreeSet<Point> = points.collect();
+            let withheld = Withheld {
+                workload: Some(workload.to_owned()),
+                meter: Some(meter),
+                points: points.into_iter().collect(),
+                reason: "part of the work is missing in some blocks".to_owned(),
+            };
+            grounds.push((text, Some(withheld)));
         }
     }
-    warnings
+    grounds
 }
 
 /// Finds disturbances of the machine.
@@ -454,22 +515,27 @@ fn control(attribution: &Attribution) -> Option<String> {
     })
 }
 
+/// Why a point that changed while it was measured has no verdict.
+pub(super) const DRIFT: &str = "measurements drift";
+
 /// The significance level for adjusted p-values of dependence.
 const SIGNIFICANCE: f64 = 0.01;
 
-/// Finds points that changed during the experiment, and lanes that disagree.
-fn dependent(attribution: &Attribution) -> Vec<String> {
-    let tables = &attribution.noise.dependence;
+/// Finds points that changed during the experiment.
+fn changed_points(source: &ObservationSource, tables: &[Dependence]) -> Vec<Ground> {
+    // Machines may differ, and one of them may have measured most of a half.
+    let of_one_machine = source.machines.names().len() < 2;
     let of_points = || {
         tables
             .iter()
             .flat_map(|of| of.points.iter().map(move |point| (of, point)))
     };
     let halves: Vec<f64> = of_points().map(|(_, point)| point.halves_p_value).collect();
-    let mut warnings = Vec::new();
-    for ((of, point), p) in of_points().zip(holm(&halves)) {
-        if p < SIGNIFICANCE {
-            warnings.push(format!(
+    let found = of_points().zip(holm(&halves));
+    found
+        .filter(|(_, p)| *p < SIGNIFICANCE)
+        .map(|((of, point), _)| {
+            let text = format!(
                 "Point {} of {} was {} {} in the second half of the blocks than in the first, against \
                  the other points: its figures are a mean of two states. Look for a cause specific to \
                  this server, and measure again.",
@@ -482,9 +548,21 @@ fn dependent(attribution: &Attribution) -> Vec<String> {
                     (true, false) => "cheaper",
                     (false, false) => "more expensive",
                 },
-            ));
-        }
-    }
+            );
+            let withheld = Withheld {
+                workload: Some(of.workload.clone()),
+                meter: Some(of.meter),
+                points: vec![point.point],
+                reason: DRIFT.to_owned(),
+            };
+            (text, of_one_machine.then_some(withheld))
+        })
+        .collect()
+}
+
+/// Finds lanes that disagree.
+fn disagreeing_lanes(attribution: &Attribution) -> Vec<String> {
+    let mut warnings = Vec::new();
     let lanes = &attribution.noise.lanes;
     let p_values: Vec<f64> = lanes.iter().map(|of| of.p_value).collect();
     for (of, p) in lanes.iter().zip(holm(&p_values)) {

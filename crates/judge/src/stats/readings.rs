@@ -24,9 +24,13 @@ pub(crate) fn readings_correlation(values: &[f64]) -> Option<UnitCorrelation> {
     }
 }
 
+/// The distance of equal values, as a fraction: that of floating-point rounding.
+const EQUAL: f64 = 1e-12;
+
 /// Returns whether several readings are the same to the last digit, so that they show no noise.
-pub(crate) fn are_equal(logs: &[f64]) -> bool {
-    logs.len() > 1 && logs.iter().all(|log| (log - logs[0]).abs() < 1e-12)
+pub(crate) fn are_equal(readings: &[(u32, f64)]) -> bool {
+    let is_first = |(_, log): &(u32, f64)| (log - readings[0].1).abs() < EQUAL;
+    readings.len() > 1 && readings.iter().all(is_first)
 }
 
 /// Returns the bound of the error, as a fraction, that comes from the last printed digit of readings with these logarithms;
@@ -35,19 +39,25 @@ pub(crate) fn are_equal(logs: &[f64]) -> bool {
 /// Rounding to a step `h` moves the mean of values with the standard deviation `σ` by at most `h/2`, and by no more than
 /// `(h/π)·exp(−2π²σ²/h²)` if they are normal: 0.2 % of `h` from `σ = h/2` on (B. Widrow and I. Kollár, *Quantization Noise*, 2008,
 /// chapter 4).
-pub(crate) fn digit_error(logs: &[f64]) -> f64 {
-    let mut decimals = 0;
-    for log in logs {
-        match printed_decimals(log.exp()) {
-            Some(of_value) => decimals = decimals.max(of_value),
-            None => return 0.0,
-        }
-    }
-    let costs: Vec<f64> = logs.iter().map(|log| log.exp()).collect();
+///
+/// Values that tie do so in steps of any size, such as those of a timer: `h` is at least the least distance of two that differ.
+pub(crate) fn digit_error(readings: &[(u32, f64)]) -> f64 {
+    let mut costs: Vec<f64> = readings.iter().map(|(_, log)| log.exp()).collect();
+    let printed = costs.iter().map(|cost| printed_decimals(*cost));
+    let decimals: Option<Vec<i32>> = printed.collect();
+    let decimals = decimals.and_then(|all| all.into_iter().max());
+    let printed = decimals.map_or(0.0, |decimals| 10f64.powi(-decimals));
+    let squares: f64 = deviations(&costs).iter().map(|d| d * d).sum();
+    costs.sort_by(f64::total_cmp);
     let n = costs.len() as f64;
     let mean = costs.iter().sum::<f64>() / n;
-    let squares: f64 = deviations(&costs).iter().map(|d| d * d).sum();
-    let step = 10f64.powi(-decimals);
+    let (ties, steps): (Vec<f64>, Vec<f64>) = costs
+        .windows(2)
+        .map(|pair| pair[1] - pair[0])
+        .partition(|step| *step < EQUAL * mean);
+    let least = steps.into_iter().fold(f64::INFINITY, f64::min);
+    let tied = Some(least).filter(|least| !ties.is_empty() && least.is_finite());
+    let step = tied.unwrap_or(0.0).max(printed);
     if (squares / (n - 1.0).max(1.0)).sqrt() >= step / 2.0 {
         return 0.0;
     }
@@ -55,6 +65,7 @@ pub(crate) fn digit_error(logs: &[f64]) -> f64 {
 }
 
 /// Returns the number of digits behind the decimal point of a printed value; `None` if it has more digits than are printed.
+/// It is negative for zeros before the point behind the third digit: a time in seconds has them as nanoseconds.
 fn printed_decimals(value: f64) -> Option<i32> {
     let text = format!("{value:.MOST_DIGITS$e}");
     let (mantissa, exponent) = text.split_once('e')?;
@@ -65,7 +76,7 @@ fn printed_decimals(value: f64) -> Option<i32> {
         .saturating_sub(1);
     let fraction = i32::try_from(digits.saturating_sub(1)).ok()?;
     let exponent: i32 = exponent.parse().ok()?;
-    (digits <= MOST_DIGITS).then(|| (fraction - exponent).max(0))
+    (digits <= MOST_DIGITS).then(|| (fraction - exponent).max(0.min(2 - exponent)))
 }
 
 #[cfg(test)]
@@ -77,8 +88,8 @@ mod tests {
     use crate::stats::Interval;
     use crate::test_kit::sum_of_twelve;
 
-    fn logs(costs: &[f64]) -> Vec<f64> {
-        costs.iter().map(|cost| cost.ln()).collect()
+    fn logs(costs: &[f64]) -> Vec<(u32, f64)> {
+        (0..).zip(costs.iter().map(|cost| cost.ln())).collect()
     }
 
     #[test]
@@ -90,6 +101,14 @@ mod tests {
         let mut nine = vec![10.0; 9];
         nine.push(11.0);
         assert!((digit_error(&logs(&nine)) - 0.5 / 10.1).abs() < 1e-12);
+        // Hundredths of a second in nanoseconds.
+        let coarse = [1.01e9, 1.01e9, 1.01e9, 1.02e9];
+        assert!((digit_error(&logs(&coarse)) - 5e6 / 1.0125e9).abs() < 1e-9);
+        assert!((digit_error(&logs(&[1e9; 6])) - 0.005).abs() < 1e-9);
+        // Steps of a timer that are no digits.
+        let ticks = [3e9 / 7.0, 3e9 / 7.0, 3e9 / 7.0, 3e9 / 7.0, 3.1e9 / 7.0];
+        let mean = ticks.iter().sum::<f64>() / 5.0;
+        assert!((digit_error(&logs(&ticks)) - 0.05e9 / 7.0 / mean).abs() < 1e-9);
     }
 
     #[test]

@@ -45,6 +45,26 @@ pub struct Supplement {
     /// Sentences about how the observations were read, which the report repeats among its warnings.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Effects that the observations cannot tell, as the notes say; empty if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub withheld: Vec<Withheld>,
+}
+
+/// Effects without interval and verdict, because what was measured cannot tell them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Withheld {
+    /// The workload; absent for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload: Option<String>,
+    /// The meter; absent for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meter: Option<Meter>,
+    /// The points one of which is compared; empty for all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<Point>,
+    /// Why, as the end of a sentence.
+    pub reason: String,
 }
 
 /// A patch whose code a workload does not execute: what it does at `point` it does at `against`, instruction by

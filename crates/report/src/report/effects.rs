@@ -232,6 +232,9 @@ pub(crate) fn single_workloads(view: &View<'_>) -> Vec<Node> {
         let words = "By workload, where there is an effect";
         let table = table(view, words.to_owned(), &rows);
         match rows.len() {
+            0 if view.total_has_cells() => nodes.push(paragraph(format!(
+                "No {noun} by itself shows an effect on a single workload."
+            ))),
             0 => nodes.push(paragraph("No single workload shows an effect.")),
             count if count > MAX_OPEN_ROWS => {
                 let summary = format!("{words} ({count} rows)").into();

@@ -68,6 +68,9 @@ const FACTS: [&str; 4] = ["pkg", "goos", "goarch", "cpu"];
 /// The keys of the lines that tell which build was measured. A file has the results of one.
 const BUILD_FACTS: [&str; 5] = ["commit", "branch", "revision", "toolchain", "version"];
 
+/// Why the results of several builds in one file have no verdict.
+const SEVERAL_BUILDS: &str = "one file has results of several builds";
+
 /// A benchmark: what its name says, and the lines before it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Benchmark {
@@ -540,6 +543,10 @@ fn servers(file: &GoFile, names: &Names) -> Vec<ImportedServer> {
     }
     if servers.is_empty() && !file.failed.is_empty() {
         servers.insert((0, None), ImportedServer::default());
+    }
+    let mixes_builds = file.builds.values().any(|values| values.len() > 1);
+    for server in servers.values_mut().filter(|_| mixes_builds) {
+        server.withhold(SEVERAL_BUILDS);
     }
     if let Some(first) = servers.values_mut().next() {
         let several = file.builds.iter().filter(|(_, values)| values.len() > 1);

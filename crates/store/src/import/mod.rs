@@ -22,7 +22,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::magic;
 use perfquilt_model::observation::{
     ExcludedReadings, ExperimentHeader, MOST_PATCHES, Meter, Observation, ObservationFile,
-    ReusedFrom, SCHEMA, Supplement,
+    ReusedFrom, SCHEMA, Supplement, Withheld,
 };
 use perfquilt_model::point::Point;
 
@@ -265,11 +265,19 @@ struct ImportedServer {
     excluded: BTreeMap<(String, Exclusion), u64>,
     /// Sentences about what was read.
     notes: BTreeSet<String>,
+    /// Workloads whose readings cannot tell how fast it is, with the reason.
+    withheld: BTreeSet<(String, &'static str)>,
     /// The versions of the tool.
     versions: BTreeSet<String>,
 }
 
 impl ImportedServer {
+    /// Withholds the verdict on all of its workloads.
+    fn withhold(&mut self, why: &'static str) {
+        let of = self.readings.iter().map(|of| (of.workload.clone(), why));
+        self.withheld.extend(of);
+    }
+
     /// Counts a run of `workload` without a value.
     fn exclude(&mut self, workload: &str, why: Exclusion) {
         *self.excluded.entry((workload.to_owned(), why)).or_default() += 1;
@@ -318,35 +326,49 @@ pub fn read(
         );
     }
     check_common(&imported.files, &paths)?;
-    let of_all = [
-        several_versions(&imported.files),
-        equal_servers(&imported.files),
-    ];
-    imported.last_notes.extend(of_all.into_iter().flatten());
+    imported
+        .last_notes
+        .extend(several_versions(&mut imported.files));
+    if let Some(note) = equal_servers(&mut imported.files) {
+        imported.last_notes.push(note);
+    }
     file(&files[0], imported)
 }
 
 /// Notes servers that have exactly the values of another one: a file that was given twice, or copied.
-fn equal_servers(files: &[Vec<ImportedServer>]) -> Option<String> {
-    let mut all = files.iter().flatten();
-    let first = all.next()?;
+fn equal_servers(files: &mut [Vec<ImportedServer>]) -> Option<String> {
+    let mut all = files.iter_mut().flatten();
+    let first = &*all.next()?;
     // A pair of times may be equal by chance.
-    let is_equal =
-        |server: &&ImportedServer| server.readings.len() > 2 && server.readings == first.readings;
-    let equal = all.find(is_equal)?;
-    Some(format!(
-        "{} has exactly the values of {}: is it the same file, or a copy?",
-        equal.name, first.name
-    ))
+    let is_equal = |server: &&mut ImportedServer| {
+        server.readings.len() > 2 && server.readings == first.readings
+    };
+    let mut note = None;
+    for equal in all.filter(is_equal) {
+        equal.withhold(COPY);
+        note.get_or_insert(format!(
+            "{} has exactly the values of {}: is it the same file, or a copy?",
+            equal.name, first.name
+        ));
+    }
+    note
 }
 
+/// Why a server with the values of the first one has no verdict.
+const COPY: &str = "the values of one file cannot tell two servers apart";
+
 /// Notes results of several versions of the tool, which may measure differently.
-fn several_versions(files: &[Vec<ImportedServer>]) -> Option<String> {
-    let servers = files.iter().flatten();
-    let versions: BTreeSet<&str> = servers
-        .flat_map(|server| server.versions.iter().map(String::as_str))
-        .collect();
-    let versions: Vec<&str> = versions.into_iter().collect();
+fn several_versions(files: &mut [Vec<ImportedServer>]) -> Option<String> {
+    let mut servers = files.iter_mut().flatten();
+    let first = servers.next()?.versions.clone();
+    let mut versions = first.clone();
+    for server in servers {
+        versions.extend(server.versions.iter().cloned());
+        if server.versions != first {
+            server.withhold(OTHER_TOOL);
+        }
+    }
+    let versions: Vec<String> = versions.into_iter().collect();
     (versions.len() > 1).then(|| {
         format!(
             "The results are of several versions of the tool, which may measure differently: {}.",
@@ -354,6 +376,9 @@ fn several_versions(files: &[Vec<ImportedServer>]) -> Option<String> {
         )
     })
 }
+
+/// Why a server that another version of the tool measured has no verdict.
+const OTHER_TOOL: &str = "another version of the tool measured the other server";
 
 fn text((path, input): (PathBuf, Box<dyn BufRead>)) -> Result<InputText> {
     let mut text = String::new();
@@ -475,6 +500,13 @@ fn file(name: &str, imported: Imported) -> Result<ObservationFile> {
             _ => Point::Step(place),
         };
         supplement.left_out.extend(left_out(&server));
+        let withheld = server.withheld.iter().map(|(workload, why)| Withheld {
+            workload: Some(workload.clone()),
+            points: vec![point],
+            reason: (*why).to_owned(),
+            ..Withheld::default()
+        });
+        supplement.withheld.extend(withheld);
         for note in survivors(&server)
             .into_iter()
             .chain(server.notes.iter().cloned())

@@ -39,6 +39,8 @@ struct Run {
     /// The events per second that the report itself states.
     rate: Option<f64>,
     seconds: Option<f64>,
+    /// The average latency of an event in milliseconds, behind the last report.
+    latency: Option<f64>,
     /// The reports so far.
     reports: Vec<Report>,
     /// The line of its head.
@@ -342,6 +344,10 @@ impl Run {
         self.has_failed |= line.starts_with("FATAL:");
         self.in_latency |= line.starts_with("Latency (ms)");
         self.in_latency &= !line.starts_with("sum:");
+        // Up to version 0.5 with a unit, below `per-request statistics:` or `response time:`.
+        if let Some(average) = value(line, "avg:") {
+            self.latency = number::parse(average.trim_end_matches("ms")).filter(|of| *of > 0.0);
+        }
         for kind in ["read", "write"] {
             if let Some(count) = value(line, kind).and_then(|rest| value(rest, ":"))
                 && let Some(count) = number::parse(count)
@@ -548,10 +554,19 @@ fn add(
     } else {
         unnamed.beside_named = true;
     }
-    if run.options.iter().any(|option| option.starts_with(RATE)) {
+    let has_rate = run.options.iter().any(|option| option.starts_with(RATE));
+    let latency = run.latency.filter(|_| run.reports.len() == 1);
+    if has_rate {
+        let words = match latency {
+            Some(_) => "perfquilt compares the average latency of an event",
+            None => "they do not show how fast a server is",
+        };
         server.notes.insert(format!(
-            "Runs of {workload} have a target rate, which decides how long they take: they do not show how fast a server is."
+            "Runs of {workload} have a target rate, which decides how long they take: {words}."
         ));
+        if latency.is_none() {
+            server.withheld.insert((workload.clone(), AT_FIXED_RATE));
+        }
     }
     for (kind, count) in &run.faults {
         if *count > FAULTS_SHARE * events as f64 {
@@ -560,18 +575,28 @@ fn add(
                 100.0 * count / events as f64,
                 path.display()
             ));
+            server.withheld.insert((workload.clone(), FAILED_EVENTS));
         }
     }
     for (report, seconds) in run.reports.iter().zip(seconds) {
         server.readings.push(ImportedValue {
             workload: workload.clone(),
             meter: Meter::Time,
-            value: 1e9 * seconds / report.events as f64,
+            value: match latency.filter(|_| has_rate) {
+                Some(milliseconds) => 1e6 * milliseconds,
+                None => 1e9 * seconds / report.events as f64,
+            },
             n: report.events,
         });
     }
     Ok(())
 }
+
+/// Why runs at a target rate without latency have no verdict.
+const AT_FIXED_RATE: &str = "cannot be told at a fixed rate";
+
+/// Why runs with many failed events have no verdict.
+const FAILED_EVENTS: &str = "events that failed count as work done";
 
 /// The note about runs whose test is unknown.
 const UNNAMED: &str = "sysbench does not print which test these runs are of: perfquilt takes runs with the same numbers of \

@@ -656,6 +656,104 @@ fn tests_and_threads_of_sysbench_are_different_workloads() {
 }
 
 #[test]
+fn runs_at_a_rate_are_compared_by_latency_or_not_at_all() {
+    let runs = |latency: [&str; 6], lines: fn(&str) -> String| -> String {
+        let runs = latency.iter().zip(0..).map(|(latency, run)| {
+            let rate = "Target transaction rate: 100/sec\nPrime numbers limit: 9\n";
+            log(1, rate, &format!("10.000{run}"), "1000") + &lines(latency)
+        });
+        runs.collect()
+    };
+    let before = ["4.01", "4.03", "4.02", "4.05", "4.04", "4.02"];
+    let after = ["2.01", "2.03", "2.02", "2.05", "2.04", "2.02"];
+    let judged = |lines: fn(&str) -> String| {
+        let (a, b) = (runs(before, lines), runs(after, lines));
+        let files = [("a.log", &*a), ("b.log", &*b)];
+        attribution(&of(ImportFormat::Sysbench, &files).unwrap())
+    };
+    let with = |lines| judged(lines).patches[0].effects[0].clone();
+    let effect = with(|latency| format!("Latency (ms):\n  avg:  {latency}\n  sum:  9.00\n"));
+    assert!((effect.estimate - 0.99).abs() < 0.01 && effect.verdict == Verdict::Faster);
+    let older = with(|latency| format!("    per-request statistics:\n  avg:  {latency}ms\n"));
+    assert_eq!(
+        (older.estimate, older.verdict),
+        (effect.estimate, Verdict::Faster)
+    );
+    let without = with(|_| String::new());
+    assert_eq!((without.verdict, without.low), (Verdict::Unclear, None));
+    assert_eq!(
+        without.withheld.as_deref(),
+        Some("cannot be told at a fixed rate")
+    );
+}
+
+#[test]
+fn what_a_note_says_of_a_file_takes_its_verdict_back() {
+    let runs = |seconds: [&str; 3]| -> String {
+        let of = |seconds| log(4, "Prime numbers limit: 9\n", seconds, "1000");
+        seconds.map(of).concat()
+    };
+    let first = runs(["10.0", "10.1", "10.2"]);
+    let withheld = |other: &str| {
+        let files = [("a.log", &*first), ("b.log", other)];
+        let found = attribution(&of(ImportFormat::Sysbench, &files).unwrap());
+        let effect = &found.patches[0].effects[0];
+        assert!(effect.withheld.is_none() || effect.verdict == Verdict::Unclear);
+        effect.withheld.clone()
+    };
+    let faster = runs(["5.0", "5.1", "5.2"]);
+    assert_eq!(withheld(&faster), None);
+    let copied = withheld(&first).unwrap();
+    assert!(copied.starts_with("the values of one file"), "{copied}");
+    let newer = withheld(&faster.replace("sysbench 1.0.20", "sysbench 1.1.0")).unwrap();
+    assert!(newer.starts_with("another version of the tool"), "{newer}");
+}
+
+#[test]
+fn commands_of_two_documents_meet_by_name() {
+    let document = |commands: &[(&str, f64)]| {
+        let each = commands.iter().map(|(command, seconds)| {
+            let times = [0.0, 0.001, 0.003, 0.002, 0.004, 0.001, 0.002];
+            let times = times.map(|more| format!("{}", seconds * (1.0 + more)));
+            format!(r#"{{"command":"{command}","times":[{}]}}"#, times.join(","))
+        });
+        let each: Vec<String> = each.collect();
+        format!(r#"{{"results":[{}]}}"#, each.join(","))
+    };
+    let judged = |first: &[(&str, f64)], second: &[(&str, f64)]| {
+        let (first, second) = (document(first), document(second));
+        let files = [("a.json", &*first), ("b.json", &*second)];
+        attribution(&of(ImportFormat::Hyperfine, &files).unwrap())
+    };
+    let found = judged(
+        &[("/bin/x --few", 0.1), ("/bin/x --many", 1.0)],
+        &[
+            ("/bin/x --many", 0.9),
+            ("/bin/x --few", 0.099),
+            ("/bin/y", 3.0),
+        ],
+    );
+    let on = |workload: &str| {
+        let effects = &found.patches[0].effects;
+        let effect = effects.iter().find(|effect| effect.workload == workload);
+        effect.map(|effect| (100.0 * effect.estimate).round())
+    };
+    assert_eq!(
+        (on("bin/x --few"), on("bin/x --many")),
+        (Some(1.0), Some(11.0))
+    );
+    let warned = found.warnings.iter().find(|text| text.contains("bin/y"));
+    assert!(
+        warned.is_some_and(|text| text.contains("has no value of point 0")),
+        "{:?}",
+        found.warnings
+    );
+    // Other commands are servers, as those of one document.
+    let found = judged(&[("old", 1.0), ("new", 1.1)], &[("newer", 0.9)]);
+    assert_eq!(found.patches.len(), 2);
+}
+
+#[test]
 fn the_time_of_a_checkpoint_is_the_difference() {
     let report = |seconds: &str, rate: &str| {
         format!(

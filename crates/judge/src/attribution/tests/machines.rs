@@ -37,7 +37,7 @@ fn covered(machines: u32, tau: f64, named: bool) -> f64 {
         let observations = observations(&mut random, machines, tau, named);
         let result = attribute(&header(1), &observations, &margin).unwrap();
         let effect = in_order(&result, 1);
-        held += u32::from(effect.low.unwrap() <= 0.0 && effect.high.unwrap() >= 0.0);
+        held += u32::from(!effect.leaves_out_zero());
     }
     f64::from(held) / f64::from(experiments)
 }

@@ -66,9 +66,9 @@ fn a_patch_that_helps_here_and_harms_there_is_mixed() {
         let own = suite.own_verdict();
         (own, suite.verdict, result.is_regression(), suite.cells)
     };
-    use Verdict::{Faster, Mixed, NoEffect, Slower};
+    use Verdict::{Faster, Mixed, NoEffect, Slower, Unclear};
     let (own, verdict, regression, cells) = of([0.02, -0.02]);
-    assert_eq!((own, verdict, regression), (NoEffect, Mixed, true));
+    assert_eq!((own, verdict, regression), (Unclear, Mixed, true));
     let cells = cells.unwrap();
     assert_eq!(
         (&cells.faster[..], &cells.slower[..]),
@@ -88,6 +88,35 @@ fn a_patch_that_helps_here_and_harms_there_is_mixed() {
         (own, verdict, regression, cells),
         (NoEffect, NoEffect, false, None)
     );
+}
+
+#[test]
+fn no_effect_over_all_workloads_needs_it_on_each() {
+    let gains = |one: f64| {
+        let mut all = Vec::new();
+        for workload in 0..8u32 {
+            for block in 0..11u32 {
+                for point in 0..2u32 {
+                    let noise = 0.002 * f64::from((block * 7 + point * 5 + workload) % 11);
+                    // The other workloads make up for it.
+                    let gain = if workload == 3 { one } else { -one / 7.0 };
+                    let gain = f64::from(point) * gain;
+                    let value = 1e6 * (noise / 3.0 - gain).exp();
+                    let name = format!("w{workload}");
+                    let point = Point::Step(point as usize);
+                    all.push(observation(&name, Meter::Time, block, point, value));
+                }
+            }
+        }
+        let result = attribute(&header(1), &all, &margin).unwrap();
+        let suite = in_order(&result, 1);
+        assert_eq!(suite.workload, SUITE);
+        assert!(suite.estimate.abs() < 0.001);
+        suite.own_verdict()
+    };
+    assert_eq!(gains(0.0), Verdict::NoEffect);
+    // Over all workloads there is none, and one loses more than the margin.
+    assert_eq!(gains(-0.012), Verdict::Unclear);
 }
 
 #[test]

@@ -148,7 +148,10 @@ fn a_point_that_lacks_more_values_than_chance_explains_is_named() {
         let left: Vec<Observation> = left.collect();
         let warnings = attribute(&header(4), &left, &margin).unwrap().warnings;
         let of = |part: &str| warnings.iter().any(|warning| warning.contains(part));
-        (of("lack a point"), of("Point 2 lacks a value in 6 of them"))
+        (
+            of("lack a point"),
+            of("Point 2 of w (time) lacks a value in 6 of 40"),
+        )
     };
     let second = |o: &Observation| o.point == Point::Step(2);
     assert_eq!(warned(&|o| second(o) && o.block % 7 == 0), (true, true));
