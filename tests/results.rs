@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use crate::common::TestEnvironment;
 use assert_cmd::Command;
+use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::observation::{
     ExperimentHeader, Meter, Observation, ObservationFile, PlannedBlocks, Supplement,
 };
 use perfquilt_model::point::Point;
-use perfquilt_store::{ExperimentIdentity, SliceBlob, Store};
+use perfquilt_store::{SliceBlob, Store};
 
 const CONFIG: &str = r#"
 [upstream]
@@ -446,14 +447,11 @@ fn a_comparison_says_which_patch_was_edited_under_its_name() {
         store
             .append(id, &observations(&[0.03], 0.001), &[])
             .unwrap();
-        let points = servers.into_iter().enumerate();
-        let identity = ExperimentIdentity {
-            points: points
-                .map(|(index, server)| (Point::Step(index), server.to_owned()))
-                .collect(),
-            ..ExperimentIdentity::default()
-        };
-        store.record_identity(id, &identity).unwrap();
+        let mut observed = Comparable::of(&header);
+        for (index, server) in servers.into_iter().enumerate() {
+            observed = observed.with(Part::Program(Point::Step(index)), server);
+        }
+        store.record_observed(id, &observed).unwrap();
     }
     drop(store);
     let edited = "Patch 1 (0001-x.patch) was edited between the experiments";

@@ -24,6 +24,7 @@
 //! ```
 
 pub mod comment;
+pub mod comparable;
 pub mod counted;
 pub mod cut;
 pub mod error;

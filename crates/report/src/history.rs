@@ -16,6 +16,7 @@ use super::text::clean;
 use super::view::effect_on;
 use perfquilt_judge::attribution::{Attribution, Effect, EffectKind, SUITE, Verdict};
 use perfquilt_judge::stats::{Estimate, change_points, speed};
+use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::observation::Meter;
 use variants::{BestVariant, best_variants};
 
@@ -184,6 +185,12 @@ fn adjust(patches: &mut [PatchHistory]) {
     }
 }
 
+/// Returns what effects on any release must share to be compared.
+fn conditions(of: &Attribution) -> Comparable {
+    let observed = of.observed().conditions();
+    observed.only(|part| *part != Part::Release)
+}
+
 /// Finds changes among the finished experiments of each patch. Only experiments on one machine, by one method and of the
 /// same workloads are compared.
 fn find_changes(patches: &mut [PatchHistory], attributions: &[Attribution]) {
@@ -204,12 +211,7 @@ fn find_changes(patches: &mut [PatchHistory], attributions: &[Attribution]) {
                 .basis
                 .filter(|basis| basis.half_width.is_finite());
             if let Some(interval) = basis.filter(|_| moment.complete) {
-                let setting = (
-                    &of.harness,
-                    &of.machine,
-                    &of.recipe,
-                    moment.workloads.clone(),
-                );
+                let setting = (conditions(of), moment.workloads.clone());
                 let (places, estimates) = rows.entry((patch, setting)).or_default();
                 places.push(place);
                 estimates.push(Estimate {

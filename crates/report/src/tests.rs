@@ -362,7 +362,7 @@ fn reused_and_stale() {
     };
     experiment.header.reused = vec![
         origin("quick-0", None),
-        origin("old|<b>", Some("kernel was Linux 5.10")),
+        origin("old|<b>", Some("kernel Linux 5.10 instead of Linux 6.1")),
     ];
     let all = experiment.observations();
     let of = |name: &str, points: &[Point], direct: bool| -> Vec<Observation> {

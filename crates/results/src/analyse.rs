@@ -8,6 +8,7 @@ use perfquilt_judge::attribution::{
     Attribution, Collector, ObservationFault, WithinBlocks, function_changes,
 };
 use perfquilt_judge::server_tests;
+use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, Observation, ObservationFile, Supplement};
 use perfquilt_model::point::Point;
@@ -33,14 +34,15 @@ pub fn edited_patch(
     after: ExperimentId,
 ) -> Result<Option<String>> {
     let (old, new) = (store.header(before)?, store.header(after)?);
-    if old.release != new.release || old.recipe != new.recipe {
+    let observed = (store.observed(before, &old)?, store.observed(after, &new)?);
+    let servers = |of: &Comparable| of.only(|part| matches!(part, Part::Release | Part::Recipe));
+    if servers(&observed.0) != servers(&observed.1) {
         return Ok(None);
     }
-    let servers = (
-        store.point_identities(before)?,
-        store.point_identities(after)?,
-    );
-    let differs = |point: Point| Some(servers.0.get(&point)? != servers.1.get(&point)?);
+    let differs = |point: Point| {
+        let program = Part::Program(point);
+        Some(observed.0.get(&program)? != observed.1.get(&program)?)
+    };
     // The release itself differs if another compiler built it.
     let mut points = (1..).map(Point::Step);
     let mut patches = old.series.iter().zip(&new.series).zip(&mut points);

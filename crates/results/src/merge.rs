@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 
+use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, MachineName, ObservationFile, PlannedBlocks, Supplement, UnexecutedPatch,
@@ -56,17 +57,11 @@ fn check_alone(file: &ObservationFile) -> Result<()> {
 }
 
 fn check_same(first: &ExperimentHeader, other: &ExperimentHeader) -> Result<()> {
-    let fields = [
-        ("release", &first.release, &other.release),
-        ("recipe", &first.recipe, &other.recipe),
-        ("harness", &first.harness, &other.harness),
-    ];
-    for (name, ours, theirs) in fields {
-        if ours != theirs {
-            return Err(Error::usage(format!(
-                "its {name} is {theirs}, not {ours} as in the first file"
-            )));
-        }
+    let alike = |header| Comparable::of(header).only(|part| !matches!(part, Part::Machine(_)));
+    if let Some(difference) = alike(first).difference(&alike(other)) {
+        return Err(Error::usage(format!(
+            "it cannot be merged with the first file: {difference}"
+        )));
     }
     if first.series != other.series {
         return Err(Error::usage(
@@ -381,6 +376,9 @@ mod tests {
         let mut other = scaled("arm", 0.0, 1.7);
         other.header.harness = "h2".into();
         let error = merged(vec![file("x86", 0.0), other]).unwrap_err();
-        assert!(error.message().contains("harness is h2, not h"), "{error}");
+        assert!(
+            error.message().contains("harness `h2` instead of `h`"),
+            "{error}"
+        );
     }
 }

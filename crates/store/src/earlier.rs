@@ -5,29 +5,21 @@ use std::collections::BTreeMap;
 use rusqlite::params;
 
 use super::{ExperimentId, Store};
+use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks, UnexecutedPatch};
 use perfquilt_model::point::Point;
 
-/// The conditions under which observations of different experiments are comparable, besides the machine and
-/// the harness in the header.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ExperimentIdentity {
-    /// The protocol: release, recipe, settings. Observations of different protocols are never combined.
-    pub protocol: String,
-    /// The identity of each point's built server.
-    pub points: BTreeMap<Point, String>,
-    /// The identity of each workload: a digest of its settings and script.
-    pub workloads: BTreeMap<String, String>,
-}
+/// Separates the digest of a workload from the seconds of its blocks.
+const SECONDS: &str = " seconds ";
 
 /// A finished experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EarlierExperiment {
     /// Its header.
     pub header: ExperimentHeader,
-    /// The identity of its binaries and workloads.
-    pub identity: ExperimentIdentity,
+    /// What its values were observed of.
+    pub observed: Comparable,
     /// Its planned blocks, all of which it has.
     pub planned: Vec<PlannedBlocks>,
     /// The points with observations of its own, and their number of blocks by workload and meter, without the
@@ -60,21 +52,23 @@ impl Store {
         Ok(self.database.count(sql, [key])? > 0)
     }
 
-    /// Stores the identity of an experiment's observations.
-    pub fn record_identity(&self, id: ExperimentId, identity: &ExperimentIdentity) -> Result<()> {
+    /// Stores the programs and workloads that an experiment's values are observed of; the rest is in its header.
+    pub fn record_observed(&self, id: ExperimentId, observed: &Comparable) -> Result<()> {
+        let part = |part: &Part| observed.get(part).unwrap_or_default();
         self.database.transaction(|| {
             let sql = "UPDATE experiments SET protocol = ?2 WHERE id = ?1";
-            self.database
-                .execute(sql, params![id.0, identity.protocol])?;
+            let settings = format!("{} {}", part(&Part::Release), part(&Part::Recipe));
+            self.database.execute(sql, params![id.0, settings])?;
             let sql = "INSERT OR REPLACE INTO point_identities VALUES (?1, ?2, ?3)";
-            for (point, identity) in &identity.points {
+            for (point, program) in observed.programs() {
                 self.database
-                    .execute(sql, params![id.0, point.to_string(), identity])?;
+                    .execute(sql, params![id.0, point.to_string(), program])?;
             }
             let sql = "INSERT OR REPLACE INTO workload_identities VALUES (?1, ?2, ?3)";
-            for (workload, identity) in &identity.workloads {
-                self.database
-                    .execute(sql, params![id.0, workload, identity])?;
+            for (name, digest) in observed.workloads() {
+                let seconds = part(&Part::Seconds(name.to_owned()));
+                let both = format!("{digest}{SECONDS}{seconds}");
+                self.database.execute(sql, params![id.0, name, both])?;
             }
             Ok(())
         })
@@ -91,44 +85,44 @@ impl Store {
         })
     }
 
-    /// Returns the identity of each built server of an experiment; empty where an earlier version stored none.
-    pub fn point_identities(&self, id: ExperimentId) -> Result<BTreeMap<Point, String>> {
-        let sql = "SELECT point, identity FROM point_identities WHERE experiment = ?1";
-        let rows: Vec<(String, String)> = self
-            .database
-            .rows(sql, [id.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        rows.into_iter()
-            .map(|(point, identity)| Ok((self.known(point.parse())?, identity)))
-            .collect()
+    /// Returns what the values of the experiment with this `header` were observed of; without programs and workloads where an
+    /// earlier version stored none.
+    pub fn observed(&self, id: ExperimentId, header: &ExperimentHeader) -> Result<Comparable> {
+        let pairs = |sql| -> Result<Vec<(String, String)>> {
+            self.database
+                .rows(sql, [id.0], |row| Ok((row.get(0)?, row.get(1)?)))
+        };
+        let mut observed = Comparable::of(header);
+        for (point, program) in
+            pairs("SELECT point, identity FROM point_identities WHERE experiment = ?1")?
+        {
+            observed = observed.with(Part::Program(self.known(point.parse())?), program);
+        }
+        for (name, both) in
+            pairs("SELECT workload, identity FROM workload_identities WHERE experiment = ?1")?
+        {
+            let (digest, seconds) = both.split_once(SECONDS).unwrap_or((&both, ""));
+            observed = observed
+                .with(Part::Workload(name.clone()), digest)
+                .with(Part::Seconds(name), seconds);
+        }
+        Ok(observed)
     }
 
     /// Returns the finished experiments on `release`, the latest first.
     pub fn earlier(&self, release: &str) -> Result<Vec<EarlierExperiment>> {
         let all = self.database.rows(
-            "SELECT id, header, protocol FROM experiments
+            "SELECT id, header FROM experiments
              WHERE finished = 1 AND protocol <> '' ORDER BY touched DESC",
             [],
-            |row| {
-                Ok((
-                    row.get(0).map(ExperimentId)?,
-                    row.get::<_, String>(1)?,
-                    row.get::<_, String>(2)?,
-                ))
-            },
+            |row| Ok((row.get(0).map(ExperimentId)?, row.get::<_, String>(1)?)),
         )?;
         let mut earlier = Vec::new();
-        for (id, header, protocol) in all {
+        for (id, header) in all {
             let header = self.parse_header(&header)?;
             if header.release != release {
                 continue;
             }
-            let pairs = |sql| {
-                self.database.rows(sql, params![id.0], |row| {
-                    Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
-                })
-            };
-            let workloads =
-                pairs("SELECT workload, identity FROM workload_identities WHERE experiment = ?1")?;
             let blocks: Vec<(String, String, String, u32)> = self.database.rows(
                 "SELECT point, workload, meter, count(*) FROM observations
                  WHERE experiment = ?1 AND direct = 0 GROUP BY point, workload, meter",
@@ -143,12 +137,8 @@ impl Store {
                 of.insert((workload, meter), count);
             }
             earlier.push(EarlierExperiment {
+                observed: self.observed(id, &header)?,
                 header,
-                identity: ExperimentIdentity {
-                    protocol,
-                    points: self.point_identities(id)?,
-                    workloads: workloads.into_iter().collect(),
-                },
                 planned: self.planned(id)?,
                 measured,
                 unexecuted: self.unexecuted(id)?,

@@ -52,7 +52,7 @@ use perfquilt_model::point::Point;
 use perfquilt_model::server_tests::TestRecord;
 
 pub use durations::BlockDuration;
-pub use earlier::{EarlierExperiment, ExperimentIdentity};
+pub use earlier::EarlierExperiment;
 pub use file_error::{require_object, unreadable};
 
 /// An experiment in a [`Store`].

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use rusqlite::Connection;
 
 use super::*;
+use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::Kind;
 use perfquilt_model::observation::{
     HostSample, Meter, ObservationFile, Supplement, WithinBlockError,
@@ -231,16 +232,16 @@ fn observations_of_earlier_experiments_come_with_their_own_points() {
     operation.workload = "oltp/commit".into();
     let block = [observation(0, 0), observation(0, 1), operation, unwanted];
     store.append(old, &block, &[]).unwrap();
-    let identity = ExperimentIdentity {
-        protocol: "p".into(),
-        points: BTreeMap::from([(Point::BASE, "a".into()), (Point::Step(1), "b".into())]),
-        workloads: BTreeMap::from([("oltp".into(), "w".into())]),
-    };
-    store.record_identity(old, &identity).unwrap();
+    let observed = Comparable::of(&store.header(old).unwrap())
+        .with(Part::Program(Point::BASE), "a")
+        .with(Part::Program(Point::Step(1)), "b")
+        .with(Part::Workload("oltp".into()), "w")
+        .with(Part::Seconds("oltp".into()), "2");
+    store.record_observed(old, &observed).unwrap();
     assert_eq!(store.earlier("mariadb-10.11.18").unwrap(), []);
     store.finish(old).unwrap();
     let earlier = store.earlier("mariadb-10.11.18").unwrap();
-    assert_eq!(earlier[0].identity, identity);
+    assert_eq!(earlier[0].observed, observed);
     let points: Vec<Point> = earlier[0].measured.keys().copied().collect();
     assert_eq!(points, [Point::BASE, Point::Step(1)]);
     let blocks = &earlier[0].measured[&Point::BASE];

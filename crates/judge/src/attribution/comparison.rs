@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::document::{Attribution, ComparedWith, Effect, EffectKind, PatchEffects, SUITE};
 use crate::stats::{Interval, LEVEL, holm, speed};
+use perfquilt_model::comparable::Part;
 use perfquilt_model::observation::Meter;
 
 /// Two experiments, and the difference of each patch's effect between them (docs/json.md).
@@ -232,17 +233,11 @@ fn incomparable(before: &Attribution, after: &Attribution) -> Option<String> {
             computed.";
         return Some(why.to_owned());
     }
-    (before.harness != after.harness).then(|| {
-        let name = |of: &Attribution| match of.harness.as_str() {
-            "" => "an unknown harness".to_owned(),
-            harness => format!("`{harness}`"),
-        };
-        format!(
-            "They were measured by different methods ({} and {}), so no differences are computed.",
-            name(before),
-            name(after)
-        )
-    })
+    let harness = |of: &Attribution| of.observed().only(|part| *part == Part::Harness);
+    let difference = harness(before).difference(&harness(after))?;
+    Some(format!(
+        "They were measured by different methods ({difference}), so no differences are computed."
+    ))
 }
 
 /// A patch in both series; at least one side has it.
@@ -442,22 +437,16 @@ impl EffectDifference {
 
 fn warnings(before: &Attribution, after: &Attribution, pairs: &[Pair<'_>]) -> Vec<String> {
     let mut warnings = Vec::new();
-    let keys: BTreeSet<&String> = before.machine.keys().chain(after.machine.keys()).collect();
-    let differing: Vec<&str> = keys
-        .into_iter()
-        .filter(|key| before.machine.get(*key) != after.machine.get(*key))
-        .map(String::as_str)
+    let (old, new) = (before.observed(), after.observed());
+    let others: Vec<String> = old
+        .differences(&new)
+        .filter(|of| matches!(of.part, Part::Machine(_) | Part::Recipe))
+        .map(|of| of.to_string())
         .collect();
-    if !differing.is_empty() {
+    if !others.is_empty() {
         warnings.push(format!(
-            "The machines differ ({}): a difference may be theirs.",
-            differing.join(", ")
-        ));
-    }
-    if before.recipe != after.recipe {
-        warnings.push(format!(
-            "The recipes differ (`{}` and `{}`): a difference may be theirs.",
-            before.recipe, after.recipe
+            "The second experiment has {}: a difference may come from that.",
+            others.join(", ")
         ));
     }
     let of_servers = before.is_of_servers() && after.is_of_servers();
@@ -664,7 +653,7 @@ mod tests {
             compared
                 .incomparable
                 .unwrap()
-                .contains("`perfquilt test` and `another`")
+                .contains("harness `another` instead of `perfquilt test`")
         );
         assert!(compared.tables[0].patches[0].difference.is_none());
         assert!(compared.tables[0].patches[0].after.is_some());

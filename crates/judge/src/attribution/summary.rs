@@ -3,6 +3,7 @@
 use super::document::{
     Attribution, ComparedWith, Effect, EffectKind, EndToEnd, PatchEffects, SUITE, Verdict,
 };
+use perfquilt_model::comparable::Comparable;
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 use perfquilt_model::server_tests::PointTests;
@@ -11,6 +12,11 @@ impl Attribution {
     /// Returns the baseline of all comparisons: the release, or the name of the server that the user gave.
     pub fn base(&self) -> &str {
         self.base.as_deref().unwrap_or(&self.release)
+    }
+
+    /// Returns what the values were observed of, as far as the experiment's header tells, with all facts of the machine.
+    pub fn observed(&self) -> Comparable {
+        Comparable::new(&self.machine, &self.harness, &self.release, &self.recipe)
     }
 
     /// Returns where the figures come from, as pairs of name and value: command, time, harness, experiment. Unknown ones

@@ -9,7 +9,6 @@ use super::bench;
 use super::cluster;
 use super::collected::Collected;
 use super::driver::Driver;
-use super::fingerprint::{self, Fingerprint};
 use super::identity;
 use super::plan::{Reading, Scope, single};
 use super::servers::{Servers, server, vary_layouts};
@@ -23,6 +22,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset};
 use perfquilt_judge::attribution::Unexecuted;
 use perfquilt_judge::bisect::MeasuredBlock;
+use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, Metric};
 use perfquilt_model::point::Point;
@@ -68,20 +68,13 @@ impl<'a> AdaptiveRunner<'a> {
         key: &str,
         store: &'a Store,
     ) -> Result<Self> {
-        let preset = of_one(preset, workload, metric.meter);
-        let site = site_for(ws, &preset, metric.meter)?;
-        let layouts = if metric.meter.is_timed() {
-            preset.layouts.unwrap_or(Layouts::Padded)
-        } else {
-            Layouts::Off
-        };
-        let spec = Spec::resolve(ws, &preset, &site, layouts, header)?;
+        let (spec, site) = spec_of_one(ws, preset, (workload, metric), header)?;
         let id = store.begin(&spec.header, key)?;
         Ok(AdaptiveRunner {
+            layouts_chosen: spec.layouts == Layouts::Off,
             spec,
             metric,
             site,
-            layouts_chosen: layouts == Layouts::Off,
             key: key.to_owned(),
             store,
             id,
@@ -115,9 +108,9 @@ impl<'a> AdaptiveRunner<'a> {
         let record = built.record(point, recipe.binary.as_deref());
         self.store.record_builds(self.id, &[record])?;
         let servers = self.servers.iter();
-        let points = servers.map(|(&state, built)| (Point::Step(state), built.identity.clone()));
-        let identity = self.spec.identity(points.collect())?;
-        self.store.record_identity(self.id, &identity)
+        let programs = servers.map(|(&state, built)| (Point::Step(state), &*built.identity));
+        let observed = self.spec.observed(programs)?;
+        self.store.record_observed(self.id, &observed)
     }
 
     /// Declares that `state` needs the data of `release`, prepared by the server of state `by`.
@@ -245,17 +238,23 @@ impl<'a> AdaptiveRunner<'a> {
         store: &Store,
         names: &BTreeMap<usize, ServerIds>,
     ) -> Result<Vec<MeasuredBlock>> {
-        let harnesses = self.harnesses()?;
         let own = self.store.header(self.id)?.experiment;
-        let identity = self.spec.identity(BTreeMap::new())?;
-        let here = Fingerprint::of(&self.spec.header, &identity);
+        let workload = self.workload();
+        let observed = self.spec.observed(std::iter::empty())?;
+        // The length of a block does not change the counts.
+        let is_timed = self.metric.meter.is_timed();
+        let matters = |part: &Part| match part {
+            Part::Seconds(_) => is_timed && part.is_of(workload),
+            part => part.is_condition() || part.is_of(workload),
+        };
+        let harnesses = self.harnesses()?.into_iter();
+        let like = harnesses.map(|harness| observed.clone().with(Part::Harness, harness));
+        let like: Vec<Comparable> = like.map(|of| of.only(matters)).collect();
         let mut known = Vec::new();
         for earlier in store.earlier(&self.spec.header.release)? {
             let name = &earlier.header.experiment;
             let is_own = std::ptr::eq(store, self.store) && *name == own;
-            let there = Fingerprint::of(&earlier.header, &earlier.identity);
-            let workload = self.workload();
-            if is_own || !here.accepts_blocks(there, self.reading(), workload, &harnesses) {
+            if is_own || !like.contains(&earlier.observed.only(matters)) {
                 continue;
             }
             let shared = shared(store, &earlier, names)?;
@@ -310,44 +309,42 @@ pub fn stored(
     }
 }
 
-/// Returns one line with everything that makes blocks comparable: machine, harness, settings and workload.
-pub fn context(
+/// Returns what blocks are observed of besides programs, if layouts can be varied as `preset` says.
+pub fn observed(
     ws: &Workspace,
     preset: &Preset,
-    (workload, metric): (&str, Metric),
-) -> Result<String> {
-    let workload = preset.workload(&ws.config, workload)?;
-    let site = site_for(ws, preset, metric.meter)?;
-    let facts: Vec<&String> = fingerprint::machine_facts(&site.facts.machine)
-        .filter_map(|(_, fact)| fact)
-        .chain(&site.cluster)
-        .collect();
-    Ok(format!(
-        "{facts:?} {} {:?} {} {}",
-        identity::harness(ws, &site.facts.counter, Layouts::Off)?,
-        preset.layouts,
-        preset.block_seconds,
-        perfquilt_bench::workload::workload_identity(ws, &workload)?
-    ))
+    of: (&str, Metric),
+    header: &ExperimentHeader,
+) -> Result<Comparable> {
+    let (spec, _) = spec_of_one(ws, preset, of, header.clone())?;
+    spec.observed(std::iter::empty())
 }
 
-/// Returns `preset` with one workload and one meter.
-fn of_one(preset: &Preset, workload: &str, meter: Meter) -> Preset {
-    Preset {
+/// Resolves the settings of `preset` for one workload and one meter, and asks the site that measures.
+fn spec_of_one<'a>(
+    ws: &'a Workspace,
+    preset: &Preset,
+    (workload, metric): (&str, Metric),
+    header: ExperimentHeader,
+) -> Result<(Spec<'a>, Site)> {
+    let meter = metric.meter;
+    let preset = Preset {
         workloads: vec![workload.to_owned()],
         meters: vec![meter],
         ..preset.clone()
-    }
-}
-
-/// Asks the site that measures.
-fn site_for(ws: &Workspace, preset: &Preset, meter: Meter) -> Result<Site> {
-    let site = Site::ask(ws, preset, !meter.is_timed(), &Silent)?;
+    };
+    let site = Site::ask(ws, &preset, !meter.is_timed(), &Silent)?;
     if !meter.is_timed() && !site.facts.meters.contains(&meter) {
         let fault = format!("{meter} cannot be read with {}", site.facts.counter);
         return Err(Error::usage(fault));
     }
-    Ok(site)
+    let layouts = if meter.is_timed() {
+        preset.layouts.unwrap_or(Layouts::Padded)
+    } else {
+        Layouts::Off
+    };
+    let spec = Spec::resolve(ws, &preset, &site, layouts, header)?;
+    Ok((spec, site))
 }
 
 /// Maps points of an earlier experiment to the states whose servers they are, by build or by identity.
@@ -367,10 +364,13 @@ fn shared(
         if point == Point::Control || earlier.header.failed.contains_key(&point) {
             continue;
         }
-        let (key, identity) = (keys.get(&point), earlier.identity.points.get(&point));
+        let (key, program) = (
+            keys.get(&point),
+            earlier.observed.get(&Part::Program(point)),
+        );
         let state = names.iter().find(|(_, names)| {
             (key.is_some() && key == names.key.as_ref())
-                || (identity.is_some() && identity == names.identity.as_ref())
+                || (program.is_some() && program == names.identity.as_deref())
         });
         if let Some((&state, _)) = state {
             shared.insert(point, state);

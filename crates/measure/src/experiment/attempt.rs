@@ -3,18 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::fingerprint::CLUSTER;
 use super::identity;
 use super::key::ExperimentKey;
 use super::spec::Spec;
 use super::unexecuted;
 use perfquilt_bench::server::may_start_with;
-use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_model::comparable::{CLUSTER, Comparable, Part};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, ReusedFrom};
 use perfquilt_model::point::Point;
-use perfquilt_store::{EarlierExperiment, ExperimentIdentity, Store};
+use perfquilt_store::{EarlierExperiment, Store};
 
 /// How an experiment treats earlier measurements of the same servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,28 +40,25 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// Chooses the attempt for measuring `points` as `policy` says: a stored one that goes on, or the next one.
+    /// Chooses the attempt for measuring what is `observed` as `policy` says: a stored one that goes on, or the next one.
     /// `time_unexecuted` tells whether to time workloads that do not execute the code that a patch changes, too.
     pub(super) fn choose(
         spec: &Spec<'_>,
-        (points, identity): (&[(Point, Built)], &ExperimentIdentity),
+        observed: &Comparable,
         policy: ReusePolicy,
         time_unexecuted: bool,
         store: &Store,
     ) -> Result<Self> {
-        // The plan is that of one machine of the class.
-        let mut machine = spec.header.clone();
-        machine.machine.remove(CLUSTER);
-        let identity_of = |header: &ExperimentHeader| -> Result<String> {
-            let key = spec.key(header, points)?;
-            Ok(if time_unexecuted && policy != ReusePolicy::Separate {
+        let identity_of = |observed: &Comparable| {
+            let key = spec.key(observed);
+            if time_unexecuted && policy != ReusePolicy::Separate {
                 unexecuted::timed_anyway(key)
             } else {
                 key
-            })
+            }
         };
         let mut key = ExperimentKey {
-            identity: identity_of(&spec.header)?,
+            identity: identity_of(observed),
             fresh: policy != ReusePolicy::Reuse,
             attempt: 1,
         };
@@ -74,7 +70,7 @@ impl Attempt {
             }
             ReusePolicy::Reuse => {
                 let requested = spec.requested();
-                let query = spec.query(identity, &requested);
+                let query = spec.query(observed, &requested);
                 let earlier = reusable(store, &spec.header.release, time_unexecuted)?;
                 // An experiment keeps the reused observations it began with, as long as they answer the request.
                 key = key.first(|key| {
@@ -92,8 +88,10 @@ impl Attempt {
                 left = Some(query.left(&reused));
             }
         }
+        // The plan is that of one machine of the class.
+        let one = observed.only(|part| *part != Part::Machine(CLUSTER.to_owned()));
         let planned = ExperimentKey {
-            identity: identity_of(&machine)?,
+            identity: identity_of(&one),
             ..key.clone()
         };
         Ok(Attempt {

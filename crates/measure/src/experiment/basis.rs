@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::design::Design;
-use super::fingerprint::CLUSTER;
 use super::forecast::{
     ClusterSize, DATABASE, Forecast, ForecastBasis, Guess, NoiseSource, Pace, SMALL_SERVER,
 };
@@ -14,6 +13,7 @@ use perfquilt_bench::server::{self, ServerSpace, size_of_tree};
 use perfquilt_bench::workload::{Clients, allowed_cpus, lanes};
 use perfquilt_config::{Lanes, Layouts, Workload};
 use perfquilt_judge::attribution::{Collector, MeasuredScatter, Scatter};
+use perfquilt_model::comparable::{CLUSTER, Comparable, Part};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::{ExperimentHeader, Meter};
 use perfquilt_store::{ExperimentSummary, Store};
@@ -97,12 +97,18 @@ fn cores_of(header: &ExperimentHeader) -> Option<usize> {
 
 /// Returns whether two experiments were measured with the same harness, and both on the same cluster or on a machine alone.
 pub(super) fn measured_alike(one: &ExperimentHeader, other: &ExperimentHeader) -> bool {
-    one.harness == other.harness && measured_there(one, other)
+    same(one, other, |part| {
+        *part == Part::Harness || is_cluster(part)
+    })
 }
 
-/// Returns whether two experiments were measured on the same cluster, or both on a machine alone.
-fn measured_there(one: &ExperimentHeader, other: &ExperimentHeader) -> bool {
-    one.machine.get(CLUSTER) == other.machine.get(CLUSTER)
+/// Returns whether two experiments have the same parts that `matter`.
+fn same(one: &ExperimentHeader, other: &ExperimentHeader, matter: impl Fn(&Part) -> bool) -> bool {
+    Comparable::of(one).only(&matter) == Comparable::of(other).only(&matter)
+}
+
+fn is_cluster(part: &Part) -> bool {
+    *part == Part::Machine(CLUSTER.to_owned())
 }
 
 /// The most experiments whose noise is joined.
@@ -134,7 +140,7 @@ impl Earlier {
     ) -> Result<Self> {
         let mut found = Earlier::default();
         let mut listed = store.list()?;
-        listed.retain(|of| !of.header.is_of_servers() && measured_there(&of.header, header));
+        listed.retain(|of| !of.header.is_of_servers() && same(&of.header, header, is_cluster));
         let is_nearest =
             |of: &ExperimentHeader| of.release == header.release && measured_alike(of, header);
         listed.sort_by_key(|of| !is_nearest(&of.header));

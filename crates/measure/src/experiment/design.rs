@@ -5,9 +5,9 @@ use std::num::NonZeroU32;
 use super::plan::{Block, Scope, plan};
 use super::spec::Spec;
 use super::windows;
+use perfquilt_model::comparable::Comparable;
 use perfquilt_model::observation::{ExperimentHeader, PlannedBlocks};
 use perfquilt_model::point::Point;
-use perfquilt_store::ExperimentIdentity;
 
 /// The points of an experiment, divided into windows. A pure function of what is measured.
 pub(super) struct Design<'a> {
@@ -21,21 +21,21 @@ pub(super) struct Design<'a> {
 }
 
 impl<'a> Design<'a> {
-    /// Returns the design for measuring `points` of the servers in `identity`. A release against itself has no series, hence
+    /// Returns the design for measuring `points` of the programs in `observed`. A release against itself has no series, hence
     /// no total to check: it is without `end_to_end`.
     pub(super) fn new(
         spec: &'a Spec<'a>,
-        identity: &ExperimentIdentity,
+        observed: &Comparable,
         points: Vec<Point>,
         end_to_end: bool,
     ) -> Self {
         let header = &spec.header;
-        let together = spec.query(identity, &[]).together();
+        let together = spec.query(observed, &[]).together();
         let windows = windows::windows(&points, &together);
         Design {
             spec,
             end_to_end: if end_to_end {
-                end_to_end_points(header, identity, &points)
+                end_to_end_points(header, observed, &points)
             } else {
                 Vec::new()
             },
@@ -96,19 +96,20 @@ impl<'a> Design<'a> {
 /// which have no total.
 fn end_to_end_points(
     header: &ExperimentHeader,
-    identity: &ExperimentIdentity,
+    observed: &Comparable,
     measured: &[Point],
 ) -> Vec<Point> {
     if header.is_of_servers() {
         return Vec::new();
     }
-    let is_step = |point: &&Point| matches!(point, Point::Step(_));
-    let Some(&last) = identity.points.keys().filter(is_step).max() else {
+    let is_step = |point: &Point| matches!(point, Point::Step(_));
+    let points = observed.programs().map(|(point, _)| point);
+    let Some(last) = points.filter(is_step).max() else {
         return Vec::new();
     };
     let full = header.server_of(last);
-    let steps: Vec<&Point> = measured.iter().filter(is_step).collect();
-    if steps.len() > 2 && steps.contains(&&full) && full != Point::BASE {
+    let steps: Vec<Point> = measured.iter().copied().filter(is_step).collect();
+    if steps.len() > 2 && steps.contains(&full) && full != Point::BASE {
         vec![Point::BASE, full]
     } else {
         Vec::new()
@@ -117,17 +118,14 @@ fn end_to_end_points(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
+    use perfquilt_model::comparable::Part;
 
-    fn identity(steps: usize) -> ExperimentIdentity {
-        let points = (0..=steps).map(|k| (Point::Step(k), format!("server {k}")));
-        ExperimentIdentity {
-            protocol: String::new(),
-            points: points.collect(),
-            workloads: BTreeMap::new(),
-        }
+    fn observed(steps: usize) -> Comparable {
+        let points = (0..=steps).map(Point::Step);
+        points.fold(Comparable::default(), |observed, point| {
+            observed.with(Part::Program(point), format!("server {point}"))
+        })
     }
 
     #[test]
@@ -135,7 +133,7 @@ mod tests {
         let mut header = ExperimentHeader::new("toy-1", "quick");
         let all: Vec<Point> = (0..3).map(Point::Step).collect();
         let check = |header: &ExperimentHeader, points: &[Point]| {
-            end_to_end_points(header, &identity(2), points)
+            end_to_end_points(header, &observed(2), points)
         };
         assert_eq!(check(&header, &all), [Point::BASE, Point::Step(2)]);
         assert!(check(&header, &all[..2]).is_empty());
@@ -151,6 +149,6 @@ mod tests {
         let mut header = ExperimentHeader::new("toy-1", "quick");
         let all: Vec<Point> = (0..3).map(Point::Step).collect();
         header.base = Some("a".to_owned());
-        assert!(end_to_end_points(&header, &identity(2), &all).is_empty());
+        assert!(end_to_end_points(&header, &observed(2), &all).is_empty());
     }
 }

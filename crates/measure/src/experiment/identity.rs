@@ -1,24 +1,19 @@
-//! Identities of an experiment: the harness, the machine, and the key under which a run is resumed.
+//! How an experiment is measured: the harness, and the facts of the machine.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::fingerprint;
-use super::lengths::LENGTH;
 use perfquilt_bench::meter::Counter;
 use perfquilt_bench::server;
 use perfquilt_bench::workload;
 use perfquilt_bench::workload::{Placement, allowed_cpus};
-use perfquilt_build::Built;
+use perfquilt_config::Layouts;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_config::{Layouts, Workload};
 use perfquilt_judge::stats::REDUCTION;
 use perfquilt_model::error::Result;
-use perfquilt_model::observation::{ExperimentHeader, Meter};
-use perfquilt_model::point::Point;
-use perfquilt_store::ExperimentIdentity;
+use perfquilt_model::observation::Meter;
 
 /// The version of the measuring protocol, beside the parts that [`harness`] digests: how servers are started,
 /// warmed up and ordered, and which transactions are counted. A change that may alter readings of the same
@@ -125,67 +120,6 @@ pub fn machine_facts(counter: Option<&Counter>) -> BTreeMap<String, String> {
     add("scheduling", Some(scheduling.to_owned()));
     add("counter", counter.map(Counter::describe));
     facts
-}
-
-/// Returns the key under which an experiment is stored: anything that would make old and new observations
-/// incomparable changes it. The number of blocks does not: more blocks extend the experiment.
-pub fn key(
-    ws: &Workspace,
-    header: &ExperimentHeader,
-    seconds: f64,
-    workloads: &[Workload],
-    points: &[(Point, Built)],
-) -> Result<String> {
-    let mut digest = Sha256::new();
-    let mut add = |text: String| digest.update(text + "\n");
-    add(format!(
-        "{} {} {}",
-        header.release, header.recipe, header.harness
-    ));
-    for (name, fact) in fingerprint::machine_facts(&header.machine) {
-        add(format!("{name} {fact:?}"));
-    }
-    for patch in &header.series {
-        add(format!("patch {patch}"));
-    }
-    let mut servers: Vec<(Point, &str)> = points
-        .iter()
-        .map(|(point, built)| (*point, built.key.as_str()))
-        .collect();
-    servers.sort_unstable();
-    for (point, key) in servers {
-        add(format!("point {point} {key}"));
-    }
-    for workload in workloads {
-        let identity = workload::workload_identity(ws, workload)?;
-        add(format!("workload {} {identity} {seconds}", workload.name));
-    }
-    Ok(hex::encode(digest.finalize()))
-}
-
-/// Returns the identities of the measured servers and workloads, from which a later experiment decides which
-/// observations still hold.
-pub fn of(
-    ws: &Workspace,
-    header: &ExperimentHeader,
-    seconds: f64,
-    workloads: &[Workload],
-    points: BTreeMap<Point, String>,
-) -> Result<ExperimentIdentity> {
-    Ok(ExperimentIdentity {
-        protocol: format!("{} {}", header.release, header.recipe),
-        points,
-        workloads: workloads
-            .iter()
-            .map(|workload| {
-                let identity = workload::workload_identity(ws, workload)?;
-                Ok((
-                    workload.name.clone(),
-                    format!("{identity}{LENGTH}{seconds}"),
-                ))
-            })
-            .collect::<Result<_>>()?,
-    })
 }
 
 /// Returns the seed of all random choices in the experiment of `key`.

@@ -8,7 +8,7 @@ use perfquilt_model::error::Result;
 /// The key of an experiment: the identity of its measurements, and the attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExperimentKey {
-    /// Digest of everything that makes observations comparable ([`super::identity::key`]).
+    /// Digest of what is observed ([`super::spec::Spec::key`]).
     pub identity: String,
     /// Whether it uses no measurements of other experiments.
     pub fresh: bool,

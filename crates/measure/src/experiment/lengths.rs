@@ -8,6 +8,3 @@ const SERVERS_IN_BLOCK_SECONDS: f64 = 6.0;
 pub(super) fn share(servers: usize) -> f64 {
     (servers as f64 / SERVERS_IN_BLOCK_SECONDS).max(1.0)
 }
-
-/// Separates a workload's identity from the seconds of its blocks.
-pub(super) const LENGTH: &str = " seconds ";

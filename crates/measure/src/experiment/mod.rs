@@ -11,7 +11,6 @@ mod design;
 mod driver;
 mod executor;
 mod failed;
-mod fingerprint;
 mod fleet;
 mod forecast;
 mod identity;
@@ -135,34 +134,32 @@ pub fn run(
     let site = Site::ask(ws, preset, !preset.counted_meters().is_empty(), progress)?;
     let mut spec = Spec::resolve(ws, preset, &site, layouts, header)?;
     spec.keep_readable(&site, progress)?;
-    let identities = points.iter();
-    let identities = identities.map(|(point, built)| (*point, built.identity.clone()));
-    let identity = spec.identity(identities.collect())?;
+    let programs = points.iter();
+    let observed = spec.observed(programs.map(|(point, built)| (*point, &*built.identity)))?;
     let unexecuted = if time_unexecuted || spec.timed.is_empty() {
         Vec::new()
     } else {
         let check = ExecutionCheck {
             spec: &spec,
             site: &site,
-            identity: &identity,
-            points,
+            observed: &observed,
             servers: &servers,
         };
         check.unexecuted(store, progress)?
     };
-    let attempt = Attempt::choose(&spec, (points, &identity), reuse, time_unexecuted, store)?;
+    let attempt = Attempt::choose(&spec, &observed, reuse, time_unexecuted, store)?;
     if let Some(left) = &attempt.left {
         servers.retain(|point, _| left.contains(point));
     }
     let measured: Vec<Point> = servers.keys().copied().collect();
     let seed = attempt.seed;
-    let open = OpenExperiment::begin(&spec, attempt, &measured, &identity, &unexecuted, store)?;
+    let open = OpenExperiment::begin(&spec, attempt, &measured, &observed, &unexecuted, store)?;
     if measured.is_empty() {
         store.plan(open.id, &without_blocks(&spec.requested()))?;
         return Ok(open.into_outcome(Failed::default()));
     }
     let with_end_to_end = reuse != ReusePolicy::Separate;
-    let design = Design::new(&spec, &identity, measured, with_end_to_end);
+    let design = Design::new(&spec, &observed, measured, with_end_to_end);
     let experiment = PlannedMeasurement {
         spec: &spec,
         design: &design,
@@ -209,26 +206,30 @@ pub fn foresee(
     let site = Site::assume(ws, preset, !preset.counted_meters().is_empty())?;
     let layouts = preset.layouts.unwrap_or(Layouts::Padded);
     let mut spec = Spec::resolve(ws, preset, &site, layouts, header)?;
-    let named = |(point, built): &(Point, Option<String>)| {
-        (*point, built.clone().unwrap_or_else(|| point.to_string()))
-    };
-    let identity = spec.identity(points.iter().map(named).collect())?;
-    let servers = identity.points.iter();
-    spec.header.identical = identical(servers.map(|(&point, name)| (point, name.as_str())));
+    let names: Vec<(Point, String)> = points.iter().map(named_program).collect();
+    let observed = spec.observed(names.iter().map(|(point, name)| (*point, name.as_str())))?;
+    spec.header.identical = identical(observed.programs());
     let results = ws.results();
     let store = results.exists().then(|| Store::open_existing(&results));
     let store = store.transpose()?;
-    if let Some(store) = &store {
-        assume_earlier_conditions(&mut spec, store)?;
-    }
+    let observed = match &store {
+        Some(store) if assume_earlier_conditions(&mut spec, store)? => {
+            spec.observed(observed.programs())?
+        }
+        _ => observed,
+    };
     let is_own = |point: &Point| !spec.header.identical.contains_key(point);
-    let mut measured: Vec<Point> = identity.points.keys().copied().filter(is_own).collect();
+    let mut measured: Vec<Point> = observed
+        .programs()
+        .map(|(point, _)| point)
+        .filter(is_own)
+        .collect();
     measured.push(Point::Control);
     measured.sort_unstable();
     let mut is_measured = false;
     if let Some(store) = store.as_ref().filter(|_| !fresh) {
         let requested = spec.requested();
-        let query = spec.query(&identity, &requested);
+        let query = spec.query(&observed, &requested);
         let earlier = reusable(store, &spec.header.release, time_unexecuted)?;
         let left = query.left(&query.origins(&earlier));
         is_measured = left.is_empty();
@@ -237,14 +238,19 @@ pub fn foresee(
         }
     }
     let budget = budget.map(|budget| budget.as_secs_f64());
-    let design = Design::new(&spec, &identity, measured, true);
+    let design = Design::new(&spec, &observed, measured, true);
     let (forecast, _) = basis::forecast(&design, &spec.header, budget, store.as_ref())?;
     Ok((forecast, is_measured))
 }
 
+/// Names the program of a point: one that is not built is none of an earlier experiment.
+fn named_program((point, program): &(Point, Option<String>)) -> (Point, String) {
+    (*point, program.clone().unwrap_or_else(|| point.to_string()))
+}
+
 /// Takes layouts and machine from the latest experiment that was measured in the way of `spec`, or in the linker's layouts:
-/// whether layouts can be varied is not known before servers are built.
-fn assume_earlier_conditions(spec: &mut Spec<'_>, store: &Store) -> Result<()> {
+/// whether layouts can be varied is not known before servers are built. Returns whether it found one.
+fn assume_earlier_conditions(spec: &mut Spec<'_>, store: &Store) -> Result<bool> {
     for layouts in [spec.layouts, Layouts::Off] {
         let like = ExperimentHeader {
             harness: spec.harness(layouts)?,
@@ -254,10 +260,11 @@ fn assume_earlier_conditions(spec: &mut Spec<'_>, store: &Store) -> Result<()> {
         let mut headers = earlier.map(|of| of.header);
         if let Some(found) = headers.find(|of| basis::measured_alike(of, &like)) {
             spec.header.machine = found.machine;
-            return spec.set_layouts(layouts);
+            spec.set_layouts(layouts)?;
+            return Ok(true);
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Has a job of the scheduler called `on` report what its machine is: processor, cores, memory, kernel.

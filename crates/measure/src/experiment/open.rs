@@ -7,10 +7,11 @@ use super::failed::Failed;
 use super::lock::ExperimentLock;
 use super::recorder::Readings;
 use super::spec::Spec;
+use perfquilt_model::comparable::Comparable;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, UnexecutedPatch};
 use perfquilt_model::point::Point;
-use perfquilt_store::{ExperimentId, ExperimentIdentity, Store};
+use perfquilt_store::{ExperimentId, Store};
 
 /// The result of an experiment.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ impl<'a> OpenExperiment<'a> {
         spec: &Spec<'_>,
         attempt: Attempt,
         measured: &[Point],
-        identity: &ExperimentIdentity,
+        observed: &Comparable,
         unexecuted: &[UnexecutedPatch],
         store: &'a Store,
     ) -> Result<Self> {
@@ -59,7 +60,7 @@ impl<'a> OpenExperiment<'a> {
         header.start_timeouts = start_timeouts;
         header.failed_workloads = failed_workloads;
         let id = store.begin(&header, &key)?;
-        store.record_identity(id, identity)?;
+        store.record_observed(id, observed)?;
         store.record_unexecuted(id, unexecuted)?;
         let failed_before = failed.into_iter().map(|(point, reason)| {
             let hint = "failed in an earlier run; retry with `--fresh`";

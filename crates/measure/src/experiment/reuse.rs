@@ -6,18 +6,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::fingerprint::Fingerprint;
+use perfquilt_model::comparable::Comparable;
 use perfquilt_model::observation::{ExperimentHeader, PlannedBlocks, ReusedFrom};
 use perfquilt_model::point::Point;
-use perfquilt_store::{EarlierExperiment, ExperimentIdentity};
+use perfquilt_store::EarlierExperiment;
 
 /// A new experiment that looks for earlier observations to reuse.
 #[derive(Debug)]
 pub(super) struct ReuseQuery<'a> {
     /// Its header, with machine, harness and identical points.
     pub(super) header: &'a ExperimentHeader,
-    /// Its protocol, points that have a server, and workloads.
-    pub(super) identity: &'a ExperimentIdentity,
+    /// What its values are observed of.
+    pub(super) observed: &'a Comparable,
     /// The blocks it is to have.
     pub(super) planned: &'a [PlannedBlocks],
 }
@@ -97,7 +97,7 @@ impl ReuseQuery<'_> {
     pub(super) fn together(&self) -> Vec<BTreeSet<Point>> {
         let full = Point::Step(self.header.series.len());
         let mut sets = Vec::new();
-        for &point in self.identity.points.keys() {
+        for (point, _) in self.observed.programs() {
             if let Point::Without(k) = point {
                 let four = [
                     Point::Step(k.saturating_sub(1)),
@@ -114,9 +114,9 @@ impl ReuseQuery<'_> {
 
     /// Returns the pairs of points whose comparison is an effect; points of the same binary count as one.
     fn pairs(&self) -> Vec<BTreeSet<Point>> {
-        let points = &self.identity.points;
+        let points: BTreeSet<Point> = self.observed.programs().map(|(point, _)| point).collect();
         let steps: Vec<Point> = points
-            .keys()
+            .iter()
             .copied()
             .filter(|point| matches!(point, Point::Step(_)))
             .collect();
@@ -129,7 +129,7 @@ impl ReuseQuery<'_> {
             pairs.push([first, last]);
         }
         let full = Point::Step(self.header.series.len());
-        for &point in points.keys() {
+        for &point in &points {
             match point {
                 Point::Alone(_) => pairs.push([Point::BASE, point]),
                 Point::Without(_) => pairs.push([point, full]),
@@ -140,7 +140,7 @@ impl ReuseQuery<'_> {
         for pair in pairs {
             let pair = pair.into_iter().map(|p| self.header.server_of(p));
             let pair: BTreeSet<Point> = pair.collect();
-            let known = pair.iter().all(|point| points.contains_key(point));
+            let known = pair.iter().all(|point| points.contains(point));
             if pair.len() == 2 && known && !distinct.contains(&pair) {
                 distinct.push(pair);
             }
@@ -160,19 +160,17 @@ impl ReuseQuery<'_> {
             measured && !earlier.header.failed.contains_key(point)
         };
         let there: BTreeMap<&str, Point> = earlier
-            .identity
-            .points
-            .iter()
+            .observed
+            .programs()
             .rev()
             .filter(|(point, _)| usable(point))
-            .map(|(&point, identity)| (identity.as_str(), point))
+            .map(|(point, program)| (program, point))
             .collect();
         let mut shared: BTreeMap<Point, Point> = self
-            .identity
-            .points
-            .iter()
-            .filter(|(point, _)| self.header.server_of(**point) == **point)
-            .filter_map(|(&point, identity)| Some((point, *there.get(identity.as_str())?)))
+            .observed
+            .programs()
+            .filter(|(point, _)| self.header.server_of(*point) == *point)
+            .filter_map(|(point, program)| Some((point, *there.get(program)?)))
             .collect();
         if shared.get(&Point::BASE) == Some(&Point::BASE) && usable(&Point::Control) {
             shared.insert(Point::Control, Point::Control);
@@ -200,8 +198,11 @@ impl ReuseQuery<'_> {
     /// Returns whether `earlier` has the requested workloads and meters, none of which failed, and, if `holds`, as many
     /// blocks.
     fn asks_no_more_than(&self, earlier: &EarlierExperiment, holds: bool) -> bool {
-        let same = |name: &String| self.fingerprint().same_workload(fingerprint(earlier), name);
-        self.identity.workloads.keys().all(same)
+        let (ours, theirs) = (self.observed, &earlier.observed);
+        let same = |(name, _): (&str, &str)| {
+            ours.only(|part| part.is_of(name)) == theirs.only(|part| part.is_of(name))
+        };
+        ours.workloads().all(same)
             && self.planned.iter().all(|plan| {
                 earlier.planned.iter().any(|other| {
                     (&other.workload, other.meter) == (&plan.workload, plan.meter)
@@ -213,16 +214,10 @@ impl ReuseQuery<'_> {
 
     /// Returns why figures of `earlier` do not hold here and now.
     fn stale(&self, earlier: &EarlierExperiment) -> Option<String> {
-        self.fingerprint().difference(fingerprint(earlier))
+        let here = self.observed.conditions();
+        let difference = here.difference(&earlier.observed.conditions())?;
+        Some(difference.to_string())
     }
-
-    fn fingerprint(&self) -> Fingerprint<'_> {
-        Fingerprint::of(self.header, self.identity)
-    }
-}
-
-fn fingerprint(earlier: &EarlierExperiment) -> Fingerprint<'_> {
-    Fingerprint::of(&earlier.header, &earlier.identity)
 }
 
 /// Returns whether a finished experiment with the plan `other` is as precise as one with `plan` will be. An
@@ -242,19 +237,8 @@ fn is_as_exact(other: &PlannedBlocks, plan: &PlannedBlocks) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perfquilt_model::comparable::Part;
     use perfquilt_model::observation::{FailedWorkload, Meter};
-
-    fn identity(binaries: &[&str]) -> ExperimentIdentity {
-        ExperimentIdentity {
-            protocol: "quick 2 s".into(),
-            points: binaries
-                .iter()
-                .enumerate()
-                .map(|(k, binary)| (Point::Step(k), (*binary).to_owned()))
-                .collect(),
-            workloads: BTreeMap::from([("load".into(), "digest".into())]),
-        }
-    }
 
     fn header(name: &str, binaries: &[&str]) -> ExperimentHeader {
         let mut header = ExperimentHeader::new("toy-1", "quick");
@@ -271,6 +255,17 @@ mod tests {
         header
     }
 
+    fn observed(header: &ExperimentHeader, binaries: &[&str]) -> Comparable {
+        let programs = binaries.iter().enumerate();
+        let load = || "load".to_owned();
+        programs.fold(
+            Comparable::of(header)
+                .with(Part::Workload(load()), "digest")
+                .with(Part::Seconds(load()), "2"),
+            |observed, (k, binary)| observed.with(Part::Program(Point::Step(k)), *binary),
+        )
+    }
+
     fn planned(blocks: u32) -> Vec<PlannedBlocks> {
         vec![PlannedBlocks::fixed("load", Meter::Time, blocks)]
     }
@@ -285,8 +280,8 @@ mod tests {
                 .chain([Point::Control])
                 .map(|point| (point, blocks()))
                 .collect(),
+            observed: observed(&header, binaries),
             header,
-            identity: identity(binaries),
             planned: planned(12),
             unexecuted: Vec::new(),
         }
@@ -294,10 +289,11 @@ mod tests {
 
     /// Returns the reused experiments, and the points left to measure.
     fn ask(binaries: &[&str], earlier: &[EarlierExperiment]) -> (Vec<ReusedFrom>, Vec<Point>) {
-        let (header, identity) = (header("new", binaries), identity(binaries));
+        let header = header("new", binaries);
+        let observed = observed(&header, binaries);
         let question = ReuseQuery {
             header: &header,
-            identity: &identity,
+            observed: &observed,
             planned: &planned(12),
         };
         let origins = question.origins(earlier);
@@ -347,10 +343,10 @@ mod tests {
         let binaries = ["a", "b", "c", "d"];
         let mut new = header("new", &binaries);
         new.base = Some("a".into());
-        let identity = identity(&binaries);
+        let observed = observed(&new, &binaries);
         let question = ReuseQuery {
             header: &new,
-            identity: &identity,
+            observed: &observed,
             planned: &planned(12),
         };
         let with_base = [1, 2, 3].map(|k| BTreeSet::from([Point::BASE, Point::Step(k)]));
@@ -378,22 +374,23 @@ mod tests {
     #[test]
     fn other_machines_and_harnesses_are_stale_and_measured_again() {
         let all = ["a", "b", "c"];
-        let mut machine = earlier("machine", &all);
-        machine
-            .header
-            .machine
-            .insert("kernel".into(), "Linux 5".into());
-        let mut harness = earlier("harness", &all);
-        harness.header.harness = "perfquilt 0".into();
-        let mut settings = earlier("settings", &all);
-        settings.identity.protocol = "other".into();
-        for (old, why) in [
-            (machine, "kernel was Linux 5"),
-            (harness, "measured with perfquilt 0"),
-            (settings, "other settings"),
+        for (part, value, why) in [
+            (
+                Part::Machine("kernel".into()),
+                "Linux 5",
+                "kernel `Linux 5` instead of `Linux 6`",
+            ),
+            (
+                Part::Harness,
+                "perfquilt 0",
+                "harness `perfquilt 0` instead of `perfquilt 1`",
+            ),
+            (Part::Recipe, "slow", "recipe `slow` instead of `quick`"),
         ] {
+            let mut old = earlier("old", &all);
+            old.observed = old.observed.with(part, value);
             let (origins, left) = ask(&all, &[old]);
-            assert!(origins[0].stale.as_ref().unwrap().contains(why));
+            assert_eq!(origins[0].stale.as_deref(), Some(why));
             assert_eq!(left, steps(&[0, 1, 2]));
         }
     }
@@ -406,10 +403,9 @@ mod tests {
         let mut early = earlier("early", &all);
         early.planned[0].resolution = Some(0.005);
         let mut other = earlier("other", &all);
-        other
-            .identity
-            .workloads
-            .insert("load".into(), "edited".into());
+        other.observed = other.observed.with(Part::Workload("load".into()), "edited");
+        let mut longer = earlier("longer", &all);
+        longer.observed = longer.observed.with(Part::Seconds("load".into()), "4");
         let mut failed = earlier("failed", &all);
         failed
             .header
@@ -428,7 +424,7 @@ mod tests {
         blocks.insert(("load".into(), Meter::Time), 7);
         let mut extended = earlier("extended", &all);
         extended.planned[0].extended = true;
-        for old in [short, early, other, failed, broken, away, extended] {
+        for old in [short, early, other, longer, failed, broken, away, extended] {
             let (origins, left) = ask(&all, &[old]);
             assert_eq!(origins, []);
             assert_eq!(left, steps(&[0, 1]));
@@ -445,10 +441,11 @@ mod tests {
         }];
         let mut old = earlier("old", &all);
         old.planned = wanted.to_vec();
-        let (header, identity) = (header("new", &all), identity(&all));
+        let header = header("new", &all);
+        let observed = observed(&header, &all);
         let question = ReuseQuery {
             header: &header,
-            identity: &identity,
+            observed: &observed,
             planned: &wanted,
         };
         let origins = question.origins(&[old]);
@@ -472,11 +469,12 @@ mod tests {
         for blocks in old.measured.values_mut() {
             blocks.insert(("load".into(), Meter::Cpu), 5);
         }
-        let (header, identity) = (header("new", &all), identity(&all));
+        let header = header("new", &all);
+        let observed = observed(&header, &all);
         for (plan, carried) in [(cpu(12), 0), (by_itself, 0), (beside(), 1)] {
             let question = ReuseQuery {
                 header: &header,
-                identity: &identity,
+                observed: &observed,
                 planned: &[plan],
             };
             assert_eq!(question.origins(std::slice::from_ref(&old)).len(), carried);
@@ -488,11 +486,12 @@ mod tests {
         let all = ["a", "b"];
         let old = [earlier("old", &all)];
         let (origins, _) = ask(&all, &old);
-        let (header, identity) = (header("new", &all), identity(&all));
+        let header = header("new", &all);
+        let observed = observed(&header, &all);
         let is_answered = |planned: &[PlannedBlocks], earlier: &[EarlierExperiment]| {
             let question = ReuseQuery {
                 header: &header,
-                identity: &identity,
+                observed: &observed,
                 planned,
             };
             question.is_answered_by(&origins, earlier)
@@ -513,7 +512,7 @@ mod tests {
         };
         let question = ReuseQuery {
             header: &header,
-            identity: &identity,
+            observed: &observed,
             planned: &both,
         };
         assert!(question.is_answered_by(&[stale], &old));
@@ -522,12 +521,12 @@ mod tests {
     #[test]
     fn points_apart_are_pairs_too() {
         let header = header("new", &["a", "b", "c"]);
-        let mut new = identity(&["a", "b", "c"]);
-        new.points.insert(Point::Alone(2), "alone".into());
-        new.points.insert(Point::Without(1), "alone".into());
+        let observed = observed(&header, &["a", "b", "c"])
+            .with(Part::Program(Point::Alone(2)), "alone")
+            .with(Part::Program(Point::Without(1)), "alone");
         let question = ReuseQuery {
             header: &header,
-            identity: &new,
+            observed: &observed,
             planned: &planned(12),
         };
         let old = earlier("old", &["a", "b", "c"]);

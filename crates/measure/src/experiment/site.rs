@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::cluster;
-use super::fingerprint::CLUSTER;
 use super::identity::Facts;
 use perfquilt_cluster::scheduler::Scheduler;
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_model::comparable::CLUSTER;
 use perfquilt_model::error::Result;
 use perfquilt_model::progress::Progress;
 

@@ -1,6 +1,6 @@
 //! An experiment's settings, resolved from a preset.
 
-use std::collections::BTreeMap;
+use sha2::{Digest, Sha256};
 
 use super::identity;
 use super::machine::Setup;
@@ -8,15 +8,16 @@ use super::recorder::Readings;
 use super::reuse::ReuseQuery;
 use super::servers::{Relinks, Servers};
 use super::site::Site;
-use perfquilt_build::Built;
+use perfquilt_bench::workload::workload_identity;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset, Workload};
 use perfquilt_judge::attribution::Unexecuted;
+use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{ExperimentHeader, Meter, PlannedBlocks};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
-use perfquilt_store::ExperimentIdentity;
+use perfquilt_system::digest;
 
 /// The settings of an experiment: workloads, meters, layouts, and in its header everything that makes values comparable.
 pub(super) struct Spec<'a> {
@@ -94,30 +95,33 @@ impl<'a> Spec<'a> {
         self.workloads.iter().collect()
     }
 
-    /// Returns the identities of workloads, and of servers by point.
-    pub(super) fn identity(&self, points: BTreeMap<Point, String>) -> Result<ExperimentIdentity> {
-        identity::of(
-            self.ws,
-            &self.header,
-            self.preset.block_seconds,
-            &self.workloads,
-            points,
-        )
+    /// Returns what the values of `programs` are observed of.
+    pub(super) fn observed<'p>(
+        &self,
+        programs: impl Iterator<Item = (Point, &'p str)>,
+    ) -> Result<Comparable> {
+        let mut observed = Comparable::of(&self.header);
+        for workload in &self.workloads {
+            let digest = workload_identity(self.ws, workload)?;
+            let seconds = self.preset.block_seconds.to_string();
+            observed = observed
+                .with(Part::Workload(workload.name.clone()), digest)
+                .with(Part::Seconds(workload.name.clone()), seconds);
+        }
+        Ok(programs.fold(observed, |observed, (point, program)| {
+            observed.with(Part::Program(point), program)
+        }))
     }
 
-    /// Returns the digest of everything that makes values comparable, with `header` in place of its own.
-    pub(super) fn key(
-        &self,
-        header: &ExperimentHeader,
-        points: &[(Point, Built)],
-    ) -> Result<String> {
-        identity::key(
-            self.ws,
-            header,
-            self.preset.block_seconds,
-            &self.workloads,
-            points,
-        )
+    /// Returns the key of the experiment on the series whose values are `observed`. The number of blocks does not change it:
+    /// more blocks extend the experiment.
+    pub(super) fn key(&self, observed: &Comparable) -> String {
+        let mut digest = Sha256::new();
+        digest::add(&mut digest, observed.to_string().as_bytes());
+        for patch in &self.header.series {
+            digest::add(&mut digest, patch.as_bytes());
+        }
+        hex::encode(digest.finalize())
     }
 
     /// Returns the blocks that the preset asks for.
@@ -139,15 +143,15 @@ impl<'a> Spec<'a> {
         all
     }
 
-    /// Returns the question which earlier observations of the servers in `identity` hold. `planned` are the blocks to have.
+    /// Returns the question which earlier observations of the programs in `observed` hold. `planned` are the blocks to have.
     pub(super) fn query<'q>(
         &'q self,
-        identity: &'q ExperimentIdentity,
+        observed: &'q Comparable,
         planned: &'q [PlannedBlocks],
     ) -> ReuseQuery<'q> {
         ReuseQuery {
             header: &self.header,
-            identity,
+            observed,
             planned,
         }
     }

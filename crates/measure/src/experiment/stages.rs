@@ -14,11 +14,12 @@ use super::spec::Spec;
 use perfquilt_build::Built;
 use perfquilt_config::Layouts;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_model::comparable::Comparable;
 use perfquilt_model::error::{Error, Kind};
 use perfquilt_model::observation::{ExperimentHeader, Meter};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Silent;
-use perfquilt_store::{ExperimentIdentity, Store};
+use perfquilt_store::Store;
 
 /// A workspace with a store, and three built servers.
 struct Fixture {
@@ -60,23 +61,22 @@ impl Fixture {
         Spec::resolve(&self.ws, &preset, site, Layouts::Off, header)
     }
 
-    fn identity(&self, spec: &Spec<'_>) -> ExperimentIdentity {
+    fn observed(&self, spec: &Spec<'_>) -> Comparable {
         let points = self.points.iter();
-        let points = points.map(|(point, built)| (*point, built.identity.clone()));
-        spec.identity(points.collect()).unwrap()
+        spec.observed(points.map(|(point, built)| (*point, &*built.identity)))
+            .unwrap()
     }
 
     fn attempt(&self, spec: &Spec<'_>, policy: ReusePolicy, time_unexecuted: bool) -> Attempt {
-        let identity = self.identity(spec);
-        let servers = (&self.points[..], &identity);
-        Attempt::choose(spec, servers, policy, time_unexecuted, &self.store).unwrap()
+        let observed = self.observed(spec);
+        Attempt::choose(spec, &observed, policy, time_unexecuted, &self.store).unwrap()
     }
 
     fn begin(&self, spec: &Spec<'_>, policy: ReusePolicy) -> Result<OpenExperiment<'_>, Error> {
         let attempt = self.attempt(spec, policy, false);
         let measured: Vec<Point> = self.points.iter().map(|(point, _)| *point).collect();
-        let identity = self.identity(spec);
-        OpenExperiment::begin(spec, attempt, &measured, &identity, &[], &self.store)
+        let observed = self.observed(spec);
+        OpenExperiment::begin(spec, attempt, &measured, &observed, &[], &self.store)
     }
 }
 
@@ -186,9 +186,9 @@ fn an_open_experiment_is_one_process_s_and_keeps_failures_until_they_are_forgott
 fn a_design_plans_so_many_blocks_of_all_points_and_an_end_to_end_check() {
     let fixture = Fixture::new();
     let spec = fixture.spec(&site(None), &[Meter::Time]).unwrap();
-    let identity = fixture.identity(&spec);
+    let observed = fixture.observed(&spec);
     let all: Vec<Point> = fixture.points.iter().map(|(point, _)| *point).collect();
-    let design = Design::new(&spec, &identity, all.clone(), true);
+    let design = Design::new(&spec, &observed, all.clone(), true);
     let blocks = design.blocks(7, 1, 6);
     let of_all = blocks.iter().filter(|block| !block.is_end_to_end());
     assert_eq!(of_all.count(), 6);
@@ -196,7 +196,7 @@ fn a_design_plans_so_many_blocks_of_all_points_and_an_end_to_end_check() {
     let mut points = end_to_end.points.clone();
     points.sort_unstable();
     assert_eq!(points, [Point::BASE, Point::Step(2)]);
-    let without = Design::new(&spec, &identity, all, false);
+    let without = Design::new(&spec, &observed, all, false);
     assert!(
         without
             .blocks(7, 1, 6)

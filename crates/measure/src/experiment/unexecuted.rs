@@ -10,14 +10,15 @@ use super::servers::{Relinks, Servers};
 use super::site::Site;
 use super::spec::Spec;
 use perfquilt_bench::workload;
-use perfquilt_build::{Built, ChangedCode, CodeComparison};
+use perfquilt_build::{ChangedCode, CodeComparison};
 use perfquilt_config::Workload;
 use perfquilt_judge::attribution::Unexecuted;
+use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::UnexecutedPatch;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
-use perfquilt_store::{EarlierExperiment, ExperimentIdentity, Store};
+use perfquilt_store::{EarlierExperiment, Store};
 
 /// Version of the check, part of the key of its results.
 const CHECK: &str = "traps 1";
@@ -26,8 +27,7 @@ const CHECK: &str = "traps 1";
 pub(super) struct ExecutionCheck<'a> {
     pub(super) spec: &'a Spec<'a>,
     pub(super) site: &'a Site,
-    pub(super) identity: &'a ExperimentIdentity,
-    pub(super) points: &'a [(Point, Built)],
+    pub(super) observed: &'a Comparable,
     /// All servers.
     pub(super) servers: &'a Servers,
 }
@@ -168,25 +168,13 @@ impl ExecutionCheck<'_> {
 
     /// Returns the key of the answer for one workload.
     fn key(&self, against: Point, point: Point, workload: &Workload) -> String {
-        let mut digest = Sha256::new();
-        let mut add = |text: &str| {
-            digest.update((text.len() as u64).to_le_bytes());
-            digest.update(text);
-        };
-        add(CHECK);
-        add(&self.spec.header.release);
-        add(&self.spec.header.harness);
-        for point in [against, point] {
-            let built = self.points.iter().find(|(other, _)| *other == point);
-            if let Some((_, built)) = built {
-                add(&built.identity);
-                add(&built.key);
-            }
-        }
-        add(&workload.name);
-        let identity = self.identity.workloads.get(&workload.name);
-        add(identity.map_or("", String::as_str));
-        hex::encode(digest.finalize())
+        let of_answer = self.observed.only(|part| match part {
+            Part::Harness | Part::Release => true,
+            Part::Program(of) => [against, point].contains(of),
+            Part::Workload(name) | Part::Seconds(name) => *name == workload.name,
+            Part::Machine(_) | Part::Recipe => false,
+        });
+        hex::encode(Sha256::digest(format!("{CHECK}\n{of_answer}")))
     }
 }
 
@@ -205,7 +193,8 @@ pub(super) fn count_as_measured(earlier: &mut EarlierExperiment) {
         }
     }
     for (point, cells) in all {
-        let known = earlier.identity.points.contains_key(&point) || point == Point::Control;
+        let known =
+            point == Point::Control || earlier.observed.get(&Part::Program(point)).is_some();
         if known {
             let measured = earlier.measured.entry(point).or_default();
             for (cell, blocks) in cells {

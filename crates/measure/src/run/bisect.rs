@@ -129,8 +129,13 @@ impl<'a> BisectRun<'a> {
         let builder = builder_on(ws, &request.preset.recipe, &states.item(0)?)?;
         // Other build settings make another server from the same sources.
         let made_with = builder.key("");
-        let machine = adaptive::context(ws, &request.preset, (&request.workload, request.meter))?;
-        let context = format!("{machine} {made_with}");
+        let mut header = ExperimentHeader::new(states.release(), &request.preset.recipe);
+        let changes = &states.states()[1..];
+        header.series = changes.iter().map(|state| state.name.clone()).collect();
+        header.titles = changes.iter().map(|state| state.title.clone()).collect();
+        let metric = (request.workload.as_str(), request.meter);
+        let observed = adaptive::observed(ws, &request.preset, metric, &header)?;
+        let context = format!("{observed}{made_with}");
         let kept = Sessions::of(ws).open(question, &context, request.fresh, store)?;
         let known_trees = states.states().iter().enumerate();
         let names: BTreeMap<usize, ServerIds> = known_trees
@@ -149,15 +154,11 @@ impl<'a> BisectRun<'a> {
             .enumerate()
             .filter_map(|(place, state)| Some((place, builder.cached(&state.tree)?)))
             .collect();
-        let mut header = ExperimentHeader::new(states.release(), &request.preset.recipe);
         header.experiment = format!("bisect-{}", kept.name);
-        let changes = &states.states()[1..];
-        header.series = changes.iter().map(|state| state.name.clone()).collect();
-        header.titles = changes.iter().map(|state| state.title.clone()).collect();
         let runner = AdaptiveRunner::open(
             ws,
             &request.preset,
-            (&request.workload, request.meter),
+            metric,
             header,
             &sessions::key(&kept.name),
             store,

@@ -53,10 +53,8 @@ pub fn next_step(ws: &Workspace, prepared: &Prepared, preset: &str) -> Result<Op
         return Ok(Some(NextStep::Doctor));
     };
     let earlier = earlier(ws, prepared, &preset.recipe)?;
-    let measured: BTreeSet<&String> = earlier
-        .iter()
-        .flat_map(|of| of.identity.points.values())
-        .collect();
+    let programs = earlier.iter().flat_map(|of| of.observed.programs());
+    let measured: BTreeSet<&str> = programs.map(|(_, program)| program).collect();
     let (mut points, mut unbuilt) = (Vec::new(), 0);
     let mut series = BTreeMap::new();
     for step in 0..=prepared.series.patches().len() {
@@ -64,17 +62,17 @@ pub fn next_step(ws: &Workspace, prepared: &Prepared, preset: &str) -> Result<Op
         let built = builder.cached(&build_item(prepared, point)?.tree);
         unbuilt += usize::from(built.is_none());
         match built {
-            Some(built) if measured.contains(&built.identity) => {
+            Some(built) if measured.contains(&*built.identity) => {
                 series.insert(point, built.identity);
             }
             _ => points.push(point),
         }
     }
     let reported = earlier.first().filter(|latest| {
-        let steps = latest.identity.points.iter();
+        let steps = latest.observed.programs();
         let mut steps = steps.filter(|(point, _)| matches!(point, Point::Step(_)));
         latest.header.series.len() == prepared.series.patches().len()
-            && steps.all(|(point, identity)| series.get(point) == Some(identity))
+            && steps.all(|(point, program)| series.get(&point).is_some_and(|now| now == program))
     });
     Ok(Some(match reported {
         Some(latest) if points.is_empty() => NextStep::Report {
@@ -102,10 +100,10 @@ pub fn measured_as_it_is(
         return Ok(false);
     }
     let builder = builder(ws, &header.recipe, &prepared)?;
-    for (point, identity) in store.point_identities(id)? {
+    for (point, program) in store.observed(id, &header)?.programs() {
         if matches!(point, Point::Step(_)) {
             let built = builder.cached(&build_item(&prepared, point)?.tree);
-            if built.is_none_or(|built| built.identity != identity) {
+            if built.is_none_or(|built| built.identity != program) {
                 return Ok(false);
             }
         }

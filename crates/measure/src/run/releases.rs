@@ -14,6 +14,7 @@ use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::{CELLS, DifferenceInDifferences, LossTable};
 use perfquilt_judge::bisect::{MeasuredBlock, Question, Revision};
+use perfquilt_model::comparable::Part;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
@@ -59,17 +60,20 @@ pub fn compare(
             servers.push(built);
         }
     }
-    let context = adaptive::context(ws, &request.preset, (&request.workload, request.meter))?;
-    let mut digest = Sha256::new();
-    digest.update(format!("{context} {}", request.meter));
-    servers.iter().for_each(|built| digest.update(&built.key));
-    let name = &hex::encode(digest.finalize())[..12];
+    let metric = (request.workload.as_str(), request.meter);
     let mut header = ExperimentHeader::new(&releases[0], &request.preset.recipe);
-    header.experiment = format!("releases-{name}");
     header.series = states[1..]
         .iter()
         .map(|state| state.label.clone())
         .collect();
+    let observed = adaptive::observed(ws, &request.preset, metric, &header)?;
+    let programs = servers.iter().enumerate();
+    let observed = programs.fold(observed, |observed, (state, built)| {
+        observed.with(Part::Program(Point::Step(state)), &*built.identity)
+    });
+    let digest = Sha256::digest(format!("{observed}{} {}", releases[1], request.meter));
+    let name = &hex::encode(digest)[..12];
+    header.experiment = format!("releases-{name}");
     let store = Store::open(&results(ws))?;
     let cells = cells(&servers);
     let measured: BTreeSet<usize> = cells.into_iter().collect();
@@ -80,9 +84,7 @@ pub fn compare(
     };
     let is_decided = |key: &ComparisonKey| -> Result<bool> {
         let mut so_far = DifferenceInDifferences::new(question.clone(), releases.clone());
-        for values in
-            adaptive::stored(&store, &key.to_string(), (&request.workload, request.meter))?
-        {
+        for values in adaptive::stored(&store, &key.to_string(), metric)? {
             add(&mut so_far, &values, 0.0);
         }
         Ok(so_far.wanted() == 0)
@@ -94,14 +96,7 @@ pub fn compare(
     };
     let key = key.to_string();
     let _lock = ExperimentLock::of(&ws.state(), &key)?;
-    let mut runner = AdaptiveRunner::open(
-        ws,
-        &request.preset,
-        (&request.workload, request.meter),
-        header,
-        &key,
-        &store,
-    )?;
+    let mut runner = AdaptiveRunner::open(ws, &request.preset, metric, header, &key, &store)?;
     for (state, built) in servers.iter().enumerate() {
         runner.add(state, built, progress)?;
     }

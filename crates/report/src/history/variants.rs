@@ -78,7 +78,7 @@ pub(super) fn best_variants(
             .is_some_and(|basis| basis.half_width.is_finite())
         {
             let workloads = moment.workloads.clone();
-            let setting = (&of.harness, &of.machine, &of.recipe, workloads, before);
+            let setting = (super::conditions(of), workloads, before);
             groups.entry(setting).or_default().push((with, place));
         }
     }

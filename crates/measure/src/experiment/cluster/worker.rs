@@ -10,12 +10,13 @@ use crate::experiment::machine::{Setup, ThisMachine};
 use crate::experiment::servers::{Relinks, relinks};
 use crate::task;
 use perfquilt_bench::server::MeasuredServer;
-use perfquilt_bench::workload;
+use perfquilt_bench::workload::workload_identity;
 use perfquilt_build::{Contents, contents};
 use perfquilt_cluster::exchange::publish;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{BUILD_RECORD, Lanes, Layouts, Workload};
 use perfquilt_judge::attribution::Unexecuted;
+use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::caches;
@@ -123,37 +124,29 @@ fn check_contents(server: &MeasuredServer) -> Result<()> {
 fn check_same(ws: &Workspace, task: &BlockTask, workloads: &[Workload]) -> Result<()> {
     let facts = Facts::here(!task.count_meters.is_empty())?;
     let harness = harness(ws, &facts.counter, task.layouts)?;
-    let facts = facts.machine;
-    if harness != task.header.harness {
-        let fault = format!(
-            "this machine measures with {harness}, others with {}",
-            task.header.harness
-        );
-        return Err(Error::usage(fault)
-            .hint("install the same version of perfquilt and its tools on all machines"));
-    }
-    for name in ["processor", "virtualisation"] {
-        let (here, there) = (facts.get(name), task.header.machine.get(name));
-        if here != there {
-            let shown =
-                |fact: Option<&String>| fact.cloned().unwrap_or_else(|| "unknown".to_owned());
-            return Err(Error::usage(format!(
-                "this machine is of another class: {name} {}, not {}",
-                shown(here),
-                shown(there)
-            )));
-        }
-    }
+    let mut here = Comparable::new(&facts.machine, &harness, "", "");
+    let mut there = Comparable::of(&task.header);
     for workload in workloads {
-        let identity = workload::workload_identity(ws, workload)?;
-        if task.workloads.get(&workload.name) != Some(&identity) {
-            let fault = format!("workload {} is not the coordinator's", workload.name);
-            return Err(
-                Error::usage(fault).hint("has the workspace changed since the job was submitted?")
-            );
-        }
+        let part = Part::Workload(workload.name.clone());
+        here = here.with(part, workload_identity(ws, workload)?);
     }
-    Ok(())
+    for (name, digest) in &task.workloads {
+        there = there.with(Part::Workload(name.clone()), digest);
+    }
+    let matters = |part: &Part| match part {
+        Part::Machine(fact) => ["processor", "virtualisation"].contains(&fact.as_str()),
+        part => matches!(part, Part::Harness | Part::Workload(_)),
+    };
+    let Some(difference) = there.only(matters).difference(&here.only(matters)) else {
+        return Ok(());
+    };
+    let hint = match difference.part {
+        Part::Machine(_) => "give each kind of machine a class of its own",
+        Part::Workload(_) => "has the workspace changed since the job was submitted?",
+        _ => "install the same version of perfquilt and its tools on all machines",
+    };
+    let fault = format!("this machine cannot measure for the coordinator: {difference}");
+    Err(Error::usage(fault).hint(hint))
 }
 
 /// Measures the blocks on all lanes.
