@@ -25,6 +25,7 @@ fn header(patches: usize) -> ExperimentHeader {
         harness: "perfquilt test".into(),
         identical: BTreeMap::from([(Point::Step(2), Point::Step(1))]),
         line_numbers: [Point::Step(3)].into(),
+        unread: Default::default(),
         failed: BTreeMap::from([(Point::Step(3), "does not compile".into())]),
         start_timeouts: BTreeMap::from([(Point::Step(3), 60.0)]),
         failed_workloads: Vec::new(),

@@ -30,6 +30,7 @@ pub(crate) fn header(patches: usize) -> ExperimentHeader {
         harness: "perfquilt test".into(),
         identical: BTreeMap::new(),
         line_numbers: Default::default(),
+        unread: Default::default(),
         failed: BTreeMap::new(),
         failed_workloads: Vec::new(),
         start_timeouts: BTreeMap::new(),
