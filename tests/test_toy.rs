@@ -6,12 +6,12 @@ use crate::common::TestEnvironment;
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// A suite that counts its runs in the build tree: `flaky` fails in every other run, `broken` always, `multiplier` with
-/// the third patch.
+/// A suite that counts its runs in the cache, beside the trees, which are emptied for each point: `flaky` fails in every
+/// other run, `broken` always, `multiplier` with the third patch.
 const SUITE: &str = r#"
-runs=$(($(cat ../runs 2>/dev/null || echo 0) + 1))
-echo $runs >../runs
-echo "run $runs: $*" >>../chosen
+runs=$(($(cat ../../../runs 2>/dev/null || echo 0) + 1))
+echo $runs >../../../runs
+echo "run $runs: $*" >>../../../chosen
 chosen=$*
 result() {
     case " ${chosen:-$1} " in
@@ -96,12 +96,9 @@ fn with_wrong_patches() -> TestEnvironment {
     environment
 }
 
-/// The lines that the suite wrote about its runs, in the only work tree.
+/// The lines that the suite wrote about its runs.
 fn chosen(environment: &TestEnvironment) -> Vec<String> {
-    let work = environment.cache().join("work");
-    let mut trees = fs::read_dir(work).unwrap().flatten();
-    let tree = trees.next().unwrap().path();
-    let text = fs::read_to_string(tree.join("chosen")).unwrap();
+    let text = fs::read_to_string(environment.cache().join("chosen")).unwrap();
     text.lines().map(str::to_owned).collect()
 }
 
