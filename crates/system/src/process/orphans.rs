@@ -57,9 +57,22 @@ impl OrphanProcess {
         })
     }
 
-    /// Returns whether it is stopped, by a signal or a debugger.
+    /// Returns whether it is stopped, by a signal or a debugger. What this program's own tools trace (`vgdb` stops a
+    /// server for each command) is at work, not stopped.
     pub fn is_stopped(&self) -> bool {
-        matches!(self.state, 'T' | 't')
+        match self.state {
+            'T' => true,
+            't' => self.is_traced_by_others(std::process::id()),
+            _ => false,
+        }
+    }
+
+    /// Returns whether a process that is not among the descendants of `own` traces it.
+    fn is_traced_by_others(&self, own: u32) -> bool {
+        let before = tracer(self.pid);
+        before.is_some_and(|pid| !process_tree(own).contains(&pid))
+            // A tracer may end between the two looks.
+            && tracer(self.pid) == before
     }
 
     fn is_alive(&self) -> bool {
@@ -88,6 +101,15 @@ impl OrphanProcess {
             Err(_) => OrphanProcess::read(self.pid).is_none_or(|now| now.begin != self.begin),
         }
     }
+}
+
+/// Returns the process that traces `pid`.
+fn tracer(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let field = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"))?;
+    field.trim().parse().ok().filter(|&tracer| tracer != 0)
 }
 
 /// Reaps the child `pid` if it has ended; returns whether it has.
@@ -344,6 +366,26 @@ mod tests {
         eventually(|| was_stopped(child.id()).then_some(()));
         assert!(!is_stopped() && !was_stopped(child.id()));
         child.kill().unwrap();
+    }
+
+    #[test]
+    fn what_own_tools_trace_is_not_stopped() {
+        let script = "import ctypes, os, time\n\
+                      traced = os.fork()\n\
+                      traced and ctypes.CDLL(None).ptrace(16, traced, 0, 0)\n\
+                      time.sleep(30)";
+        let mut tracer = Command::new("python3")
+            .args(["-c", script])
+            .spawn()
+            .unwrap();
+        let traced = eventually(|| {
+            let traced = *children(tracer.id()).first()?;
+            OrphanProcess::read(traced).filter(|traced| traced.state == 't')
+        });
+        assert!(!traced.is_stopped());
+        // As a program sees it that did not start the tracer.
+        assert!(traced.is_traced_by_others(traced.pid));
+        tracer.kill().unwrap();
     }
 
     #[test]
