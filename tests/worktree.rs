@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::{Duration, SystemTime};
 
 use crate::common::{TestEnvironment, listing};
 use perfquilt_config::workspace::Workspace;
@@ -155,6 +156,34 @@ fn files_that_stay_are_not_touched() {
         .permissions()
         .mode();
     assert_eq!(mode & 0o111, 0o111);
+}
+
+#[test]
+fn times_rise_from_move_to_move_whatever_the_clock_does() {
+    let trees = ["1", "2", "3"].map(|text| Tree::from([("a".to_owned(), file(text))]));
+    let (space, oids) = space_with(&trees);
+    let worktree = Worktree::open(&store(&space), &space.path("source")).unwrap();
+    let modified = || {
+        std::fs::metadata(space.path("source/a"))
+            .unwrap()
+            .modified()
+            .unwrap()
+    };
+    worktree.move_to(&oids[0], &Silent).unwrap();
+    let first = modified();
+    let second = Duration::from_secs(2);
+    assert!(SystemTime::now() > first + second, "coarse file systems");
+    // The clock was ahead during the last move.
+    let ahead = SystemTime::now() + Duration::from_secs(7200);
+    let journal = std::fs::File::options()
+        .write(true)
+        .open(space.path("source.tree"));
+    journal.unwrap().set_modified(ahead).unwrap();
+    worktree.move_to(&oids[1], &Silent).unwrap();
+    let later = modified();
+    assert!(later > ahead);
+    worktree.move_to(&oids[2], &Silent).unwrap();
+    assert!(modified() > later);
 }
 
 #[test]

@@ -128,6 +128,82 @@ fn the_build_knows_which_files_it_read() {
     }
 }
 
+const SHOWN: (&str, &str) = ("inc/n.h", "#define N 2\n");
+const HIDING: (&str, &str) = ("lib/n.h", "#define N 5\n");
+
+#[test]
+fn a_new_header_hides_another_from_units_that_nothing_else_changes() {
+    let rules =
+        "app: main.o lib/two.o lib/three.o\n\tcc -o $@ $^\n%.o: %.c\n\tcc -Iinc -c -o $@ $<\n";
+    assert_eq!(
+        made(rules, &[TWO, SHOWN], &[HIDING]),
+        ["6 main.c", "15 main.c"]
+    );
+    let asked = (
+        "lib/two.c",
+        "#if __has_include(\"more.h\")\n#include \"more.h\"\n#else\n#define N 2\n#endif\nint two(void) { return N; }\n",
+    );
+    let more = ("lib/more.h", "#define N 5\n");
+    assert_eq!(made(rules, &[asked], &[more]), ["6 main.c", "15 main.c"]);
+
+    let cmake = super::fixture::base()["CMakeLists.txt"].clone() + "include_directories(inc)\n";
+    let common = [("CMakeLists.txt", cmake.as_str()), TWO, SHOWN];
+    let said = both(&common, &[&common[..], &[HIDING]].concat());
+    assert_eq!(said, ["6 main.c", "15 main.c"]);
+}
+
+/// Builds two points with CMake in one work folder, and returns what both say.
+fn both(before: &[(&'static str, &str)], after: &[(&'static str, &str)]) -> [String; 2] {
+    let mut fixture = Fixture::new(RECIPE);
+    fixture.point("before", before);
+    fixture.point("after", after);
+    ["before", "after"].map(|tree| says(&fixture.build(tree).unwrap()).trim().to_owned())
+}
+
+#[test]
+fn a_new_file_in_a_folder_that_a_generator_lists() {
+    let cmake = super::fixture::base()["CMakeLists.txt"].clone()
+        + "add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/sum.h COMMAND sh ${CMAKE_SOURCE_DIR}/sum.sh ${CMAKE_SOURCE_DIR}/parts \
+            DEPENDS ${CMAKE_SOURCE_DIR}/sum.sh)\n\
+           target_sources(two PRIVATE ${CMAKE_BINARY_DIR}/sum.h)\ninclude_directories(${CMAKE_BINARY_DIR})\n";
+    let common = [
+        ("CMakeLists.txt", cmake.as_str()),
+        ("sum.sh", "ls $1 | wc -l | sed 's/^/#define N /' > sum.h\n"),
+        ("parts/one", "1\n"),
+        ("parts/two", "2\n"),
+        (
+            "lib/two.c",
+            "#include <sum.h>\nint two(void) { return N; }\n",
+        ),
+    ];
+    let said = both(&common, &[&common[..], &[("parts/three", "3\n")]].concat());
+    assert_eq!(said, ["6 main.c", "9 main.c"]);
+}
+
+#[test]
+fn a_header_that_ninja_knows_of_one_unit_and_a_build_inside_the_build_uses_too() {
+    // Like the external projects of a server, which have a build of their own.
+    let cmake = super::fixture::base()["CMakeLists.txt"].clone()
+        + "add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/five.o COMMAND cc -c -I${CMAKE_SOURCE_DIR}/lib -o ${CMAKE_BINARY_DIR}/five.o \
+           ${CMAKE_SOURCE_DIR}/five/five.c)\ntarget_sources(two PRIVATE ${CMAKE_BINARY_DIR}/five.o)\n";
+    let common = [
+        ("CMakeLists.txt", cmake.as_str()),
+        (
+            "five/five.c",
+            "#include <n.h>\nint five(void) { return N; }\n",
+        ),
+        (
+            "lib/two.c",
+            "#include \"n.h\"\nint five(void);\nint two(void) { return N * five(); }\n",
+        ),
+    ];
+    let said = both(
+        &[&common[..], &[OLD]].concat(),
+        &[&common[..], &[NEW]].concat(),
+    );
+    assert_eq!(said, ["12 main.c", "75 main.c"]);
+}
+
 /// The base with a header that a command generates from a file which its rule names (`DEPENDS`) or not.
 fn generating(depends: &str, number: &str) -> Vec<(&'static str, String)> {
     let cmake = super::fixture::base()["CMakeLists.txt"].clone()

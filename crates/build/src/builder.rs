@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::attempt::BuildAttempt;
-use super::build_files::is_read;
 use super::cache::{BuildRecord, Cache, Collected, Contents};
 use super::cmake::{Cmake, ccache_env};
 use super::command::{Commands, with_ccache};
 use super::diagnose::{self, Cause, Fault};
 use super::files::matching;
 use super::key::{self, file_name};
+use super::newcomers::Newcomers;
 use super::ninja::followed;
-use super::opened::{Observer, Opened};
+use super::opened::{self, is_hidden, is_source};
 use super::profile::{self, CachedProfile, InstrumentedBuilder, ProfileProvider, Training};
 use super::relink::RelinkInputs;
 use super::run::Log;
@@ -276,11 +276,12 @@ impl Builder {
         }
         let build_files = self.move_to(item, &work, source, progress)?;
         let step = progress.begin(&format!("building {}", item.label), None);
-        let (attempt, opened) = observed(&work, || {
-            self.compile(item, &work, &build_files, &mut log, (&*step, progress))
-        })?;
+        let attempt = self.compile(item, &work, &build_files, &mut log, (&*step, progress))?;
         let collected = self.collect(item, &work)?;
-        let opened = opened.map(|opened| &opened | &collected.copied_from(&work.src()));
+        let opened = attempt
+            .opened
+            .clone()
+            .map(|opened| &opened.used() | &collected.copied_from(&work.src()));
         let tools = attempt.configure + attempt.compile + attempt.link;
         let seconds = BuildSeconds {
             configure: attempt.configure,
@@ -337,8 +338,7 @@ impl Builder {
     /// Moves the working folder to `item`; returns the digest of its build files.
     ///
     /// Commands get an empty folder: rules of a makefile need not name every file that they read, and a library may be built
-    /// once and never again. What a compiler depends on is ninja's own knowledge; if a file changes that the build opens
-    /// without ninja's knowledge, the folder is emptied as well.
+    /// once and never again. Ninja is believed as far as programs opened what it knows, and nothing else.
     fn move_to(
         &self,
         item: &BuildItem,
@@ -348,30 +348,45 @@ impl Builder {
     ) -> Result<String> {
         let build_files = source.build_files_digest(&item.tree)?;
         work.prepare(&self.tools.lines.join("\n"), progress)?;
-        if self.recipe.system == Some(BuildSystem::Command) {
+        let src = work.src();
+        let mut hides = false;
+        if self.recipe.system == Some(BuildSystem::Command) || !work.build().exists() {
             work.empty()?;
-        } else if let Some(reason) = self.distrust(item, work, source)? {
-            progress.note(&format!(
-                "{}: {reason}; building from a clean tree",
-                item.label
-            ));
-            work.empty()?;
+        } else {
+            let changes = source.changes(&item.tree, &src)?;
+            let new = Newcomers::among(&src, changes.as_deref().unwrap_or_default());
+            let named = new.named(&src);
+            hides = named.is_some();
+            let reason = match named {
+                Some(path) => Some(format!("{path} is new, and other files name it already")),
+                None => self.distrust(work, &changes)?,
+            };
+            if let Some(reason) = reason {
+                let label = &item.label;
+                progress.note(&format!("{label}: {reason}; building from a clean tree"));
+                work.empty()?;
+            }
         }
-        if !work.src().exists() {
-            source.move_to(&item.base, &work.src(), progress)?;
+        if !src.exists() {
+            source.move_to(&item.base, &src, progress)?;
+            let changes = source.changes(&item.tree, &src)?.unwrap_or_default();
+            let new = Newcomers::among(&src, &changes);
+            hides |= new.named(&src).is_some();
+            source.move_to(&item.tree, &src, progress)?;
+            if hides || new.hiding(&src).is_some() {
+                work.preprocess()?;
+            }
         }
-        source.move_to(&item.tree, &work.src(), progress)?;
+        source.move_to(&item.tree, &src, progress)?;
         Ok(build_files)
     }
 
-    /// Returns why ninja would not build again what differs between the working folder and `item`.
-    fn distrust(
-        &self,
-        item: &BuildItem,
-        work: &Work,
-        source: &dyn SourceTree,
-    ) -> Result<Option<String>> {
-        if !work.build().exists() {
+    /// Returns why ninja would not build again all that depends on `changes`, the paths that are about to change.
+    fn distrust(&self, work: &Work, changes: &Option<Vec<String>>) -> Result<Option<String>> {
+        let Some(changes) = changes else {
+            return Ok(Some("the build tree is another workspace's".to_owned()));
+        };
+        if changes.is_empty() {
             return Ok(None);
         }
         if let Some(product) = work.future_product() {
@@ -380,22 +395,33 @@ impl Builder {
                 product.display()
             )));
         }
-        let Some(changes) = source.changes(&item.tree, &work.src())? else {
-            return Ok(Some("the build tree is another workspace's".to_owned()));
+        let Some(opened) = work.opened() else {
+            return Ok(Some(
+                "it is not known which files the build reads".to_owned(),
+            ));
         };
-        let opened = work.opened();
-        let may_be_read = |path: &&String| match &opened {
-            Some(opened) => opened.contains(*path),
-            None => is_read(path),
+        let is_listed = |path: &str| {
+            let folder = Path::new(path).parent().unwrap_or(Path::new(""));
+            opened.building.contains(&format!("{}/", folder.display()))
         };
-        let read: Vec<&String> = changes.iter().filter(may_be_read).collect();
-        if read.is_empty() {
+        let mut read = changes
+            .iter()
+            .filter(|path| opened.has(path) || is_listed(path))
+            .peekable();
+        if read.peek().is_none() {
             return Ok(None);
         }
+        let src = work.src();
         let targets = expand(&self.recipe.targets, &self.values(work.dir(), self.jobs))?;
-        let followed = followed(&work.build(), &work.src(), &targets);
-        let missed = read.into_iter().find(|path| !followed.contains(*path));
-        Ok(missed.map(|path| format!("no rule names {path}, which the build reads")))
+        let followed = followed(&work.build(), &src, &targets);
+        if let Some(path) = read.find(|path| !followed.contains(*path)) {
+            return Ok(Some(format!("no rule names {path}, which the build reads")));
+        }
+        // A compiler that ninja does not follow may read any header.
+        let mut compiled = opened.building.iter().filter(|path| is_source(path));
+        let unknown =
+            compiled.find(|path| !followed.contains(*path) && !is_hidden(&src.join(path)));
+        Ok(unknown.map(|path| format!("no rule names {path}, which the build compiles")))
     }
 
     /// Compiles `item`, to which the working folder was moved, with build files of this digest.
@@ -407,6 +433,9 @@ impl Builder {
         log: &mut Log,
         (step, progress): (&dyn Step, &dyn Progress),
     ) -> Result<BuildAttempt> {
+        let before = work.opened();
+        // If this process is killed, nobody knows what the rest of the build opened.
+        work.set_opened(&None)?;
         let mut attempt = self.attempt(work, build_files, self.jobs, log, step)?;
         let mut fault = self.fault(&attempt, work);
         if self.jobs > 1 && fault.as_ref().is_some_and(|f| f.cause == Cause::Killed) {
@@ -414,9 +443,11 @@ impl Builder {
                 .warn("a compiler was killed, probably for lack of memory; retrying with one job");
             let first = attempt;
             attempt = self.attempt(work, build_files, 1, log, step)?;
-            attempt.add(&first);
+            attempt.add(first);
             fault = self.fault(&attempt, work);
         }
+        attempt.opened = opened::both(before, attempt.opened);
+        work.set_opened(&attempt.opened)?;
         if let (Some(fault), Some(ran)) = (fault, &attempt.failed) {
             return Err(self.explain(item, fault, &ran.ended, log));
         }
@@ -464,9 +495,7 @@ impl Builder {
         let work = Work::lock(&builder.work_dir(), progress)?;
         let build_files = builder.move_to(item, &work, source, progress)?;
         let step = progress.begin(&format!("building the tests of {}", item.label), None);
-        observed(&work, || {
-            builder.compile(item, &work, &build_files, log, (&*step, progress))
-        })?;
+        builder.compile(item, &work, &build_files, log, (&*step, progress))?;
         step.finish("");
         let values = builder.values(work.dir(), builder.jobs);
         let env = builder.recipe_env(&values)?;
@@ -509,6 +538,9 @@ impl Builder {
                 dir,
                 &user,
             ));
+            if work.preprocesses() {
+                env.push(("CCACHE_NODIRECT".to_owned(), "1".to_owned()));
+            }
         }
         match self.recipe.system {
             Some(BuildSystem::Command) => Commands {
@@ -675,21 +707,6 @@ impl Builder {
             _ => format!("`perfquilt doctor` lists missing packages; {log}"),
         })
     }
-}
-
-/// Builds in the working folder by `act` and returns the source files that were opened since it was empty.
-fn observed<T>(work: &Work, act: impl FnOnce() -> Result<T>) -> Result<(T, Opened)> {
-    let before = work.opened();
-    // If this process is killed, nobody knows what the rest of the build opened.
-    work.set_opened(&None)?;
-    let observer = Observer::begin(&work.src());
-    let done = act();
-    let opened = match (observer.end(), before) {
-        (Some(opened), Some(before)) => Some(&opened | &before),
-        _ => None,
-    };
-    work.set_opened(&opened)?;
-    Ok((done?, opened))
 }
 
 /// The working folder of a built point, locked.

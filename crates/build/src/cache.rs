@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::files::{digest, has_stars, is_complete, list, matching};
-use super::opened::Opened;
 use super::relink::RelinkInputs;
 use super::work::remove;
 use super::{BuildSeconds, Built, ProfileUse, identity};
@@ -36,7 +35,7 @@ pub(super) struct BuildRecord {
     pub digest: String,
     /// The source files that programs of the build opened; absent if nobody could observe them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub opened: Opened,
+    pub opened: Option<BTreeSet<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileUse>,
 }
@@ -73,7 +72,7 @@ pub(super) struct Cache {
 }
 
 /// Returns the source files that programs opened while they built the cache's entry in `dir`; `None` if that is unknown.
-pub(super) fn opened(dir: &Path) -> Opened {
+pub(super) fn opened(dir: &Path) -> Option<BTreeSet<String>> {
     let record = std::fs::read(dir.join(BUILD_RECORD)).ok()?;
     serde_json::from_slice::<BuildRecord>(&record).ok()?.opened
 }

@@ -1,10 +1,12 @@
 //! Builds with CMake and ninja.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::attempt::BuildAttempt;
 use super::heads;
 use super::ninja::{Ninja, NinjaRun};
+use super::opened::{observed, opened};
 use super::profile_warnings::ProfileWarnings;
 use super::run::{self, Line, Log, ProgramRun};
 use super::toolchain::Toolchain;
@@ -102,12 +104,15 @@ impl Cmake {
         step: &dyn Step,
     ) -> Result<BuildAttempt> {
         let mut attempt = BuildAttempt::default();
-        let ran = self.configure(work, log, step)?;
+        let src = work.src();
+        let (ran, configuring) = observed(&src, || self.configure(work, log, step));
+        let ran = ran?;
         let configured = ran.is_some();
         if let Some(ran) = ran {
             attempt.configure = ran.elapsed.as_secs_f64();
             if !ran.success {
                 attempt.failed = Some(ran);
+                attempt.opened = opened(configuring, Some(BTreeSet::new()));
                 return Ok(attempt);
             }
         }
@@ -119,7 +124,9 @@ impl Cmake {
             env: &self.env,
             lock: work.lock_file(),
         };
-        let NinjaRun { program, times } = ninja.run(log, step)?;
+        let (ran, building) = observed(&src, || ninja.run(log, step));
+        let NinjaRun { program, times } = ran?;
+        attempt.opened = opened(configuring, building);
         let wall = program.elapsed.as_secs_f64();
         // The log's times are rounded to milliseconds and may add up to more than the wall-clock time.
         let configure = times.configure.min(wall);

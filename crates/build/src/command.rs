@@ -1,10 +1,13 @@
 //! Builds with commands of the configuration, in the source tree.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use super::attempt::BuildAttempt;
+use super::files::walk;
 use super::ninja_log::is_unit;
+use super::opened::{observed, opened};
 use super::profile_warnings::ProfileWarnings;
 use super::run::{self, Line, Log, ProgramRun};
 use super::work::{Work, remove};
@@ -29,25 +32,40 @@ impl Commands {
         step: &dyn Step,
     ) -> Result<BuildAttempt> {
         let mut attempt = BuildAttempt::default();
-        for words in &self.configure {
-            let ran = self.run(words, work, log, step)?;
-            attempt.configure += ran.elapsed.as_secs_f64();
-            if !ran.success {
-                attempt.failed = Some(ran);
-                return Ok(attempt);
-            }
-        }
-        for words in &self.build {
-            let ran = self.run(words, work, log, step)?;
-            attempt.compile += ran.elapsed.as_secs_f64();
-            attempt.profile_warnings += ProfileWarnings::count(&ran.output);
-            if !ran.success {
-                attempt.failed = Some(ran);
-                break;
-            }
-        }
-        attempt.units = units(&work.src());
+        let configuring = self.run_all(&self.configure, work, &mut attempt, (log, step))?;
+        attempt.configure = std::mem::take(&mut attempt.compile);
+        let building = match attempt.failed {
+            Some(_) => Some(BTreeSet::new()),
+            None => self.run_all(&self.build, work, &mut attempt, (log, step))?,
+        };
+        attempt.opened = opened(configuring, building);
+        let files = walk(&work.src());
+        let is_object = |path: &Path| is_unit(&path.to_string_lossy());
+        attempt.units = files.iter().filter(|(path, _)| is_object(path)).count() as u64;
         Ok(attempt)
+    }
+
+    /// Runs commands until one fails, and adds their costs to `attempt`; returns what they opened.
+    fn run_all(
+        &self,
+        commands: &[Vec<String>],
+        work: &Work,
+        attempt: &mut BuildAttempt,
+        (log, step): (&mut Log, &dyn Step),
+    ) -> Result<Option<BTreeSet<String>>> {
+        let (done, opened) = observed(&work.src(), || -> Result<()> {
+            for words in commands {
+                let ran = self.run(words, work, log, step)?;
+                attempt.compile += ran.elapsed.as_secs_f64();
+                attempt.profile_warnings += ProfileWarnings::count(&ran.output);
+                if !ran.success {
+                    attempt.failed = Some(ran);
+                    break;
+                }
+            }
+            Ok(())
+        });
+        done.map(|()| opened)
     }
 
     fn run(
@@ -115,26 +133,6 @@ pub(super) fn with_ccache(
         }
     }
     Ok(env)
-}
-
-/// Counts the object files below `dir`; unreadable files and folders do not count.
-fn units(dir: &Path) -> u64 {
-    let mut units = 0;
-    let mut folders = vec![dir.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = std::fs::read_dir(&folder) else {
-            continue;
-        };
-        for entry in entries.flatten() {
-            let Ok(meta) = entry.metadata() else { continue };
-            if meta.is_dir() {
-                folders.push(entry.path());
-            } else if is_unit(&entry.file_name().to_string_lossy()) {
-                units += 1;
-            }
-        }
-    }
-    units
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Finds files by pattern and lists those of a folder.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, FileType};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -74,6 +74,26 @@ pub(super) fn digest(dir: &Path, files: &BTreeMap<String, u64>) -> Result<String
         }
     }
     Ok(hex::encode(all.finalize()))
+}
+
+/// Lists what is below `dir` by relative path, without following links. Omits what cannot be read.
+pub(super) fn walk(dir: &Path) -> Vec<(PathBuf, FileType)> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(dir.join(&folder));
+        for entry in entries.into_iter().flatten().flatten() {
+            let Ok(kind) = entry.file_type() else {
+                continue;
+            };
+            let path = folder.join(entry.file_name());
+            if kind.is_dir() {
+                folders.push(path.clone());
+            }
+            found.push((path, kind));
+        }
+    }
+    found
 }
 
 /// Lists every file below `dir` by relative path, with its size in bytes.

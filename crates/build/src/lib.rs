@@ -44,6 +44,7 @@ mod key;
 mod line_numbers;
 mod link_command;
 mod linked_code;
+mod newcomers;
 mod ninja;
 mod ninja_log;
 mod object_sections;

@@ -1,24 +1,24 @@
 //! Manages a recipe's working folder: source tree, build tree, lock and stamp.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::opened::Opened;
+use super::files::walk;
+use super::opened::{Opened, OpenedPaths};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::locks;
 
 /// Format of a working folder; a folder of another format is emptied.
-const FORMAT: &str = "perfquilt-work 2";
+const FORMAT: &str = "perfquilt-work 3";
 
-/// The file with the source files that the builds in the folder opened since it was empty, one per line.
+/// The file with what the builds in the folder opened since it was empty.
 const OPENED: &str = "opened";
-/// The first line of that file if the observation has no gap.
-const WHOLE: &str = "whole";
+/// The file that exists if [`Work::preprocesses`].
+const PREPROCESS: &str = "preprocess";
 
 /// A locked working folder.
 #[derive(Debug)]
@@ -102,44 +102,44 @@ impl Work {
         Ok(())
     }
 
-    /// Returns the source files that the builds in this folder opened; `None` if nobody observed one of them to its end.
+    /// Returns what the builds in this folder opened; `None` if nobody observed one of them to its end.
     pub(super) fn opened(&self) -> Opened {
         if !self.build().exists() {
-            return Some(BTreeSet::new());
+            return Some(OpenedPaths::default());
         }
-        let text = std::fs::read_to_string(self.dir.join(OPENED)).ok()?;
-        let files = text.strip_prefix(WHOLE)?;
-        Some(files.lines().skip(1).map(str::to_owned).collect())
+        let text = std::fs::read(self.dir.join(OPENED)).ok()?;
+        serde_json::from_slice(&text).ok()
     }
 
     /// Stores what [`Work::opened`] returns.
     pub(super) fn set_opened(&self, opened: &Opened) -> Result<()> {
-        let file = self.dir.join(OPENED);
-        match opened {
-            None => remove(&file),
-            Some(files) => {
-                let files: String = files.iter().map(|path| format!("{path}\n")).collect();
-                write_atomically(&file, &format!("{WHOLE}\n{files}"))
-            }
-        }
+        let text = serde_json::to_string(opened)
+            .map_err(|error| Error::internal(format!("cannot describe opened files: {error}")))?;
+        write_atomically(&self.dir.join(OPENED), &text)
+    }
+
+    /// Whether ccache must preprocess every unit: its shorter way follows the headers that a unit had, and does not notice
+    /// a new one in the place of another.
+    pub(super) fn preprocesses(&self) -> bool {
+        self.dir.join(PREPROCESS).exists()
+    }
+
+    /// Makes ccache preprocess every unit until the folder is emptied.
+    pub(super) fn preprocess(&self) -> Result<()> {
+        write_atomically(&self.dir.join(PREPROCESS), "")
     }
 
     /// Returns a product of the build tree that is newer than the present: the clock was ahead when it was made, and ninja
     /// would take it for newer than any file that is written now.
     pub(super) fn future_product(&self) -> Option<PathBuf> {
         let now = SystemTime::now();
-        let mut folders = vec![self.build()];
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-                let Ok(meta) = entry.metadata() else { continue };
-                if meta.is_dir() {
-                    folders.push(entry.path());
-                } else if meta.modified().is_ok_and(|time| time > now) {
-                    return Some(entry.path());
-                }
-            }
-        }
-        None
+        let build = self.build();
+        let products = walk(&build).into_iter().filter(|(_, kind)| kind.is_file());
+        products.map(|(path, _)| build.join(path)).find(|path| {
+            let meta = std::fs::symlink_metadata(path);
+            meta.and_then(|meta| meta.modified())
+                .is_ok_and(|time| time > now)
+        })
     }
 }
 
@@ -178,10 +178,14 @@ mod tests {
     fn products_from_the_future_and_gaps_of_the_observation_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let work = Work::lock(folder.path(), &Silent).unwrap();
-        assert_eq!(work.opened(), Some(BTreeSet::new()), "nothing was built");
+        let nothing = Some(OpenedPaths::default());
+        assert_eq!(work.opened(), nothing, "nothing was built");
         std::fs::create_dir_all(work.build().join("deps")).unwrap();
         assert_eq!(work.opened(), None, "nobody says what this build opened");
-        let opened = Some(BTreeSet::from(["a b.c".to_owned(), "deps/l.c".to_owned()]));
+        let opened = Some(OpenedPaths {
+            configuring: ["deps/".to_owned()].into(),
+            building: ["a b.c".to_owned(), "deps/l.c".to_owned()].into(),
+        });
         work.set_opened(&opened).unwrap();
         assert_eq!(work.opened(), opened);
         work.set_opened(&None).unwrap();

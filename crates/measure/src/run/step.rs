@@ -271,7 +271,8 @@ impl Revisions for CommitsHere {
             patch: None,
             touches: Vec::new(),
             tree: of.tree.clone(),
-            base: of.tree.clone(),
+            // The same for all commits: compilers take nothing for unchanged that a commit hides.
+            base: self.states[0].tree.clone(),
             release: self.release.clone(),
         })
     }

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use git2::{ObjectType, Oid};
 
@@ -21,6 +21,9 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_system::locks::{self, Lock};
 use perfquilt_system::process::check_interrupted;
+
+/// Age of the files of a new folder: what a later move writes is newer, even where a file system rounds times.
+const AGE: Duration = Duration::from_secs(3600);
 
 /// A folder with the files of one tree.
 ///
@@ -74,7 +77,8 @@ impl Worktree {
         })
     }
 
-    /// Changes the files to those of `tree`. Files that are equal in both trees are not touched.
+    /// Changes the files to those of `tree`. Files that are equal in both trees are not touched. All others get one time: make
+    /// would run autotools again if a file that they generated looked older than its source.
     ///
     /// # Errors
     /// [`Kind::Interrupted`](perfquilt_model::error::Kind::Interrupted) (the next move continues from there),
@@ -101,6 +105,7 @@ impl Worktree {
         // After a kill, each file is as in one of these trees or half written. A file that is equal in all of them was
         // not touched.
         let interrupted = trees.len() > 1;
+        let time = self.time(trees.contains(&empty_tree()));
         let mut differences = Differences::new();
         for from in &trees {
             self.files.compare(*from, target, &mut differences)?;
@@ -109,9 +114,27 @@ impl Worktree {
             trees.push(target);
         }
         self.write_journal(&trees)?;
-        let moved = self.files.apply(&differences, interrupted, progress)?;
+        let moved = self
+            .files
+            .apply(&differences, interrupted, time, progress)?;
         self.write_journal(&[target])?;
+        File::options()
+            .write(true)
+            .open(&self.journal)
+            .and_then(|journal| journal.set_modified(time))
+            .map_err(|e| Error::io("write", &self.journal, &e))?;
         Ok(moved)
+    }
+
+    /// Returns the time of the files of a move. It rises from move to move, whatever the clock does.
+    fn time(&self, is_new: bool) -> SystemTime {
+        let now = SystemTime::now();
+        if is_new {
+            return now - AGE;
+        }
+        // The journal has the time of the last move.
+        let last = std::fs::metadata(&self.journal).and_then(|meta| meta.modified());
+        last.map_or(now, |last| now.max(last + Duration::from_millis(1)))
     }
 
     /// Returns the paths that a move to `tree` would write or remove; `None` if the tree is of another object store.
@@ -193,6 +216,7 @@ impl FolderFiles {
         &self,
         differences: &Differences,
         look_first: bool,
+        time: SystemTime,
         progress: &dyn Progress,
     ) -> Result<MoveResult> {
         let mut moved = MoveResult::default();
@@ -213,8 +237,6 @@ impl FolderFiles {
             }
         }
         let mut folders = BTreeSet::new();
-        // One time for all: make would run autotools again if a file that they generated looked older than its source.
-        let time = SystemTime::now();
         for (path, entry) in differences {
             if let Some(entry) = entry {
                 tick(path)?;
@@ -350,5 +372,6 @@ pub fn export(
     };
     let mut differences = Differences::new();
     files.compare(empty_tree(), oid(tree)?, &mut differences)?;
-    Ok(files.apply(&differences, false, progress)?.written)
+    let now = SystemTime::now();
+    Ok(files.apply(&differences, false, now, progress)?.written)
 }
