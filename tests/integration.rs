@@ -18,6 +18,7 @@ mod github;
 
 mod accessibility;
 mod architecture;
+mod bisect_git;
 mod bisect_toy;
 mod bisect_upstream;
 mod bot;

@@ -64,7 +64,7 @@ enum BisectCommand {
     Releases(Releases),
     /// Search upstream's commits between two releases, with the series moved to each
     Commits(Commits),
-    /// Classify the commit checked out here as good or bad, for `git bisect run`
+    /// Classify the commit that git tests here as good or bad, for `git bisect run`
     Step(Step),
     /// Show a bisection: result, path and cost
     Log(Log),
@@ -356,7 +356,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Classifies the commit checked out here and returns the exit code for `git bisect run`.
+/// Classifies the commit that git tests here and returns the exit code for `git bisect run`.
 fn classify_commit(context: &Context, step: &Step) -> u8 {
     let found = context.workspace().and_then(|ws| {
         let request = step.search.request(&ws)?;
@@ -365,6 +365,12 @@ fn classify_commit(context: &Context, step: &Step) -> u8 {
             .map_err(|error| Error::usage(format!("there is no current folder: {error}")))?;
         let states = CommitsHere::new(&ws, &here, (&step.good, &step.bad), progress)?;
         let found = side(&ws, &states, &request, progress)?;
+        states.check_unmoved()?;
+        if let ChangeSide::Unknown(reason) = &found
+            && let Some(error) = states.lacks_submodules(reason)
+        {
+            return Err(error);
+        }
         // A fix may consist of files that git does not know.
         if matches!(found, ChangeSide::Unknown(_))
             && let Some(words) = states.untracked_files()

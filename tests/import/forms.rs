@@ -715,9 +715,7 @@ fn patches_without_prefix_need_p0_and_the_error_says_so() {
         assert_eq!(series(&space)[0].split(' ').nth(1), Some("-p0"));
         let report = space.ok(&["stack"]);
         assert!(report.contains("exact"), "{report}");
-        space.write("series", "");
-        std::fs::remove_dir_all(space.path("patches")).unwrap();
-        std::fs::create_dir(space.path("patches")).unwrap();
+        clear(&space);
     }
     let err = space.fails(
         2,
@@ -730,6 +728,13 @@ fn patches_without_prefix_need_p0_and_the_error_says_so() {
         ],
     );
     assert!(err.contains("-p does not apply to"), "{err}");
+}
+
+/// Empties the series.
+fn clear(space: &TestEnvironment) {
+    space.write("series", "");
+    std::fs::remove_dir_all(space.path("patches")).unwrap();
+    std::fs::create_dir(space.path("patches")).unwrap();
 }
 
 #[test]
@@ -747,8 +752,11 @@ fn clones_that_lack_objects_are_named_for_what_they_are() {
         let args = [&["clone", "-q"], options, &[url.as_str(), name]].concat();
         assert!(run_in(&space.workspace(), "git", &args).success());
     };
-    clone(&["--depth", "3"], "shallow");
-    let err = space.fails(2, &["import", "shallow", "HEAD~2..HEAD"]);
+    // The release and the last commit are there, but not all between them.
+    clone(&["--depth", "2"], "shallow");
+    let fetch = ["fetch", "-q", "--depth", "1", &url, "tag", "base"];
+    assert!(run_in(&space.path("shallow"), "git", &fetch).success());
+    let err = space.fails(2, &["import", "shallow", "base..HEAD"]);
     assert!(
         err.contains("shallow is a shallow clone") && err.contains("--unshallow"),
         "{err}"
@@ -773,6 +781,13 @@ fn clones_that_lack_objects_are_named_for_what_they_are() {
             "{err}"
         );
     }
+    // All commits of the range are enough.
+    let release = fork.checkout("main~2");
+    let space = keeper(&[("1.0", release.path())]);
+    let whole = ["clone", "-q", "--depth", "3", &url, "whole"];
+    assert!(run_in(&space.workspace(), "git", &whole).success());
+    space.ok(&["import", "whole", "HEAD~2..HEAD"]);
+    assert_eq!(series(&space).len(), 2);
 }
 
 #[test]

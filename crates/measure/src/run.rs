@@ -1,6 +1,7 @@
 //! The main job: stacks, builds and measures a series.
 
 pub mod bisect;
+mod checked_out;
 pub mod commits;
 mod explain;
 mod jobs;

@@ -1,8 +1,10 @@
-//! Commits of any git repository as states: good, `HEAD` and bad.
+//! Commits of any git repository as states: good, the one that git tests, and bad.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::bisect::{BisectRun, question, results};
+use super::checked_out::{TestedCommit, checked_out, commit, refuse_cut_range, work_tree};
 use super::request::BisectRequest;
 use super::revisions::Revisions;
 use perfquilt_build::BuildItem;
@@ -88,52 +90,95 @@ fn answer(path: &[Decision]) -> Option<ChangeSide> {
 /// Three commits of a repository that is being bisected with git.
 #[derive(Debug)]
 pub struct CommitsHere {
+    git: Git,
     release: String,
     states: Vec<Revision>,
+    tested: TestedCommit,
     /// Files that git does not know, of which nobody has been told yet.
     untracked: Vec<String>,
+    /// Submodules that are not here, whose folders are empty.
+    absent: BTreeSet<String>,
 }
 
 impl CommitsHere {
-    /// Reads the commits `good`, `HEAD` and `bad` of the repository at `folder`, the second with the changes of tracked
-    /// files that are not committed: a fix that every tried commit needs. Copies their files into the object store of `ws`,
-    /// unless it has them.
+    /// Reads the commit `good`, the one that git tests and `bad` of the repository at `folder`, the second with the changes of
+    /// tracked files that are not committed if it is checked out: a fix that every tried commit needs. Copies the files that
+    /// git checks out for them into the object store of `ws`.
     pub fn new(
         ws: &Workspace,
         folder: &Path,
         (good, bad): (&str, &str),
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let git = Git::new(folder);
+        let git = Git::of_caller(folder);
         let source = ws.config.release(None)?;
         let store = Objects::open_or_create(&ws.object_store())?;
-        let mut states = [good, "HEAD", bad]
-            .map(|revision| state(ws, &git, &store, revision))
-            .into_iter()
-            .collect::<Result<Vec<Revision>>>()?;
-        if states[0].name == states[2].name {
-            return Err(Error::usage("good and bad are the same commit"));
-        }
-        let status = git.status()?;
+        let tested = TestedCommit::now(&git)?;
         let mut here = CommitsHere {
             release: ws.config.release_name(&source.version),
             states: Vec::new(),
-            untracked: status.untracked,
+            tested,
+            untracked: Vec::new(),
+            absent: BTreeSet::new(),
+            git,
         };
-        if !status.changed.is_empty() {
-            add_changes(
-                ws,
-                &git,
-                &store,
-                (&mut states[1], &status.changed),
-                progress,
-            )?;
-            here.untracked_files()
-                .into_iter()
-                .for_each(|words| progress.note(&words));
-            here.untracked.clear();
+        let commits = [
+            commit(&here.git, good)?,
+            here.tested.commit.clone(),
+            commit(&here.git, bad)?,
+        ];
+        if commits[0] == commits[2] {
+            return Err(Error::usage("good and bad are the same commit"));
         }
-        Ok(CommitsHere { states, ..here })
+        refuse_cut_range(&here.git, good, bad)?;
+        for commit in &commits {
+            let state = here.state(&store, commit)?;
+            here.states.push(state);
+        }
+        let is_checked_out = here.tested.name == "HEAD";
+        if !is_checked_out {
+            progress.note(&format!(
+                "measuring {}, git's {}: git checks nothing out, so nothing of the work tree is part of it",
+                here.states[1].label, here.tested.name
+            ));
+        } else if here.git.ok(&["rev-parse", "--is-inside-work-tree"])? == "true" {
+            here.add_work_tree(folder, &store, progress)?;
+        }
+        if !here.absent.is_empty() {
+            progress.warn(&format!(
+                "the folders of submodules that are not here are empty in what is measured: {}; `{UPDATE}` fetches them",
+                here.absent_submodules()
+            ));
+        }
+        Ok(here)
+    }
+
+    /// Checks that git still tests this commit.
+    pub fn check_unmoved(&self) -> Result<()> {
+        let now = TestedCommit::now(&self.git)?;
+        if now == self.tested {
+            return Ok(());
+        }
+        let shown = |tested: &TestedCommit| format!("{} {}", tested.name, &tested.commit[..12]);
+        Err(Error::usage(format!(
+            "git was at {} when the step began and is at {} now",
+            shown(&self.tested),
+            shown(&now)
+        ))
+        .hint("leave the repository alone while a step runs, and repeat it"))
+    }
+
+    /// Returns the error for commits that cannot be tested if that may be because submodules are not here.
+    pub fn lacks_submodules(&self, reason: &str) -> Option<Error> {
+        let error = Error::usage(format!("this commit cannot be tested: {reason}"));
+        let absent = format!("submodules that are not here: {}", self.absent_submodules());
+        let hint = format!("if the server needs them: `{UPDATE}`");
+        (!self.absent.is_empty()).then(|| error.details([absent]).hint(hint))
+    }
+
+    fn absent_submodules(&self) -> String {
+        let names: Vec<&str> = self.absent.iter().map(String::as_str).collect();
+        names.join(", ")
     }
 
     /// Says which untracked files are no part of what is measured; `None` if there are none, or a note has named them.
@@ -151,108 +196,62 @@ impl CommitsHere {
             )
         })
     }
+
+    /// Adds the uncommitted changes of tracked files to the state that is checked out, and notes what is part of it and what is
+    /// not.
+    fn add_work_tree(
+        &mut self,
+        folder: &Path,
+        store: &Objects,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let found = work_tree(&self.git, folder, &self.tested.commit)?;
+        let here = &mut self.states[1];
+        if !found.submodules.is_empty() {
+            progress.note(&format!(
+                "submodules are measured at the commits that {} names, not as they are here: {}",
+                here.label,
+                found.submodules.join(", ")
+            ));
+        }
+        self.untracked = found.untracked;
+        if found.changed.is_empty() {
+            return Ok(());
+        }
+        progress.note(&format!(
+            "measuring {} with the uncommitted changes in {}",
+            here.label,
+            found.changed.join(", ")
+        ));
+        let links = Some(found.links);
+        let tree = checked_out(&self.git, store, &found.tree, links, &mut self.absent)?;
+        here.label.push_str(" with changes");
+        here.name = format!("{}+{tree}", here.name);
+        here.tree = tree;
+        if let Some(words) = self.untracked_files() {
+            progress.note(&words);
+        }
+        self.untracked.clear();
+        Ok(())
+    }
+
+    /// Reads a commit and stores its files.
+    fn state(&mut self, store: &Objects, commit: &str) -> Result<Revision> {
+        let title = ["log", "--no-show-signature", "-1", "--format=%s", commit];
+        Ok(Revision {
+            label: commit.chars().take(12).collect(),
+            name: commit.to_owned(),
+            title: self.git.ok(&title)?,
+            tree: checked_out(&self.git, store, commit, None, &mut self.absent)?,
+        })
+    }
 }
 
 /// How many untracked files a note names.
 const MOST_NAMED: usize = 5;
 
-/// Adds the uncommitted changes of the tracked files `changed` to the state that is checked out, and notes them.
-fn add_changes(
-    ws: &Workspace,
-    git: &Git,
-    store: &Objects,
-    (here, changed): (&mut Revision, &[String]),
-    progress: &dyn Progress,
-) -> Result<()> {
-    // Writes a commit of the files and changes nothing else; refuses unresolved conflicts.
-    let kept = git
-        .command(&[&AUTHOR[..], &["stash", "create"]].concat())
-        .run_ok(Kind::Usage)?;
-    let of_files = state(ws, git, store, kept.stdout_text().trim())?;
-    progress.note(&format!(
-        "measuring {} with the uncommitted changes in {}",
-        here.label,
-        changed.join(", ")
-    ));
-    *here = Revision {
-        label: format!("{} with changes", here.label),
-        name: format!("{}+{}", here.name, of_files.tree),
-        title: here.title.clone(),
-        tree: of_files.tree,
-    };
-    Ok(())
-}
-
-/// Settings for commits that nobody keeps.
-const AUTHOR: [&str; 4] = [
-    "-c",
-    "user.name=perfquilt",
-    "-c",
-    "user.email=perfquilt@localhost",
-];
-
-fn state(ws: &Workspace, git: &Git, store: &Objects, revision: &str) -> Result<Revision> {
-    if revision.starts_with('-') {
-        return Err(Error::usage(format!("`{revision}` is not a commit")));
-    }
-    let of = |what: &str| {
-        let output = git.run(&[
-            "rev-parse",
-            "--verify",
-            "--quiet",
-            &format!("{revision}^{{{what}}}"),
-        ])?;
-        if output.success() {
-            Ok(output.stdout_text().trim().to_owned())
-        } else {
-            Err(Error::usage(format!("`{revision}` is not a commit here"))
-                .hint("run it in the repository that is bisected, and name the workspace with -C"))
-        }
-    };
-    let (commit, tree) = (of("commit")?, of("tree")?);
-    if !has(store, &tree)? {
-        // A commit without parents transfers the files without the history.
-        let mut args = AUTHOR.to_vec();
-        args.extend([
-            "commit-tree",
-            "--no-gpg-sign",
-            &tree,
-            "-m",
-            "files to be measured",
-        ]);
-        let alone = git.ok(&args)?;
-        let to = ws.object_store();
-        let to = std::path::absolute(&to).map_err(|e| Error::io("find", &to, &e))?;
-        let refspec = format!("{alone}:refs/measured/{tree}");
-        // A local folder does not support what the user's push settings may request of a server.
-        let settings = [
-            "-c",
-            "push.gpgSign=false",
-            "-c",
-            "push.pushOption=",
-            "-c",
-            "push.recurseSubmodules=no",
-        ];
-        let push = ["push", "--quiet", "--no-verify", "--force"];
-        git.command(&[&settings[..], &push].concat())
-            .arg(&to)
-            .arg(&refspec)
-            .run_ok(Kind::Usage)?;
-        store.refresh()?;
-    }
-    let title = git.ok(&["log", "--no-show-signature", "-1", "--format=%s", &commit])?;
-    Ok(Revision {
-        label: commit.chars().take(12).collect(),
-        name: commit,
-        title,
-        tree,
-    })
-}
-
-/// Returns whether the store is known to have a tree with all its files.
-fn has(store: &Objects, tree: &str) -> Result<bool> {
-    Ok(store.reference(&format!("refs/measured/{tree}"))?.is_some() || store.has_named(tree)?)
-}
+/// The command that fetches submodules.
+const UPDATE: &str = "git submodule update --init --recursive";
 
 impl Revisions for CommitsHere {
     fn release(&self) -> &str {

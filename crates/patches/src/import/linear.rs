@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use git2::{Oid, Repository, Sort};
+use git2::{Oid, Repository};
 
 use crate::rebase::three_way::{FileMergeResult, MergeTrees, merge_files};
 use crate::series::path::shown;
@@ -19,6 +19,7 @@ use crate::stack::tree::{FileState, FileStates};
 use crate::stack::trial::TrialTree;
 use crate::upstream::{Objects, store_error};
 use perfquilt_model::error::{Error, Result};
+use perfquilt_system::git::Git;
 use perfquilt_system::process::check_interrupted;
 
 /// Number of digits of a commit's id in messages.
@@ -125,7 +126,24 @@ pub fn linear_history(
 ) -> Result<LinearHistory> {
     let repository = store.repository();
     let (base, tip) = (oid(base)?, oid(tip)?);
-    if !contains(repository, tip, base)? {
+    // libgit2 would look for the parents at which a shallow history ends.
+    let most = format!("--max-count={}", limits.commits.saturating_add(1));
+    let listed = Git::bare(store.path()).ok(&[
+        "rev-list",
+        &most,
+        &tip.to_string(),
+        &format!("^{base}"),
+        "--",
+    ])?;
+    let range: HashSet<Oid> = listed.lines().map(oid).collect::<Result<_>>()?;
+    if range.len() > limits.commits {
+        return Err(
+            Error::series(format!("more than {} commits", limits.commits))
+                .hint("begin the range at a later commit"),
+        );
+    }
+    let steps = ordered(repository, &range, tip, base)?;
+    if tip != base && !steps.last().is_some_and(|last| last.has_base) {
         return Err(Error::series(format!(
             "{} is not an ancestor of {}",
             short(base),
@@ -133,24 +151,9 @@ pub fn linear_history(
         ))
         .hint("begin the range at the release's commit that the fork was merged with last"));
     }
-    let mut walk = repository.revwalk().map_err(store_error)?;
-    walk.set_sorting(Sort::NONE).map_err(store_error)?;
-    walk.push(tip).map_err(store_error)?;
-    walk.hide(base).map_err(store_error)?;
-    let mut range = HashSet::new();
-    for id in walk {
-        range.insert(id.map_err(store_error)?);
-        if range.len() > limits.commits {
-            return Err(
-                Error::series(format!("more than {} commits", limits.commits))
-                    .hint("begin the range at a later commit"),
-            );
-        }
-    }
     let base_tree = store.tree_of(base)?.to_string();
     let mut picker = Picker {
         store,
-        base,
         picked: TrialTree::new(store, &base_tree)?,
         tree: base_tree.clone(),
         before: TrialTree::new(store, &base_tree)?,
@@ -159,7 +162,7 @@ pub fn linear_history(
         merges: 0,
         budget: limits.changes.map(ChangeBudget::new),
     };
-    for step in ordered(repository, &range, tip)? {
+    for step in steps {
         check_interrupted()?;
         if (limits.cancelled)() {
             return Err(Error::interrupted());
@@ -174,10 +177,17 @@ struct PickedCommit {
     id: Oid,
     /// For a merge: the number of commits before those of its parents other than the first.
     side: usize,
+    /// Whether the base is among its ancestors.
+    has_base: bool,
 }
 
 /// Returns the commits of a range, parents first, and a merge's first parent before its others.
-fn ordered(repository: &Repository, range: &HashSet<Oid>, tip: Oid) -> Result<Vec<PickedCommit>> {
+fn ordered(
+    repository: &Repository,
+    range: &HashSet<Oid>,
+    tip: Oid,
+    base: Oid,
+) -> Result<Vec<PickedCommit>> {
     struct Visit {
         id: Oid,
         parents: Vec<Oid>,
@@ -194,6 +204,7 @@ fn ordered(repository: &Repository, range: &HashSet<Oid>, tip: Oid) -> Result<Ve
         })
     };
     let mut order = Vec::new();
+    let mut with_base = HashSet::from([base]);
     let mut seen = HashSet::new();
     let mut stack = Vec::new();
     if range.contains(&tip) {
@@ -206,7 +217,11 @@ fn ordered(repository: &Repository, range: &HashSet<Oid>, tip: Oid) -> Result<Ve
         }
         let Some(&parent) = top.parents.get(top.next) else {
             let Visit { id, side, .. } = *top;
-            order.push(PickedCommit { id, side });
+            let has_base = top.parents.iter().any(|parent| with_base.contains(parent));
+            if has_base {
+                with_base.insert(id);
+            }
+            order.push(PickedCommit { id, side, has_base });
             stack.pop();
             continue;
         };
@@ -234,7 +249,6 @@ struct LinearChange {
 
 struct Picker<'a> {
     store: &'a Objects,
-    base: Oid,
     /// The tree with all changes so far.
     picked: TrialTree<'a>,
     tree: String,
@@ -258,7 +272,7 @@ impl Picker<'_> {
         let place = self.changes.len() + self.merges;
         if commit.parent_count() > 1 {
             self.merges += 1;
-            if contains(repository, step.id, self.base)? {
+            if step.has_base {
                 self.settle(step, &title(&commit), &tree)?;
             }
             return Ok(());
@@ -425,13 +439,6 @@ fn submodule_error(commit: &str, path: &str) -> Error {
         "{commit} changes the submodule {path}, which patches cannot do"
     ))
     .hint("leave that commit out of the range: `git rebase -i` in a copy of the fork drops it; the release's own configuration decides which submodules it has")
-}
-
-fn contains(repository: &Repository, commit: Oid, base: Oid) -> Result<bool> {
-    Ok(commit == base
-        || repository
-            .graph_descendant_of(commit, base)
-            .map_err(store_error)?)
 }
 
 fn short(id: Oid) -> String {

@@ -14,7 +14,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
-use perfquilt_system::git::Git;
+use perfquilt_system::git::{Git, unreadable};
 
 /// Trailers of a commit's message that perfquilt reads as fields of a patch's header.
 const FIELDS: [&str; 2] = ["Upstream", "Applied-Upstream"];
@@ -36,9 +36,23 @@ pub(super) fn read(
         })?;
     let to = if to.is_empty() { "HEAD" } else { to };
     let step = progress.begin(&format!("fetching {range} from {source}"), None);
-    let base = fetch(ws, objects, source, from, "refs/imported/base")?;
-    let tip = fetch(ws, objects, source, to, "refs/imported/tip")?;
+    let base = fetch(ws, objects, source, (from, "refs/imported/base"), &[])?;
+    let tip = fetch(ws, objects, source, (to, "refs/imported/tip"), &[])?;
+    let is_cut = || -> Result<bool> {
+        let store = Git::bare(objects.path());
+        Ok(store.cut_between(&base, &tip)?.is_some())
+    };
+    // The object store may have a release between the two without its history.
+    if is_cut()? {
+        let (named, whole) = ((to, "refs/imported/tip"), ["--unshallow"]);
+        fetch(ws, objects, source, named, &whole)?;
+        if is_cut()? {
+            return Err(shallow(source));
+        }
+    }
     step.finish("");
+    // Opened again, it knows where the fetched history is cut.
+    let objects = &Objects::open(objects.path())?;
     let history = linear_history(objects, &base, &tip, &HistoryLimits::default())?;
     if history.commits.is_empty() {
         return Err(
@@ -136,13 +150,13 @@ fn patch_of(message: &Message, commit: &LinearCommit, diff: Vec<u8>) -> Vec<u8> 
     [format!("{head}\n{fields}\n{rest}").into_bytes(), diff].concat()
 }
 
-/// Fetches a revision with its history under a name of the object store; returns the commit.
+/// Fetches a revision with its history, as far as `source` has it, under a name of the object store; returns the commit.
 fn fetch(
     ws: &Workspace,
     objects: &Objects,
     source: &str,
-    revision: &str,
-    reference: &str,
+    (revision, reference): (&str, &str),
+    options: &[&str],
 ) -> Result<String> {
     let unknown = |details: Vec<String>| {
         Error::usage(format!("{source} has no commit `{revision}`")).details(details)
@@ -178,17 +192,18 @@ fn fetch(
         }
         None => (source.to_owned(), revision.to_owned()),
     };
+    // A shallow clone may have all commits of the range.
     let output = fetch_command(objects, ws.root())
+        .arg("--update-shallow")
+        .args(options)
         .arg("--end-of-options")
         .args([&remote, &format!("+{wanted}:{reference}")])
         .run()?;
     let words = output.stderr_text();
-    // Git accepts a shallow source, warns, and leaves the reference out.
-    if !output.success() || words.contains("shallow") {
+    if !output.success() {
         let cause = local
             .as_ref()
             .and_then(|path| cause(&Git::new(path), source, &words));
-        let cause = cause.or_else(|| words.contains("shallow").then(|| shallow(source)));
         let failed = || match &local {
             Some(_) => Error::usage(format!("cannot fetch `{revision}` from {source}")),
             None => unknown(Vec::new()),
@@ -206,24 +221,14 @@ fn fetch(
 /// Returns why git cannot read commits of the repository at a path, if `words`, its messages, or the repository's state
 /// show it.
 fn cause(git: &Git, source: &str, words: &str) -> Option<Error> {
-    if words.contains("dubious ownership") {
-        return Some(
-            Error::usage(format!("git refuses {source}, because its folder belongs to another user"))
-                .details(words.lines().map(str::trim).filter(|line| line.starts_with("git config")))
-                .hint("the command above allows it, also with `/.git` after the path; or import a clone of your own"),
-        );
+    if let Some(error) = unreadable(source, words) {
+        return Some(if error.hint_text().is_some() {
+            error
+        } else {
+            error.hint("a folder of patches or a mailbox needs no range")
+        });
     }
-    if words.contains("not a git repository") {
-        return Some(
-            Error::usage(format!("{source} is not a git repository"))
-                .hint("a folder of patches or a mailbox needs no range"),
-        );
-    }
-    let says = |args: &[&str]| {
-        git.run(args)
-            .is_ok_and(|output| output.stdout_text().contains("true"))
-    };
-    if says(&["rev-parse", "--is-shallow-repository"]) {
+    if git.is_shallow() {
         return Some(shallow(source));
     }
     let format = git.run(&["rev-parse", "--show-object-format"]);
@@ -235,7 +240,7 @@ fn cause(git: &Git, source: &str, words: &str) -> Option<Error> {
             .hint("`git format-patch --stdout BASE..TIP > series.mbox` there, then `perfquilt import series.mbox`"),
         );
     }
-    says(&["config", "--get-regexp", r"^remote\..*\.promisor$"]).then(|| {
+    git.is_partial().then(|| {
         Error::usage(format!(
             "{source} is a partial clone: it lacks contents of the commits"
         ))

@@ -25,7 +25,9 @@ pub fn import_directory(
         return Err(Error::usage(fault).hint(hint));
     }
     let step = progress.begin(&format!("importing {label}"), None);
-    let imported = import(store, false, |sink| walk(sink, root, &mut Vec::new()))?;
+    let imported = import(store, false, |sink| {
+        walk(sink, root, &mut Vec::new(), &EXCLUDED_FOLDERS)
+    })?;
     if imported.files == 0 {
         return Err(Error::usage(format!("{} contains no files", root.display())).hint(hint));
     }
@@ -33,12 +35,23 @@ pub fn import_directory(
     Ok(imported)
 }
 
-fn walk(sink: &mut FileSink, folder: &Path, path: &mut Vec<u8>) -> Result<()> {
+/// Imports all files below a folder into which git has checked them out, and keeps their tree; returns its id.
+pub fn import_checkout(store: &Objects, root: &Path) -> Result<String> {
+    let _lock = store.lock_import()?;
+    let imported = import(store, false, |sink| {
+        walk(sink, root, &mut Vec::new(), &[".git"])
+    })?;
+    let tree = imported.tree;
+    store.set_reference(&format!("refs/measured/{tree}"), tree)?;
+    Ok(tree.to_string())
+}
+
+fn walk(sink: &mut FileSink, folder: &Path, path: &mut Vec<u8>, excluded: &[&str]) -> Result<()> {
     let io = |e| Error::io("read", folder, &e);
     for entry in std::fs::read_dir(folder).map_err(io)? {
         let entry = entry.map_err(io)?;
         let name = entry.file_name();
-        if EXCLUDED_FOLDERS.iter().any(|excluded| name == *excluded) {
+        if excluded.iter().any(|excluded| name == *excluded) {
             continue;
         }
         let place = entry.path();
@@ -50,7 +63,7 @@ fn walk(sink: &mut FileSink, folder: &Path, path: &mut Vec<u8>) -> Result<()> {
         path.extend_from_slice(name.as_bytes());
         let kind = entry.file_type().map_err(io)?;
         if kind.is_dir() {
-            walk(sink, &place, path)?;
+            walk(sink, &place, path, excluded)?;
         } else if kind.is_symlink() {
             let target = std::fs::read_link(&place).map_err(io)?;
             let content = target.as_os_str().as_bytes().to_vec();

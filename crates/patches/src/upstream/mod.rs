@@ -30,6 +30,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
+pub use directory::import_checkout;
 pub use files::{file_in, files_of};
 pub use lock::{LockFile, LockedRelease};
 pub use merge::merge_packs;

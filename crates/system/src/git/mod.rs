@@ -3,7 +3,9 @@
 
 pub mod worktree;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -100,7 +102,8 @@ pub struct Git {
     bare: bool,
     /// Whether git reads no settings of user and system.
     isolated: bool,
-    index: Option<PathBuf>,
+    /// Variables that name the repository, its index and its objects.
+    variables: BTreeMap<OsString, OsString>,
 }
 
 impl Git {
@@ -110,7 +113,17 @@ impl Git {
             folder: folder.to_owned(),
             bare: false,
             isolated: false,
-            index: None,
+            variables: BTreeMap::new(),
+        }
+    }
+
+    /// Returns git for the repository in which the user calls perfquilt: the one that `GIT_DIR` and git's other variables
+    /// name, as they do below hooks and `git rebase --exec`, or else that of the folder.
+    pub fn of_caller(folder: &Path) -> Git {
+        let own = |name: &OsString| name.as_bytes().starts_with(b"GIT_");
+        Git {
+            variables: std::env::vars_os().filter(|(name, _)| own(name)).collect(),
+            ..Git::new(folder)
         }
     }
 
@@ -134,10 +147,14 @@ impl Git {
 
     /// Returns a copy that uses another index, which leaves the user's index unchanged.
     pub fn with_index(&self, index: &Path) -> Git {
-        Git {
-            index: Some(index.to_owned()),
-            ..self.clone()
-        }
+        self.with("GIT_INDEX_FILE", index)
+    }
+
+    /// Returns a copy that runs with a variable, such as `GIT_WORK_TREE`.
+    pub fn with(&self, name: &str, value: &Path) -> Git {
+        let mut git = self.clone();
+        git.variables.insert(name.into(), value.into());
+        git
     }
 
     /// Returns the command `git args`, in the folder and with the index.
@@ -148,15 +165,49 @@ impl Git {
             with_user_config(Command::new("git"))
         };
         let mut command = command.args(args).directory(&self.folder);
+        for (name, value) in &self.variables {
+            command = command.env(name, value);
+        }
         if self.isolated {
             for (name, value) in isolated_settings(Path::new("/dev/null")) {
                 command = command.env(name, value);
             }
         }
-        match &self.index {
-            Some(index) => command.env("GIT_INDEX_FILE", index),
-            None => command,
+        command
+    }
+
+    /// Returns whether the repository lacks the history before some commits.
+    pub fn is_shallow(&self) -> bool {
+        let shallow = self.ok(&["rev-parse", "--is-shallow-repository"]);
+        shallow.is_ok_and(|shallow| shallow == "true")
+    }
+
+    /// Returns whether the repository lacks contents of commits, which its remote has.
+    pub fn is_partial(&self) -> bool {
+        let promisors = ["config", "--get-regexp", r"^remote\..*\.promisor$"];
+        let found = self.ok(&promisors);
+        found.is_ok_and(|found| found.contains("true"))
+    }
+
+    /// Returns the commit in `from..to` whose parents a shallow repository lacks.
+    pub fn cut_between(&self, from: &str, to: &str) -> Result<Option<String>> {
+        if !self.is_shallow() {
+            return Ok(None);
         }
+        let list = [
+            "rev-parse",
+            "--path-format=absolute",
+            "--git-path",
+            "shallow",
+        ];
+        let list = PathBuf::from(self.ok(&list)?);
+        let ends = std::fs::read_to_string(&list).map_err(|e| Error::io("read", &list, &e))?;
+        let ends: BTreeSet<&str> = ends.lines().collect();
+        let range = self.ok(&["rev-list", to, &format!("^{from}"), "--"])?;
+        Ok(range
+            .lines()
+            .find(|commit| ends.contains(commit))
+            .map(str::to_owned))
     }
 
     /// Returns the commit that is checked out; `None` outside a repository, or without git.
@@ -238,6 +289,22 @@ impl Git {
         }
         Ok(status)
     }
+}
+
+/// Returns why git does not read the repository that messages call `name`, if `words`, those of git, show it.
+pub fn unreadable(name: &str, words: &str) -> Option<Error> {
+    if words.contains("dubious ownership") {
+        let commands = words.lines().map(str::trim);
+        return Some(
+            Error::usage(format!("git refuses {name}, because its folder belongs to another user"))
+                .details(commands.filter(|line| line.starts_with("git config")))
+                .hint("the command above allows it, also with `/.git` after the path; or use a clone of your own"),
+        );
+    }
+    let message = format!("{name} is not a git repository");
+    words
+        .contains("not a git repository")
+        .then(|| Error::usage(message))
 }
 
 /// Returns the entries of git's output with `-z`.
