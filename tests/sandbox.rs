@@ -241,6 +241,43 @@ echo ended"#
 }
 
 #[test]
+fn another_series_begins_with_an_empty_area() {
+    let environment = workspace("");
+    let script = "exec > findings 2>&1
+mkdir ${PWD%%/perfquilt/work/*}/perfquilt/left
+echo ended";
+    environment.write("patches/0001-hostile.patch", patch(script));
+    let finished = run(&environment, &["--sandbox"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert_eq!(findings(&environment), "ended\n");
+    let areas = || -> Vec<PathBuf> {
+        let areas = fs::read_dir(environment.cache().join("sandboxes")).unwrap();
+        let areas = areas.map(|entry| entry.unwrap().path());
+        areas.filter(|path| path.is_dir()).collect()
+    };
+    let first = areas();
+    assert_eq!(first.len(), 1);
+    assert!(first[0].join("cache/perfquilt/left").exists());
+    environment.write("patches/0001-hostile.patch", patch("echo began > findings"));
+    let finished = run(&environment, &["--sandbox"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert!(
+        !finished.stderr.contains("is in the cache"),
+        "{}",
+        finished.stderr
+    );
+    let second = areas();
+    assert!(second.len() == 1 && second != first, "{second:?}");
+    assert!(!second[0].join("cache/perfquilt/left").exists());
+    use std::os::unix::fs::PermissionsExt;
+    let mode = fs::metadata(environment.cache().join("sandboxes"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
 fn a_link_in_place_of_the_series_shows_nothing() {
     let environment = workspace("echo began > findings");
     let folder = environment.workspace().join("patches");
@@ -297,7 +334,26 @@ fn processes_do_not_multiply() {
 
 /// System calls and their errors, for processors whose numbers these are.
 #[cfg(target_arch = "x86_64")]
-const CALLS: [(&str, &str, i32); 22] = [
+const CALLS: [(&str, &str, i32); 33] = [
+    ("openat2", "437, -100, 0, 0, 0", 38),
+    ("memfd_create", "319, (my $x = \"x\"), 0", 38),
+    ("a large shared segment", "29, 0, 65537, 0x380", 1),
+    ("a small shared segment", "29, 0, 65536, 0x380", 0),
+    ("chmod u+s", "90, (my $x = \"probe.sh\"), 04755", 1),
+    ("chmod g+s", "90, (my $x = \"probe.sh\"), 02755", 1),
+    ("chmod", "90, (my $x = \"probe.sh\"), 0755", 0),
+    (
+        "fchmodat u+s",
+        "268, -100, (my $x = \"probe.sh\"), 04755",
+        1,
+    ),
+    ("creating u+s", "2, (my $x = \"new\"), 0101, 04755", 1),
+    (
+        "creating without a name",
+        "257, -100, (my $x = \".\"), 020200002, 02755",
+        1,
+    ),
+    ("mknod u+s", "133, (my $x = \"node\"), 0104755, 0", 1),
     ("clone3", "435, 0, 0", 38),
     ("io_uring", "425, 1, 0", 38),
     ("unshare", "272, 0x10000000", 1),

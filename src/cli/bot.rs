@@ -92,6 +92,7 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
         queue: bot.queue_path(),
     };
     let progress = context.output.progress();
+    bot.make_private()?;
     // Opening the queue declares running jobs abandoned, so only one bot may do it.
     let _workspace_lock = bot.lock_workspace()?;
     bot.mount_areas(progress)?;

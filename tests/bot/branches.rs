@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use super::world::{SERIES, World, git};
+use super::world::{SERIES, World, eventually, git};
 
 /// The folder around the workspace.
 fn around(world: &World) -> PathBuf {
@@ -150,14 +150,9 @@ fn entries_that_are_no_plain_files_are_never_followed() {
         );
         assert!(!told.contains("root:"), "{number}: {told}");
     }
-    // Nothing was prepared or built for any of them.
-    assert!(
-        !world
-            .environment
-            .workspace()
-            .join(".perfquilt/bot/areas")
-            .exists()
-    );
+    // Nothing of them is left, and nothing was built.
+    eventually("an area stays", || world.areas().is_empty());
+    assert!(!world.environment.cache().join("builds").exists());
     assert_eq!(bot.stops(), Some(0));
 }
 
@@ -181,14 +176,16 @@ fn a_flood_of_references_is_not_fetched() {
     );
     fs::write(world.repository.join("packed-refs"), packed).unwrap();
     fs::remove_dir_all(world.repository.join("refs/pull")).unwrap();
+    let file = "bench-config/perfquilt.toml";
+    world
+        .environment
+        .replace(file, "blocks = 5", "blocks = 400");
     let mut bot = world.serve();
     bot.comment(&world, "alice", "OWNER", "@perfquilt run");
-    let status = bot.until_done(1);
-    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    let store = world
-        .environment
-        .workspace()
-        .join(".perfquilt/bot/commits.git");
+    bot.until("it measures nothing", |status| {
+        status["progress"].as_str().unwrap().contains("block")
+    });
+    let store = world.area(1).join("commits.git");
     let fetched = git(
         &store,
         &["--git-dir=.", "for-each-ref", "--format=%(refname)"],

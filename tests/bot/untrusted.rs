@@ -46,10 +46,12 @@ fn an_untrusted_author_reads_no_secret_and_changes_nothing_of_others() {
     fs::write(home.join("secret"), "a-secret-of-the-home").unwrap();
     let state = workspace.join(".perfquilt");
     let script = format!(
-        "exec >> {state}/bot/areas/7/state/findings 2>&1; echo began; cat {home}/secret; env; \
+        "exec >> {area}/findings 2>&1; test -e {area}/read && exit; echo began; cat {home}/secret; env; \
          cat /proc/[0-9]*/environ; cat {state}/bot/queue.db; echo x >> {state}/results.db; \
          echo x >> {state}/objects.git/HEAD; touch {cache}/builds/x {cache}/x {home}/x; \
-         for i in {cache}/builds/*; do echo x >> $i/build.json; done; echo ended",
+         for i in {cache}/builds/*; do echo x >> $i/build.json; done; echo ended; \
+         until test -e {area}/read; do sleep 0.1; done",
+        area = world.area(1).join("state").display(),
         state = state.display(),
         home = home.display(),
         cache = cache.display(),
@@ -57,14 +59,16 @@ fn an_untrusted_author_reads_no_secret_and_changes_nothing_of_others() {
     opens_with(&world, 7, &server_runs(&script));
     let mut bot = world.serve();
     assert_eq!(bot.asked(&world, 7, UNTRUSTED, "@perfquilt run"), 202);
+    let found = || {
+        let found = fs::read(world.area(1).join("state/findings")).unwrap_or_default();
+        String::from_utf8_lossy(&found).into_owned()
+    };
+    eventually("it does not end", || found().ends_with("ended\n"));
+    let found = found();
+    assert!(found.starts_with("began"), "{found}");
+    fs::write(world.area(1).join("state/read"), "").unwrap();
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
-    let found = fs::read(state.join("bot/areas/7/state/findings")).unwrap();
-    let found = String::from_utf8_lossy(&found).into_owned();
-    assert!(
-        found.starts_with("began") && found.ends_with("ended\n"),
-        "{found}"
-    );
     for secret in ["a-secret-of-the-home", TOKEN, SECRET] {
         assert!(!found.contains(secret), "{secret}: {found}");
         assert!(!world.github.ours(7)[0].contains(secret));
@@ -149,7 +153,10 @@ fn a_job_without_a_readable_result_fails_with_a_comment() {
     let world = World::new("");
     let state = world.environment.workspace().join(".perfquilt/bot");
     // A folder where the outcome is to be written.
-    let outcome = format!("mkdir -p {}/jobs/1/outcome/outcome.json/x", state.display());
+    let outcome = format!(
+        "mkdir -p {}/areas/1/outcome/outcome.json/x",
+        state.display()
+    );
     // And a failure that names files of the bot's machine.
     let failing = format!(
         "echo {}/x.c:3: error: bad >&2; pwd >&2; false",
@@ -206,7 +213,7 @@ fn a_signal_ends_the_bot_while_it_builds() {
 
 /// As root: the disk of the queue is full when a job ends.
 #[test]
-fn a_full_disk_of_the_queue_is_reported_and_retried() {
+fn a_full_disk_of_the_queue_fails_a_job_and_delays_no_delivery() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -229,12 +236,17 @@ fn a_full_disk_of_the_queue_is_reported_and_retried() {
     eventually("it is not reported", || {
         let said = bot.said.lock().unwrap();
         said.iter()
-            .any(|line| line.contains("the bot retries until it succeeds"))
+            .any(|line| line.contains("job 1: failed") && line.contains("No space left"))
     });
-    // What cannot be stored is not acknowledged, so that GitHub shows it as failed.
-    let refused =
-        (0..500).any(|_| bot.comment(&world, "alice", "OWNER", "@perfquilt status") == 500);
-    assert!(refused && bot.child.try_wait().unwrap().is_none());
+    eventually("nobody is told", || world.github.said(7, "The job failed"));
+    // Deliveries are stored all the same, in the room that the queue has reserved.
+    for _ in 0..200 {
+        assert_eq!(
+            bot.comment(&world, "alice", "OWNER", "@perfquilt status"),
+            202
+        );
+    }
+    assert!(bot.child.try_wait().unwrap().is_none());
     std::fs::remove_file(&rest).unwrap();
     bot.until_done(1);
     assert_eq!(
@@ -261,17 +273,17 @@ fn a_flood_of_the_disk_reaches_neither_queue_nor_results() {
         .replace(file, "[bot]", "[sandbox]\nfree_mib = 4\n\n[bot]");
     let areas = world.environment.workspace().join(".perfquilt/bot/areas");
     let mounted = Mounted(areas.clone());
-    let flood = |number: u64, script: &str| {
-        let state = areas.join(format!("{number}/state"));
-        let script = script.replace("STATE", state.to_str().unwrap());
+    let flood = |number: u64, job: u32, script: &str| {
+        let script = script.replace("AREA", world.area(job).to_str().unwrap());
         opens_with(&world, number, &build_runs(&script));
     };
-    flood(8, "head -c 200000000 /dev/zero > STATE/flood");
-    flood(9, "seq -f STATE/%.0f 100000 | xargs touch");
+    flood(8, 1, "head -c 200000000 /dev/zero > AREA/state/flood");
+    flood(9, 2, "seq -f AREA/state/%.0f 100000 | xargs touch");
+    flood(10, 3, "head -c 200000000 /dev/zero > AREA/outcome/flood");
     let head = world.commit(super::SERIES);
     world.github.opens(7, &head);
     let mut bot = world.serve();
-    for (done, number) in [8, 9].into_iter().enumerate() {
+    for (done, number) in [8, 9, 10].into_iter().enumerate() {
         bot.asked(&world, number, ("alice", "OWNER"), "@perfquilt run");
         bot.until_done(done + 1);
         let told = world.github.ours(number).concat();
@@ -280,14 +292,12 @@ fn a_flood_of_the_disk_reaches_neither_queue_nor_results() {
         let words = ["on the disk", "No space left", "the disk is full"];
         assert!(words.iter().any(|words| told.contains(words)), "{told}");
         // Before the next job begins.
-        eventually("its folder stays", || {
-            !areas.join(format!("{number}")).exists()
-        });
+        eventually("its folder stays", || world.areas().is_empty());
         assert_eq!(bot.get("/health"), "ok\n");
     }
     // What the flooded job left takes no room of the next.
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
-    let status = bot.until_done(3);
+    let status = bot.until_done(4);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
     let told = world.github.ours(7).concat();
     assert!(!told.contains("❌"), "{told}");
@@ -503,9 +513,9 @@ fn a_series_that_the_bot_cannot_read_is_not_run() {
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
     let told = &world.github.ours(7)[0];
     assert!(told.contains("no diff in this file"), "{told}");
-    // Nothing was prepared for it.
-    let areas = world.environment.workspace().join(".perfquilt/bot/areas");
-    assert!(!areas.exists());
+    // Nothing of it is left, and nothing was built.
+    eventually("its area stays", || world.areas().is_empty());
+    assert!(!world.environment.cache().join("builds").exists());
     assert_eq!(bot.stops(), Some(0));
 }
 
@@ -609,4 +619,148 @@ fn a_bisection_is_answered_in_the_comment() {
         told.contains("requests") && told.contains("The path taken"),
         "{told}"
     );
+}
+
+/// A set-user-ID shell would have the rights of the bot's user for everybody who reaches it.
+#[test]
+fn what_a_job_leaves_has_no_rights_for_other_users() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new("");
+    let workspace = world.environment.workspace();
+    fs::set_permissions(&workspace, fs::Permissions::from_mode(0o755)).unwrap();
+    let state = world.area(1).join("state");
+    let script = format!(
+        "cd {0} && cp /bin/sh shell && for mode in 4755 2755 6755; do chmod $$mode shell; done; \
+         chmod 755 shell; setcap cap_setuid+ep shell; mkdir open && chmod 777 open; \
+         until test -e read; do sleep 0.1; done",
+        state.display()
+    );
+    let text = build_runs(&script.replace("$$", "#")).replace('#', "$$");
+    opens_with(&world, 7, &text);
+    let mut bot = world.serve();
+    bot.asked(&world, 7, UNTRUSTED, "@perfquilt run");
+    bot.until("it is not held", |status| {
+        status["open"][0]["state"] == "held"
+    });
+    let head = bot.status()["open"][0]["head"].as_str().unwrap().to_owned();
+    bot.comment(
+        &world,
+        "alice",
+        "OWNER",
+        &format!("@perfquilt approve {head}"),
+    );
+    eventually("it does not begin", || state.join("open").exists());
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(&state.join("shell")), 0o755);
+    let capabilities = std::process::Command::new("getfattr")
+        .args(["-n", "security.capability"])
+        .arg(state.join("shell"))
+        .output();
+    assert!(!capabilities.is_ok_and(|output| output.status.success()));
+    // And nobody else gets there.
+    assert_eq!(mode(&workspace), 0o700);
+    assert_eq!(mode(&workspace.join(".perfquilt/bot")), 0o700);
+    fs::write(state.join("read"), "").unwrap();
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    assert_eq!(bot.stops(), Some(0));
+    // What may have passwords is refused, and so is a workspace of somebody else.
+    let file = "bench-config/perfquilt.toml";
+    world.environment.write("git-settings", "");
+    fs::set_permissions(
+        workspace.join("git-settings"),
+        fs::Permissions::from_mode(0o644),
+    )
+    .unwrap();
+    world
+        .environment
+        .replace(file, "[bot]", "[bot]\ngit_config = \"git-settings\"");
+    let refused = |words: &str| {
+        let mut command = world
+            .environment
+            .command(&["bot", "serve", "--listen", "127.0.0.1:0"]);
+        command
+            .env("GITHUB_TOKEN", TOKEN)
+            .env("PERFQUILT_WEBHOOK_SECRET", SECRET);
+        let finished: crate::common::Finished = command.output().unwrap().into();
+        assert_eq!(finished.code, Some(2), "{}", finished.stderr);
+        assert!(finished.stderr.contains(words), "{}", finished.stderr);
+    };
+    refused("chmod 600 ");
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&workspace, Some(61236), None).unwrap();
+        refused("belongs to another user");
+    }
+}
+
+/// A job's code writes a server, results and a compiler's cache that would answer for the next commit.
+#[test]
+fn what_a_job_leaves_is_used_by_no_other() {
+    let world = World::new("");
+    let area = world.area(1);
+    let script = format!(
+        "touch {0}/state/left {0}/cache/perfquilt/left {0}/outcome/left; chmod 000 {0}/cache/perfquilt/builds; \
+         rm -rf {0}/state/objects.git; mkdir -p {0}/state/results.db/x; ln -s / {0}/state/root",
+        area.display()
+    );
+    opens_with(&world, 7, &build_runs(&script));
+    let mut bot = world.serve();
+    bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
+    bot.until_done(1);
+    eventually("its area stays", || world.areas().is_empty());
+    // Another commit of the same pull request, then the same commit again.
+    let head = world.commit(super::SERIES);
+    world.github.pushes(7, &head);
+    for jobs in [2, 3] {
+        bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
+        let status = bot.until_done(jobs);
+        assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+        let told = world.github.ours(7).concat();
+        assert!(!told.contains("❌") && !told.contains("eused"), "{told}");
+    }
+    assert_eq!(bot.stops(), Some(0));
+}
+
+/// Few bytes on the wire that are many on a disk.
+#[test]
+fn objects_of_a_pull_request_are_limited_and_go_with_its_job() {
+    let world = World::new("fetch_mib = 20");
+    let folder = world.checkout(super::SERIES);
+    // Files of three megabytes that differ in one byte each.
+    let base: Vec<u8> = (0..3_000_000u32)
+        .map(|at| at.wrapping_mul(2_654_435_761).to_be_bytes()[0])
+        .collect();
+    for file in 0..30 {
+        let mut content = base.clone();
+        content[file * 1000] ^= 1;
+        fs::write(folder.join(format!("data-{file}")), content).unwrap();
+    }
+    let head = world.push(&folder, 7);
+    world.github.opens(7, &head);
+    let mut bot = world.serve();
+    bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    let told = world.github.ours(7).concat();
+    assert!(
+        told.contains("MiB of objects, unpacked; the limit is 20 MiB"),
+        "{told}"
+    );
+    assert!(told.contains(&head), "{told}");
+    eventually("its area stays", || world.areas().is_empty());
+    let head = world.commit(super::SERIES);
+    world.github.pushes(7, &head);
+    bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
+    let status = bot.until_done(2);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    assert!(!world.github.ours(7).concat().contains("❌"));
+    assert!(
+        !world
+            .environment
+            .workspace()
+            .join(".perfquilt/bot/commits.git")
+            .join("refs/pull/7")
+            .exists()
+    );
+    assert_eq!(bot.stops(), Some(0));
 }

@@ -45,6 +45,20 @@ impl World {
         }
     }
 
+    /// The area of a job.
+    pub fn area(&self, job: u32) -> PathBuf {
+        let areas = self.environment.workspace().join(".perfquilt/bot/areas");
+        areas.join(job.to_string())
+    }
+
+    /// The names of all areas that there are.
+    pub fn areas(&self) -> Vec<String> {
+        let areas = self.area(0);
+        let areas = std::fs::read_dir(areas.parent().unwrap()).unwrap();
+        let names = areas.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name != "lost+found").collect()
+    }
+
     /// Commits the workspace's series and patches as the last commit of pull request 7.
     pub fn commit(&self, series: &str) -> String {
         self.commit_to(7, series, &[])

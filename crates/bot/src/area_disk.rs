@@ -1,4 +1,4 @@
-//! A file system of their own for state and caches of pull requests, in a file whose blocks are all allocated: no flood of
+//! A file system of their own for the areas of jobs, in a file whose blocks are all allocated: no flood of
 //! bytes or inodes there reaches the queue, the results or the rest of the machine.
 
 use std::fs::File;
@@ -46,7 +46,7 @@ impl Bot {
         ];
         run(&Command::new("mount").args(words)).map_err(|error| error.hint(hint))?;
         progress.note(&format!(
-            "state and caches of pull requests have {mib} MiB of their own at {}",
+            "jobs have {mib} MiB of their own at {}",
             areas.display()
         ));
         Ok(())
@@ -56,7 +56,7 @@ impl Bot {
 /// Returns the protections of this machine against code of the pull requests that a bot in the workspace `ws` serves.
 pub fn bot_protections(ws: &Workspace) -> Vec<Protection> {
     let paths = BotPaths::new(ws);
-    protections(&ws.config.sandbox, &paths.areas(), &paths.queue())
+    protections(&ws.config.sandbox, &paths.areas(), &paths.root(), ws.root())
 }
 
 /// Makes the file system in `file`. It has its name when it is complete.

@@ -13,7 +13,7 @@ use perfquilt_forge::{Credentials, Forge, PullRequest, Repository, RetryPolicy, 
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_store::queue::{Job, JobState, Queue};
-use perfquilt_system::{locks, process};
+use perfquilt_system::{files, locks, process};
 
 /// Time between two attempts to read or write the queue.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -123,6 +123,25 @@ impl Bot {
     /// Returns the path of the queue's file.
     pub fn queue_path(&self) -> PathBuf {
         BotPaths::new(&self.workspace).queue()
+    }
+
+    /// Makes the workspace accessible to the bot's user only: a program that a job left there would have the bot's rights for
+    /// whoever reaches it, and the file of git's settings may have passwords.
+    pub fn make_private(&self) -> Result<()> {
+        let ws = &self.workspace;
+        for folder in [ws.root(), &BotPaths::new(ws).root()] {
+            files::make_private(folder)?;
+        }
+        let settings = super::fetch::settings_file(ws);
+        let open = settings
+            .filter(|file| std::fs::metadata(file).is_ok_and(|found| !files::is_private(&found)));
+        open.map_or(Ok(()), |file| {
+            let file = file.display();
+            Err(Error::usage(format!(
+                "other users can read {file}, which may have passwords"
+            ))
+            .hint(format!("chmod 600 {file}")))
+        })
     }
 
     /// Locks the workspace against other bots while the returned value lives.

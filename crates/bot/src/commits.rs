@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use super::fetch::{MAX_SERIES_BYTES, base_ref};
+use super::fetch::{MAX_SERIES_BYTES, PullCommits, base_ref};
 use super::limited_git::LimitedGit;
 use super::paths::BotPaths;
 use perfquilt_config::CONFIG_FILE;
@@ -58,29 +58,37 @@ pub(super) struct Commits {
     commits: Vec<Commit>,
 }
 
-/// Writes the commits up to `commit` of pull request `number` as patches to the workspace `job`, with a
-/// configuration whose current release is their base. The second git reads what untrusted authors committed.
+/// Writes the commits `fetched` of pull request `number` as patches to the workspace `job`, with a configuration whose current
+/// release is their base. `git` reads what untrusted authors committed.
 pub(super) fn write_series(
     paths: &BotPaths,
     ws: &Workspace,
-    (git, limited): (&Git, &LimitedGit<'_>),
-    (number, commit): (u64, &str),
+    git: &LimitedGit<'_>,
+    (number, fetched): (u64, &PullCommits),
     job: &Path,
 ) -> Result<Commits> {
-    let commits = Commits::find(limited, &paths.repository(), &base_ref(number), commit)?;
+    let commits = Commits::find(git, &objects(fetched)?, &base_ref(number), &fetched.head)?;
     let files = ws.config.series_of(None)?;
-    commits.write(limited, &job.join(&files.patches))?;
+    commits.write(git, &job.join(&files.patches))?;
     let names: Vec<&str> = commits.names().collect();
     let series = job.join(&files.file);
     std::fs::write(&series, names.join("\n") + "\n")
         .map_err(|e| Error::io("write", &series, &e))?;
-    write_config(paths, ws, git, &commits.base, job)?;
+    write_config(paths, ws, &commits.base, job)?;
     Ok(commits)
 }
 
+/// Opens the objects of a pull request and those that they build on.
+pub(super) fn objects(fetched: &PullCommits) -> Result<Objects> {
+    match &fetched.below {
+        Some(below) => Objects::open_above(&fetched.folder, below),
+        None => Objects::open(&fetched.folder),
+    }
+}
+
 impl Commits {
-    /// Lists the commits between the merge base with `branch` and `commit`, in the repository at `store`.
-    fn find(git: &LimitedGit<'_>, store: &Path, branch: &str, commit: &str) -> Result<Self> {
+    /// Lists the commits between the merge base with `branch` and `commit`, which are in `store`.
+    fn find(git: &LimitedGit<'_>, store: &Objects, branch: &str, commit: &str) -> Result<Self> {
         let bases = git.run(&["merge-base", "--all", branch, commit], MAX_LOG_BYTES)?;
         let bases = bases.stdout_text();
         let base = match bases.split_whitespace().collect::<Vec<_>>().as_slice() {
@@ -104,7 +112,7 @@ impl Commits {
             changes: Some(MAX_CHANGES),
             cancelled: git.cancelled(),
         };
-        let history = linear_history(&Objects::open(store)?, &base, commit, &limits)?;
+        let history = linear_history(store, &base, commit, &limits)?;
         let mut log = vec!["log", "--no-walk=unsorted", FORMAT];
         log.extend(history.commits.iter().map(|commit| commit.id.as_str()));
         log.push("--");
@@ -171,8 +179,8 @@ impl Commits {
     }
 
     /// Checks that applying `series` to the base, with up to `fuzz` lines of context ignored, produces the
-    /// trees that the commits in the repository at `store` have, one after the other.
-    pub(super) fn check(&self, store: &Path, series: &Series, fuzz: usize) -> Result<()> {
+    /// trees that the commits in `objects` have, one after the other.
+    pub(super) fn check(&self, objects: &Objects, series: &Series, fuzz: usize) -> Result<()> {
         let patches = series.patches();
         if patches.len() != self.commits.len() {
             return Err(Error::series(format!(
@@ -181,8 +189,7 @@ impl Commits {
                 patches.len()
             )));
         }
-        let objects = Objects::open(store)?;
-        let mut tree = TrialTree::new(&objects, &self.tree)?;
+        let mut tree = TrialTree::new(objects, &self.tree)?;
         for (patch, commit) in patches.iter().zip(&self.commits) {
             tree.apply(patch, fuzz)?;
             let made = tree.write()?;
@@ -190,7 +197,7 @@ impl Commits {
                 continue;
             }
             // Without a differing file, the trees differ only in file modes that old versions of git wrote.
-            if let Some(path) = changed_paths(&objects, &made, &commit.tree)?.first() {
+            if let Some(path) = changed_paths(objects, &made, &commit.tree)?.first() {
                 return Err(Error::series(format!(
                     "the patch of commit {} produces another {} than the commit",
                     at_most(&commit.id, SHORT_ID),
@@ -205,7 +212,7 @@ impl Commits {
 }
 
 /// Writes the bot's configuration with the commit `base` as the current release.
-fn write_config(paths: &BotPaths, ws: &Workspace, git: &Git, base: &str, job: &Path) -> Result<()> {
+fn write_config(paths: &BotPaths, ws: &Workspace, base: &str, job: &Path) -> Result<()> {
     let to = job.join("bench-config");
     perfquilt_bench::server::copy_tree(&ws.bench_config(), &to)?;
     let version = at_most(base, SHORT_ID);
@@ -213,7 +220,7 @@ fn write_config(paths: &BotPaths, ws: &Workspace, git: &Git, base: &str, job: &P
     let repository = paths.repository();
     // A killed git may have left its lock file.
     perfquilt_system::caches::remove_file(&repository.join(format!("refs/tags/{tag}.lock")))?;
-    git.ok(&["tag", "--force", &tag, base])?;
+    Git::isolated(&repository).ok(&["tag", "--force", &tag, base])?;
     let path = job.join(CONFIG_FILE);
     let text = std::fs::read_to_string(&path).map_err(|e| Error::io("read", &path, &e))?;
     let wrong = |error: String| Error::usage(error).at(CONFIG_FILE, None);
@@ -312,7 +319,13 @@ mod tests {
         git(root, &["clone", "--quiet", "--bare", ".", "bare.git"]);
         let store = root.join("bare.git");
         let head = git(&store, &["rev-parse", "HEAD"]);
-        let commits = Commits::find(&bare(&store), &store, "base", &head).unwrap();
+        let commits = Commits::find(
+            &bare(&store),
+            &Objects::open(&store).unwrap(),
+            "base",
+            &head,
+        )
+        .unwrap();
         let names: Vec<&str> = commits.names().collect();
         assert_eq!(names, ["0001-README-say-it.patch", "0002-nothing.patch"]);
         let patches = root.join("patches");
@@ -337,8 +350,9 @@ mod tests {
             ("README: say it", 1)
         );
         assert_eq!(first.header.author.as_ref().unwrap().name, "A B");
-        commits.check(&store, &honest, 0).unwrap();
-        let error = commits.check(&store, &series(QUOTES), 0).unwrap_err();
+        let objects = Objects::open(&store).unwrap();
+        commits.check(&objects, &honest, 0).unwrap();
+        let error = commits.check(&objects, &series(QUOTES), 0).unwrap_err();
         assert_eq!(error.kind(), Kind::Series);
         assert!(
             error.to_string().contains("produces another work.h"),
@@ -359,7 +373,8 @@ mod tests {
             store.run_with_input(&import, stream.as_bytes()).unwrap();
             let base = format!("many~{}", count - 1);
             let head = git(root, &["rev-parse", "many"]);
-            Commits::find(&bare(root), root, &base, &head).map(|found| found.commits.len())
+            Commits::find(&bare(root), &Objects::open(root).unwrap(), &base, &head)
+                .map(|found| found.commits.len())
         };
         assert_eq!(commits(MAX_COMMITS + 1).unwrap(), MAX_COMMITS);
         let error = commits(MAX_COMMITS + 2).unwrap_err();
@@ -369,7 +384,8 @@ mod tests {
         let below = tree_bomb(&store);
         let parent = git(root, &["rev-parse", "many"]);
         let head = git(root, &["commit-tree", "-p", &parent, "-m", "x", &below]);
-        let error = Commits::find(&bare(root), root, &parent, &head).unwrap_err();
+        let error =
+            Commits::find(&bare(root), &Objects::open(root).unwrap(), &parent, &head).unwrap_err();
         assert_eq!(error.kind(), Kind::Series);
         assert!(
             error.to_string().contains("more than 20000 files"),

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, ExitStatus};
 use std::time::{Duration, Instant};
 
+use super::area::{self, Area};
 use super::command::Command;
-use super::job_dirs::JobDirs;
-use super::job_workspace;
 use perfquilt_bench::sandbox::{
     LimitedProcess, ProcessEnd, Sandbox, SandboxProcess, supervise, time_exceeded,
 };
@@ -171,24 +170,18 @@ impl JobEnvironment {
         }
     }
 
-    /// Prepares the process environment of the workspace `job`, derived from `ws`: in a sandbox that writes to `dirs`
-    /// and nowhere else, or without one. Code of a `trusted` author may use real-time scheduling.
-    pub(super) fn new(
-        ws: &Workspace,
-        job: &Path,
-        dirs: Option<&JobDirs>,
-        trusted: bool,
-    ) -> Result<Self> {
-        let outcome = job_workspace::outcome_dir(job);
-        for folder in [&*outcome, ws.cache()] {
-            std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, &e))?;
-        }
-        let sandbox = dirs.map(|dirs| {
+    /// Prepares the process environment of the job in `area`, derived from `ws`: in a sandbox that writes to folders of the area and
+    /// nowhere else, or without one. Code of a `trusted` author may use real-time scheduling.
+    pub(super) fn new(ws: &Workspace, area: &Area, sandboxed: bool, trusted: bool) -> Result<Self> {
+        let (folder, outcome) = (area.workspace(), area.outcome());
+        area::recreate(&outcome)?;
+        area::make(ws.cache())?;
+        let sandbox = sandboxed.then(|| {
             let sandbox = Sandbox::new(&ws.config.sandbox)
                 .read(&ws.bench_config())
-                .write(&dirs.state)
-                .caches(&dirs.cache, ws.cache())
-                .read(job)
+                .write(&area.state())
+                .caches(&area.cache(), ws.cache())
+                .read(&folder)
                 .write(&outcome);
             if trusted {
                 sandbox.real_time()
@@ -197,7 +190,7 @@ impl JobEnvironment {
             }
         });
         Ok(JobEnvironment {
-            folder: job.to_owned(),
+            folder,
             sandbox,
             hours: ws.config.sandbox.hours,
         })

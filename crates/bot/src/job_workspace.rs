@@ -6,20 +6,18 @@
 //! and where to run it.
 
 use std::io::Read;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
+use super::area::recreate;
 use super::commits;
-use super::fetch::MAX_SERIES_BYTES;
+use super::fetch::{MAX_SERIES_BYTES, PullCommits};
 use super::limited_git::LimitedGit;
 use super::paths::BotPaths;
 use perfquilt_config::RepositoryKind;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_forge::PullRequest;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_patches::rebase::named_paths;
 use perfquilt_patches::series::{Patch, Series};
-use perfquilt_system::git::Git;
-use perfquilt_system::remove::remove_tree;
 
 /// The maximum number of files in a pull request's series and patches.
 const MAX_FILES: usize = 10_000;
@@ -28,12 +26,11 @@ const MAX_LIST_BYTES: usize = 16 << 20;
 /// The maximum size of an archive of these files, in bytes. It has the folders too.
 const MAX_ARCHIVE_BYTES: usize = 128 << 20;
 
-/// Creates the workspace `job` of the pull request's `commit`, with the state of `ws`.
+/// Creates the workspace `job` of the pull request `number` with the commits `fetched`, with the state of `ws`.
 pub(super) fn create(
     paths: &BotPaths,
     ws: &Workspace,
-    found: &PullRequest,
-    commit: &str,
+    (number, fetched): (u64, &PullCommits),
     job: &Path,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Workspace> {
@@ -46,8 +43,7 @@ pub(super) fn create(
             .map(|part| part.as_os_str().to_owned())
     };
     let mut theirs = vec![first(&files.file), first(&files.patches)];
-    let git = Git::isolated(&paths.repository());
-    let limited = LimitedGit::new(git.clone(), cancelled);
+    let limited = LimitedGit::new(fetched.git(), cancelled);
     if config.bot.kind == RepositoryKind::Fork {
         theirs.push(Some("bench-config".into()));
     }
@@ -65,7 +61,7 @@ pub(super) fn create(
     link_state(job, &ws.state())?;
     let commits = match config.bot.kind {
         RepositoryKind::Series => {
-            unpack(&limited, commit, &[&files.file, &files.patches], job)?;
+            unpack(&limited, &fetched.head, &[&files.file, &files.patches], job)?;
             if !job.join(&files.file).is_file() {
                 return Err(Error::series(format!(
                     "the pull request has no file {}",
@@ -75,23 +71,20 @@ pub(super) fn create(
             None
         }
         RepositoryKind::Fork => {
-            let about = (found.number, commit);
-            let git = (&git, &limited);
-            Some(commits::write_series(paths, ws, git, about, job)?)
+            let about = (number, fetched);
+            Some(commits::write_series(paths, ws, &limited, about, job)?)
         }
     };
     let made = Workspace::open_with_cache(job, ws.cache().to_owned())?;
     if let Some(commits) = commits {
         let series = Series::load_for_job(&made)?;
-        commits.check(&paths.repository(), &series, made.config.series.fuzz)?;
+        commits.check(
+            &commits::objects(fetched)?,
+            &series,
+            made.config.series.fuzz,
+        )?;
     }
     Ok(made)
-}
-
-/// Replaces the folder `path` by an empty one.
-pub(super) fn recreate(path: &Path) -> Result<()> {
-    remove_tree(path)?;
-    std::fs::create_dir_all(path).map_err(|e| Error::io("make", path, &e))
 }
 
 /// Links the state of the workspace `job` to the folder `state`.
@@ -146,11 +139,6 @@ fn control_files_of(patch: &Patch, bot: &perfquilt_config::Bot) -> impl Iterator
         .into_iter()
         .map(|path| String::from_utf8_lossy(&path).into_owned())
         .filter(|path| bot.steers(path))
-}
-
-/// Returns the directory that a job writes its outcome to.
-pub(super) fn outcome_dir(job: &Path) -> PathBuf {
-    job.join("outcome")
 }
 
 /// Writes the regular files of `commit` below `paths` to `folder`. Skips symbolic links, which could point
@@ -216,6 +204,7 @@ mod tests {
     use super::*;
     use perfquilt_model::error::Kind;
     use perfquilt_patches::series::SeriesEntry;
+    use perfquilt_system::git::Git;
 
     #[test]
     fn a_series_without_patches_is_valid() {

@@ -22,6 +22,7 @@
 //! ```
 
 mod access;
+mod area;
 mod area_disk;
 mod bot;
 mod command;
@@ -30,7 +31,6 @@ mod commits;
 mod connections;
 mod fetch;
 mod job;
-mod job_dirs;
 mod job_workspace;
 mod judging;
 mod limited_git;

@@ -26,6 +26,11 @@ impl BotPaths {
         }
     }
 
+    /// The folder of all the others.
+    pub(super) fn root(&self) -> PathBuf {
+        self.root.clone()
+    }
+
     /// The lock file of the bot that serves this workspace.
     pub(super) fn lock(&self) -> PathBuf {
         self.root.join("lock")
@@ -42,22 +47,12 @@ impl BotPaths {
         theirs.join(number.to_string())
     }
 
-    /// The bare repository with the commits of pull requests.
+    /// The bare repository with the commits of the branches that pull requests to a server are based on.
     pub(super) fn repository(&self) -> PathBuf {
         self.root.join("commits.git")
     }
 
-    /// The workspace directory of a job.
-    pub(super) fn job(&self, id: i64) -> PathBuf {
-        self.jobs().join(id.to_string())
-    }
-
-    /// The directory with the workspaces of jobs, one folder each.
-    pub(super) fn jobs(&self) -> PathBuf {
-        self.root.join("jobs")
-    }
-
-    /// The directory with the state and caches of sandboxed pull requests, one folder each.
+    /// The directory with the areas of jobs, one folder each.
     pub(super) fn areas(&self) -> PathBuf {
         self.root.join("areas")
     }
@@ -65,11 +60,6 @@ impl BotPaths {
     /// The file with the file system that is mounted at [`BotPaths::areas`], if the bot makes one.
     pub(super) fn area_file(&self) -> PathBuf {
         self.root.join("areas.ext4")
-    }
-
-    /// The directory with the state and caches of pull request `number`.
-    pub(super) fn area(&self, number: u64) -> PathBuf {
-        self.areas().join(number.to_string())
     }
 
     /// The lock file of the releases that pull requests to a server are based on.

@@ -11,8 +11,6 @@ use std::collections::BTreeSet;
 use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, persistently, progress_writer};
 use super::command::Command;
 use super::job::{self, Isolation};
-use super::job_dirs;
-use super::paths::BotPaths;
 use super::prepare::Preparation;
 use super::serve::now;
 use perfquilt_bench::workload::allowed_cpus;
@@ -20,11 +18,10 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_store::queue::{Job, JobState};
 use perfquilt_system::process;
-use perfquilt_system::remove::remove_tree;
 
-/// The number of jobs at the front of the queue that are built ahead. Beside the running job's, the state of more
-/// pull requests is not kept.
-const MOST_AHEAD: usize = job_dirs::MAX_KEPT - 1;
+/// The number of jobs at the front of the queue that are built ahead: each takes as much space as a source tree and a build
+/// tree.
+const MOST_AHEAD: usize = 2;
 
 /// Returns the processors that are reserved for prebuilding, if any.
 fn reserved_cpus(bot: &perfquilt_config::Bot) -> Option<&[usize]> {
@@ -130,10 +127,7 @@ impl BotThread<'_> {
         if queue.state(job.id)? != Some(JobState::Waiting) {
             return Ok(());
         }
-        let done = self.build(job, &command, isolation, &cancelled);
-        // The job makes its workspace itself when its turn comes, which may be never.
-        remove_tree(&BotPaths::new(&bot.workspace).job(job.id))?;
-        done
+        self.build(job, &command, isolation, &cancelled)
     }
 
     /// Builds the points that `command`, the one of `job`, measures, on the reserved processors if there are any.

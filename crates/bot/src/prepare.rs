@@ -1,17 +1,18 @@
 //! Prepares the workspace of a queued job.
 
+use std::path::PathBuf;
+
+use super::area::Area;
 use super::bot::{Bot, BotThread};
 use super::job::{Isolation, JobEnvironment};
-use super::job_dirs::JobDirs;
 use super::paths::BotPaths;
-use super::serve::now;
 use super::{fetch, job_workspace};
 use perfquilt_config::ApprovalPolicy;
 use perfquilt_forge::PullRequest;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_patches::series::Series;
 use perfquilt_patches::upstream;
-use perfquilt_store::queue::{Job, JobState};
+use perfquilt_store::queue::Job;
 
 /// A job that is ready to run.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(super) struct PreparedJob {
     pub head: String,
     /// Its workspace and sandbox.
     pub environment: JobEnvironment,
+    /// The folder for its outcome.
+    pub outcome: PathBuf,
     /// The number of patches in the series.
     pub patches: usize,
 }
@@ -28,7 +31,7 @@ pub(super) struct PreparedJob {
 #[derive(Debug)]
 pub(super) enum Preparation {
     /// The job is ready to run.
-    Ready(PreparedJob),
+    Ready(Box<PreparedJob>),
     /// The pull request has no usable series.
     NoSeries {
         /// The head commit.
@@ -73,16 +76,27 @@ impl BotThread<'_> {
         let ws = &self.bot.workspace;
         let paths = BotPaths::new(ws);
         let cancelled = || self.is_cancelled(job);
+        let area = Area::of(&paths, job.id);
         let remote = self.bot.remote();
-        let Some(head) = fetch::fetch(&paths, &ws.config, &remote, found, &cancelled)? else {
+        let fetched = match fetch::fetch(&paths, &ws.config, &remote, found, &area, &cancelled) {
+            Err(_) if cancelled() => return Ok(Preparation::Cancelled),
+            Err(error) if error.kind() == Kind::Series => {
+                let head = found.head.clone();
+                return Ok(Preparation::NoSeries { head, error });
+            }
+            fetched => fetched?,
+        };
+        let Some(fetched) = fetched else {
             return Ok(Preparation::Cancelled);
         };
+        let head = fetched.head.clone();
         if !job.job.head.is_empty() && head != job.job.head {
             return Ok(Preparation::Superseded);
         }
         self.queue.record_head(job.id, &head)?;
-        let folder = paths.job(job.id);
-        let made = job_workspace::create(&paths, ws, found, &head, &folder, &cancelled)
+        let folder = area.workspace();
+        let about = (found.number, &fetched);
+        let made = job_workspace::create(&paths, ws, about, &folder, &cancelled)
             .and_then(|theirs| Ok((Series::load_for_job(&theirs)?, theirs)));
         // A series that the bot cannot read is not run: nobody could say whether it needs an approval.
         let (series, theirs) = match made {
@@ -109,27 +123,19 @@ impl BotThread<'_> {
                 return Ok(Preparation::NeedsApproval { head, files });
             }
         }
-        let release = upstream::ensure(&theirs, None, self.progress)?;
+        upstream::ensure(&theirs, None, self.progress)?;
         job_workspace::save_lock_file(&paths, &theirs)?;
-        let dirs = match isolation {
-            Isolation::Sandbox => {
-                let (open, _) = self.queue.list(0, now())?;
-                let running = open.iter().filter(|job| job.state == JobState::Running);
-                let running = running.map(|job| job.job.number).collect();
-                let about = (repository, number);
-                let dirs = JobDirs::open(&paths, ws, about, &release, &running)?;
-                Some(dirs)
-            }
-            Isolation::None => None,
-        };
-        if let Some(dirs) = &dirs {
-            job_workspace::link_state(&folder, &dirs.state)?;
+        let sandboxed = isolation == Isolation::Sandbox;
+        if sandboxed {
+            area.fill(ws)?;
+            job_workspace::link_state(&folder, &area.state())?;
         }
-        let environment = JobEnvironment::new(ws, &folder, dirs.as_ref(), job.job.trusted)?;
-        Ok(Preparation::Ready(PreparedJob {
+        let environment = JobEnvironment::new(ws, &area, sandboxed, job.job.trusted)?;
+        Ok(Preparation::Ready(Box::new(PreparedJob {
             head,
             environment,
+            outcome: area.outcome(),
             patches: series.patches().len(),
-        }))
+        })))
     }
 }

@@ -117,6 +117,9 @@ pub fn serve(
     progress: Arc<dyn Fn() -> String + Send + Sync>,
 ) -> Result<()> {
     let queue = Queue::open(&service.queue)?;
+    if let Err(error) = queue.reserve() {
+        tracing::warn!("{error}");
+    }
     let (queue_sender, deliveries) = mpsc::sync_channel(BACKLOG);
     let writer = std::thread::Builder::new()
         .spawn(move || store_deliveries(&queue, &deliveries))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::area::{self, Area};
 use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, persistently, progress_writer};
 use super::command::Command;
 use super::job::{self, Isolation, JobEnd, JobEnvironment};
@@ -9,7 +10,7 @@ use super::judging::CommentQuestion;
 use super::paths::BotPaths;
 use super::prepare::{Preparation, PreparedJob};
 use super::serve::now;
-use super::{fetch, job_workspace, prebuild};
+use super::{fetch, prebuild};
 use perfquilt_config::RepositoryKind;
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -18,7 +19,6 @@ use perfquilt_model::progress::Progress;
 use perfquilt_results::outcome::{self, OutcomePart, RunStart};
 use perfquilt_store::queue::{Job, JobState, Queue};
 use perfquilt_system::process;
-use perfquilt_system::remove::remove_tree;
 
 /// The final state of a job and a text about it.
 type JobResult = (JobState, String);
@@ -33,7 +33,6 @@ impl Bot {
                 "job {} ({} on pull request {} of {}) is dropped: the bot no longer serves that repository",
                 job.id, job.job.command, job.job.number, job.job.repository
             ));
-            remove_tree(&BotPaths::new(&self.workspace).job(job.id))?;
         }
         Ok(())
     }
@@ -43,9 +42,14 @@ impl Bot {
         let thread = self.thread(progress)?;
         let queue = &thread.queue;
         let (back, given_up) = queue.recover(now())?;
-        let (open, _) = queue.list(0, now())?;
-        let open: BTreeSet<i64> = open.iter().map(|job| job.id).collect();
-        remove_ended(&BotPaths::new(&self.workspace), &open, progress);
+        let paths = BotPaths::new(&self.workspace);
+        let sweep = || -> Result<()> {
+            let (open, _) = queue.list(0, now())?;
+            let open: BTreeSet<i64> = open.iter().map(|job| job.id).collect();
+            area::sweep(&paths, &open, progress);
+            Ok(())
+        };
+        sweep()?;
         if back > 0 {
             progress.note(&format!(
                 "resuming {back} jobs that were running when the bot stopped"
@@ -60,7 +64,7 @@ impl Bot {
         }
         // Reports an unreachable remote at once instead of hours later with the first job. It is only a
         // warning, because the remote may be down temporarily.
-        if let Err(error) = fetch::check_remote(&BotPaths::new(&self.workspace), &self.remote()) {
+        if let Err(error) = fetch::check_remote(&paths, &self.remote()) {
             let mut told = error.to_string();
             if let Some(hint) = error.hint_text() {
                 told = format!("{told} ({hint})");
@@ -105,6 +109,10 @@ impl Bot {
                 }
             };
             progress.note(&format!("job {}: {}: {result}", job.id, state.name()));
+            // Before the queue is written: the job may have filled its disk.
+            if state != JobState::Waiting {
+                thread.remove_area(&job);
+            }
             if ![JobState::Held, JobState::Waiting].contains(&state) {
                 let end = || queue.end(job.id, state, &result, now());
                 if unless_interrupted(persistently(progress, end))?.is_none() {
@@ -114,7 +122,8 @@ impl Bot {
             if [JobState::Cancelled, JobState::Failed].contains(&state) {
                 thread.post_failure(job.job.number);
             }
-            if let Err(error) = remove_tree(&BotPaths::new(&self.workspace).job(job.id)) {
+            // Those of jobs that were built ahead, and cancelled since.
+            if let Err(error) = sweep() {
                 progress.warn(&error.to_string());
             }
             self.set_progress("");
@@ -138,22 +147,6 @@ fn unless_interrupted<T>(done: Result<T>) -> Result<Option<T>> {
     match done {
         Err(error) if error.kind() == Kind::Interrupted => Ok(None),
         done => done.map(Some),
-    }
-}
-
-/// Removes the workspaces of all jobs but the `open` ones: the bot may have been killed before it removed them.
-fn remove_ended(paths: &BotPaths, open: &BTreeSet<i64>, progress: &dyn Progress) {
-    let folders = std::fs::read_dir(paths.jobs());
-    for folder in folders.into_iter().flatten().flatten() {
-        let id = folder
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok());
-        if !id.is_some_and(|id| open.contains(&id))
-            && let Err(error) = remove_tree(&folder.path())
-        {
-            progress.warn(&error.to_string());
-        }
     }
 }
 
@@ -245,9 +238,7 @@ impl BotThread<'_> {
         }
         drop(build_guard);
         if ended == JobEnd::Exited {
-            let outcome = job_workspace::outcome_dir(&prepared.environment.folder)
-                .display()
-                .to_string();
+            let outcome = prepared.outcome.display().to_string();
             let mut arguments = arguments;
             arguments.extend(["--outcome".to_owned(), outcome]);
             ended = run(&arguments)?;
@@ -255,8 +246,8 @@ impl BotThread<'_> {
         match ended {
             JobEnd::Cancelled => cancelled_job(),
             JobEnd::LimitExceeded(what) => {
-                // The next job starts with room again.
-                remove_tree(&BotPaths::new(&bot.workspace).area(number))?;
+                // What follows needs room on the disk.
+                self.remove_area(job);
                 let error = Error::bench(format!("the job was stopped: {what}"))
                     .hint("[sandbox] of the bot's configuration sets its limits");
                 let made = match command {
@@ -269,6 +260,13 @@ impl BotThread<'_> {
         }
     }
 
+    /// Removes the area of a job, which may have filled its disk. The sweep after the job retries a failed removal.
+    fn remove_area(&self, job: &Job) {
+        if let Err(error) = Area::of(&BotPaths::new(&self.bot.workspace), job.id).remove() {
+            self.progress.warn(&error.to_string());
+        }
+    }
+
     /// Stores a job's outcome and posts it.
     fn post_outcome(
         &self,
@@ -277,12 +275,12 @@ impl BotThread<'_> {
         prepared: &PreparedJob,
     ) -> Result<JobResult> {
         let bot = self.bot;
-        let from = job_workspace::outcome_dir(&prepared.environment.folder);
+        let from = &prepared.outcome;
         let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.job.number);
         let cancelled = || self.is_cancelled(job);
         let bisected = matches!(command, Command::Bisect { .. });
         let start = start_of(job, &prepared.head);
-        let Err(error) = bot.take_outcome(&from, &stored, &start, bisected, &cancelled) else {
+        let Err(error) = bot.take_outcome(from, &stored, &start, bisected, &cancelled) else {
             return self.post_stored(job);
         };
         if cancelled() {
@@ -327,6 +325,7 @@ impl BotThread<'_> {
         let _comment_guard = Bot::wait_for_lock(&self.bot.state.comment_lock, &|| false)?;
         let posting = self.bot.posting();
         let posted = self.post_results(&found, &posting, CommentQuestion::default())?;
+        self.remove_area(job);
         self.queue
             .end(job.id, JobState::Done, &posted.title, now())?;
         Ok((JobState::Done, posted.title))

@@ -39,7 +39,9 @@ pub struct Bot {
     pub prebuild_cpus: Vec<usize>,
     /// Seconds between two looks at the pull requests that have jobs, at least 1.
     pub poll_seconds: u32,
-    /// MiB of a file system for state and caches of pull requests, which a bot of root's makes and mounts; 0: the
+    /// MiB of objects, unpacked, that a pull request may bring beyond those of its branch.
+    pub fetch_mib: u64,
+    /// MiB of a file system for everything of the jobs, which a bot of root's makes and mounts; 0: the
     /// workspace's disk.
     pub area_mib: u64,
     /// Prefix of the result label, as in `perf: faster`; without it, no label is set.
@@ -207,6 +209,7 @@ impl Default for Bot {
             steering: STEERING.map(str::to_owned).into(),
             prebuild_cpus: Vec::new(),
             poll_seconds: 180,
+            fetch_mib: 512,
             area_mib: 0,
             label: None,
         }

@@ -1,9 +1,9 @@
 //! Reads and writes whole files.
 
 use std::ffi::OsString;
-use std::fs::{File, Permissions};
+use std::fs::{File, Metadata, Permissions};
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -52,6 +52,40 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     fill(file.as_file_mut(), bytes, permissions).map_err(io)?;
     file.persist(path).map_err(|error| io(error.error))?;
     Ok(())
+}
+
+/// Makes the folder `path`, if it is missing, and accessible to this user only.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it belongs to another user.
+pub fn make_private(path: &Path) -> Result<()> {
+    if let Some(above) = path.parent() {
+        std::fs::create_dir_all(above).map_err(|e| Error::io("create", above, &e))?;
+    }
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path);
+    made.map_err(|e| Error::io("create", path, &e))?;
+    let found = std::fs::symlink_metadata(path).map_err(|e| Error::io("read", path, &e))?;
+    if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
+        let fault = format!(
+            "{} belongs to another user, who could read and replace what is in it",
+            path.display()
+        );
+        return Err(Error::usage(fault)
+            .hint("give it to the user who runs perfquilt (`chown`), or use another folder"));
+    }
+    if is_private(&found) {
+        return Ok(());
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(0o700))
+        .map_err(|e| Error::io("make private", path, &e))
+}
+
+/// Returns whether only its owner has rights to a file or folder.
+pub fn is_private(found: &Metadata) -> bool {
+    found.mode() & 0o077 == 0
 }
 
 /// Opens a file that others may have written. It must be a plain file, because a link could point to a file that its

@@ -70,8 +70,8 @@ fn try_exclusive(path: &Path) -> Result<Option<File>> {
     }
     let mut options = File::options();
     options.create(true).truncate(false).read(true).write(true);
-    // A symbolic link must not make this lock another file.
-    options.custom_flags(libc::O_NOFOLLOW);
+    // A symbolic link must not make this lock another file, and whoever can read a file can lock it.
+    options.custom_flags(libc::O_NOFOLLOW).mode(0o600);
     lock(path, &options, File::try_lock)
 }
 

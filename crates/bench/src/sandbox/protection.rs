@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::cgroup::Cgroup;
 use super::{check_support, limits};
 use perfquilt_config::SandboxLimits;
+use perfquilt_system::files::is_private;
 
 /// A protection of a machine that runs code of pull requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,8 +45,13 @@ impl Protection {
 }
 
 /// Returns the protections with these limits on this machine. Code of pull requests writes below `areas`; queue and results
-/// of the bot are below `state`.
-pub fn protections(limits: &SandboxLimits, areas: &Path, state: &Path) -> Vec<Protection> {
+/// of the bot are in `state`, a folder of its `workspace`.
+pub fn protections(
+    limits: &SandboxLimits,
+    areas: &Path,
+    state: &Path,
+    workspace: &Path,
+) -> Vec<Protection> {
     let root = rustix::process::geteuid().is_root();
     let resolved = limits::resolve(limits);
     let sandbox = match check_support(limits) {
@@ -60,6 +66,18 @@ pub fn protections(limits: &SandboxLimits, areas: &Path, state: &Path) -> Vec<Pr
         Protection::held("user", format!("root starts its code as `{}`", limits.user))
     } else {
         Protection::held("user", "the bot's own, which is not root")
+    };
+    let open = |path: &&Path| std::fs::metadata(path).is_ok_and(|found| !is_private(&found));
+    let private = match [workspace, state].iter().find(|path| open(path)) {
+        None => Protection::held("files", "only this user has rights to the workspace"),
+        Some(path) => Protection::missing(
+            "files",
+            format!("other users can enter {}", path.display()),
+            format!(
+                "`chmod go-rwx {}`; a bot that starts does it itself",
+                path.display()
+            ),
+        ),
     };
     let group = Cgroup::create(&resolved);
     let (memory, processes) = (resolved.memory_mib, resolved.processes);
@@ -102,7 +120,7 @@ pub fn protections(limits: &SandboxLimits, areas: &Path, state: &Path) -> Vec<Pr
             format!("{free} MiB and their inodes are left free, looked at ten times a second");
         Protection::missing("disk, inodes", found, otherwise)
     };
-    vec![sandbox, user, counted, disk]
+    vec![sandbox, user, private, counted, disk]
 }
 
 /// Returns the device of `path`, or of the nearest folder above it.
@@ -113,28 +131,67 @@ fn device(path: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
     fn what_does_not_hold_is_said_with_the_way_to_get_it() {
         let folder = tempfile::tempdir().unwrap();
+        let rights = |mode| {
+            let rights = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(folder.path(), rights).unwrap();
+        };
+        rights(0o700);
         let areas = folder.path().join("areas");
-        let found = protections(&SandboxLimits::default(), &areas, folder.path());
+        let found = protections(
+            &SandboxLimits::default(),
+            &areas,
+            folder.path(),
+            folder.path(),
+        );
         let names: Vec<&str> = found.iter().map(|one| one.what).collect();
         assert_eq!(
             names,
-            ["sandbox", "user", "memory, processes", "disk, inodes"]
+            [
+                "sandbox",
+                "user",
+                "files",
+                "memory, processes",
+                "disk, inodes"
+            ]
         );
         for one in &found {
             assert_eq!(one.holds, one.otherwise.is_none(), "{one:?}");
         }
+        assert!(found[2].holds, "{found:?}");
+        rights(0o711);
+        let found = protections(
+            &SandboxLimits::default(),
+            &areas,
+            folder.path(),
+            folder.path(),
+        );
+        assert!(
+            found[2]
+                .otherwise
+                .as_ref()
+                .unwrap()
+                .starts_with("`chmod go-rwx "),
+            "{found:?}"
+        );
         // A RAM disk is another file system.
         let Ok(other) = tempfile::tempdir_in("/dev/shm") else {
             return;
         };
         if device(other.path()) != device(folder.path()) {
-            let found = protections(&SandboxLimits::default(), other.path(), folder.path());
-            assert!(found[3].holds, "{found:?}");
+            let found = protections(
+                &SandboxLimits::default(),
+                other.path(),
+                folder.path(),
+                folder.path(),
+            );
+            assert!(found[4].holds, "{found:?}");
         }
     }
 }

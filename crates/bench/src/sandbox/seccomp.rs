@@ -72,10 +72,13 @@ const FORBIDDEN: &[i64] = &[
     libc::SYS_modify_ldt,
 ];
 
-/// Calls that fail with ENOSYS, so that programs do without them: the flags of `clone3` are not in a register, and
-/// servers that find no io_uring use another interface.
-const ABSENT: [i64; 4] = [
+/// Calls that fail with ENOSYS, so that programs do without them: the flags of `clone3` and `openat2` are not in a register,
+/// servers that find no io_uring use another interface, and the memory of a `memfd` counts for no process.
+const ABSENT: [i64; 7] = [
     libc::SYS_clone3,
+    libc::SYS_openat2,
+    libc::SYS_memfd_create,
+    libc::SYS_memfd_secret,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
@@ -91,6 +94,35 @@ const FAMILIES: [u64; 4] = [
     libc::AF_INET6 as u64,
     libc::AF_NETLINK as u64,
 ];
+/// The largest segment of System V's shared memory, in bytes: what nobody has attached counts for no process.
+const MAX_SHARED: u64 = 64 << 10;
+/// Calls that set a file's mode, each with the number of its argument.
+const MODES: &[(i64, u8)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1),
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_fchmodat2, 2),
+    (libc::SYS_mknodat, 2),
+];
+/// Calls that set the mode of a file if they make one, each with the numbers of its flags and of its mode.
+const OPENS: &[(i64, u8, u8)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 1, 2),
+    (libc::SYS_openat, 2, 3),
+];
+/// Flags of a call that makes a file, with a name or without.
+const MAKING: [u64; 2] = [
+    libc::O_CREAT as u64,
+    (libc::O_TMPFILE & !libc::O_DIRECTORY) as u64,
+];
+/// Bits of a mode with which a program has the rights of the file's owner or group: those of this program, for every user
+/// that reaches the file.
+const SET_ID: [u64; 2] = [libc::S_ISUID as u64, libc::S_ISGID as u64];
 /// Requests of `ioctl` that type into a terminal.
 const TYPING: [u64; 2] = [0x5412, 0x541c];
 /// The request of `ptrace` that concerns the calling process itself.
@@ -145,6 +177,27 @@ fn forbidden() -> std::result::Result<Rules, seccompiler::BackendError> {
         .map(|request| SeccompRule::new(vec![word(1, Eq, *request)?]))
         .collect();
     rules.insert(libc::SYS_ioctl, typing?);
+    let size = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Gt, MAX_SHARED)?;
+    rules.insert(libc::SYS_shmget, vec![SeccompRule::new(vec![size])?]);
+    for bit in SET_ID {
+        for (call, mode) in MODES {
+            let rule = SeccompRule::new(vec![word(*mode, MaskedEq(bit), bit)?])?;
+            rules.entry(*call).or_default().push(rule);
+        }
+        for ((call, flags, mode), flag) in OPENS
+            .iter()
+            .flat_map(|open| MAKING.map(|flag| (open, flag)))
+        {
+            let both = vec![
+                word(*flags, MaskedEq(flag), flag)?,
+                word(*mode, MaskedEq(bit), bit)?,
+            ];
+            rules
+                .entry(*call)
+                .or_default()
+                .push(SeccompRule::new(both)?);
+        }
+    }
     Ok(rules)
 }
 

@@ -1,7 +1,8 @@
 //! Clones a data directory by reflinks if the file system supports them, else by copying.
 
-use std::fs::File;
+use std::fs::{File, Metadata, Permissions};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use perfquilt_model::error::{Error, Result};
@@ -33,11 +34,16 @@ pub fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns the permissions of a file without the bits that give others the rights of its owner or group.
+fn plain(found: &Metadata) -> Permissions {
+    Permissions::from_mode(found.permissions().mode() & 0o777)
+}
+
 fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
     let source = File::open(from)?;
     let target = File::create_new(to)?;
     if rustix::fs::ioctl_ficlone(&target, &source).is_ok() {
-        return target.set_permissions(source.metadata()?.permissions());
+        return target.set_permissions(plain(&source.metadata()?));
     }
     copy_sparsely(source, target)
 }
@@ -62,7 +68,7 @@ fn copy_sparsely(mut source: File, mut target: File) -> std::io::Result<()> {
     // A file that ends in zeros needs its full length set.
     let length = target.stream_position()?;
     target.set_len(length)?;
-    target.set_permissions(meta.permissions())
+    target.set_permissions(plain(&meta))
 }
 
 fn read_block(source: &mut File, block: &mut [u8]) -> std::io::Result<usize> {

@@ -3,7 +3,7 @@
 //! This process locks its folder for as long as it lives. A killed process leaves its folder behind unlocked, and
 //! the next process that needs a folder removes it.
 
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use perfquilt_config::Disk;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_system::files::make_private;
 use perfquilt_system::locks::{self, Lock};
 use perfquilt_system::process::end_processes_of;
 
@@ -206,27 +207,6 @@ pub(super) fn socket_folder(dir: &Path) -> Result<(PathBuf, Option<Scratch>)> {
     Err(last.unwrap_or_else(|| Error::internal("no folder for a socket")))
 }
 
-fn make_private(dir: &Path) -> Result<()> {
-    let made = std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir);
-    made.map_err(|e| Error::io("create", dir, &e))?;
-    let meta = std::fs::symlink_metadata(dir).map_err(|e| Error::io("read", dir, &e))?;
-    let ours = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
-    if !ours {
-        return Err(Error::internal(format!(
-            "{} belongs to another user",
-            dir.display()
-        )));
-    }
-    if meta.mode() & 0o077 != 0 {
-        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))
-            .map_err(|e| Error::io("make private", dir, &e))?;
-    }
-    Ok(())
-}
-
 fn remove_dead(parent: &Path) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -264,6 +244,7 @@ pub(crate) fn memory_available() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     const GIB: u64 = 1 << 30;
 

@@ -13,20 +13,20 @@ use perfquilt_bench::server::copy_tree;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
-use perfquilt_patches::series::SeriesLocation;
+use perfquilt_patches::series::{Series, SeriesLocation};
 use perfquilt_patches::upstream::{self, Release};
 use perfquilt_store::Store;
 use perfquilt_system::process::Sink;
 use perfquilt_system::remove::remove_tree;
-use perfquilt_system::{caches, digest, locks};
+use perfquilt_system::{caches, digest, files, locks};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 /// Folders of a workspace that no series is in, and that may have secrets.
 const PRIVATE: [&str; 2] = [".git", ".perfquilt"];
 
-/// The area of sandboxed runs of one workspace on one release: a state folder and caches that only they use. It is not
-/// removed from the cache while this value lives.
+/// The area of sandboxed runs of one series on one release: a state folder and caches that only they use, since code of another
+/// series may not answer for this one. It is not removed from the cache while this value lives.
 #[derive(Debug)]
 pub struct SandboxArea<'a> {
     ws: &'a Workspace,
@@ -37,7 +37,7 @@ pub struct SandboxArea<'a> {
 
 impl<'a> SandboxArea<'a> {
     /// Fetches `release` (the current one if `None`) and opens the area. A new one starts with the release and with a
-    /// copy of the workspace's results.
+    /// copy of the workspace's results, and replaces the area of an earlier series of the workspace.
     pub fn open(
         ws: &'a Workspace,
         release: Option<&'a str>,
@@ -48,7 +48,10 @@ impl<'a> SandboxArea<'a> {
                 .hint("`perfquilt doctor` lists what is missing")
         })?;
         let fetched = upstream::ensure(ws, release, progress)?;
-        let folder = ws.cache().join(caches::SANDBOXES).join(key(ws, &fetched));
+        let areas = ws.cache().join(caches::SANDBOXES);
+        files::make_private(&areas)?;
+        let owner = key(ws, &fetched);
+        let folder = areas.join(format!("{owner}-{}", series_key(ws, release)?));
         let area = SandboxArea {
             ws,
             release,
@@ -57,6 +60,7 @@ impl<'a> SandboxArea<'a> {
         };
         area.fill()?;
         caches::pin(&area.lock_file);
+        remove_others(&areas, &owner, &area.folder)?;
         Ok(area)
     }
 
@@ -148,6 +152,40 @@ fn key(ws: &Workspace, release: &Release) -> String {
     digest::add(&mut parts, release.name.as_bytes());
     digest::add(&mut parts, release.commit.to_string().as_bytes());
     hex::encode(&parts.finalize()[..8])
+}
+
+/// Returns the digest of the series of `ws` for `release`.
+fn series_key(ws: &Workspace, release: Option<&str>) -> Result<String> {
+    // Errors of a series quote it, so nothing is read that the sandbox does not show.
+    allow_series(Sandbox::default(), ws, release)?;
+    let series = Series::load_for(ws, release)?;
+    let mut parts = Sha256::new();
+    for patch in series.patches() {
+        digest::add(&mut parts, patch.name.as_bytes());
+        digest::add(&mut parts, patch.digest.as_bytes());
+    }
+    Ok(hex::encode(&parts.finalize()[..8]))
+}
+
+/// Removes the areas of `owner` in the folder `areas` other than `kept`, unless a run uses them.
+fn remove_others(areas: &Path, owner: &str, kept: &Path) -> Result<()> {
+    let entries = std::fs::read_dir(areas).map_err(|e| Error::io("read", areas, &e))?;
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let theirs = entry
+            .file_name()
+            .to_string_lossy()
+            .strip_prefix(owner)
+            .is_some_and(|rest| rest.starts_with('-'));
+        if theirs && path != kept && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let lock = caches::with_suffix(&path, ".lock");
+            if let Some(_unused) = locks::try_now(&lock)? {
+                remove_tree(&path)?;
+                caches::remove_file(&lock)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Copies the releases and the results of `ws` to the state folder `state` of an untrusted workspace.

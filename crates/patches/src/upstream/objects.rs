@@ -114,6 +114,20 @@ impl Objects {
         })
     }
 
+    /// Opens the store at `path`, whose commits build on those of the store `base`.
+    pub fn open_above(path: &Path, base: &Path) -> Result<Self> {
+        let store = Self::open(path)?;
+        let objects = base.join("objects");
+        let added = objects.to_str().map(|objects| {
+            store
+                .database()?
+                .add_disk_alternate(objects)
+                .map_err(store_error)
+        });
+        added.unwrap_or_else(|| Err(Error::usage(format!("{} is not UTF-8", base.display()))))?;
+        Ok(store)
+    }
+
     /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path

@@ -36,8 +36,8 @@ const MOST_ATTEMPTS: u32 = 3;
 const MOST_OUTAGES: u32 = 8;
 /// Seconds of the first postponement; each further one takes twice as long.
 const FIRST_PAUSE: i64 = 60;
-/// Seconds for which deliveries are remembered; GitHub repeats deliveries for three days.
-const REMEMBERED: i64 = 7 * 86_400;
+/// Bytes that the queue reserves on its disk: a delivery takes a few pages until the log is written back.
+const RESERVE: u64 = 4 << 20;
 
 /// The bot's queue.
 #[derive(Debug)]
@@ -52,17 +52,31 @@ impl Queue {
         Ok(Queue { database })
     }
 
+    /// Reserves room on the disk for changes, as free pages of the file and as a write-ahead log of that size, as long as this
+    /// connection is open: a disk that somebody else fills delays no delivery.
+    pub fn reserve(&self) -> Result<()> {
+        let sql = format!(
+            "CREATE TABLE IF NOT EXISTS reserve (bytes BLOB); INSERT INTO reserve VALUES (zeroblob({RESERVE})); DROP TABLE reserve;"
+        );
+        let failed = self.database.failed("reserve room in");
+        self.database
+            .transaction(|| self.database.connection.execute_batch(&sql).map_err(failed))?;
+        let checkpoint =
+            self.database
+                .connection
+                .query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+        checkpoint.map_err(self.database.failed("write"))
+    }
+
     /// Applies deliveries in one transaction: stores their ids and digests and applies their changes, except for
     /// deliveries received before. Returns for each whether it was new.
     pub fn apply_deliveries(&self, deliveries: &[ReceivedDelivery], now: i64) -> Result<Vec<bool>> {
         self.database.transaction(|| {
-            let new = deliveries
+            // Their digests stay for good: a delivery has no date to tell an old one by.
+            deliveries
                 .iter()
                 .map(|delivery| self.apply_delivery(delivery, now))
-                .collect::<Result<_>>()?;
-            let old = "DELETE FROM deliveries WHERE received < ?1";
-            self.database.execute(old, [now - REMEMBERED])?;
-            Ok(new)
+                .collect()
         })
     }
 

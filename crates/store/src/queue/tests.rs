@@ -162,10 +162,30 @@ fn the_same_body_under_another_id_counts_once() {
     // GitHub's own repetition has the same id.
     assert!(!take("a", "b1", 12));
     assert!(take("c", "b2", 13));
-    assert!(!take("d", "b1", 10 + REMEMBERED));
-    // Storing a delivery forgets old ones.
-    assert!(take("e", "b3", 11 + REMEMBERED));
-    assert!(take("f", "b1", 11 + REMEMBERED));
+    // Whoever has kept a delivery cannot repeat it years later.
+    assert!(!take("d", "b1", 10 + 5 * 365 * 86_400));
+    assert!(take("e", "b3", 11 + 5 * 365 * 86_400));
+    assert!(!take("f", "b1", 12 + 5 * 365 * 86_400));
+}
+
+#[test]
+fn reserved_room_is_part_of_the_file_and_of_its_log() {
+    let (folder, queue) = queue();
+    let sizes = || {
+        ["bot.db", "bot.db-wal"]
+            .map(|name| std::fs::metadata(folder.path().join(name)).unwrap().len())
+    };
+    queue.reserve().unwrap();
+    let reserved = sizes();
+    assert!(reserved.iter().all(|size| *size > RESERVE), "{reserved:?}");
+    for number in 0..3000 {
+        queue
+            .take(&number.to_string(), &add(number, "h1"), 10)
+            .unwrap();
+    }
+    // Neither needed more.
+    assert_eq!(sizes(), reserved);
+    queue.reserve().unwrap();
 }
 
 #[test]

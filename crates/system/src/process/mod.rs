@@ -39,6 +39,8 @@ pub use signals::{
 };
 pub use terminal::is_in_foreground;
 
+use rustix::process::{Resource, Rlimit};
+
 use crate::packages::install_hint;
 use perfquilt_model::error::{DISK_FULL, Error, Kind, Result};
 
@@ -108,6 +110,7 @@ pub struct Command {
     ordinary_user: bool,
     foreground: bool,
     output_limit: usize,
+    limits: Vec<(Resource, u64)>,
     mark: Option<String>,
 }
 
@@ -289,6 +292,7 @@ impl Command {
             ordinary_user: false,
             foreground: false,
             output_limit: usize::MAX,
+            limits: Vec::new(),
             mark: None,
         }
     }
@@ -416,6 +420,13 @@ impl Command {
     #[must_use]
     pub fn output_limit(mut self, most: usize) -> Self {
         self.output_limit = most;
+        self
+    }
+
+    /// Limits a resource of the process and of its descendants (ignored where its limit is lower already).
+    #[must_use]
+    pub fn limit(mut self, resource: Resource, most: u64) -> Self {
+        self.limits.push((resource, most));
         self
     }
 
@@ -573,6 +584,7 @@ impl Command {
         let cpus = self.cpus.as_deref().map(scheduling::cpu_set);
         let open_files = self.open_files.clone();
         let writes = self.writes.clone();
+        let limits = self.limits.clone();
         let restriction = RESTRICTION.get().filter(|_| !self.unfiltered).copied();
         let real_time = self.real_time;
         let foreground = self.foreground;
@@ -582,7 +594,8 @@ impl Command {
             (user, map(rustix::process::getegid().as_raw()))
         });
         // SAFETY: between fork and exec only async-signal-safe system calls are made (unshare, open, write,
-        // prctl, getppid, sched_setaffinity, sched_setscheduler, signal, ioctl, fcntl, seccomp); nothing allocates or locks.
+        // prctl, getppid, setrlimit, sched_setaffinity, sched_setscheduler, signal, ioctl, fcntl, seccomp); nothing allocates
+        // or locks.
         unsafe {
             command.pre_exec(move || {
                 if let Some((user, group)) = &maps {
@@ -599,6 +612,14 @@ impl Command {
                 }
                 if real_time {
                     let _ = scheduling::set_real_time(0);
+                }
+                for (resource, most) in &limits {
+                    let most = Some(*most);
+                    let new = Rlimit {
+                        current: most,
+                        maximum: most,
+                    };
+                    let _ = rustix::process::setrlimit(*resource, new);
                 }
                 if foreground {
                     terminal::give_to(rustix::process::getpid());
