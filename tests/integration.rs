@@ -33,6 +33,7 @@ mod edit;
 mod exports;
 mod forecast_toy;
 mod format;
+mod fresh_toy;
 mod full_disk;
 mod import;
 mod init;

@@ -231,6 +231,9 @@ echo ended"#
     }
     assert!(!environment.cache().join("downloads/poisoned").exists());
     assert!(!environment.cache().join("builds").exists());
+    // Nor for a fresh question about the same series.
+    let finished = run(&environment, &["--sandbox", "--fresh"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     // It is removed like everything in the caches.
     let cleaned = environment.run(&["clean", "--unused-days", "0"]);
     assert_eq!(cleaned.code, Some(0), "{}", cleaned.stderr);

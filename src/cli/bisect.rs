@@ -11,7 +11,7 @@ use clap::{ArgMatches, Args, Subcommand};
 
 use super::Context;
 use super::choices;
-use super::measuring::with_recipe;
+use super::measuring::{FreshOption, with_recipe};
 use super::report_options::{TextFormat, TextReportOptions};
 use super::series_as_written::SeriesChoice;
 use perfquilt_config::parse_fraction;
@@ -101,9 +101,8 @@ struct ComparisonOptions {
     /// preset's, else on this machine)
     #[arg(long, value_name = "SCHEDULER", value_parser = choices::scheduler)]
     on: Option<String>,
-    /// Ignore stored measurements and finished bisections
-    #[arg(long)]
-    fresh: bool,
+    #[command(flatten)]
+    fresh: FreshOption,
 }
 
 /// Options of a search, shared by all kinds of bisection that search.
@@ -267,7 +266,6 @@ impl ComparisonOptions {
             preset,
             preset_name: self.preset.clone(),
             recipe,
-            fresh: self.fresh,
             profile: false,
             describe: perfquilt_report::bisect::step,
         })
@@ -358,7 +356,8 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
 
 /// Classifies the commit that git tests here and returns the exit code for `git bisect run`.
 fn classify_commit(context: &Context, step: &Step) -> u8 {
-    let found = context.workspace().and_then(|ws| {
+    let fresh = &step.search.comparison.fresh;
+    let found = fresh.workspace(context).and_then(|ws| {
         let request = step.search.request(&ws)?;
         let progress = context.output.progress();
         let here = std::env::current_dir()
@@ -396,7 +395,7 @@ fn classify_commit(context: &Context, step: &Step) -> u8 {
 
 fn bisect_series(context: &Context, options: &SeriesSearch) -> Result<()> {
     options.report.format(context)?;
-    let ws = context.workspace()?;
+    let ws = options.culprit.search.comparison.fresh.workspace(context)?;
     let release = options.release.as_deref();
     options.written.check(context, &ws, &[release])?;
     let Some(folder) = &options.outcome else {
@@ -463,7 +462,7 @@ fn search_series(
 
 fn compare_releases(context: &Context, arguments: &Releases) -> Result<()> {
     let format = arguments.report.format(context)?;
-    let ws = context.workspace()?;
+    let ws = arguments.comparison.fresh.workspace(context)?;
     let releases = (arguments.old.as_str(), arguments.new.as_str());
     let both = [Some(releases.0), Some(releases.1)];
     arguments.written.check(context, &ws, &both)?;
@@ -495,7 +494,12 @@ fn compare_releases(context: &Context, arguments: &Releases) -> Result<()> {
 
 fn bisect_commits(context: &Context, arguments: &Commits) -> Result<()> {
     arguments.report.format(context)?;
-    let ws = context.workspace()?;
+    let ws = arguments
+        .culprit
+        .search
+        .comparison
+        .fresh
+        .workspace(context)?;
     let releases = (arguments.old.as_str(), arguments.new.as_str());
     if !arguments.bare {
         let all = [None, Some(releases.0), Some(releases.1)];

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Context;
 use super::choices;
-use super::measuring::chosen_recipe;
+use super::measuring::{FreshOption, chosen_recipe};
 use super::series_as_written::SeriesChoice;
 use perfquilt_build::Built;
 use perfquilt_measure::run::{BuiltPoint, RunRequest, build_points, prepare};
@@ -38,6 +38,8 @@ pub struct Arguments {
     #[arg(long, value_name = "SCHEDULER", value_parser = choices::scheduler)]
     on: Option<String>,
     #[command(flatten)]
+    fresh: FreshOption,
+    #[command(flatten)]
     series: SeriesChoice,
 }
 
@@ -55,7 +57,7 @@ struct BuildRow<'a> {
 /// # Errors
 /// Those of [`prepare`] and [`build_points`]; after the table, the error of the last point that failed.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let ws = context.workspace()?;
+    let ws = arguments.fresh.workspace(context)?;
     let release = arguments.release.as_deref();
     arguments.series.check(context, &ws, &[release])?;
     let progress = context.output.progress();

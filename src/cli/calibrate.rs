@@ -6,8 +6,7 @@ use clap::Args;
 
 use super::Context;
 use super::choices;
-use super::measuring::DEFAULT_PRESET;
-use super::measuring::with_blocks;
+use super::measuring::{DEFAULT_PRESET, FreshOption, with_blocks};
 use super::output_file::writable;
 use perfquilt_calibrate::{Calibration, Page, Request};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -32,6 +31,8 @@ pub struct Arguments {
     /// Number of blocks instead of the preset's
     #[arg(long, value_name = "N", value_parser = choices::number::<u32>)]
     blocks: Option<u32>,
+    #[command(flatten)]
+    fresh: FreshOption,
     /// Markdown page to update with the results
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -57,7 +58,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if arguments.repeats == 0 || arguments.copies == 0 {
         return Err(Error::usage("--repeats and --copies are at least 1"));
     }
-    let ws = context.workspace()?;
+    let ws = arguments.fresh.workspace(context)?;
     let preset = ws.config.preset(&arguments.preset)?.clone();
     let preset = with_blocks(preset, arguments.blocks)?;
     // The page is updated after every experiment, as all of them take hours and may be interrupted.

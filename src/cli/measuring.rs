@@ -68,9 +68,8 @@ pub struct MeasuringOptions {
     /// (default: as long as the preset's blocks take)
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "blocks")]
     budget: Option<Duration>,
-    /// Measure every point, even where an earlier experiment's figures could be reused
-    #[arg(long)]
-    fresh: bool,
+    #[command(flatten)]
+    pub fresh: FreshOption,
     /// Time each patch on all workloads, including those that do not execute the code it changes
     #[arg(long)]
     unexecuted: bool,
@@ -151,7 +150,7 @@ impl MeasuringOptions {
         if self.unexecuted {
             words.push("--unexecuted".to_owned());
         }
-        if self.fresh {
+        if self.fresh.fresh {
             words.push("--fresh".to_owned());
         }
         words
@@ -163,7 +162,6 @@ impl MeasuringOptions {
             command,
             points: self.points.clone(),
             effects: self.effects.clone(),
-            fresh: self.fresh,
             time_unexecuted: self.unexecuted,
             budget: self.budget(preset),
         }
@@ -177,6 +175,21 @@ impl MeasuringOptions {
             begun: Instant::now(),
             duration,
         })
+    }
+}
+
+/// The option to ask afresh.
+#[derive(Debug, Clone, Args)]
+pub struct FreshOption {
+    /// Build, test and measure again: no stored server, failure or result counts
+    #[arg(long)]
+    fresh: bool,
+}
+
+impl FreshOption {
+    /// Opens the workspace, whose stored answers count unless the option is given.
+    pub fn workspace(&self, context: &Context) -> Result<Workspace> {
+        Ok(context.workspace()?.asking(self.fresh))
     }
 }
 

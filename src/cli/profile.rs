@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::Context;
 use super::choices;
-use super::measuring::DEFAULT_PRESET;
+use super::measuring::{DEFAULT_PRESET, FreshOption};
 use super::output_file;
 use super::report_options::choose_format;
 use super::series_as_written::SeriesChoice;
@@ -76,6 +76,8 @@ pub struct Arguments {
     /// Format of the comparison (--json is short for json)
     #[arg(long, value_enum)]
     format: Option<ProfileFormat>,
+    #[command(flatten)]
+    fresh: FreshOption,
     #[command(flatten)]
     series: SeriesChoice,
 }
@@ -152,7 +154,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     if let Some(file) = &arguments.flame_graph {
         output_file::writable(file)?;
     }
-    let ws = context.workspace()?;
+    let ws = arguments.fresh.workspace(context)?;
     let servers = [&arguments.before, &arguments.after];
     let releases: Vec<_> = servers
         .into_iter()

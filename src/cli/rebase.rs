@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Context;
-use super::measuring::chosen_recipe;
+use super::measuring::{FreshOption, chosen_recipe};
 use super::output::shown;
 use super::pager::PagerStart;
 use super::plain::plain_lines;
@@ -77,6 +77,8 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "write")]
     abort: bool,
     #[command(flatten)]
+    fresh: FreshOption,
+    #[command(flatten)]
     report: TextReportOptions,
 }
 
@@ -87,7 +89,7 @@ pub struct Arguments {
 /// [`rebase::rebase`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = arguments.report.format(context)?;
-    let ws = context.workspace()?;
+    let ws = arguments.fresh.workspace(context)?;
     let progress = context.output.progress();
     let request = RebaseRequest {
         to: arguments.release.clone(),

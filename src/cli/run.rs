@@ -147,7 +147,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<ExitCode> {
 
 /// Prints the forecast of the run.
 fn dry_run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let ws = context.workspace()?;
+    let ws = arguments.measuring.fresh.workspace(context)?;
     let measuring = &arguments.measuring;
     measuring.check_series(context, &ws, &arguments.releases())?;
     let preset = measuring.preset(&ws)?;
@@ -273,7 +273,7 @@ fn open_workspace(
     commit: &mut String,
 ) -> Result<(Workspace, Preset)> {
     let given = arguments.head.as_deref();
-    let ws = context.workspace();
+    let ws = arguments.measuring.fresh.workspace(context);
     *commit = match &ws {
         Ok(ws) if arguments.outcome.is_some() => outcome_commit(ws, given)?,
         _ => given

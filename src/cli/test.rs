@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::Context;
-use super::measuring::chosen_recipe;
+use super::measuring::{FreshOption, chosen_recipe};
 use super::series_as_written::SeriesChoice;
 use perfquilt_measure::run::{RunRequest, TestedPoint, new_failures, prepare, test_points};
 use perfquilt_model::error::Result;
@@ -30,6 +30,8 @@ pub struct Arguments {
     #[arg(long, value_name = "VERSION")]
     release: Option<String>,
     #[command(flatten)]
+    fresh: FreshOption,
+    #[command(flatten)]
     series: SeriesChoice,
 }
 
@@ -39,7 +41,7 @@ pub struct Arguments {
 /// Those of [`prepare`] and [`test_points`]; after the table, the error of the last point that failed, or
 /// [`Kind::Regression`](perfquilt_model::error::Kind::Regression) when a test newly fails with a patch.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let ws = context.workspace()?;
+    let ws = arguments.fresh.workspace(context)?;
     let release = arguments.release.as_deref();
     arguments.series.check(context, &ws, &[release])?;
     let progress = context.output.progress();

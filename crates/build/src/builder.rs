@@ -25,7 +25,7 @@ use super::toolchain::Toolchain;
 use super::work::Work;
 use super::{BuildItem, BuildSeconds, Built, SourceTree};
 use perfquilt_config::packages::{self, Detection};
-use perfquilt_config::workspace::Workspace;
+use perfquilt_config::workspace::{StoredAnswers, Workspace};
 use perfquilt_config::{BuildSystem, CONFIG_FILE, Profile, Recipe, TestSuite, expand, expand_word};
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{DISK_FULL, Error, Result};
@@ -51,6 +51,8 @@ pub struct Builder {
     /// The folder of this machine alone for source and build trees; `None` where the cache is.
     scratch: Option<PathBuf>,
     cache: Cache,
+    /// Which servers and work trees of earlier builds count.
+    answers: StoredAnswers,
     logs: PathBuf,
     jobs: usize,
     /// Provides profiles, for a profile-guided recipe.
@@ -88,7 +90,7 @@ impl Builder {
             settings.of,
             base.clone(),
             training,
-            &plain.cache_dir,
+            (&plain.cache_dir, plain.answers.clone()),
         )?;
         let mut builder = Self::of(ws, recipe, using, &base.release)?;
         builder.profiles = Some(provider);
@@ -138,6 +140,7 @@ impl Builder {
             cache_dir: ws.cache().to_owned(),
             scratch: ws.scratch().map(Path::to_owned),
             cache: Cache::new(ws.cache()),
+            answers: ws.answers().clone(),
             logs: ws.state().join("logs"),
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             profiles: None,
@@ -159,14 +162,25 @@ impl Builder {
         key::of_server(tree, &self.recipe_digest, tools, profile.as_deref())
     }
 
-    /// Returns the server built from `tree` if the cache holds it.
+    /// Returns the server built from `tree` if the cache holds it and it counts.
     pub fn cached(&self, tree: &str) -> Option<Built> {
-        let built = self.cache.get(&self.key(tree))?;
+        let key = self.key(tree);
+        let built = self.cache.get(&key).filter(|_| self.answers.counts(&key))?;
         let Some(provider) = &self.profiles else {
             return Some(built);
         };
         let profile = provider.cached(tree)?;
         (built.profile.as_ref()?.digest == profile.digest).then_some(built)
+    }
+
+    /// Counts the server of `tree`, which another machine built for this process.
+    pub fn add_built(&self, tree: &str) {
+        self.answers.add(&self.key(tree));
+    }
+
+    /// Returns which stored answers count.
+    pub fn answers(&self) -> &StoredAnswers {
+        &self.answers
     }
 
     /// Returns the compilers and linkers in use, one line per tool.
@@ -309,7 +323,9 @@ impl Builder {
                 without: attempt.profile_warnings.without,
             }),
         };
-        let built = self.cache.publish(&key, collected, record)?;
+        let replaces = self.answers.is_fresh();
+        let built = self.cache.publish(&key, collected, record, replaces)?;
+        self.answers.add(&key);
         step.finish(&format!("built {}: {}", item.label, summary(&built)));
         Ok(built)
     }
@@ -350,7 +366,10 @@ impl Builder {
         work.prepare(&self.tools.lines.join("\n"), progress)?;
         let src = work.src();
         let mut hides = false;
-        if self.recipe.system == Some(BuildSystem::Command) || !work.build().exists() {
+        let folder = work.dir().to_string_lossy();
+        let is_trusted = work.build().exists() && self.answers.counts(&folder);
+        self.answers.add(&folder);
+        if self.recipe.system == Some(BuildSystem::Command) || !is_trusted {
             work.empty()?;
         } else {
             let changes = source.changes(&item.tree, &src)?;

@@ -195,12 +195,13 @@ impl Cache {
     }
 
     /// Publishes a collected result under `key`, unless the cache already holds a complete one built with the same
-    /// profile; returns the published one.
+    /// profile; returns the published one. One that `replaces` others makes way only for the same server, undamaged.
     pub(super) fn publish(
         &self,
         key: &str,
         collected: Collected,
         record: BuildRecord,
+        replaces: bool,
     ) -> Result<Built> {
         let record = BuildRecord {
             format: FORMAT,
@@ -219,7 +220,12 @@ impl Cache {
         if let Some(existing) = self.get(key)
             && of(&existing.profile) == of(&record.profile)
         {
-            return Ok(existing);
+            if !replaces {
+                return Ok(existing);
+            }
+            if existing.identity == record.identity && self.verify(key)? == Contents::Same {
+                return Ok(record.built(key, dir, false));
+            }
         }
         // A damaged result of the same key, or one of a lost profile, would block the rename.
         if dir.exists() {
@@ -361,7 +367,7 @@ mod tests {
         let install = BTreeMap::from([("share".to_owned(), outside.display().to_string())]);
         let publish = || {
             let collected = cache.collect("w", &install).unwrap();
-            cache.publish("k", collected, record()).unwrap()
+            cache.publish("k", collected, record(), false).unwrap()
         };
         for (file, text) in [("share/a", "abb"), ("share/b", "eef"), (BUILD_RECORD, "{}")] {
             let built = publish();
@@ -396,7 +402,7 @@ mod tests {
         assert_eq!(left, 0, "a dropped result leaves nothing");
 
         let collected = cache.collect("w", &install).unwrap();
-        let built = cache.publish("k", collected, record()).unwrap();
+        let built = cache.publish("k", collected, record(), false).unwrap();
         assert!(!built.cached && built.dir.join("share/a").exists());
         assert!(!built.dir.join("share/CMakeFiles").exists());
         let again = cache.get("k").unwrap();
@@ -406,7 +412,7 @@ mod tests {
         std::fs::write(built.dir.join("share/a"), "ab").unwrap();
         assert!(cache.get("k").is_none(), "damaged");
         let collected = cache.collect("w", &install).unwrap();
-        cache.publish("k", collected, record()).unwrap();
+        cache.publish("k", collected, record(), false).unwrap();
         assert!(cache.get("k").is_some(), "repaired");
     }
 
@@ -429,7 +435,7 @@ mod tests {
                 profile,
                 ..record()
             };
-            cache.publish("k", collected, record).unwrap()
+            cache.publish("k", collected, record, false).unwrap()
         };
         let first = publish("one", None);
         std::fs::write(first.dir.join("mark"), "").unwrap();
@@ -439,6 +445,30 @@ mod tests {
         assert!(!guided.cached && !guided.dir.join("mark").exists());
         assert!(publish("one", Some("1")).cached);
         assert!(!publish("one", Some("2")).cached);
+    }
+
+    #[test]
+    fn a_fresh_result_replaces_all_but_the_same_undamaged_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let outside = folder.path().join("made");
+        let cache = Cache::new(folder.path());
+        let install = BTreeMap::from([("x".to_owned(), outside.display().to_string())]);
+        let publish = |text: &str| {
+            std::fs::write(&outside, text).unwrap();
+            let collected = cache.collect("one", &install).unwrap();
+            let built = cache.publish("k", collected, record(), true).unwrap();
+            assert!(!built.cached);
+            built.dir
+        };
+        let dir = publish("abc");
+        std::fs::write(dir.join("mark"), "").unwrap();
+        publish("abc");
+        assert!(dir.join("mark").exists(), "others may be reading it");
+        publish("def");
+        assert!(!dir.join("mark").exists());
+        std::fs::write(dir.join("x"), "xyz").unwrap();
+        publish("def");
+        assert_eq!(std::fs::read(dir.join("x")).unwrap(), b"def");
     }
 
     #[test]

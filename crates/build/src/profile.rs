@@ -18,6 +18,7 @@ use super::files::{is_complete, list};
 use super::identity::identity_of_files;
 use super::work::remove;
 use super::{BuildItem, Built, SourceTree};
+use perfquilt_config::workspace::StoredAnswers;
 use perfquilt_config::{ProfileSource, Recipe};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
@@ -187,6 +188,8 @@ pub(super) struct ProfileProvider {
     /// Digest of the training.
     identity: String,
     profiles: PathBuf,
+    /// Which profiles of earlier builds count.
+    answers: StoredAnswers,
     /// Why there is no shared profile: a failed training is not repeated for every point.
     failed: Arc<OnceLock<Error>>,
 }
@@ -199,7 +202,7 @@ impl ProfileProvider {
         of: ProfileSource,
         base: BuildItem,
         training: Arc<dyn Training>,
-        cache: &Path,
+        (cache, answers): (&Path, StoredAnswers),
     ) -> Result<Self> {
         Ok(ProfileProvider {
             compiler: Compiler::of(tools),
@@ -208,6 +211,7 @@ impl ProfileProvider {
             identity: training.identity()?,
             training,
             profiles: cache.join("profiles"),
+            answers,
             failed: Arc::default(),
         })
     }
@@ -222,10 +226,11 @@ impl ProfileProvider {
         hex::encode(digest.finalize())[..40].to_owned()
     }
 
-    /// Returns the profile for `tree` if the cache holds it completely.
+    /// Returns the profile for `tree` if the cache holds it completely and it counts.
     pub(super) fn cached(&self, tree: &str) -> Option<CachedProfile> {
-        let dir = self.profiles.join(self.key(tree));
-        if !caches::pin(&dir.join(META)) {
+        let key = self.key(tree);
+        let dir = self.profiles.join(&key);
+        if !self.answers.counts(&key) || !caches::pin(&dir.join(META)) {
             return None;
         }
         read_profile(&dir)
@@ -286,11 +291,13 @@ impl ProfileProvider {
         self.compiler.gather(raw.path(), &gathered)?;
         step.finish(&format!("trained {label}"));
         describe(ready.path(), &trained.label)?;
-        let dir = self.profiles.join(self.key(&trained.tree));
+        let key = self.key(&trained.tree);
+        let dir = self.profiles.join(&key);
         // Another process may have published a complete profile first; an incomplete one would block the rename.
         if self.cached(&trained.tree).is_none() {
             remove(&dir)?;
             std::fs::rename(ready.path(), &dir).map_err(|e| Error::io("write", &dir, &e))?;
+            self.answers.add(&key);
         }
         self.cached(&trained.tree)
             .ok_or_else(|| Error::internal(format!("{} is incomplete", dir.display())))

@@ -1,6 +1,8 @@
 //! Paths of a workspace: series, patches, configuration, state and caches.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use crate::CONFIG_FILE;
 use crate::Config;
@@ -12,6 +14,7 @@ pub struct Workspace {
     root: PathBuf,
     cache: PathBuf,
     scratch: Option<PathBuf>,
+    answers: StoredAnswers,
     /// The parsed `bench-config/perfquilt.toml`.
     pub config: Config,
 }
@@ -46,6 +49,7 @@ impl Workspace {
             root,
             cache,
             scratch: None,
+            answers: StoredAnswers::default(),
             config,
         })
     }
@@ -55,6 +59,18 @@ impl Workspace {
     pub fn build_in(mut self, scratch: PathBuf) -> Self {
         self.scratch = Some(scratch);
         self
+    }
+
+    /// Uses no stored answers but those that this process stores itself, if the command is `fresh`.
+    #[must_use]
+    pub fn asking(mut self, fresh: bool) -> Self {
+        self.answers = StoredAnswers(fresh.then(Arc::default));
+        self
+    }
+
+    /// Returns which stored answers count.
+    pub fn answers(&self) -> &StoredAnswers {
+        &self.answers
     }
 
     /// Returns the folder of this machine alone for source and build trees; `None` where the cache is not shared with
@@ -106,6 +122,31 @@ impl Workspace {
     /// Returns `$XDG_CACHE_HOME/perfquilt`, shared by all workspaces: downloads, build trees, built servers.
     pub fn cache(&self) -> &Path {
         &self.cache
+    }
+}
+
+/// Which stored answers count, those of builds, tests and earlier measurements: all of them or, for a fresh question, those
+/// that this process stored.
+#[derive(Debug, Clone, Default)]
+pub struct StoredAnswers(Option<Arc<Mutex<BTreeSet<String>>>>);
+
+impl StoredAnswers {
+    /// Returns whether the question is a fresh one.
+    pub fn is_fresh(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Returns whether the answer stored under `key` counts.
+    pub fn counts(&self, key: &str) -> bool {
+        let own = self.0.as_ref();
+        own.is_none_or(|own| own.lock().is_ok_and(|own| own.contains(key)))
+    }
+
+    /// Remembers that this process stored the answer under `key`.
+    pub fn add(&self, key: &str) {
+        if let Some(Ok(mut own)) = self.0.as_ref().map(|own| own.lock()) {
+            own.insert(key.to_owned());
+        }
     }
 }
 

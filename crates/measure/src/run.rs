@@ -433,7 +433,6 @@ pub fn foresee(
     let budget = wanted.budget.map(|budget| budget.duration);
     let question = experiment::Foreseen {
         points: &points,
-        fresh: wanted.fresh,
         time_unexecuted: wanted.time_unexecuted,
         budget,
     };
@@ -474,8 +473,6 @@ pub struct RunRequest {
     pub points: Vec<Point>,
     /// Effects of the patches to measure; those in order are always included.
     pub effects: Vec<Effects>,
-    /// Whether to measure every point, including those that an earlier experiment measured.
-    pub fresh: bool,
     /// Whether to time workloads that do not execute the code that a patch changes, too.
     pub time_unexecuted: bool,
     /// The time that the command may take; `None` without a limit.
@@ -574,7 +571,7 @@ fn measure_points(
     let request = experiment::ExperimentRequest {
         points,
         data,
-        reuse: if wanted.fresh {
+        reuse: if ws.answers().is_fresh() {
             ReusePolicy::Repeat
         } else {
             ReusePolicy::Reuse

@@ -85,9 +85,13 @@ impl<'a> SuiteRunner<'a> {
         self.suite.repeat
     }
 
-    /// Returns the results of the git tree `tree` if the cache has them.
+    /// Returns the results of the git tree `tree` if the cache has them and they count.
     pub fn cached(&self, tree: &str) -> Option<TestRecord> {
-        let path = self.folder(tree).join(RECORD);
+        let folder = self.folder(tree);
+        if !self.builder.answers().counts(&folder.to_string_lossy()) {
+            return None;
+        }
+        let path = folder.join(RECORD);
         let text = std::fs::read(&path).ok()?;
         let record: TestRecord = serde_json::from_slice(&text).ok()?;
         caches::touch(&path);
@@ -307,7 +311,10 @@ impl<'a> SuiteRunner<'a> {
     fn keep(&self, tree: &str, record: &TestRecord) -> Result<()> {
         let text = serde_json::to_vec(record)
             .map_err(|error| Error::internal(format!("cannot write results of tests: {error}")))?;
-        files::write_file(&self.folder(tree).join(RECORD), &text)
+        let folder = self.folder(tree);
+        files::write_file(&folder.join(RECORD), &text)?;
+        self.builder.answers().add(&folder.to_string_lossy());
+        Ok(())
     }
 
     /// Returns the path of the log of the tests of `item`.

@@ -20,7 +20,7 @@ use perfquilt_store::{EarlierExperiment, Store};
 pub enum ReusePolicy {
     /// Reuses them where they still hold.
     Reuse,
-    /// Ignores them; continues an experiment of the same key, finished or not.
+    /// Ignores them; continues the last experiment of the same key, for a fresh question unless it is finished.
     Separate,
     /// Measures again; continues an experiment of the same key unless it is finished.
     Repeat,
@@ -64,7 +64,17 @@ impl Attempt {
         };
         let (mut reused, mut left) = (Vec::new(), None);
         match policy {
-            ReusePolicy::Separate => {}
+            ReusePolicy::Separate => {
+                let is_fresh = spec.ws.answers().is_fresh();
+                key = key.first(|key| {
+                    let begun = |key: &ExperimentKey| store.header_of_key(&key.to_string());
+                    let is_last = begun(&key.next())?.is_none();
+                    Ok(
+                        is_last && !(is_fresh && store.is_finished(&key.to_string())?)
+                            || begun(key)?.is_none(),
+                    )
+                })?;
+            }
             ReusePolicy::Repeat => {
                 key = key.first(|key| Ok(!store.is_finished(&key.to_string())?))?;
             }

@@ -17,10 +17,18 @@ pub struct ExperimentKey {
 }
 
 impl ExperimentKey {
+    /// Returns the attempt after this one.
+    pub fn next(&self) -> Self {
+        ExperimentKey {
+            attempt: self.attempt + 1,
+            ..self.clone()
+        }
+    }
+
     /// Returns the first attempt from this one on that `fits`.
     pub fn first(mut self, fits: impl Fn(&Self) -> Result<bool>) -> Result<Self> {
         while !fits(&self)? {
-            self.attempt += 1;
+            self = self.next();
         }
         Ok(self)
     }

@@ -34,7 +34,7 @@ mod simulation;
 mod site;
 mod spec;
 #[cfg(test)]
-mod stages;
+mod stage_tests;
 mod stopping;
 mod strategy;
 mod unexecuted;
@@ -182,8 +182,6 @@ pub fn run(
 pub struct Foreseen<'a> {
     /// The points, and the identities of those that are built. The others are taken to have binaries of their own.
     pub points: &'a [(Point, Option<String>)],
-    /// Whether to measure every point, including those that an earlier experiment measured.
-    pub fresh: bool,
     /// Whether to time workloads that do not execute the code that a patch changes, too.
     pub time_unexecuted: bool,
     /// The time to use.
@@ -197,7 +195,6 @@ pub fn foresee(
     preset: &Preset,
     &Foreseen {
         points,
-        fresh,
         time_unexecuted,
         budget,
     }: &Foreseen<'_>,
@@ -227,7 +224,7 @@ pub fn foresee(
     measured.push(Point::Control);
     measured.sort_unstable();
     let mut is_measured = false;
-    if let Some(store) = store.as_ref().filter(|_| !fresh) {
+    if let Some(store) = store.as_ref().filter(|_| !ws.answers().is_fresh()) {
         let requested = spec.requested();
         let query = spec.query(&observed, &requested);
         let earlier = reusable(store, &spec.header.release, time_unexecuted)?;

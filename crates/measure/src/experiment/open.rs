@@ -37,7 +37,8 @@ pub(super) struct OpenExperiment<'a> {
 }
 
 impl<'a> OpenExperiment<'a> {
-    /// Begins the `attempt` to measure the points `measured`, or continues it: then the points that failed stay failed.
+    /// Begins the `attempt` to measure the points `measured`, or continues it: then the points that failed stay failed, unless
+    /// the question is a fresh one.
     pub(super) fn begin(
         spec: &Spec<'_>,
         attempt: Attempt,
@@ -50,6 +51,7 @@ impl<'a> OpenExperiment<'a> {
         let lock = ExperimentLock::of(&spec.ws.state(), &key)?;
         let (mut failed, mut start_timeouts, failed_workloads) = store
             .header_of_key(&key)?
+            .filter(|_| !spec.ws.answers().is_fresh())
             .map(|begun| (begun.failed, begun.start_timeouts, begun.failed_workloads))
             .unwrap_or_default();
         failed.retain(|point, _| measured.contains(point));

@@ -92,7 +92,8 @@ impl ExecutionCheck<'_> {
             };
             for workload in &self.spec.workloads {
                 let key = self.key(against, point, workload);
-                match store.execution(&key)? {
+                let known = store.execution(&key)?;
+                match known.filter(|_| self.spec.ws.answers().counts(&key)) {
                     _ if patch.code.is_empty() => found.push(patch.unexecuted(workload)),
                     Some(true) => {}
                     Some(false) => found.push(patch.unexecuted(workload)),
@@ -152,6 +153,7 @@ impl ExecutionCheck<'_> {
                 let executed = answers.next().flatten();
                 if let Some(executed) = executed {
                     store.record_execution(key, executed)?;
+                    spec.ws.answers().add(key);
                 }
                 if executed == Some(false) {
                     unexecuted += 1;

@@ -136,7 +136,7 @@ impl<'a> BisectRun<'a> {
         let metric = (request.workload.as_str(), request.meter);
         let observed = adaptive::observed(ws, &request.preset, metric, &header)?;
         let context = format!("{observed}{made_with}");
-        let kept = Sessions::of(ws).open(question, &context, request.fresh, store)?;
+        let kept = Sessions::of(ws).open(question, &context, ws.answers().is_fresh(), store)?;
         let known_trees = states.states().iter().enumerate();
         let names: BTreeMap<usize, ServerIds> = known_trees
             .filter(|(_, state)| !state.tree.is_empty())

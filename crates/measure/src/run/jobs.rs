@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -17,6 +18,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::failure::Failure;
 use perfquilt_model::progress::Progress;
+use perfquilt_system::host::host_name;
 use perfquilt_system::process::check_interrupted_soon;
 
 /// Attempts at a point, each on another machine if possible, before it counts as one that cannot be built.
@@ -34,6 +36,8 @@ struct Task {
     /// The bare release, on which profiles are made.
     base: BuildItem,
     items: Vec<BuildItem>,
+    /// Whether servers of earlier builds count.
+    fresh: bool,
     /// The coordinator's compilers and linkers, which the machine's must equal.
     toolchain: Vec<String>,
 }
@@ -107,6 +111,7 @@ impl Jobs<'_> {
                 recipe: self.recipe.to_owned(),
                 base: self.base.clone(),
                 items: items.clone(),
+                fresh: self.ws.answers().is_fresh(),
                 toolchain: self.builder.toolchain().to_vec(),
             })
         };
@@ -115,11 +120,14 @@ impl Jobs<'_> {
             files.insert(number, task(items)?);
         }
         // A new coordinator finds the jobs of a killed one by this name.
-        let keys: Vec<String> = runs
-            .iter()
-            .flatten()
-            .map(|item| self.builder.key(&item.tree))
-            .collect();
+        let items = runs.iter().flatten();
+        let mut keys: Vec<String> = items.map(|item| self.builder.key(&item.tree)).collect();
+        let is_fresh = self.ws.answers().is_fresh();
+        if is_fresh {
+            // Results that an earlier job left do not count.
+            let id = std::process::id();
+            keys.push(format!("{} {id} {:?}", host_name(), SystemTime::now()));
+        }
         let digest = hex::encode(Sha256::digest(keys.join(" ")));
         let array = cluster_jobs(self.ws, &format!("build-{}", &digest[..16]))?;
         let folder = array.folder.clone();
@@ -140,7 +148,14 @@ impl Jobs<'_> {
                 let result: TaskResult = serde_json::from_slice(bytes).map_err(|error| {
                     Error::usage(format!("the result of a build is damaged: {error}"))
                 })?;
-                if result.refused.is_none() && result.failed.is_empty() {
+                // A result that a killed coordinator left may be about servers that were removed since.
+                let items = usize::try_from(number)
+                    .ok()
+                    .and_then(|number| runs.get(number));
+                let mut items = items.into_iter().flatten();
+                let has_all =
+                    is_fresh || items.all(|item| self.builder.cached(&item.tree).is_some());
+                if result.refused.is_none() && result.failed.is_empty() && has_all {
                     failures.remove(&number);
                     return Ok(ResultVerdict::Done);
                 }
@@ -178,8 +193,9 @@ impl Jobs<'_> {
                 let was_lost = lost.contains(&number) && self.builder.cached(&item.tree).is_none();
                 let is_lost = was_lost
                     .then(|| Error::build(format!("the job that builds {} is lost", item.label)));
-                if let Some(error) = reason.or(is_lost) {
-                    failed.insert(item.tree.clone(), error);
+                match reason.or(is_lost) {
+                    Some(error) => drop(failed.insert(item.tree.clone(), error)),
+                    None => self.builder.add_built(&item.tree),
                 }
             }
         }
@@ -241,7 +257,7 @@ fn build_items(
     let ws = Workspace::open_with_cache(&task.workspace, task.cache.clone())?;
     let user = rustix::process::getuid().as_raw();
     let scratch = ws.config.cluster.scratch(machine, user)?;
-    let ws = ws.build_in(scratch);
+    let ws = ws.build_in(scratch).asking(task.fresh);
     let builder = builder_on(&ws, &task.recipe, &task.base)?;
     if builder.toolchain() != task.toolchain {
         let differs = |line: &&String| !task.toolchain.contains(line);

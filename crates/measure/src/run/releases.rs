@@ -89,7 +89,7 @@ pub fn compare(
         }
         Ok(so_far.wanted() == 0)
     };
-    let key = if request.fresh {
+    let key = if ws.answers().is_fresh() {
         fresh_key(&store, name, &question, &is_decided)?
     } else {
         latest_key(&store, name)?

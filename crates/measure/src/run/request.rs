@@ -32,8 +32,6 @@ pub struct BisectRequest {
     pub preset_name: String,
     /// The recipe that replaces the preset's, if any.
     pub recipe: Option<String>,
-    /// Whether to ignore stored measurements and begin a new session.
-    pub fresh: bool,
     /// Whether to profile which functions a found change made more or less expensive.
     pub profile: bool,
     /// Words a decision for the progress output.

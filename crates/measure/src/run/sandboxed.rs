@@ -67,6 +67,9 @@ impl<'a> SandboxArea<'a> {
     /// Creates the area's folders if they do not exist.
     fn fill(&self) -> Result<()> {
         let _lock = locks::wait(&self.lock_file, || {})?;
+        if self.ws.answers().is_fresh() {
+            remove_tree(&self.folder)?;
+        }
         if self.folder.is_dir() {
             return Ok(());
         }
@@ -151,6 +154,7 @@ fn key(ws: &Workspace, release: &Release) -> String {
     digest::add(&mut parts, root.as_os_str().as_encoded_bytes());
     digest::add(&mut parts, release.name.as_bytes());
     digest::add(&mut parts, release.commit.to_string().as_bytes());
+    digest::add(&mut parts, env!("CARGO_PKG_VERSION").as_bytes());
     hex::encode(&parts.finalize()[..8])
 }
 

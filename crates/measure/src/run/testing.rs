@@ -19,7 +19,6 @@ pub fn request(preset: &str, recipe: Option<&str>) -> BisectRequest {
         .unwrap(),
         preset_name: preset.into(),
         recipe: recipe.map(str::to_owned),
-        fresh: false,
         profile: true,
         describe: |_, _| String::new(),
     }

@@ -183,6 +183,36 @@ fn an_open_experiment_is_one_process_s_and_keeps_failures_until_they_are_forgott
 }
 
 #[test]
+fn a_fresh_question_is_told_no_failure_and_no_finished_calibration() {
+    let mut fixture = Fixture::new();
+    let fail = |fixture: &Fixture, policy| {
+        let spec = fixture.spec(&site(None), &[Meter::Time]).unwrap();
+        let mut open = fixture.begin(&spec, policy).unwrap();
+        let before = open.has_failures();
+        let crash = BTreeMap::from([(Point::Step(1), Error::bench("crashed"))]);
+        open.record_failures(&Failed::points(crash), &spec.readings())
+            .unwrap();
+        (before, open.id)
+    };
+    let calibration = |fixture: &Fixture| {
+        let spec = fixture.spec(&site(None), &[Meter::Time]).unwrap();
+        fixture.attempt(&spec, ReusePolicy::Separate, false).key
+    };
+    // Not finished, so both go on with the same blocks.
+    let (_, first) = fail(&fixture, ReusePolicy::Repeat);
+    assert_eq!(fail(&fixture, ReusePolicy::Repeat), (true, first));
+    fixture.ws = fixture.ws.clone().asking(true);
+    assert_eq!(fail(&fixture, ReusePolicy::Repeat), (false, first));
+    let key = calibration(&fixture);
+    fixture.store.finish(first).unwrap();
+    assert_eq!(calibration(&fixture), format!("{key} 2"));
+    fail(&fixture, ReusePolicy::Separate);
+    // Without the option, the last one holds.
+    fixture.ws = fixture.ws.clone().asking(false);
+    assert_eq!(calibration(&fixture), format!("{key} 2"));
+}
+
+#[test]
 fn a_design_plans_so_many_blocks_of_all_points_and_an_end_to_end_check() {
     let fixture = Fixture::new();
     let spec = fixture.spec(&site(None), &[Meter::Time]).unwrap();
