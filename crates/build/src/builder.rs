@@ -292,10 +292,8 @@ impl Builder {
         let step = progress.begin(&format!("building {}", item.label), None);
         let attempt = self.compile(item, &work, &build_files, &mut log, (&*step, progress))?;
         let collected = self.collect(item, &work)?;
-        let opened = attempt
-            .opened
-            .clone()
-            .map(|opened| &opened.used() | &collected.copied_from(&work.src()));
+        let opened = attempt.opened.as_ref();
+        let opened = opened.map(|opened| &opened.all() | &collected.copied_from(&work.src()));
         let tools = attempt.configure + attempt.compile + attempt.link;
         let seconds = BuildSeconds {
             configure: attempt.configure,

@@ -116,7 +116,10 @@ impl Cmake {
                 return Ok(attempt);
             }
         }
-        heads::update(&work.build(), configured)?;
+        let watched = heads::update(&work.build(), configured)?;
+        // The recipe's own CMake file reads what is compiled, and what is not.
+        let is_read = |path: &String| !watched.contains(&src.join(path));
+        let configuring = configuring.map(|opened| opened.into_iter().filter(is_read).collect());
         let ninja = Ninja {
             build: &work.build(),
             targets: &self.targets,

@@ -32,31 +32,17 @@ impl Commands {
         step: &dyn Step,
     ) -> Result<BuildAttempt> {
         let mut attempt = BuildAttempt::default();
-        let configuring = self.run_all(&self.configure, work, &mut attempt, (log, step))?;
-        attempt.configure = std::mem::take(&mut attempt.compile);
-        let building = match attempt.failed {
-            Some(_) => Some(BTreeSet::new()),
-            None => self.run_all(&self.build, work, &mut attempt, (log, step))?,
-        };
-        attempt.opened = opened(configuring, building);
-        let files = walk(&work.src());
-        let is_object = |path: &Path| is_unit(&path.to_string_lossy());
-        attempt.units = files.iter().filter(|(path, _)| is_object(path)).count() as u64;
-        Ok(attempt)
-    }
-
-    /// Runs commands until one fails, and adds their costs to `attempt`; returns what they opened.
-    fn run_all(
-        &self,
-        commands: &[Vec<String>],
-        work: &Work,
-        attempt: &mut BuildAttempt,
-        (log, step): (&mut Log, &dyn Step),
-    ) -> Result<Option<BTreeSet<String>>> {
-        let (done, opened) = observed(&work.src(), || -> Result<()> {
-            for words in commands {
+        let configure = self.configure.iter().map(|words| (words, false));
+        let build = self.build.iter().map(|words| (words, true));
+        let (done, building) = observed(&work.src(), || -> Result<()> {
+            for (words, is_build) in configure.chain(build) {
                 let ran = self.run(words, work, log, step)?;
-                attempt.compile += ran.elapsed.as_secs_f64();
+                let seconds = if is_build {
+                    &mut attempt.compile
+                } else {
+                    &mut attempt.configure
+                };
+                *seconds += ran.elapsed.as_secs_f64();
                 attempt.profile_warnings += ProfileWarnings::count(&ran.output);
                 if !ran.success {
                     attempt.failed = Some(ran);
@@ -65,7 +51,12 @@ impl Commands {
             }
             Ok(())
         });
-        done.map(|()| opened)
+        done?;
+        attempt.opened = opened(Some(BTreeSet::new()), building);
+        let files = walk(&work.src());
+        let is_object = |path: &Path| is_unit(&path.to_string_lossy());
+        attempt.units = files.iter().filter(|(path, _)| is_object(path)).count() as u64;
+        Ok(attempt)
     }
 
     fn run(

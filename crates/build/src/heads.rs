@@ -7,9 +7,10 @@
 //! `perfquilt/heads.txt` (which it creates, since CMake drops dependencies on missing files). This module
 //! maintains that file: it changes with the first lines of any listed unit, and ninja then runs CMake again.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::work::write_atomically;
@@ -18,12 +19,13 @@ use perfquilt_model::error::{Error, Result};
 /// Number of preprocessor lines recorded for each unit.
 const LINES: usize = 2;
 
-/// Updates `heads.txt`; `configured` means that CMake has just read the sources itself.
-pub(super) fn update(build: &Path, configured: bool) -> Result<()> {
+/// Updates `heads.txt` and returns the units listed there; `configured` means that CMake has just read the sources itself.
+pub(super) fn update(build: &Path, configured: bool) -> Result<HashSet<PathBuf>> {
     let folder = build.join("perfquilt");
     let Ok(watched) = std::fs::read_to_string(folder.join("watch.txt")) else {
-        return Ok(());
+        return Ok(HashSet::new());
     };
+    let units = watched.lines().map(PathBuf::from).collect();
     let mut text = String::new();
     for path in watched.lines() {
         text.push_str(path);
@@ -35,7 +37,7 @@ pub(super) fn update(build: &Path, configured: bool) -> Result<()> {
     }
     let file = folder.join("heads.txt");
     if std::fs::read_to_string(&file).is_ok_and(|found| found == text) {
-        return Ok(());
+        return Ok(units);
     }
     write_atomically(&file, &text)?;
     if configured {
@@ -47,7 +49,7 @@ pub(super) fn update(build: &Path, configured: bool) -> Result<()> {
             .and_then(|file| file.set_modified(long_ago))
             .map_err(|e| Error::io("write", &file, &e))?;
     }
-    Ok(())
+    Ok(units)
 }
 
 /// Returns the first `#include`, `#define` and `#undef` lines of a unit; none if the file is missing.

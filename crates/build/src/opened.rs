@@ -29,9 +29,9 @@ pub(super) type Opened = Option<OpenedPaths>;
 /// Paths of opened files, and of listed folders with a slash at the end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OpenedPaths {
-    /// Opened while the build was configured, which may read all sources without using them.
+    /// Opened while CMake configured the build.
     pub configuring: BTreeSet<String>,
-    /// Opened by compilers, generators and linkers.
+    /// Opened by ninja's or the recipe's commands.
     pub building: BTreeSet<String>,
 }
 
@@ -41,11 +41,9 @@ impl OpenedPaths {
         self.building.contains(path) || self.configuring.contains(path)
     }
 
-    /// Returns what may be in a server: a unit is only if it was compiled.
-    pub(super) fn used(self) -> BTreeSet<String> {
-        let mut used = self.building;
-        used.extend(self.configuring.into_iter().filter(|path| !is_source(path)));
-        used
+    /// Returns all files and folders.
+    pub(super) fn all(&self) -> BTreeSet<String> {
+        &self.configuring | &self.building
     }
 }
 
@@ -216,16 +214,6 @@ mod tests {
         let others = "ln linked.c x/l.c && mv moved.c x/m.c && cat x/*.c";
         let others = opened_by(&format!("mkdir x && {others}"));
         assert_eq!(others, ["link.c", "linked.c", "moved.c"]);
-    }
-
-    #[test]
-    fn units_that_only_the_configuration_reads_are_not_used() {
-        let paths = |list: &[&str]| list.iter().map(|path| path.to_string()).collect();
-        let opened = OpenedPaths {
-            configuring: paths(&["VERSION", "a.c", "b.c"]),
-            building: paths(&["a.c", "a.h"]),
-        };
-        assert_eq!(opened.used(), paths(&["VERSION", "a.c", "a.h"]));
     }
 
     #[test]
