@@ -62,6 +62,47 @@ binary = "bin/app"
 }
 
 #[test]
+fn a_cache_whose_programs_cannot_run_is_named_before_anything_is_built() {
+    let fixture = Fixture::new(RECIPE);
+    let cache = fixture.folder.path().join("cache");
+    let Some(mounted) = crate::common::Mounted::in_memory(&cache, 16) else {
+        return;
+    };
+    let remounted = perfquilt_system::process::Command::new("mount")
+        .args(["-o", "remount,noexec"])
+        .arg(&mounted.0)
+        .run();
+    assert!(remounted.unwrap().success());
+    let error = fixture.build("base").unwrap_err();
+    let message = error.message();
+    assert!(
+        message.contains(cache.to_str().unwrap()) && message.contains("`noexec`"),
+        "{error}"
+    );
+    assert!(error.hint_text().unwrap().contains("XDG_CACHE_HOME"));
+    assert!(!cache.join("work").exists());
+}
+
+#[test]
+fn what_a_command_of_make_says_is_shown_with_its_end() {
+    let mut fixture =
+        Fixture::new(&RECIPE.replace("\"cmake\"", "\"command\"\nbuild = [[\"make\"]]"));
+    fixture.point(
+        "tool",
+        &[(
+            "Makefile",
+            "app:\n\t@echo 'needs a newer tool' >&2; exit 3\n",
+        )],
+    );
+    let error = fixture.build("tool").unwrap_err();
+    let details = error.detail_lines().join("\n");
+    assert!(
+        details.contains("needs a newer tool\nmake: ***"),
+        "{details}"
+    );
+}
+
+#[test]
 fn what_is_installed_and_cannot_be_copied_names_the_point() {
     let recipe = r#"
 [recipe.quick]

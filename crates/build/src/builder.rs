@@ -32,6 +32,9 @@ use perfquilt_model::error::{DISK_FULL, Error, Result};
 use perfquilt_model::observation::ProfileUse;
 use perfquilt_model::progress::{Progress, Step};
 use perfquilt_system::host::host_name;
+use perfquilt_system::mounts::may_execute;
+
+const OTHER_CACHE: &str = "XDG_CACHE_HOME names another folder for it";
 
 /// Builds the points of one release with one recipe.
 #[derive(Debug, Clone)]
@@ -209,8 +212,16 @@ impl Builder {
             Error::usage(format!(
                 "cannot create the folder of the caches, {folder}: {error}"
             ))
-            .hint("XDG_CACHE_HOME names another folder for it")
-        })
+            .hint(OTHER_CACHE)
+        })?;
+        if !may_execute(&self.cache_dir) {
+            let folder = self.cache_dir.display();
+            return Err(Error::usage(format!(
+                "programs in the folder of the caches, {folder}, cannot run: its file system is mounted `noexec`"
+            ))
+            .hint(OTHER_CACHE));
+        }
+        Ok(())
     }
 
     /// Builds `item`, or takes it from the cache, if its contents there are those that were built.

@@ -39,6 +39,9 @@ pub(super) struct Fault {
 /// Lines shown from the message on.
 const SHOWN: usize = 8;
 
+/// Lines shown above a message of make or ninja.
+const ABOVE: usize = 4;
+
 /// Patterns in descending order of explanatory value; the first matching line wins.
 struct Patterns {
     disk_full: Regex,
@@ -171,7 +174,16 @@ pub(super) fn find(output: &[String], src: &Path, build: &Path) -> Fault {
         if let Some(index) = index
             && let Some(found) = regex.captures(&output[index])
         {
-            return fault(cause, index, relative(&found["message"]));
+            let fault = fault(cause, index, relative(&found["message"]));
+            // Make says last what ended it, below what its commands said.
+            let above = output[..index].iter().rev().take(ABOVE).rev();
+            let above = above
+                .map(|line| relative(line))
+                .filter(|_| cause == Cause::Other);
+            return Fault {
+                excerpt: above.chain(fault.excerpt).collect(),
+                ..fault
+            };
         }
     }
     let failed = output.iter().position(|line| line.starts_with("FAILED: "));

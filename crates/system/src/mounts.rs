@@ -1,6 +1,8 @@
-//! The kinds of file systems.
+//! The kinds of file systems, and what their mounts allow.
 
 use std::path::Path;
+
+use rustix::fs::StatVfsMountFlags;
 
 /// Network file systems by the numbers that the kernel gives them (`statfs(2)`).
 const NETWORK: [(u32, &str); 9] = [
@@ -27,6 +29,14 @@ pub fn network_file_system(path: &Path) -> Option<&'static str> {
     known
         .find(|(number, _)| *number == kind)
         .map(|(_, name)| *name)
+}
+
+/// Returns whether programs in the file system of `path` may be executed.
+pub fn may_execute(path: &Path) -> bool {
+    let stat = rustix::fs::statvfs(path);
+    stat.map_or(true, |stat| {
+        !stat.f_flag.contains(StatVfsMountFlags::NOEXEC)
+    })
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::Sha256;
 
+pub(crate) use words::declared as files_below;
+
 use perfquilt_config::config_files;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::digest;

@@ -65,7 +65,7 @@ pub(super) fn is_file(path: &Path) -> bool {
 }
 
 /// Returns the files that `path`, of the configuration's `inputs`, stands for: itself, or all below it.
-pub(super) fn declared(path: &Path) -> Result<BTreeSet<PathBuf>> {
+pub(crate) fn declared(path: &Path) -> Result<BTreeSet<PathBuf>> {
     let unread = |e: &std::io::Error| {
         Error::usage(format!("cannot read {}: {e}", path.display()))
             .hint("`inputs` of the configuration names it")

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use super::scratch::{Scratch, socket_folder};
 use super::start_failure::{StartFailure, start_timeout};
 use super::{AdapterSetup, Instrumentation, Launch, listener, log};
+use crate::inputs::files_below;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::{
     Child, Command, DeathSignal, OrphanProcess, Sink, check_interrupted, describe_exit,
-    process_tree, process_tree_time,
+    foreign_machine, process_tree, process_tree_time,
 };
 
 /// How many lines of a failed server's log an error shows.
@@ -57,6 +58,9 @@ pub struct Running {
     _socket_folder: Option<Scratch>,
     start_timeout: Duration,
 }
+
+/// What the loader says before the name of a library that it does not find.
+const MISSING_LIBRARY: &str = "error while loading shared libraries: ";
 
 /// How a server is asked to shut down.
 #[derive(Debug, Clone)]
@@ -594,12 +598,25 @@ impl Running {
 
     /// Returns the error of a failed server and keeps its log for the user.
     fn failure(&self, what: &str) -> Error {
-        let error =
-            Error::bench(format!("server of {} {what}", self.label)).details(self.log_tail());
+        let log = self.log_tail();
+        let library = self.foreign_library(&log);
+        let error = Error::bench(format!("server of {} {what}", self.label)).details(log);
+        let error = error.details(library);
         match self.keep_log() {
             Some(path) => error.hint(format!("the full log is in {}", path.display())),
             None => error,
         }
+    }
+
+    /// Returns the library of another machine that the loader passed over: it says only that there is none.
+    fn foreign_library(&self, log: &[String]) -> Option<String> {
+        let end = |line: &String| Some(line.split_once(MISSING_LIBRARY)?.1.to_owned());
+        let missing = log.iter().find_map(end)?;
+        let name = missing.split(':').next()?;
+        let files = files_below(Path::new(self.values.get("server")?)).ok()?;
+        let library = files.into_iter().find(|path| path.ends_with(name))?;
+        let machine = foreign_machine(&library)?;
+        Some(format!("{} is for {machine}", library.display()))
     }
 
     fn keep_log(&self) -> Option<PathBuf> {

@@ -12,6 +12,7 @@ use perfquilt_config::Section;
 use perfquilt_model::error::Kind;
 use perfquilt_model::progress::{Silent, Step};
 use perfquilt_system::locks;
+use perfquilt_system::process::Command;
 
 /// A scratch folder, logs beside it, and an adapter for the script `server`.
 struct World {
@@ -107,6 +108,29 @@ fn a_server_that_cannot_be_executed_is_a_failure_of_its_point() {
     assert!(message.contains("server of 2 (0002-x.patch)"), "{message}");
     let adapter = world.adapter_with(&["no-such-program", "{socket}"], &["true"], None);
     assert_eq!(world.start(&adapter).unwrap_err().kind(), Kind::Usage);
+}
+
+#[test]
+fn a_library_of_another_machine_is_named() {
+    let world = World::new();
+    let build = "echo 'int two(void) { return 2; }' > two.c && cc -shared -fPIC -o libtwo.so two.c && \
+         echo 'int two(void); int main(void) { return two(); }' > app.c && \
+         cc -o app app.c -L. -ltwo '-Wl,-rpath,$ORIGIN'";
+    let compiler = Command::new("sh").args(["-c", build]);
+    compiler
+        .directory(world.base.path())
+        .run_ok(Kind::Build)
+        .unwrap();
+    let adapter = world.adapter_with(&["{server}/app"], &["false"], None);
+    let end = |world: &World| world.start(&adapter).unwrap_err();
+    assert!(end(&world).message().contains("exited with 2"));
+    let library = world.base.path().join("libtwo.so");
+    let mut bytes = std::fs::read(&library).unwrap();
+    bytes[18..20].copy_from_slice(&22_u16.to_le_bytes());
+    std::fs::write(&library, bytes).unwrap();
+    let error = end(&world);
+    let named = format!("{} is for s390x", library.display());
+    assert!(error.detail_lines().contains(&named), "{error:?}");
 }
 
 #[test]

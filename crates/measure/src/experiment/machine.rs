@@ -13,7 +13,7 @@ use super::lanes;
 use super::lengths::share;
 use super::links::Links;
 use super::plan::{Block, BlockKind, Reading};
-use super::private::{copy, may_execute, private_copy, room};
+use super::private::{copy, private_copy, room};
 use super::servers::{Relinks, Servers};
 use perfquilt_bench::cpu_quota::ControlGroups;
 use perfquilt_bench::inputs::Inputs;
@@ -35,6 +35,7 @@ use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_system::host::host_name;
 use perfquilt_system::locks::{self, Lock};
+use perfquilt_system::mounts::may_execute;
 use perfquilt_system::process::check_interrupted;
 
 /// Seconds of uncounted load before a timed workload, for up to six servers: caches, branch predictors and the servers'

@@ -8,8 +8,6 @@
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{StatVfsMountFlags, statvfs};
-
 use super::servers::{Relinks, Servers};
 use perfquilt_bench::server::MeasuredServer;
 use perfquilt_build::Relink;
@@ -72,11 +70,6 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     let copied = std::fs::copy(from, to);
     copied.map_err(|e| Error::io(&format!("copy {} to", from.display()), to, &e))?;
     Ok(())
-}
-
-/// Returns whether programs in `folder` may be executed.
-pub(crate) fn may_execute(folder: &Path) -> bool {
-    statvfs(folder).is_ok_and(|stat| !stat.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 
 #[cfg(test)]

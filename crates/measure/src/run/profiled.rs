@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::NamedServer;
-use crate::experiment::private::{copy, may_execute, private_copy};
+use crate::experiment::private::{copy, private_copy};
 use perfquilt_bench::server::{Scratch, ServerSpace};
 use perfquilt_build::Relink;
 use perfquilt_config::Layouts;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_system::mounts::may_execute;
 
 /// Makes the executables of two servers afresh for each run of a profile, in a code layout that both share: code that
 /// they have in common lies at the same addresses, and no layout is behind all runs.

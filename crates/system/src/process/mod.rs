@@ -14,6 +14,7 @@ mod signals;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod unstartable;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -38,6 +39,7 @@ pub use signals::{
     interrupt, interrupted,
 };
 pub use terminal::is_in_foreground;
+pub use unstartable::foreign_machine;
 
 use rustix::process::{Resource, Rlimit};
 
@@ -523,6 +525,13 @@ impl Command {
         };
         self.before_exec(&mut command);
         tracing::debug!("starting {}", self.shown());
+        if self
+            .file()
+            .is_some_and(|file| foreign_machine(&file).is_some())
+            && let Some(fault) = self.unstartable()
+        {
+            return Err(fault);
+        }
         let mut child = unless_busy(|| orphans::start_child(|| command.spawn()))
             .map_err(|error| self.not_started(&error))?;
         if let Some(reader) = merged {
@@ -554,6 +563,9 @@ impl Command {
                 folder.display()
             ));
         }
+        if let Some(fault) = self.unstartable() {
+            return fault;
+        }
         let unusable = error.kind() == std::io::ErrorKind::PermissionDenied
             || error.raw_os_error() == Some(libc::ENOEXEC);
         match (missing, program.contains('/')) {
@@ -566,10 +578,28 @@ impl Command {
                 }),
             ),
             (true, true) => Error::usage(format!("`{program}` cannot be started: {error}"))
-                .hint("the file is missing, or the loader or interpreter that it names"),
+                .hint("correct the command that names it"),
             _ if unusable => Error::usage(format!("`{program}` cannot be started: {error}")),
             _ => Error::internal(format!("cannot start `{program}`: {error}")),
         }
+    }
+
+    /// Returns why the file of the program does not start, if that is known.
+    fn unstartable(&self) -> Option<Error> {
+        let path = self.file()?;
+        let (cause, help) = unstartable::reason(&path)?;
+        let path = path.display();
+        Some(Error::usage(format!("`{path}` cannot be started: {cause}")).hint(help))
+    }
+
+    /// Returns the file of the program.
+    fn file(&self) -> Option<PathBuf> {
+        if !self.program.as_encoded_bytes().contains(&b'/') {
+            let has_own_path = self.env.contains_key(OsStr::new("PATH"));
+            return find_program(self.program.to_str()?).filter(|_| !has_own_path);
+        }
+        let folder = self.directory.as_deref().unwrap_or(Path::new(""));
+        Some(folder.join(&self.program))
     }
 
     #[allow(unsafe_code)]

@@ -1,0 +1,182 @@
+//! Explains why the kernel does not start a program.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::mounts::may_execute;
+
+/// Bytes at the start of a program that name its machine, and its loader or interpreter.
+const HEAD: u64 = 4096;
+/// Types of a segment of an executable: the path of its loader.
+const PT_INTERP: u64 = 3;
+
+/// The machines that servers run on, by their numbers in executables.
+const MACHINES: [(u64, &str); 8] = [
+    (3, "i386"),
+    (21, "ppc64"),
+    (22, "s390x"),
+    (40, "arm"),
+    (62, "x86_64"),
+    (183, "aarch64"),
+    (243, "riscv64"),
+    (258, "loongarch64"),
+];
+
+/// Returns why the file `path` cannot be started, and what helps; `None` if that is unknown.
+pub(super) fn reason(path: &Path) -> Option<(String, String)> {
+    let shown = path.display();
+    let meta = std::fs::metadata(path).ok()?;
+    if meta.is_dir() {
+        let help = "name a program in it".to_owned();
+        return Some(("it is a folder".to_owned(), help));
+    }
+    if meta.permissions().mode() & 0o111 == 0 {
+        let help = format!("if it is a program, `chmod +x {shown}` makes it executable");
+        return Some(("it is not executable".to_owned(), help));
+    }
+    if !may_execute(path) {
+        let help = "mount it without `noexec`, or move the file; XDG_CACHE_HOME names another folder for perfquilt's caches";
+        let cause = "its file system is mounted `noexec`".to_owned();
+        return Some((cause, help.to_owned()));
+    }
+    if let Some(machine) = foreign_machine(path) {
+        let help = format!("build or install it for {}", std::env::consts::ARCH);
+        return Some((format!("it is for {machine}"), help));
+    }
+    let needed = needed(&head(path)?).filter(|needed| !needed.exists())?;
+    let cause = format!("there is no {}, which it names", needed.display());
+    let help = "install that, or correct the first line of the script";
+    Some((cause, help.to_owned()))
+}
+
+/// Returns the machine that the program or library `path` was made for, if this machine cannot run it. The C library would
+/// run such a program as a shell script.
+pub fn foreign_machine(path: &Path) -> Option<String> {
+    let own = head(Path::new("/proc/self/exe"))?;
+    let (machine, own) = (machine(&head(path)?)?, machine(&own)?);
+    let older = matches!((own, machine), (62, 3) | (183, 40));
+    (machine != own && !older && !has_emulators()).then(|| {
+        let known = MACHINES.iter().find(|(number, _)| *number == machine);
+        known.map_or(format!("machine {machine}"), |(_, name)| (*name).to_owned())
+    })
+}
+
+/// Whether the kernel was told programs that run those of other machines.
+fn has_emulators() -> bool {
+    let entries = std::fs::read_dir("/proc/sys/fs/binfmt_misc");
+    let mut rules = entries.into_iter().flatten().flatten();
+    rules.any(|rule| {
+        let rule = std::fs::read_to_string(rule.path());
+        rule.is_ok_and(|text| text.contains("magic 7f454c46"))
+    })
+}
+
+fn head(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .ok()?
+        .take(HEAD)
+        .read_to_end(&mut bytes)
+        .ok()?;
+    Some(bytes)
+}
+
+/// Returns the number of `length` bytes at `place` of an executable.
+fn number(bytes: &[u8], place: u64, length: u64) -> Option<u64> {
+    let range = usize::try_from(place).ok()?..usize::try_from(place + length).ok()?;
+    let big_endian = *bytes.get(5)? == 2;
+    let digits = bytes.get(range)?.iter();
+    let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+    Some(if big_endian {
+        digits.fold(0, add)
+    } else {
+        digits.rev().fold(0, add)
+    })
+}
+
+fn machine(bytes: &[u8]) -> Option<u64> {
+    bytes
+        .starts_with(b"\x7fELF")
+        .then(|| number(bytes, 18, 2))?
+}
+
+/// Returns the loader of a program, or the interpreter of a script.
+fn needed(bytes: &[u8]) -> Option<PathBuf> {
+    if let Some(line) = bytes.strip_prefix(b"#!") {
+        let line = line.split(|byte| *byte == b'\n').next()?;
+        let line = String::from_utf8_lossy(line).into_owned();
+        // A carriage return at the end of the line is part of the name.
+        return line
+            .trim_start()
+            .split([' ', '\t'])
+            .next()
+            .map(PathBuf::from);
+    }
+    machine(bytes)?;
+    let is_64 = *bytes.get(4)? == 2;
+    let (table, size, count) = if is_64 {
+        (
+            number(bytes, 32, 8)?,
+            number(bytes, 54, 2)?,
+            number(bytes, 56, 2)?,
+        )
+    } else {
+        (
+            number(bytes, 28, 4)?,
+            number(bytes, 42, 2)?,
+            number(bytes, 44, 2)?,
+        )
+    };
+    let segment = (0..count)
+        .map(|index| table + index * size)
+        .find(|segment| number(bytes, *segment, 4) == Some(PT_INTERP))?;
+    let place = if is_64 {
+        number(bytes, segment + 8, 8)?
+    } else {
+        number(bytes, segment + 4, 4)?
+    };
+    let path = bytes.get(usize::try_from(place).ok()?..)?;
+    let path = path.split(|byte| *byte == 0).next()?;
+    Some(PathBuf::from(String::from_utf8_lossy(path).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Command;
+
+    /// Writes a file that may be executed, and returns why it does not start.
+    fn fault(content: &[u8]) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Command::new(&path).run().unwrap_err().message().to_owned()
+    }
+
+    #[test]
+    fn what_a_program_needs_is_named() {
+        assert!(fault(b"#!/opt/none/sh -e\nx\n").contains("there is no /opt/none/sh, which"));
+        assert!(fault(b"#!/bin/sh\r\nx\r\n").contains("there is no /bin/sh\r, which"));
+        let own = std::fs::read("/bin/sh").unwrap();
+        let loader = needed(&own).unwrap();
+        let loader = loader.to_str().unwrap();
+        let at = own
+            .windows(loader.len())
+            .position(|part| part == loader.as_bytes());
+        let mut moved = own.clone();
+        moved[at.unwrap() + 1] = b'X';
+        assert!(fault(&moved).contains(&format!("there is no /X{}", &loader[2..])));
+    }
+
+    #[test]
+    fn a_program_for_another_machine_is_not_run_as_a_script() {
+        let mut other = std::fs::read("/bin/sh").unwrap();
+        other[18] = if other[18] == 22 { 62 } else { 22 };
+        other[19] = 0;
+        let message = fault(&other);
+        assert!(message.contains("it is for "), "{message}");
+    }
+}
