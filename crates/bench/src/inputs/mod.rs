@@ -9,20 +9,25 @@ use std::path::{Path, PathBuf};
 
 use sha2::Sha256;
 
-pub(crate) use words::declared as files_below;
-
-use perfquilt_config::config_files;
+use perfquilt_config::{BUILD_RECORD, config_files};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_system::digest;
+use perfquilt_system::digest::{self, FileStamp};
 
 /// The begin of the name of a file below `bench-config/`, which is the same in every copy of the workspace.
 const CONFIG: &str = "{config}/";
+
+/// Returns the files below `folder`, following links.
+pub fn files_below(folder: &Path) -> Result<BTreeSet<PathBuf>> {
+    words::below(folder).map_err(|e| Error::io("read", folder, &e))
+}
 
 /// Files that something reads, by path, with the digests of their contents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inputs {
     bench_config: PathBuf,
     files: BTreeMap<String, String>,
+    /// Files of servers, whose contents are part of the servers' own identities.
+    servers: BTreeMap<PathBuf, Option<FileStamp>>,
 }
 
 impl Inputs {
@@ -39,7 +44,7 @@ impl Inputs {
         let directory = &directory.unwrap_or_default();
         let mut inputs = Inputs {
             bench_config: bench_config.to_path_buf(),
-            files: BTreeMap::new(),
+            ..Inputs::default()
         };
         let both = words.iter().chain(declared).map(String::as_str);
         for (name, _) in config_files(both, bench_config)? {
@@ -108,16 +113,33 @@ impl Inputs {
     pub fn extend(&mut self, other: Inputs) {
         self.bench_config = other.bench_config;
         self.files.extend(other.files);
+        self.servers.extend(other.servers);
+    }
+
+    /// Adds the files of a server's folder as they are now; they are no part of [`Inputs::digest`].
+    pub fn add_server(&mut self, folder: &Path) -> Result<()> {
+        for path in files_below(folder)? {
+            // Its time tells when the server was used last.
+            if path != folder.join(BUILD_RECORD) {
+                let stamp = FileStamp::of(&path).ok();
+                self.servers.insert(path, stamp);
+            }
+        }
+        Ok(())
     }
 
     /// Returns the first file whose content is another one now.
     pub fn changed(&self) -> Option<PathBuf> {
-        let mut files = self.files.iter();
-        files.find_map(|(name, content)| {
+        let named = self.files.iter().map(|(name, content)| {
             let path = self.path(name);
             let now = digest::of_file(&path).unwrap_or_default();
-            (now != *content).then_some(path)
-        })
+            (now == *content, path)
+        });
+        let servers = self.servers.iter();
+        let servers =
+            servers.map(|(path, stamp)| (FileStamp::of(path).ok() == *stamp, path.clone()));
+        let mut all = named.chain(servers);
+        all.find_map(|(is_same, path)| (!is_same).then_some(path))
     }
 
     /// Checks that all files are what they were when the measurement began.

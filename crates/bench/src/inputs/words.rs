@@ -73,14 +73,30 @@ pub(crate) fn declared(path: &Path) -> Result<BTreeSet<PathBuf>> {
     if !std::fs::metadata(path).map_err(|e| unread(&e))?.is_dir() {
         return Ok([path.to_path_buf()].into());
     }
+    below(path).map_err(|e| unread(&e))
+}
+
+/// Returns the files below `folder`, following links.
+pub(super) fn below(folder: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
-    for entry in std::fs::read_dir(path).map_err(|e| unread(&e))? {
-        let below = entry.map_err(|e| unread(&e))?.path();
-        // A link to a folder may lead in a circle.
-        if below.is_file() {
-            found.insert(below);
-        } else if below.is_dir() && !below.is_symlink() {
-            found.extend(declared(&below)?);
+    let mut seen = BTreeSet::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        // A link may lead to a folder that contains it.
+        if !seen.insert(std::fs::canonicalize(&folder)?) {
+            continue;
+        }
+        let mut paths = Vec::new();
+        for entry in std::fs::read_dir(&folder)? {
+            paths.push(entry?.path());
+        }
+        paths.sort_unstable();
+        for path in paths {
+            match std::fs::metadata(&path) {
+                Ok(of) if of.is_dir() => folders.push(path),
+                Ok(of) if of.is_file() => drop(found.insert(path)),
+                _ => {}
+            }
         }
     }
     Ok(found)

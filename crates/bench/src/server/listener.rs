@@ -15,11 +15,12 @@ pub(super) fn may_belong_to(port: u16, pids: &[u32]) -> bool {
     listeners.is_empty() || have_any(pids, &listeners).unwrap_or(true)
 }
 
-/// Returns whether the kernel shows that one of the processes `pids` listens at a Unix socket or a port.
-pub(super) fn listens(socket: &Path, port: Option<u16>, pids: &[u32]) -> bool {
+/// Returns which of the processes `pids` listen at a Unix socket or a port, as far as the kernel shows it.
+pub(super) fn listening(socket: &Path, port: Option<u16>, pids: &[u32]) -> Vec<u32> {
     let mut listeners = of_path(&read("unix"), socket);
     listeners.extend(port.into_iter().flat_map(of_port));
-    have_any(pids, &listeners).unwrap_or(false)
+    let has = |pid: &u32| have_any(&[*pid], &listeners).unwrap_or(false);
+    pids.iter().copied().filter(has).collect()
 }
 
 fn read(name: &str) -> String {
@@ -114,14 +115,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let own = [std::process::id()];
         let socket = folder.path().join("s.sock");
-        assert!(!listens(&socket, None, &own));
+        let none: [u32; 0] = [];
+        assert_eq!(listening(&socket, None, &own), none);
         let at_socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        assert!(listens(&socket, None, &own) && !listens(&socket, None, &[u32::MAX]));
+        assert_eq!(listening(&socket, None, &[u32::MAX, own[0]]), own);
         drop(at_socket);
-        assert!(!listens(&socket, None, &own));
+        assert_eq!(listening(&socket, None, &own), none);
         let at_port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = at_port.local_addr().unwrap().port();
-        assert!(listens(&socket, Some(port), &own));
+        assert_eq!(listening(&socket, Some(port), &own), own);
     }
 
     #[test]

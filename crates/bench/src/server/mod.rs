@@ -13,6 +13,7 @@ mod log;
 mod mariadb;
 mod mysql;
 pub mod postgresql;
+mod program;
 mod running;
 mod scratch;
 mod start_failure;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use super::program::Program;
 use super::scratch::{Scratch, socket_folder};
 use super::start_failure::{StartFailure, start_timeout};
 use super::{AdapterSetup, Instrumentation, Launch, listener, log};
@@ -45,6 +46,7 @@ pub struct Running {
     /// Address on which it accepts connections.
     pub endpoint: Endpoint,
     label: String,
+    program: Program,
     values: BTreeMap<String, String>,
     log: PathBuf,
     kept_logs: PathBuf,
@@ -276,6 +278,11 @@ impl Running {
     fn spawn(plan: StartPlan<'_>) -> Result<Running, FailedStart> {
         let launch = plan.launch;
         let log = launch.dir.join(LOG_FILE);
+        let shown = plan
+            .words
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned());
+        let program_of_server = Program::new(launch.server, &shown.collect::<Vec<_>>());
         let mut words = valgrind_words(&launch.instrumentation, launch.dir, plan.uncounted);
         words.extend(plan.words);
         let (program, args) = words
@@ -312,6 +319,7 @@ impl Running {
                 port: plan.address.port,
             },
             label: launch.label.to_owned(),
+            program: program_of_server,
             values: plan.values,
             log,
             kept_logs: plan.kept_logs,
@@ -349,7 +357,7 @@ impl Running {
                 // One that only helped to start it ends by itself.
                 let waited = since_ready.get_or_insert_with(Instant::now).elapsed();
                 if strays.is_empty() || waited > HELPER_LIMIT && self.are_helpers(&strays) {
-                    return Ok(());
+                    return self.check_program();
                 }
                 if waited > STRAY_LIMIT {
                     return Err(self.stray_failure(&strays));
@@ -362,6 +370,18 @@ impl Running {
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
         }
+    }
+
+    /// Checks that what answers is the server's own program.
+    fn check_program(&self) -> Result<()> {
+        let Endpoint { socket, port } = &self.endpoint;
+        let pids = self.pids();
+        let listening = listener::listening(socket, *port, &pids);
+        self.program.check(&pids, &listening).map_err(|what| {
+            self.failure(&format!("{what}, so it is not measured")).hint(
+                "`start` of [server.command] must run a file of {server}, also through a wrapper",
+            )
+        })
     }
 
     /// Keeps `connection` open as long as the server runs.
@@ -430,7 +450,7 @@ impl Running {
         let theirs: Duration = strays.iter().map(|stray| time(stray.pid)).sum();
         let allowed = time(self.pid()).mul_f64(HELPERS_SHARE).max(HELPERS_TIME);
         let Endpoint { socket, port } = &self.endpoint;
-        theirs <= allowed && listener::listens(socket, *port, &self.pids())
+        theirs <= allowed && !listener::listening(socket, *port, &self.pids()).is_empty()
     }
 
     /// Returns the names of the processes that run beside the server, see [`Running::check`]: it started them, and they are

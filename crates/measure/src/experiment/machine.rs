@@ -150,6 +150,9 @@ impl<'a> ThisMachine<'a> {
         for workload in &setup.workloads {
             inputs.extend(workload::inputs(ws, workload)?);
         }
+        for server in setup.servers.values() {
+            inputs.add_server(&server.dir)?;
+        }
         let clients = Clients::new(ws, &setup.release, &setup.workloads)?;
         let counter = if setup.count_meters.is_empty() {
             None

@@ -1,9 +1,10 @@
 //! A server given by name: a point of a release built with a recipe, or a folder.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{Prepared, build_points, prepare};
+use perfquilt_bench::inputs::files_below;
 use perfquilt_bench::server::MeasuredServer;
 use perfquilt_build::{Built, identity_of_files};
 use perfquilt_config::INSTALL_RESERVED;
@@ -193,38 +194,14 @@ fn elsewhere(dir: &Path, binary: &str) -> Result<Built> {
     Ok(Built::existing(&identity[..40], dir, &identity))
 }
 
-/// Returns the files below `dir` by relative path, with their sizes, without those that the cache of built
-/// servers adds. Follows links; skips anything that is neither file nor folder.
+/// Returns the files below `dir` by relative path, with their sizes, without those that the cache of built servers adds.
 fn files(dir: &Path) -> Result<BTreeMap<String, u64>> {
     let mut files = BTreeMap::new();
-    let mut seen = BTreeSet::new();
-    let mut folders = vec![dir.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let unread = |e: &std::io::Error| Error::io("read", &folder, e);
-        // A link may lead to a folder that contains it.
-        if !seen.insert(std::fs::canonicalize(&folder).map_err(|e| unread(&e))?) {
-            continue;
-        }
-        let mut paths = Vec::new();
-        for entry in std::fs::read_dir(&folder).map_err(|e| unread(&e))? {
-            paths.push(entry.map_err(|e| unread(&e))?.path());
-        }
-        paths.sort_unstable();
-        for path in paths {
-            let name = path.strip_prefix(dir).unwrap_or(&path);
-            if INSTALL_RESERVED
-                .iter()
-                .any(|taken| name == Path::new(taken))
-            {
-                continue;
-            }
-            match std::fs::metadata(&path) {
-                Ok(found) if found.is_dir() => folders.push(path),
-                Ok(found) if found.is_file() => {
-                    files.insert(name.to_string_lossy().into_owned(), found.len());
-                }
-                _ => {}
-            }
+    for path in files_below(dir)? {
+        let name = path.strip_prefix(dir).unwrap_or(&path);
+        if !INSTALL_RESERVED.iter().any(|taken| name.starts_with(taken)) {
+            let size = std::fs::metadata(&path).map_or(0, |found| found.len());
+            files.insert(name.to_string_lossy().into_owned(), size);
         }
     }
     Ok(files)
