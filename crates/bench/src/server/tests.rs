@@ -24,6 +24,10 @@ impl World {
     fn new() -> Self {
         let base = tempfile::tempdir().unwrap();
         let scratch = Scratch::within(&base.path().join("run")).unwrap();
+        // The server's program.
+        std::fs::create_dir(base.path().join("bin")).unwrap();
+        let sleep = perfquilt_system::process::find_program("sleep").unwrap();
+        std::fs::copy(sleep, base.path().join("bin/sleep")).unwrap();
         World { base, scratch }
     }
 
@@ -42,7 +46,11 @@ impl World {
             start: words(start),
             ready: words(ready),
             stop: stop.map(words),
-            env: [("GREETING".to_owned(), "from {socket}".to_owned())].into(),
+            env: [
+                ("GREETING".to_owned(), "from {socket}".to_owned()),
+                ("PATH".to_owned(), "{server}/bin:/usr/bin:/bin".to_owned()),
+            ]
+            .into(),
             files: std::collections::BTreeMap::new(),
         };
         let setup = setup(self.base.path(), 5.0);
@@ -311,11 +319,13 @@ fn another_attempt_finds_the_program_in_the_folder_of_the_start() {
     std::fs::create_dir(dir.join("server")).unwrap();
     let program = dir.join("server/run.sh");
     let script = format!(
-        r#"echo x >> {0}; test -e data/old && exit 3; touch data/old; test $(wc -l < {0}) -ge 3 && exec sleep 600
+        r#"echo x >> {0}; test -e data/old && exit 3; touch data/old; test $(wc -l < {0}) -ge 3 && exec ${{0%/*}}/sleep 600
            echo "Error: listen EADDRINUSE: {{port}}"; exit 1"#,
         count.display()
     );
     std::fs::write(&program, script).unwrap();
+    let sleep = world.base.path().join("bin/sleep");
+    std::fs::copy(sleep, dir.join("server/sleep")).unwrap();
     let start = ["sh", "{server}/run.sh", "{port}"];
     let ready = format!("test $(wc -l < {}) -ge 3", count.display());
     let adapter = world.adapter_with(&start, &["sh", "-c", &ready], None);
@@ -330,6 +340,39 @@ fn another_attempt_finds_the_program_in_the_folder_of_the_start() {
     let hint = error.hint_text().unwrap();
     assert!(hint.contains("other programs had the ports"), "{hint}");
     assert_eq!(hint.matches(", ").count(), 2, "{hint}");
+}
+
+#[test]
+fn a_start_that_runs_another_program_is_an_error_with_its_path() {
+    let world = World::new();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other = elsewhere.path().join("other");
+    std::fs::copy(world.base.path().join("bin/sleep"), &other).unwrap();
+    let other = other.display().to_string();
+    let own = "{server}/bin/sleep";
+    let start = |script: &str| {
+        let words = ["sh", "-c", script, "{socket}", own, &other];
+        world.start(&world.adapter_with(&words, &["test", "-e", "{socket}"], None))
+    };
+    for script in [
+        r#"touch "$0"; exec "$1" 600"#,
+        r#"touch "$0"; "$1" 600 & wait"#,
+        // A proxy in front of the server.
+        r#"touch "$0"; "$1" 600 & exec "$2" 600"#,
+    ] {
+        start(script).unwrap().stop().unwrap();
+    }
+    for script in [
+        r#"cp "$2" "$2.x"; touch "$0"; exec "$2.x" 600"#,
+        // It is replaced while it starts.
+        r#"cp "$1" "$1.x"; "$1" 600 & cp "$1" "$1.y"; mv "$1.y" "$1"; touch "$0"; wait"#,
+    ] {
+        let error = start(script).unwrap_err();
+        assert_eq!(error.kind(), Kind::Bench);
+        let message = error.message();
+        let path = [format!("{other}.x"), "bin/sleep".to_owned()];
+        assert!(path.iter().any(|path| message.contains(path)), "{message}");
+    }
 }
 
 #[test]
