@@ -2,6 +2,8 @@
 //! they are, as far as words of commands name them or the configuration declares them. Their digests are part of the
 //! identities of workloads and of the harness.
 
+mod observed;
+mod trace;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +14,9 @@ use sha2::Sha256;
 use perfquilt_config::{BUILD_RECORD, config_files};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::digest::{self, FileStamp};
+
+pub use observed::Records;
+pub use trace::Trace;
 
 /// The begin of the name of a file below `bench-config/`, which is the same in every copy of the workspace.
 const CONFIG: &str = "{config}/";
@@ -26,6 +31,10 @@ pub fn files_below(folder: &Path) -> Result<BTreeSet<PathBuf>> {
 pub struct Inputs {
     bench_config: PathBuf,
     files: BTreeMap<String, String>,
+    /// Files that a traced run read without being named, which are part of the identity only since they differ from what
+    /// that run read: by [`Records`], the named ones stand for them until then.
+    observed: BTreeMap<String, String>,
+    changed: BTreeMap<String, String>,
     /// Files of servers, whose contents are part of the servers' own identities.
     servers: BTreeMap<PathBuf, Option<FileStamp>>,
 }
@@ -83,6 +92,13 @@ impl Inputs {
         Ok(())
     }
 
+    /// Returns the files `paths` by name, with the digests of their present contents, empty where there is none.
+    fn contents(&self, paths: impl IntoIterator<Item = PathBuf>) -> BTreeMap<String, String> {
+        let content =
+            |path: PathBuf| (self.name(&path), digest::of_file(&path).unwrap_or_default());
+        paths.into_iter().map(content).collect()
+    }
+
     fn name(&self, path: &Path) -> String {
         match path.strip_prefix(&self.bench_config) {
             Ok(below) => format!("{CONFIG}{}", below.display()),
@@ -103,7 +119,7 @@ impl Inputs {
 
     /// Adds files and digests to `digest`.
     pub fn digest(&self, digest: &mut Sha256) {
-        for (name, content) in &self.files {
+        for (name, content) in self.files.iter().chain(&self.changed) {
             digest::add(digest, name.as_bytes());
             digest::add(digest, content.as_bytes());
         }
@@ -113,6 +129,8 @@ impl Inputs {
     pub fn extend(&mut self, other: Inputs) {
         self.bench_config = other.bench_config;
         self.files.extend(other.files);
+        self.observed.extend(other.observed);
+        self.changed.extend(other.changed);
         self.servers.extend(other.servers);
     }
 
@@ -130,7 +148,8 @@ impl Inputs {
 
     /// Returns the first file whose content is another one now.
     pub fn changed(&self) -> Option<PathBuf> {
-        let named = self.files.iter().map(|(name, content)| {
+        let read = self.files.iter().chain(&self.observed);
+        let named = read.map(|(name, content)| {
             let path = self.path(name);
             let now = digest::of_file(&path).unwrap_or_default();
             (now == *content, path)

@@ -14,7 +14,7 @@ const AROUND_PATHS: &[char] = &[
 /// The begin of options with a file that the command writes.
 const OUTPUTS: [&str; 2] = ["--out", "--log"];
 /// Folders whose files are no files of a disk.
-const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
+pub(super) const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 /// The most interpreters of interpreters: a script may name a script.
 const MOST_INTERPRETERS: usize = 4;
 /// The longest first line of a script that the kernel reads.

@@ -54,6 +54,16 @@ pub trait Client: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns whether [`Client::trace`] can tell which files the commands read.
+    fn is_traced(&self) -> bool {
+        false
+    }
+
+    /// Runs its commands on a server that was just started, and traces what they open into files that begin with `out`.
+    fn trace(&self, _running: &Running, _out: &Path) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns whether the client runs programs of the built server besides the server itself.
     fn runs_server_programs(&self) -> bool {
         true

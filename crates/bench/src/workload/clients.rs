@@ -86,6 +86,12 @@ impl Clients {
             .after_start(&self.environment, running)
     }
 
+    /// Runs a workload's commands once on a server that was just started from its template, and traces what they open into
+    /// files that begin with `out`.
+    pub fn trace(&self, workload: &Workload, running: &Running, out: &Path) -> Result<()> {
+        self.client(workload)?.trace(running, out)
+    }
+
     /// Starts a client connected to `running` that runs transactions on request. Dropping it ends it.
     pub fn serve(
         &self,

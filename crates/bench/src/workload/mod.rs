@@ -21,7 +21,7 @@ mod watch;
 
 use sha2::{Digest, Sha256};
 
-use crate::inputs::Inputs;
+use crate::inputs::{Inputs, Records};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Config, Workload};
 use perfquilt_model::error::{Error, Result};
@@ -101,15 +101,19 @@ pub fn identity() -> String {
     hex::encode(Sha256::digest(sysbench::SCRIPTS.concat()))
 }
 
-/// Returns the files that the commands of a workload read.
-pub fn inputs(ws: &Workspace, workload: &Workload) -> Result<Inputs> {
+/// Returns the files that the commands of a workload read, as far as they are named, declared or were observed, and the
+/// records to which a traced run must be added, if this is not known.
+pub fn inputs(ws: &Workspace, workload: &Workload) -> Result<(Inputs, Option<Records>)> {
     let client = client(workload)?;
     let (words, directory) = (client.words(), client.directory());
-    Inputs::named(
-        &ws.bench_config(),
-        (&words, directory.as_deref()),
-        &workload.inputs,
-    )
+    let named = (words.as_slice(), directory.as_deref());
+    let mut inputs = Inputs::named(&ws.bench_config(), named, &workload.inputs)?;
+    if !client.is_traced() {
+        return Ok((inputs, None));
+    }
+    let records = Records::of(ws.state().join("inputs"), &words, directory.as_deref());
+    let known = records.complete(&mut inputs);
+    Ok((inputs, (!known).then_some(records)))
 }
 
 /// Returns the digest of a workload: its settings, the version of its client, and the files that it reads.
@@ -119,7 +123,7 @@ pub fn workload_identity(ws: &Workspace, workload: &Workload) -> Result<String> 
     for part in client(workload)?.identity()? {
         digest::add(&mut digest, &part);
     }
-    inputs(ws, workload)?.digest(&mut digest);
+    inputs(ws, workload)?.0.digest(&mut digest);
     Ok(hex::encode(digest.finalize()))
 }
 

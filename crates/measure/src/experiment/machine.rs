@@ -16,7 +16,7 @@ use super::plan::{Block, BlockKind, Reading};
 use super::private::{copy, private_copy, room};
 use super::servers::{Relinks, Servers};
 use perfquilt_bench::cpu_quota::ControlGroups;
-use perfquilt_bench::inputs::Inputs;
+use perfquilt_bench::inputs::{Inputs, Records, Trace};
 use perfquilt_bench::meter::{CountResult, Counter, WARM_UP};
 use perfquilt_bench::server::{
     self, Launch, MeasuredServer, Running, Scratch, ServerAdapter, ServerSpace, size_of_tree,
@@ -147,8 +147,12 @@ impl<'a> ThisMachine<'a> {
         Relink::align(&mut setup.relinks.values_mut().collect::<Vec<_>>());
         let adapter = server::adapter(ws)?;
         let mut inputs = server::inputs(ws, adapter.as_ref())?;
-        for workload in &setup.workloads {
-            inputs.extend(workload::inputs(ws, workload)?);
+        let mut untraced = Vec::new();
+        for &workload in &setup.workloads {
+            match workload::inputs(ws, workload)? {
+                (read, None) => inputs.extend(read),
+                (read, Some(records)) => untraced.push((workload, read, records)),
+            }
         }
         for server in setup.servers.values() {
             inputs.add_server(&server.dir)?;
@@ -204,7 +208,7 @@ impl<'a> ThisMachine<'a> {
         } else {
             Some(Scratch::within(&ws.cache().join("run"))?)
         };
-        Ok(ThisMachine {
+        let mut machine = ThisMachine {
             ws,
             setup,
             adapter,
@@ -220,7 +224,60 @@ impl<'a> ThisMachine<'a> {
             progress,
             told_of_turns: AtomicBool::new(false),
             told_of_helpers: Mutex::default(),
-        })
+        };
+        for (workload, mut read, records) in untraced {
+            if let Err(error) = machine.trace(&clients, workload, (&mut read, &records)) {
+                check_interrupted()?;
+                progress.warn(&format!(
+                    "what the client of workload {} reads is known only as far as its command and `inputs` name it, because it \
+                     cannot be traced: {}",
+                    workload.name,
+                    error.message()
+                ));
+            }
+            machine.inputs.extend(read);
+        }
+        Ok(machine)
+    }
+
+    /// Runs the commands of a workload once on the base's server to see which files they open, and remembers these.
+    fn trace(
+        &self,
+        clients: &Clients,
+        workload: &Workload,
+        (read, records): (&mut Inputs, &Records),
+    ) -> Result<()> {
+        let step = self
+            .progress
+            .begin(&format!("trace the client of {}", workload.name), None);
+        let folder = self.scratch.fresh()?;
+        let out = folder.join("trace");
+        let dir = self.scratch.fresh()?;
+        let base = &self.setup.servers[&Point::BASE];
+        let server = base.dir.clone();
+        let mut launch = Launch::new(&base.label, &server, &dir);
+        launch.template = Some(self.templates.get(&Point::BASE).unwrap_or(&self.template));
+        let traced = (|| {
+            std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, &e))?;
+            let running = self.adapter.start(&launch)?;
+            clients.trace(workload, &running, &out)?;
+            let folders = [
+                self.scratch.path(),
+                &server,
+                &self.ws.state(),
+                self.ws.cache(),
+            ];
+            Trace::read(&out, &folders)
+        })();
+        let _ = std::fs::remove_dir_all(&folder);
+        let _ = std::fs::remove_dir_all(&dir);
+        let trace = traced?;
+        if trace.is_empty() {
+            return Err(Error::bench("strace is not installed, or may not trace"));
+        }
+        records.remember(read, &trace)?;
+        step.finish("");
+        Ok(())
     }
 
     /// Returns whether workloads execute code, for each of `questions` in their order; `None` where that could not be

@@ -18,6 +18,7 @@ use super::{
     BlockSlices, Client, ClientFailure, Environment, Requests, TimedBlock, WorkloadKind,
     check_count, settings,
 };
+use crate::inputs::Trace;
 use crate::server::{Running, check_placeholders};
 use perfquilt_config::Workload;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -145,6 +146,23 @@ impl Client for CommandClient {
         self.settings.directory.clone()
     }
 
+    fn is_traced(&self) -> bool {
+        true
+    }
+
+    fn trace(&self, running: &Running, out: &Path) -> Result<()> {
+        let settings = &self.settings;
+        for words in settings.prepare.iter().chain([&settings.run]) {
+            let words = running.expand(words)?;
+            let Some(command) = Trace::command(&words, out) else {
+                return Ok(());
+            };
+            let command = in_directory(settings, command, running)?;
+            run_client(&self.name, settings, &command.belonging_to(&running.mark()))?;
+        }
+        Ok(())
+    }
+
     fn after_start(&self, _environment: &Environment, running: &Running) -> Result<()> {
         prepare(&self.name, &self.settings, running)
     }
@@ -204,6 +222,15 @@ fn client_command(
 
 fn command(settings: &CommandSettings, words: &[String], running: &Running) -> Result<Command> {
     let command = Command::from_words(&running.expand(words)?)?;
+    in_directory(settings, command, running)
+}
+
+/// Has `command` run in the folder of the settings.
+fn in_directory(
+    settings: &CommandSettings,
+    command: Command,
+    running: &Running,
+) -> Result<Command> {
     Ok(match &settings.directory {
         Some(directory) => {
             let words = running.expand(std::slice::from_ref(directory))?;
