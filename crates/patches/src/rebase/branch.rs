@@ -1,7 +1,9 @@
 //! Writes the moved series as one commit on a new branch of the user's repository.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::RebasedSeries;
 use super::plan::{WriteOptions, WritePlan};
@@ -11,6 +13,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::rebase::Written;
 use perfquilt_system::git::{Git, nul_separated};
+use perfquilt_system::locks;
 use perfquilt_system::process::{check_interrupted, quoted};
 
 /// Writes the commit. The branch is created last, in one step.
@@ -36,6 +39,9 @@ pub(super) fn write_branch(
             .hint("commit the series first, so that the old patches can be restored"));
     }
     let head = head.stdout_text().trim().to_owned();
+    // Git may still write the branch for a run that was killed.
+    let lock = ws.object_store().join("branch.lock");
+    let held = Arc::new(locks::wait_file(&lock, || {})?);
     let place = |file: &Path, through: bool| place(&top, &ws.root().join(file), through);
     let mut files = BTreeMap::new();
     for (file, bytes) in &plan.files {
@@ -92,14 +98,7 @@ pub(super) fn write_branch(
         message(rebased, &plan).as_bytes(),
     )?;
     check_interrupted()?;
-    git.ok(&[
-        "update-ref",
-        "-m",
-        "perfquilt rebase",
-        &format!("refs/heads/{branch}"),
-        &commit,
-        &nothing,
-    ])?;
+    create_branch(&git, &branch, &commit, &held)?;
     Ok(Written {
         branch: Some(branch),
         commit: Some(commit),
@@ -107,6 +106,40 @@ pub(super) fn write_branch(
         files: plan.changed_files(),
         set_aside: plan.set_aside,
     })
+}
+
+/// Creates the branch. Git runs to its end whatever happens to perfquilt, so that it leaves no lock, and holds the file `held`
+/// until then.
+fn create_branch(git: &Git, branch: &str, commit: &str, held: &Arc<File>) -> Result<()> {
+    let reference = format!("refs/heads/{branch}");
+    let nothing = "0".repeat(commit.len());
+    let update = [
+        "update-ref",
+        "-m",
+        "perfquilt rebase",
+        &reference,
+        commit,
+        &nothing,
+    ];
+    let output = git.command(&update).holding(held).uninterruptible().run()?;
+    if output.success() {
+        return Ok(());
+    }
+    let lock = format!("{reference}.lock");
+    let lock = git.ok(&["rev-parse", "--path-format=absolute", "--git-path", &lock])?;
+    if Path::new(&lock).exists() {
+        let remove = format!("`rm {}`", quoted(&lock));
+        let error = Error::usage(format!(
+            "{lock} keeps git from creating the branch {branch}"
+        ));
+        return Err(error.hint(format!(
+            "a killed git left it, unless one runs here: {remove}"
+        )));
+    }
+    let error = Error::usage(format!("git cannot create the branch {branch}"));
+    Err(error
+        .details(output.tail(4))
+        .hint("--branch NAME takes another name"))
 }
 
 /// Returns a file's path relative to the repository's top folder. Symbolic links to folders are followed because
