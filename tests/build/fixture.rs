@@ -1,14 +1,13 @@
 //! A workspace whose upstream is a few C files, and a source tree that holds its points in memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use perfquilt_build::{BuildItem, Builder, Built, SourceTree, build_relevance};
+use perfquilt_build::{BuildItem, Builder, Built, Changes, SourceTree};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::Result;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::{Progress, Silent};
-use perfquilt_patches::stack::RelevantPart;
 
 pub const RECIPE: &str = r#"
 [recipe.quick]
@@ -86,27 +85,19 @@ impl Fixture {
 
 /// Writes only what differs, as the real one does.
 impl SourceTree for Fixture {
-    fn build_files_digest(&self, tree: &str) -> Result<String> {
-        let counted = self.trees[tree].iter().filter_map(|(path, text)| {
-            match build_relevance(path.rsplit('/').next().unwrap()) {
-                RelevantPart::Content => Some(format!("{path}: {text}")),
-                RelevantPart::Name => Some((*path).to_owned()),
-                RelevantPart::Nothing => None,
-            }
-        });
-        Ok(counted.collect::<Vec<_>>().join("\n"))
-    }
-
-    fn changes(&self, tree: &str, dir: &Path) -> Result<Option<Vec<String>>> {
+    fn changes(&self, tree: &str, dir: &Path) -> Result<Option<Changes>> {
         let files = &self.trees[tree];
         let known = self.trees.values().flat_map(|files| files.keys());
-        let known: BTreeSet<&&str> = known.collect();
-        let differs = |path: &&&&str| {
+        let differs = |path: &&&str| {
             let found = std::fs::read_to_string(dir.join(path)).ok();
             found.as_deref() != files.get(**path).map(AsRef::as_ref)
         };
-        let paths = known.iter().filter(|path| differs(path));
-        Ok(Some(paths.map(|path| path.to_string()).collect()))
+        let changes = known.filter(differs);
+        Ok(Some(
+            changes
+                .map(|path| (path.to_string(), files.contains_key(path)))
+                .collect(),
+        ))
     }
 
     fn move_to(&self, tree: &str, dir: &Path, _progress: &dyn Progress) -> Result<()> {

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::attempt::BuildAttempt;
+use super::build_files::is_read;
 use super::cache::{BuildRecord, Cache, Collected, Contents};
-use super::cmake::{Cmake, ccache_env};
+use super::cmake::{CONFIGURED, Cmake, ccache_env};
 use super::command::{Commands, with_ccache};
 use super::diagnose::{self, Cause, Fault};
 use super::files::matching;
@@ -22,8 +23,8 @@ use super::relink::RelinkInputs;
 use super::run::Log;
 use super::shared_libraries;
 use super::toolchain::Toolchain;
-use super::work::Work;
-use super::{BuildItem, BuildSeconds, Built, SourceTree};
+use super::work::{Work, remove};
+use super::{BuildItem, BuildSeconds, Built, Changes, SourceTree};
 use perfquilt_config::packages::{self, Detection};
 use perfquilt_config::workspace::{StoredAnswers, Workspace};
 use perfquilt_config::{BuildSystem, CONFIG_FILE, Profile, Recipe, TestSuite, expand, expand_word};
@@ -299,9 +300,9 @@ impl Builder {
         for line in &self.tools.lines {
             log.line(line)?;
         }
-        let build_files = self.move_to(item, &work, source, progress)?;
+        self.move_to(item, &work, source, progress)?;
         let step = progress.begin(&format!("building {}", item.label), None);
-        let attempt = self.compile(item, &work, &build_files, &mut log, (&*step, progress))?;
+        let attempt = self.compile(item, &work, &mut log, (&*step, progress))?;
         let collected = self.collect(item, &work)?;
         let opened = attempt.opened.as_ref();
         let opened = opened.map(|opened| &opened.all() | &collected.copied_from(&work.src()));
@@ -360,7 +361,7 @@ impl Builder {
         Ok(collected)
     }
 
-    /// Moves the working folder to `item`; returns the digest of its build files.
+    /// Moves the working folder to `item`.
     ///
     /// Commands get an empty folder: rules of a makefile need not name every file that they read, and a library may be built
     /// once and never again. Ninja is believed as far as programs opened what it knows, and nothing else.
@@ -370,8 +371,7 @@ impl Builder {
         work: &Work,
         source: &dyn SourceTree,
         progress: &dyn Progress,
-    ) -> Result<String> {
-        let build_files = source.build_files_digest(&item.tree)?;
+    ) -> Result<()> {
         work.prepare(&self.tools.lines.join("\n"), progress)?;
         let src = work.src();
         let mut hides = false;
@@ -382,12 +382,14 @@ impl Builder {
             work.empty()?;
         } else {
             let changes = source.changes(&item.tree, &src)?;
-            let new = Newcomers::among(&src, changes.as_deref().unwrap_or_default());
-            let named = new.named(&src);
-            hides = named.is_some();
-            let reason = match named {
-                Some(path) => Some(format!("{path} is new, and other files name it already")),
-                None => self.distrust(work, &changes)?,
+            let new = changes
+                .as_ref()
+                .and_then(|changes| Newcomers::among(&src, changes).named(&src));
+            hides = new.is_some();
+            let reason = match (new, &changes) {
+                (Some(path), _) => Some(format!("{path} is new, and other files name it already")),
+                (None, Some(changes)) => self.distrust(work, changes)?,
+                (None, None) => Some("the build tree is another workspace's".to_owned()),
             };
             if let Some(reason) = reason {
                 let label = &item.label;
@@ -405,15 +407,12 @@ impl Builder {
                 work.preprocess()?;
             }
         }
-        source.move_to(&item.tree, &src, progress)?;
-        Ok(build_files)
+        source.move_to(&item.tree, &src, progress)
     }
 
-    /// Returns why ninja would not build again all that depends on `changes`, the paths that are about to change.
-    fn distrust(&self, work: &Work, changes: &Option<Vec<String>>) -> Result<Option<String>> {
-        let Some(changes) = changes else {
-            return Ok(Some("the build tree is another workspace's".to_owned()));
-        };
+    /// Returns why ninja would not build again all that depends on `changes`, which are about to be made; else makes CMake run
+    /// again if it depends on one, since its cache would keep what it read.
+    fn distrust(&self, work: &Work, changes: &Changes) -> Result<Option<String>> {
         if changes.is_empty() {
             return Ok(None);
         }
@@ -432,14 +431,22 @@ impl Builder {
             let folder = Path::new(path).parent().unwrap_or(Path::new(""));
             opened.building.contains(&format!("{}/", folder.display()))
         };
+        let src = work.src();
+        // Its patterns and conditions may depend on whether any file exists.
+        let configures = |path: &String, kept: bool| {
+            opened.configuring.contains(path)
+                || is_read(path) && !(kept && std::fs::symlink_metadata(src.join(path)).is_ok())
+        };
+        if changes.iter().any(|(path, kept)| configures(path, *kept)) {
+            remove(&work.build().join(CONFIGURED))?;
+        }
         let mut read = changes
-            .iter()
+            .keys()
             .filter(|path| opened.has(path) || is_listed(path))
             .peekable();
         if read.peek().is_none() {
             return Ok(None);
         }
-        let src = work.src();
         let targets = expand(&self.recipe.targets, &self.values(work.dir(), self.jobs))?;
         let followed = followed(&work.build(), &src, &targets);
         if let Some(path) = read.find(|path| !followed.contains(*path)) {
@@ -452,25 +459,24 @@ impl Builder {
         Ok(unknown.map(|path| format!("no rule names {path}, which the build compiles")))
     }
 
-    /// Compiles `item`, to which the working folder was moved, with build files of this digest.
+    /// Compiles `item`, to which the working folder was moved.
     fn compile(
         &self,
         item: &BuildItem,
         work: &Work,
-        build_files: &str,
         log: &mut Log,
         (step, progress): (&dyn Step, &dyn Progress),
     ) -> Result<BuildAttempt> {
         let before = work.opened();
         // If this process is killed, nobody knows what the rest of the build opened.
         work.set_opened(&None)?;
-        let mut attempt = self.attempt(work, build_files, self.jobs, log, step)?;
+        let mut attempt = self.attempt(work, self.jobs, log, step)?;
         let mut fault = self.fault(&attempt, work);
         if self.jobs > 1 && fault.as_ref().is_some_and(|f| f.cause == Cause::Killed) {
             progress
                 .warn("a compiler was killed, probably for lack of memory; retrying with one job");
             let first = attempt;
-            attempt = self.attempt(work, build_files, 1, log, step)?;
+            attempt = self.attempt(work, 1, log, step)?;
             attempt.add(first);
             fault = self.fault(&attempt, work);
         }
@@ -521,9 +527,9 @@ impl Builder {
             builder.recipe.targets.extend(suite.targets.iter().cloned());
         }
         let work = Work::lock(&builder.work_dir(), progress)?;
-        let build_files = builder.move_to(item, &work, source, progress)?;
+        builder.move_to(item, &work, source, progress)?;
         let step = progress.begin(&format!("building the tests of {}", item.label), None);
-        builder.compile(item, &work, &build_files, log, (&*step, progress))?;
+        builder.compile(item, &work, log, (&*step, progress))?;
         step.finish("");
         let values = builder.values(work.dir(), builder.jobs);
         let env = builder.recipe_env(&values)?;
@@ -546,7 +552,6 @@ impl Builder {
     fn attempt(
         &self,
         work: &Work,
-        build_files: &str,
         jobs: usize,
         log: &mut Log,
         step: &dyn Step,
@@ -586,7 +591,6 @@ impl Builder {
                 targets: expand(&self.recipe.targets, &values)?,
                 env,
                 jobs,
-                build_files: build_files.to_owned(),
             }
             .with_tools(dir, &self.tools)
             .build(work, log, step),

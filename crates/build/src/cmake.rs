@@ -15,8 +15,8 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Step;
 use perfquilt_system::process::Command;
 
-/// File in a build tree that records the settings it was configured with.
-const CONFIGURED: &str = ".perfquilt-configured";
+/// File in a build tree that records the settings it was configured with; without it, CMake runs again.
+pub(super) const CONFIGURED: &str = ".perfquilt-configured";
 
 /// Name of the script in the working folder that starts compilers.
 const LAUNCH: &str = "launch.sh";
@@ -45,8 +45,6 @@ pub(super) struct Cmake {
     pub targets: Vec<String>,
     pub env: Vec<(String, String)>,
     pub jobs: usize,
-    /// Digest of the source tree's build files.
-    pub build_files: String,
 }
 
 impl Cmake {
@@ -197,8 +195,6 @@ impl Cmake {
             text.push_str("\ninclude\n");
             text.push_str(include);
         }
-        text.push_str("\nbuild files ");
-        text.push_str(&self.build_files);
         text
     }
 }

@@ -61,7 +61,7 @@ pub mod test_suite;
 mod toolchain;
 mod work;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,7 @@ use perfquilt_model::observation::PointBuild;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 
-pub use build_files::{build_relevance, is_read};
+pub use build_files::is_read;
 pub use builder::Builder;
 pub(crate) use builder::WorkTree;
 pub use cache::{Contents, contents};
@@ -82,14 +82,13 @@ pub use profile::Training;
 pub use relink::{Relink, sweep};
 pub(crate) use run::{Line, Log, ProgramRun, run_within};
 
+/// The paths that a move writes (`true`) or removes.
+pub type Changes = BTreeMap<String, bool>;
+
 /// Moves a source tree from point to point.
 pub trait SourceTree {
-    /// Returns the digest of the build files of the git tree `tree`: of the part of each file that
-    /// [`build_relevance`] selects.
-    fn build_files_digest(&self, tree: &str) -> Result<String>;
-
-    /// Returns the paths that [`SourceTree::move_to`] would write or remove in `dir`; `None` if the files there are unknown.
-    fn changes(&self, tree: &str, dir: &Path) -> Result<Option<Vec<String>>>;
+    /// Returns what [`SourceTree::move_to`] would do in `dir`; `None` if the files there are unknown.
+    fn changes(&self, tree: &str, dir: &Path) -> Result<Option<Changes>>;
 
     /// Checks out the git tree `tree` in `dir`, which is created if missing. Files that are the same in both trees
     /// keep their times; unmanaged files (objects of a build in the source tree) stay.

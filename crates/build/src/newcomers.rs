@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::Changes;
 use super::build_files::is_read;
 use super::files::walk;
 
@@ -12,9 +13,9 @@ pub(super) struct Newcomers<'a>(BTreeMap<&'a [u8], &'a str>);
 
 impl<'a> Newcomers<'a> {
     /// Returns those of `changes` that `src` does not have yet.
-    pub(super) fn among(src: &Path, changes: &'a [String]) -> Newcomers<'a> {
+    pub(super) fn among(src: &Path, changes: &'a Changes) -> Newcomers<'a> {
         let is_new = |path: &&String| std::fs::symlink_metadata(src.join(path)).is_err();
-        let new = changes.iter().filter(|path| is_read(path)).filter(is_new);
+        let new = changes.keys().filter(|path| is_read(path)).filter(is_new);
         Newcomers(new.map(|path| (name(path), path.as_str())).collect())
     }
 

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 
 use crate::experiment::{self, Budget, Forecast, ReusePolicy};
 use perfquilt_bench::server;
-use perfquilt_build::{BuildItem, Built, SourceTree};
+use perfquilt_build::{BuildItem, Built, Changes, SourceTree};
 use perfquilt_config::Preset;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -36,7 +36,7 @@ use perfquilt_model::observation::{ExperimentHeader, PointBuild};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_patches::series::Series;
-use perfquilt_patches::stack::{self, Stack, TreeDigests, Worktree};
+use perfquilt_patches::stack::{self, Stack, Worktree};
 use perfquilt_patches::upstream::{self, Release};
 use perfquilt_store::{ExperimentId, Store};
 use serde::Serialize;
@@ -104,7 +104,6 @@ fn of_another_release(ws: &Workspace, release: &Release, error: Error) -> Error 
 #[derive(Debug)]
 pub struct StoredTrees {
     store: PathBuf,
-    build_files: TreeDigests,
 }
 
 impl StoredTrees {
@@ -112,19 +111,15 @@ impl StoredTrees {
     pub fn new(ws: &Workspace) -> Self {
         StoredTrees {
             store: ws.object_store(),
-            build_files: TreeDigests::new(perfquilt_build::build_relevance),
         }
     }
 }
 
 impl SourceTree for StoredTrees {
-    fn build_files_digest(&self, tree: &str) -> Result<String> {
-        self.build_files.digest(&self.store, tree)
-    }
-
-    fn changes(&self, tree: &str, dir: &Path) -> Result<Option<Vec<String>>> {
+    fn changes(&self, tree: &str, dir: &Path) -> Result<Option<Changes>> {
         let paths = Worktree::open(&self.store, dir)?.changes(tree)?;
-        let text = |path: Vec<u8>| String::from_utf8_lossy(&path).into_owned();
+        let text =
+            |(path, kept): (Vec<u8>, bool)| (String::from_utf8_lossy(&path).into_owned(), kept);
         Ok(paths.map(|paths| paths.into_iter().map(text).collect()))
     }
 

@@ -19,7 +19,6 @@ mod moved_lines;
 mod pending;
 pub(crate) mod place;
 pub(crate) mod tree;
-mod tree_digest;
 mod tree_object;
 mod tree_pairs;
 pub mod trial;
@@ -38,7 +37,6 @@ use perfquilt_system::process::check_interrupted;
 
 pub use change::PatchFit;
 pub use moved_lines::MovedLines;
-pub use tree_digest::{RelevantPart, TreeDigests};
 pub(crate) use worktree::is_on_disk;
 pub use worktree::{MoveResult, Worktree, export};
 

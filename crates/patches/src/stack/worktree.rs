@@ -137,8 +137,8 @@ impl Worktree {
         last.map_or(now, |last| now.max(last + Duration::from_millis(1)))
     }
 
-    /// Returns the paths that a move to `tree` would write or remove; `None` if the tree is of another object store.
-    pub fn changes(&self, tree: &str) -> Result<Option<Vec<Vec<u8>>>> {
+    /// Returns the paths that a move to `tree` would write (`true`) or remove; `None` if the tree is of another object store.
+    pub fn changes(&self, tree: &str) -> Result<Option<BTreeMap<Vec<u8>, bool>>> {
         let trees = self.read_journal()?;
         if !self.has_trees(&trees)? {
             return Ok(None);
@@ -147,7 +147,9 @@ impl Worktree {
         for from in trees {
             self.files.compare(from, oid(tree)?, &mut differences)?;
         }
-        Ok(Some(differences.into_keys().collect()))
+        let changes = differences.into_iter();
+        let changes = changes.map(|(path, file)| (path, file.is_some()));
+        Ok(Some(changes.collect()))
     }
 
     fn has_trees(&self, trees: &[Oid]) -> Result<bool> {
