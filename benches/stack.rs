@@ -18,10 +18,11 @@ use git2::{ObjectType, Oid};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Silent;
-use perfquilt_patches::series::Series;
-use perfquilt_patches::stack;
-use perfquilt_patches::upstream;
-use perfquilt_patches::upstream::Objects;
+use perfquilt_rebase::PointTrees;
+use perfquilt_series::series::Series;
+use perfquilt_series::stack;
+use perfquilt_series::upstream;
+use perfquilt_series::upstream::Objects;
 
 fn main() {
     let arguments: Vec<String> = std::env::args()

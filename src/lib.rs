@@ -1,7 +1,7 @@
 //! The command line of perfquilt. ARCHITECTURE.md lists the crates behind it and their invariants; each crate's front
 //! page has an example. From a series to a report:
 //!
-//! - `perfquilt_config` reads a workspace, `perfquilt_patches` parses its series and applies it to a release;
+//! - `perfquilt_config` reads a workspace, `perfquilt_series` parses its series and applies it to a release;
 //! - `perfquilt_build` builds servers, `perfquilt_bench` starts and loads them, `perfquilt_measure` plans experiments and
 //!   carries them out;
 //! - `perfquilt_store` keeps observations, `perfquilt_results` reads them, `perfquilt_judge` attributes effects to patches;

@@ -127,7 +127,7 @@ fn only(package: &str, users: &[&str]) {
 #[test]
 fn libraries_stay_behind_their_walls() {
     only("clap", &["cli", "simulate"]);
-    only("git2", &["patches"]);
+    only("git2", &["import", "rebase", "series"]);
     only("rusqlite", &["store"]);
     only("ureq", &["forge"]);
     only("tokio", &["bot"]);
@@ -148,7 +148,7 @@ fn pure_crates_do_no_io() {
         );
     }
     sources::only_in(
-        "crates/patches/src/series",
+        "crates/series/src/series",
         &["/load.rs"],
         &["std::fs", "std::env", "perfquilt_system::process"],
     );

@@ -4,8 +4,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use crate::common::run_in;
-use perfquilt_patches::stack::format;
-use perfquilt_patches::upstream::Objects;
+use perfquilt_series::stack::format;
+use perfquilt_series::upstream::Objects;
 use proptest::prelude::*;
 use tempfile::TempDir;
 

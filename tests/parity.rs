@@ -205,10 +205,10 @@ proptest! {
                 _ => bytes.insert(at.min(bytes.len()), b'0' + byte % 10),
             }
         }
-        if let Err(error) = perfquilt_patches::series::diff::parse(&bytes, strip, "p.patch") {
+        if let Err(error) = perfquilt_series::series::diff::parse(&bytes, strip, "p.patch") {
             prop_assert!(error.location().is_some_and(|place| place.line.is_some()), "{}", error);
         }
-        let (_, faults) = perfquilt_patches::series::SeriesFile::parse(&bytes, "series");
+        let (_, faults) = perfquilt_series::series::SeriesFile::parse(&bytes, "series");
         prop_assert!(faults.iter().all(|fault| fault.location().is_some()));
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::run_in;
 use crate::common::share::Share;
 use crate::common::trees::{self, Meaning, Op, Tree, cases};
-use perfquilt_patches::series::{Patch, SeriesFile};
+use perfquilt_series::series::{Patch, SeriesFile};
 use proptest::prelude::*;
 
 /// How a diff is written.

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use crate::common::{TestEnvironment, listing, run_in};
-use perfquilt_patches::upstream::sha256;
+use perfquilt_series::upstream::sha256;
 
 fn sample(space: &TestEnvironment, dir: &str) {
     space.write(

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use crate::common::{TestEnvironment, listing};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::progress::Silent;
-use perfquilt_patches::stack::{MoveResult, Worktree};
-use perfquilt_patches::upstream;
+use perfquilt_series::stack::{MoveResult, Worktree};
+use perfquilt_series::upstream;
 use proptest::prelude::*;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,8 +7,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfquilt_patches::series::{Patch, SeriesFile, path};
-use perfquilt_patches::stack::memory::MemoryFiles;
+use perfquilt_series::series::{Patch, SeriesFile, path};
+use perfquilt_series::stack::memory::MemoryFiles;
 
 const MODES: [u32; 3] = [0o100_644, 0o100_755, 0o120_000];
 

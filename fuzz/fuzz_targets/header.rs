@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfquilt_patches::series::Header;
-use perfquilt_patches::series::message::{Message, update_header};
+use perfquilt_series::series::Header;
+use perfquilt_series::series::message::{Message, update_header};
 
 fuzz_target!(|bytes: &[u8]| {
     let header = Header::parse(bytes);

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use perfquilt_config::workspace::Workspace;
-use perfquilt_patches::edit::publish;
+use perfquilt_rebase::edit::publish;
 
 const CONFIG: &str = "[upstream]\nname=\"x\"\ncurrent=\"1\"\n[recipe]\n[preset]\n[server]\nadapter=\"mariadb\"\n";
 /// Content that a change would place, whose SHA-256 the corpus has.

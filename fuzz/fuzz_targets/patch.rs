@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfquilt_patches::series::diff::{self, ParseOptions};
-use perfquilt_patches::series::{DiffForm, Patch, SeriesFile, path};
+use perfquilt_series::series::diff::{self, ParseOptions};
+use perfquilt_series::series::{DiffForm, Patch, SeriesFile, path};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&choice, bytes)) = bytes.split_first() else {

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perfquilt_patches::series::SeriesFile;
+use perfquilt_series::series::SeriesFile;
 
 fuzz_target!(|bytes: &[u8]| {
     let (file, faults) = SeriesFile::parse(bytes, "series");
@@ -16,6 +16,6 @@ fuzz_target!(|bytes: &[u8]| {
     let count = file.lines().len();
     for entry in file.entries() {
         assert!(entry.line >= 1 && entry.line <= count);
-        assert!(perfquilt_patches::series::path::check(entry.name.as_bytes()).is_ok());
+        assert!(perfquilt_series::series::path::check(entry.name.as_bytes()).is_ok());
     }
 });

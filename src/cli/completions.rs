@@ -14,7 +14,7 @@ use super::Context;
 use perfquilt_config::Config;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_patches::series::Series;
+use perfquilt_series::series::Series;
 use perfquilt_store::Store;
 use perfquilt_system::process::quoted;
 

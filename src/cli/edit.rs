@@ -11,7 +11,7 @@ use super::output::shown;
 use super::plain::plain_lines;
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::Result;
-use perfquilt_patches::edit::{self, BranchState, EditBranch, EditRequest, StoppedRebase};
+use perfquilt_rebase::edit::{self, BranchState, EditBranch, EditRequest, StoppedRebase};
 use perfquilt_system::process::quoted;
 
 /// Check out the stack as a git branch, one commit per patch, for editing with git

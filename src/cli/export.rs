@@ -10,7 +10,8 @@ use super::output::shown;
 use perfquilt_measure::run::prepare;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
-use perfquilt_patches::stack;
+use perfquilt_rebase::PointTrees;
+use perfquilt_series::stack;
 
 /// Write a point's source tree to a folder
 #[derive(Debug, Args)]

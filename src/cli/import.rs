@@ -6,9 +6,9 @@ use serde_json::json;
 use super::Context;
 use super::output::cut;
 use super::plain::plain_lines;
+use perfquilt_import::{ImportRequest, Imported, import};
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::Result;
-use perfquilt_patches::import::{ImportRequest, Imported, import};
 
 /// Arguments of `perfquilt import`.
 #[derive(Debug, Args)]

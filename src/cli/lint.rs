@@ -6,9 +6,9 @@ use serde_json::json;
 use super::Context;
 use super::output::shown;
 use super::plain::plain;
+use perfquilt_import::lint::{self, LintReport, Severity};
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_patches::lint::{self, LintReport, Severity};
 
 /// Check the series and its patches; exit with 3 on errors
 #[derive(Debug, Args)]

@@ -173,7 +173,7 @@ impl Context {
     pub fn workspace(&self) -> Result<Workspace> {
         let ws = Workspace::open(self.global.directory.as_deref().unwrap_or(".".as_ref()))?;
         perfquilt_bench::check(&ws.config)?;
-        if perfquilt_patches::edit::publish::recover(&ws)? {
+        if perfquilt_rebase::edit::publish::recover(&ws)? {
             let progress = self.output.progress();
             progress.warn(
                 "finished writing the series, which an interrupted command had left incomplete",
@@ -188,7 +188,7 @@ impl Context {
     fn merge_packs(&self) {
         let store = self.object_store.take();
         if let Some(store) = store.filter(|store| store.join("HEAD").is_file()) {
-            perfquilt_patches::upstream::merge_packs(&store);
+            perfquilt_series::upstream::merge_packs(&store);
         }
     }
 
@@ -230,7 +230,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     // The bot's jobs read no user's settings, and libgit2 does not heed the variables that tell git so.
     let named = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM"];
     if named.iter().all(|name| std::env::var_os(name).is_some()) {
-        perfquilt_patches::upstream::read_no_user_settings();
+        perfquilt_series::upstream::read_no_user_settings();
     }
     let result = perfquilt_system::process::install_signal_handlers()
         .and_then(|()| perfquilt_bench::sandbox::enter())

@@ -24,8 +24,8 @@ use perfquilt_judge::profile::{CallEdge, HotLine, ProfileDifference};
 use perfquilt_measure::run::{FoundServer, FreshLinks, NamedServer, series_of};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::profile::CostTable;
-use perfquilt_patches::upstream;
 use perfquilt_report::profile::{AnnotatedFunction, ProfileReport, SourceLine, document};
+use perfquilt_series::upstream;
 
 /// Arguments of `perfquilt profile`.
 #[derive(Debug, Args)]

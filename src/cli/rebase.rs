@@ -16,8 +16,8 @@ use perfquilt_measure::run::build_rebased;
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::rebase::{BuildResult, PatchReport, TestResult};
-use perfquilt_patches::rebase::resolve::{self, OpenConflict};
-use perfquilt_patches::rebase::{self, RebaseRequest, Report, WriteOptions, Written};
+use perfquilt_rebase::resolve::{self, OpenConflict};
+use perfquilt_rebase::{RebaseRequest, Report, WriteOptions, Written};
 use perfquilt_system::process::quoted;
 
 /// Arguments of `perfquilt rebase`.
@@ -86,7 +86,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// [`Kind::Series`](perfquilt_model::error::Kind::Series) while there are open decisions; those of
-/// [`rebase::rebase`].
+/// [`perfquilt_rebase::rebase`].
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     let format = arguments.report.format(context)?;
     let ws = arguments.fresh.workspace(context)?;
@@ -111,7 +111,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         let name = resolve::take(&ws, &request.to)?;
         progress.note(&format!("{name}: recorded the resolution"));
     }
-    let mut rebased = rebase::rebase(&ws, &request, progress)?;
+    let mut rebased = perfquilt_rebase::rebase(&ws, &request, progress)?;
     if let Some(which) = &arguments.resolve {
         let open = resolve::open(&ws, &rebased, which, progress)?;
         return show_open(context, &rebased.report, &request, &open);
@@ -131,7 +131,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
             branch: arguments.branch.clone(),
             output: arguments.output.clone(),
         };
-        let written = rebase::write::write(&ws, &rebased, &options)?;
+        let written = perfquilt_rebase::write::write(&ws, &rebased, &options)?;
         rebased.report.next = after_writing(&ws, &rebased.report, &written);
         rebased.report.written = Some(written);
         show(context, arguments, format, &rebased.report)?;
@@ -190,7 +190,7 @@ fn show_open(
     for file in &open.files {
         text.push_str(&format!("  {file}\n"));
     }
-    let command = rebase::command(report, request);
+    let command = perfquilt_rebase::command(report, request);
     let folder = quoted(&dir.to_string());
     text.push_str(&format!(
         "\nnext: cd {folder}\n      git mergetool, or an editor\n      git add -A && git cherry-pick --continue\n      {command} --continue\n"
@@ -268,7 +268,7 @@ fn require_decisions(report: &Report) -> Result<()> {
         counted(report.decisions, "decision", "decisions"),
         report.untested()
     ));
-    Err(match rebase::decision_hint(report) {
+    Err(match perfquilt_rebase::decision_hint(report) {
         Some(hint) => error.hint(hint),
         None => error,
     })

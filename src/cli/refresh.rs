@@ -6,7 +6,7 @@ use serde_json::json;
 use super::Context;
 use super::output::{cut, shown};
 use perfquilt_model::error::Result;
-use perfquilt_patches::edit::{self, RefreshOptions, RefreshResult, RefreshedPatch};
+use perfquilt_rebase::edit::{self, RefreshOptions, RefreshResult, RefreshedPatch};
 
 /// Write the edit branch back to the series and its patches
 #[derive(Debug, Args)]

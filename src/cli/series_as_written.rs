@@ -5,7 +5,7 @@ use clap::Args;
 use super::Context;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_patches::edit;
+use perfquilt_rebase::edit;
 
 /// The option of commands that measure the series.
 #[derive(Debug, Clone, Args)]

@@ -13,11 +13,11 @@ use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
-use perfquilt_patches::edit::{self, UnwrittenBranch};
-use perfquilt_patches::series::{Series, SeriesFile};
-use perfquilt_patches::stack::{self, AppliedPatch};
-use perfquilt_patches::upstream::{self, Objects};
+use perfquilt_rebase::edit::{self, UnwrittenBranch};
 use perfquilt_report::width;
+use perfquilt_series::series::{Series, SeriesFile};
+use perfquilt_series::stack::{self, AppliedPatch};
+use perfquilt_series::upstream::{self, Objects};
 
 /// Show the release, the series and how each patch applies
 #[derive(Debug, Default, Args)]

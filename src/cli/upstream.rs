@@ -8,7 +8,7 @@ use serde_json::json;
 use super::Context;
 use super::output::cut;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_patches::upstream::{self, Release, VerifiedRelease};
+use perfquilt_series::upstream::{self, Release, VerifiedRelease};
 use perfquilt_system::process::check_interrupted;
 
 /// List, fetch and verify releases

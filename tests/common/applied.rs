@@ -6,9 +6,10 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::Error;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Silent;
-use perfquilt_patches::series::Series;
-use perfquilt_patches::stack;
-use perfquilt_patches::upstream;
+use perfquilt_rebase::PointTrees;
+use perfquilt_series::series::Series;
+use perfquilt_series::stack;
+use perfquilt_series::upstream;
 
 use super::{TestEnvironment, listing};
 

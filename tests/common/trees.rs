@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use perfquilt_patches::stack::memory::MemoryFiles;
+use perfquilt_series::stack::memory::MemoryFiles;
 use proptest::prelude::*;
 
 use super::listing;

@@ -12,14 +12,14 @@ use super::limited_git::LimitedGit;
 use super::paths::BotPaths;
 use perfquilt_config::CONFIG_FILE;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_import::{HistoryLimits, linear_history};
 use perfquilt_model::cut::at_most;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_patches::import::{HistoryLimits, linear_history};
-use perfquilt_patches::series::Series;
-use perfquilt_patches::series::path::shown;
-use perfquilt_patches::stack::format::{ChangeLimit, changed_paths};
-use perfquilt_patches::stack::trial::TrialTree;
-use perfquilt_patches::upstream::Objects;
+use perfquilt_series::series::Series;
+use perfquilt_series::series::path::shown;
+use perfquilt_series::stack::format::{ChangeLimit, changed_paths};
+use perfquilt_series::stack::trial::TrialTree;
+use perfquilt_series::upstream::Objects;
 use perfquilt_system::git::Git;
 
 /// The maximum number of commits of a pull request, and of merges among them besides.
@@ -281,7 +281,7 @@ mod tests {
     use super::super::limited_git::testing::tree_bomb;
     use super::*;
     use perfquilt_model::error::Kind;
-    use perfquilt_patches::series::{Patch, SeriesFile};
+    use perfquilt_series::series::{Patch, SeriesFile};
 
     /// A message that quotes a diff of a file that its commit does not change.
     const QUOTES: &str = "README: say it\n\ndiff --git a/work.h b/work.h\n--- a/work.h\n+++ b/work.h\n\

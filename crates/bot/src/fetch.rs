@@ -12,7 +12,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Config, RepositoryKind};
 use perfquilt_forge::{PullRequest, is_commit};
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_patches::upstream::{Objects, read_no_user_settings};
+use perfquilt_series::upstream::{Objects, read_no_user_settings};
 use perfquilt_system::git::{self, Git};
 use perfquilt_system::process::{Command, last_lines, without_credentials};
 

@@ -16,8 +16,8 @@ use super::paths::BotPaths;
 use perfquilt_config::RepositoryKind;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_patches::rebase::named_paths;
-use perfquilt_patches::series::{Patch, Series};
+use perfquilt_rebase::named_paths;
+use perfquilt_series::series::{Patch, Series};
 
 /// The maximum number of files in a pull request's series and patches.
 const MAX_FILES: usize = 10_000;
@@ -203,7 +203,7 @@ mod tests {
     use super::super::limited_git::testing::tree_bomb;
     use super::*;
     use perfquilt_model::error::Kind;
-    use perfquilt_patches::series::SeriesEntry;
+    use perfquilt_series::series::SeriesEntry;
     use perfquilt_system::git::Git;
 
     #[test]

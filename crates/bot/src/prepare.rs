@@ -10,8 +10,8 @@ use super::{fetch, job_workspace};
 use perfquilt_config::ApprovalPolicy;
 use perfquilt_forge::PullRequest;
 use perfquilt_model::error::{Error, Kind, Result};
-use perfquilt_patches::series::Series;
-use perfquilt_patches::upstream;
+use perfquilt_series::series::Series;
+use perfquilt_series::upstream;
 use perfquilt_store::queue::Job;
 
 /// A job that is ready to run.

@@ -7,7 +7,7 @@ use super::files::list;
 use super::identity::loaded_sections;
 use perfquilt_config::{BUILD_RECORD, RELINK_FOLDER};
 use perfquilt_model::error::{Error, Result};
-use perfquilt_patches::stack::MovedLines;
+use perfquilt_series::stack::MovedLines;
 
 impl Built {
     /// Returns whether this server differs from the one of `before` in line numbers alone, given that its sources have the

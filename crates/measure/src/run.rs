@@ -35,9 +35,10 @@ use perfquilt_model::failure::Failure;
 use perfquilt_model::observation::{ExperimentHeader, PointBuild};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
-use perfquilt_patches::series::Series;
-use perfquilt_patches::stack::{self, Stack, Worktree};
-use perfquilt_patches::upstream::{self, Release};
+use perfquilt_rebase::PointTrees;
+use perfquilt_series::series::Series;
+use perfquilt_series::stack::{self, Stack, Worktree};
+use perfquilt_series::upstream::{self, Release};
 use perfquilt_store::{ExperimentId, Store};
 use serde::Serialize;
 

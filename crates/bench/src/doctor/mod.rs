@@ -12,7 +12,7 @@ use serde::Serialize;
 use perfquilt_config::packages::{self, PackageStatus, Requirement};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::Result;
-use perfquilt_patches::upstream;
+use perfquilt_series::upstream;
 
 pub use machine::{CacheUsage, Machine};
 

@@ -18,7 +18,7 @@ use perfquilt_config::Section;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Silent;
-use perfquilt_patches::upstream;
+use perfquilt_series::upstream;
 use perfquilt_system::process::{Command, find_program};
 
 /// Folder of sql-bench in a release's tree.

@@ -12,9 +12,8 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::Meter;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
-use perfquilt_patches::rebase;
-use perfquilt_patches::series::Series;
-use perfquilt_patches::upstream::{self, Release};
+use perfquilt_series::series::Series;
+use perfquilt_series::upstream::{self, Release};
 use perfquilt_system::git::{Git, nul_separated};
 
 /// Upstream's commits from one release to the next, first parents only.
@@ -129,7 +128,7 @@ impl<'a> CommitRevisions<'a> {
             tree: tree.to_owned(),
             sha256: String::new(),
         };
-        rebase::tree_on(self.ws, &self.from, &to, &self.series)
+        perfquilt_rebase::tree_on(self.ws, &self.from, &to, &self.series)
     }
 }
 

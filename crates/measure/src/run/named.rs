@@ -12,6 +12,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_rebase::PointTrees;
 
 /// A server given by name, built.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
-use perfquilt_patches::edit;
+use perfquilt_rebase::edit;
 use perfquilt_store::{EarlierExperiment, ExperimentId, Store};
 use serde::Serialize;
 

@@ -8,8 +8,9 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::Result;
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
-use perfquilt_patches::stack::format::{changed_paths, moved_lines};
-use perfquilt_patches::upstream::Objects;
+use perfquilt_rebase::PointTrees;
+use perfquilt_series::stack::format::{changed_paths, moved_lines};
+use perfquilt_series::upstream::Objects;
 
 /// Adds to `header` the points whose server differs from that of the point before in line numbers alone, and those that
 /// lack something of their patch.

@@ -9,8 +9,8 @@ use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
 use perfquilt_model::rebase::{BuildResult, TestResult};
-use perfquilt_patches::rebase::{RebasedSeries, named_paths};
-use perfquilt_patches::series::path::shown;
+use perfquilt_rebase::{RebasedSeries, named_paths};
+use perfquilt_series::series::path::shown;
 
 /// Builds the new release, then each patch that goes in on top of the ones before it, and stores in the report how that
 /// went; with `test`, runs the server's own tests at each point that builds. A patch that does not compile does not stop

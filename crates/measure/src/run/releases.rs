@@ -19,6 +19,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use perfquilt_rebase::PointTrees;
 use perfquilt_store::Store;
 
 /// Measures the releases called `old` and `new`, without and with the patch `which` of each series or the whole

@@ -6,6 +6,7 @@ use perfquilt_build::BuildItem;
 use perfquilt_judge::bisect::{Direction, NextCommand, Revision};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::point::Point;
+use perfquilt_rebase::PointTrees;
 
 /// Provides the states of a bisection and their sources.
 pub trait Revisions {

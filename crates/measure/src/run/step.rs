@@ -13,7 +13,7 @@ use perfquilt_judge::bisect::{Conclusion, Decision, DecisionKind, NextCommand, R
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
-use perfquilt_patches::upstream::Objects;
+use perfquilt_series::upstream::Objects;
 use perfquilt_store::Store;
 use perfquilt_system::git::Git;
 

@@ -1,0 +1,418 @@
+//! Finds all problems of a series in one pass.
+
+mod fix;
+mod split;
+
+use std::collections::BTreeMap;
+
+use perfquilt_config::workspace::Workspace;
+use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::progress::Progress;
+use perfquilt_series::series::diff::same_changes;
+use perfquilt_series::series::rewritten;
+use perfquilt_series::series::{
+    FileDiff, Patch, Series, SeriesFile, SeriesLocation, SeriesSurvey, survey, write,
+};
+use perfquilt_series::stack;
+use perfquilt_series::stack::place::{HunkPlaces, Placer};
+use perfquilt_series::stack::trial::TrialTree;
+use perfquilt_series::stack::{Stack, format};
+use perfquilt_series::upstream;
+use perfquilt_series::upstream::Objects;
+
+pub use fix::{FixResult, fix};
+pub use split::{SplitFile, SplitResult, split};
+
+/// The severity of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The series cannot be used.
+    Error,
+    /// The series can be used, but something is probably unintended.
+    Warning,
+}
+
+impl Severity {
+    /// Returns `error` or `warning`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        }
+    }
+}
+
+/// One problem.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    /// The severity.
+    pub severity: Severity,
+    /// Message, location and hint.
+    pub error: Error,
+}
+
+/// The result of [`lint`].
+#[derive(Debug, Clone, Default)]
+pub struct LintReport {
+    /// The problems, errors first.
+    pub findings: Vec<Finding>,
+    /// Whether lint applied the patches. It does not if the series has other errors, or the release is not fetched.
+    pub applied: bool,
+    /// The name of the release if it is not fetched, so that no patch could be applied to it.
+    pub not_fetched: Option<String>,
+}
+
+/// Checks `series`, every patch and, if the release is fetched, whether the patches apply.
+///
+/// # Errors
+/// [`Kind::Usage`] when the configuration is wrong, [`Kind::Internal`] when the object store is
+/// damaged. Faults of the series are findings, not errors.
+pub fn lint(ws: &Workspace, progress: &dyn Progress) -> Result<LintReport> {
+    let survey = match survey(ws, None) {
+        Ok(survey) => survey,
+        Err(error) if error.kind() == Kind::Series => {
+            return Ok(LintReport {
+                findings: vec![Finding {
+                    severity: Severity::Error,
+                    error,
+                }],
+                ..LintReport::default()
+            });
+        }
+        Err(error) => return Err(error),
+    };
+    let SeriesSurvey {
+        series,
+        faults: mut errors,
+        unused,
+        paths,
+    } = survey;
+    let sound = errors.is_empty();
+    let mut warnings = quirks(series.file(), &paths.series.to_string_lossy());
+    warnings.extend(unused.iter().map(|name| {
+        Error::series("the series does not name this file")
+            .at(paths.patches.join(name), None)
+            .hint("add it to the series, or remove it")
+    }));
+    errors.extend(series.patches().iter().filter_map(Patch::cut_off_error));
+    warnings.extend(series.patches().iter().flat_map(patch_warnings));
+    let location = SeriesLocation::of(ws, None)?;
+    warnings.extend(text_between(&location, &series)?);
+    warnings.extend(same_change(series.patches()));
+    let mut applied = false;
+    let mut not_fetched = None;
+    if series.patches().is_empty() && sound {
+        applied = true;
+    } else if !imported(ws)? {
+        let current = &ws.config.upstream.current;
+        not_fetched = Some(ws.config.release_name(current));
+    } else if sound {
+        applied = true;
+        // After other faults, this would only report consequential errors.
+        let release = upstream::ensure(ws, None, progress)?;
+        match stack::apply(ws, &release, &series) {
+            Ok(stack) => {
+                warnings.extend(twin_places(ws, &series, &stack)?);
+                let forms = canonical_forms(ws, &location, &series, &stack)?;
+                for ((patch, step), form) in series.patches().iter().zip(&stack.steps).zip(forms) {
+                    let what = if step.fit.fuzz != 0 {
+                        format!(
+                            "applies to {} only with fuzz {}",
+                            release.name, step.fit.fuzz
+                        )
+                    } else if step.fit.offset != 0 {
+                        format!(
+                            "applies to {} with an offset of {} lines",
+                            release.name, step.fit.offset
+                        )
+                    } else if form.is_some() {
+                        "not in canonical form (`git diff --full-index --binary -M`)".to_owned()
+                    } else {
+                        continue;
+                    };
+                    let error = Error::series(what).at(&patch.shown, None);
+                    warnings.push(error.hint("`perfquilt lint --fix` rewrites it"));
+                }
+            }
+            Err(error) if error.kind() == Kind::Series => errors.push(error),
+            Err(error) => return Err(error),
+        }
+    }
+    let finding = |severity| move |error| Finding { severity, error };
+    let errors = errors.into_iter().map(finding(Severity::Error));
+    let warnings = warnings.into_iter().map(finding(Severity::Warning));
+    Ok(LintReport {
+        findings: errors.chain(warnings).collect(),
+        applied,
+        not_fetched,
+    })
+}
+
+/// Whether the current release is available without network access.
+fn imported(ws: &Workspace) -> Result<bool> {
+    let found = upstream::list(ws)?;
+    Ok(found
+        .iter()
+        .any(|release| release.current && release.is_available()))
+}
+
+/// Reports hunks that apply at another line than their own although the file has their lines several times.
+fn twin_places(ws: &Workspace, series: &Series, stack: &Stack) -> Result<Vec<Error>> {
+    let store = Objects::open(&ws.object_store())?;
+    let mut found = Vec::new();
+    let mut before = stack.release.tree.as_str();
+    for (patch, step) in series.patches().iter().zip(&stack.steps) {
+        if step.fit.offset != 0 || step.fit.fuzz != 0 {
+            let mut tree = TrialTree::new(&store, before)?;
+            found.extend(twins_in(&mut tree, patch, ws.config.series.fuzz)?);
+        }
+        before = &step.tree;
+    }
+    Ok(found)
+}
+
+/// Reports the hunks of `patch` that apply to `tree` at another line than their own although the file has their lines
+/// several times.
+pub(crate) fn twins_in(tree: &mut TrialTree<'_>, patch: &Patch, fuzz: usize) -> Result<Vec<Error>> {
+    let fuzz = patch.flags.fuzz.unwrap_or(fuzz);
+    let mut found = Vec::new();
+    for diff in &patch.files {
+        let mut names = [&diff.old, &diff.new, &diff.index].into_iter().flatten();
+        if let Some(name) = names.next()
+            && let Some(file) = tree.file(name)?
+        {
+            found.extend(twins_of(patch, diff, &file.content, fuzz));
+        }
+    }
+    Ok(found)
+}
+
+fn twins_of(patch: &Patch, diff: &FileDiff, content: &[u8], fuzz: usize) -> Vec<Error> {
+    let mut placer = Placer::new(content).ignore_blanks(patch.flags.ignore_whitespace);
+    let all = HunkPlaces::new(content);
+    let mut found = Vec::new();
+    for (index, hunk) in diff.hunks.iter().enumerate() {
+        let Some(position) = placer.apply(hunk, fuzz) else {
+            break;
+        };
+        let there = all.of(hunk, position.fuzz);
+        if position.line == hunk.old_start || there.len() < 2 {
+            continue;
+        }
+        let shown: Vec<String> = there.iter().take(5).map(ToString::to_string).collect();
+        let more = if there.len() > 5 { ", …" } else { "" };
+        let what = format!(
+            "hunk {} applies to line {} of {}, an offset of {} lines, and the file has its lines {} times: at {}{more}",
+            index + 1,
+            position.line,
+            diff.shown_name(),
+            position.line as i64 - hunk.old_start as i64,
+            there.len(),
+            shown.join(", ")
+        );
+        let hint =
+            "check that this is the right place; `perfquilt lint --fix` then writes its line";
+        found.push(Error::series(what).at(&patch.shown, hunk.line).hint(hint));
+    }
+    found
+}
+
+/// Returns the canonical form of each patch; `None` for patches that are canonical or empty.
+fn canonical_forms(
+    ws: &Workspace,
+    location: &SeriesLocation,
+    series: &Series,
+    stack: &Stack,
+) -> Result<Vec<Option<Vec<u8>>>> {
+    let store = Objects::open(&ws.object_store())?;
+    let mut before = stack.release.tree.as_str();
+    let mut forms = Vec::new();
+    for ((entry, patch), step) in series
+        .file()
+        .entries()
+        .iter()
+        .zip(series.patches())
+        .zip(&stack.steps)
+    {
+        let diff = format::diff(&store, before, &step.tree)?;
+        before = &step.tree;
+        let bytes = location.bytes(entry)?;
+        let header = write::header_bytes(&bytes);
+        // The compression of a binary file depends on the program that wrote it.
+        let binary = patch.files.iter().any(|file| file.binary.is_some());
+        let exact = step.fit == stack::PatchFit::default();
+        let new = rewritten(&[&bytes], header, &diff);
+        let body = &new[header.len()..];
+        let same = without_functions(&bytes[header.len()..]) == without_functions(body)
+            || (binary && exact);
+        forms.push((!same && !diff.is_empty()).then_some(new));
+    }
+    Ok(forms)
+}
+
+/// Splits a diff into lines without the function names after `@@`, which depend on the attributes of the tree in which
+/// git ran and carry no information.
+fn without_functions(diff: &[u8]) -> Vec<&[u8]> {
+    let lines = diff.split_inclusive(|&b| b == b'\n');
+    let cut = |line: &'_ [u8]| {
+        let end = line.windows(3).skip(3).position(|window| window == b" @@");
+        line.starts_with(b"@@ -").then_some(end).flatten()
+    };
+    lines
+        .map(|line| cut(line).map_or(line, |end| &line[..end + 3]))
+        .collect()
+}
+
+/// Returns the patches with their bytes.
+fn with_bytes<'s>(
+    location: &'s SeriesLocation,
+    series: &'s Series,
+    wanted: fn(&Patch) -> bool,
+) -> impl Iterator<Item = Result<(&'s Patch, Vec<u8>)>> {
+    let named = series.file().entries().iter();
+    let entries: BTreeMap<&str, _> = named.map(|entry| (entry.name.as_str(), entry)).collect();
+    let patches = series.patches().iter().filter(move |patch| wanted(patch));
+    patches.filter_map(move |patch| {
+        let entry = entries.get(patch.name.as_str())?;
+        Some(location.bytes(entry).map(|bytes| (patch, bytes)))
+    })
+}
+
+/// Reports text between diffs, which no program reads, and diffs in the words of a header.
+fn text_between(location: &SeriesLocation, series: &Series) -> Result<Vec<Error>> {
+    let mut found = Vec::new();
+    for patch in with_bytes(location, series, Patch::has_text_between) {
+        let (patch, bytes) = patch?;
+        found.extend(patch.text_between(&bytes));
+    }
+    Ok(found)
+}
+
+/// Reports patches that make the change of an earlier one, whatever their headers and forms.
+pub(crate) fn same_change(patches: &[Patch]) -> Vec<Error> {
+    let is_same = |one: &&Patch, other: &Patch| {
+        let names = |patch: &Patch| -> Vec<Vec<u8>> {
+            patch
+                .files
+                .iter()
+                .flat_map(FileDiff::names)
+                .cloned()
+                .collect()
+        };
+        !one.files.is_empty()
+            && names(one) == names(other)
+            && same_changes(one.files.clone(), other.files.clone())
+    };
+    let found = patches.iter().enumerate().filter_map(|(index, patch)| {
+        let first = patches[..index]
+            .iter()
+            .find(|first| is_same(first, patch))?;
+        let error =
+            Error::series(format!("the same diff as {}", first.name)).at(&patch.shown, None);
+        Some(error.hint("remove one of them from the series"))
+    });
+    found.collect()
+}
+
+/// Returns an indented comment without its indentation; quilt would take the indented one for a patch.
+fn unindented(line: &str) -> Option<&str> {
+    let plain = line.trim_start_matches([' ', '\t']);
+    (plain.len() < line.len() && plain.starts_with('#')).then_some(plain)
+}
+
+/// Reports lines that quilt interprets differently than perfquilt.
+fn quirks(file: &SeriesFile, shown: &str) -> Vec<Error> {
+    let mut found = Vec::new();
+    // Reported only once.
+    let mut crlf = false;
+    for (index, line) in file.lines().iter().enumerate() {
+        let warn = |what: &str, hint: &str| {
+            Error::series(what.to_owned())
+                .at(shown, index + 1)
+                .hint(hint.to_owned())
+        };
+        if unindented(line).is_some() {
+            found.push(warn(
+                "quilt takes this comment for a patch called `#`",
+                "start it in the first column",
+            ));
+        }
+        let mut words = line.split([' ', '\t']).filter(|word| !word.is_empty());
+        if words.next().is_some_and(|name| !name.starts_with('#')) && words.next() == Some("-p1") {
+            found.push(warn(
+                "`-p1` is the default",
+                "quilt removes it at the next refresh; so does `perfquilt lint --fix`",
+            ));
+        }
+        if line.ends_with('\r') && !crlf {
+            crlf = true;
+            found.push(warn(
+                "the line ends in CR LF",
+                "quilt expects plain line ends",
+            ));
+        }
+    }
+    found
+}
+
+fn patch_warnings(patch: &Patch) -> Vec<Error> {
+    if patch.files.is_empty() {
+        let empty = Error::series("the patch is empty").at(&patch.shown, None);
+        return vec![empty.hint("remove it from the series")];
+    }
+    let mut found = Vec::new();
+    found.extend(patch.indented_diff());
+    found.extend(patch.rest.stray.first().map(|&line| patch.ignored(line)));
+    let cut = patch.rest.cut_off.map(|cut| cut.line);
+    let names = patch
+        .rest
+        .without_hunks
+        .first()
+        .filter(|&&line| cut.is_none_or(|cut| cut > line + 1));
+    found.extend(names.map(|&line| patch.no_hunk(line)));
+    found.extend(patch.lacks());
+    let mut warn = |line: Option<usize>, what: String, hint: &str| {
+        found.push(
+            Error::series(what)
+                .at(&patch.shown, line)
+                .hint(hint.to_owned()),
+        );
+    };
+    let header = &patch.header;
+    if header.title().is_none() {
+        warn(
+            Some(1),
+            "the patch has no header".to_owned(),
+            "start it with `Subject:` or `Description:` and `From:`, and describe its purpose",
+        );
+    } else {
+        if header.subject.is_none() {
+            warn(
+                Some(1),
+                "the header has no `Subject:` or `Description:`".to_owned(),
+                "the first line of text is taken as the title",
+            );
+        }
+        if header.author.is_none() {
+            warn(
+                Some(1),
+                "the header has no `From:` or `Author:`".to_owned(),
+                "the commit's author is `unknown` without it",
+            );
+        }
+    }
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for diff in &patch.files {
+        if let Some(first) = seen.insert(diff.shown_name(), diff.line) {
+            warn(
+                Some(diff.line),
+                format!(
+                    "{} is changed a second time (first on line {first})",
+                    diff.shown_name()
+                ),
+                "`perfquilt lint --fix` joins both",
+            );
+        }
+    }
+    found
+}
