@@ -117,6 +117,22 @@ fn a_block_during_which_a_file_of_the_client_changes_does_not_count() {
 }
 
 #[test]
+fn the_log_of_a_server_that_lives_says_why_it_refuses_a_client() {
+    let environment = environment();
+    environment.replace(
+        "bench-config/perfquilt.toml",
+        r#"start = ["#,
+        r#"start = ["sh", "-c", "echo 'accept: Too many open files' >&2; exec \"$@\"", "sh", "#,
+    );
+    let client = "run = [\"sh\", \"-c\", \"echo the connection was closed >&2; exit 3\"]";
+    let run = r#"run = ["{server}/bin/toyc", "{socket}", "100"]"#;
+    environment.replace(WORKLOAD, run, client);
+    let run = environment.run(&["run", "--blocks", "2"]);
+    refused(&run, 5, "the connection was closed");
+    refused(&run, 5, "the server's log: accept: Too many open files");
+}
+
+#[test]
 fn servers_built_elsewhere_are_measured() {
     let environment = environment();
     let built = build(&environment);

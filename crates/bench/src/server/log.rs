@@ -76,6 +76,19 @@ pub(super) fn shows_crash(text: &str) -> bool {
     .any(|mark| text.contains(mark))
 }
 
+/// Whether a line says that the server may open too few files for its connections, in the words of C libraries or, at its
+/// start, of Redis.
+pub(super) fn says_too_few_files(line: &str) -> bool {
+    let line = line.to_lowercase();
+    [
+        "too many open files",
+        "no file descriptors available",
+        "ulimit -n",
+    ]
+    .iter()
+    .any(|words| line.contains(words))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +122,18 @@ mod tests {
             relevant_lines(text, 5),
             ["==7== Process terminating with default action of signal 7"]
         );
+    }
+
+    #[test]
+    fn servers_say_that_they_may_open_too_few_files() {
+        for line in [
+            "[Warning] Error in accept: Too many open files",
+            "accept4(): No file descriptors available",
+            "# Current maximum open files is 100. If you need higher maxclients increase 'ulimit -n'.",
+        ] {
+            assert!(says_too_few_files(line), "{line}");
+        }
+        assert!(!says_too_few_files("open_files_limit is 32000"));
     }
 
     #[test]

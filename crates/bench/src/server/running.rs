@@ -490,7 +490,7 @@ impl Running {
     }
 
     /// Returns the cause of a client's `error`: the server's own end if it has ended or is about to
-    /// (a crashing server may still be writing its report), else `error` itself.
+    /// (a crashing server may still be writing its report), else `error` itself, with what its log says of too few open files.
     #[must_use]
     pub fn explain(&mut self, error: Error) -> Error {
         if error.kind() == Kind::Interrupted {
@@ -507,7 +507,10 @@ impl Running {
                 Duration::from_millis(300)
             };
             if started.elapsed() > timeout {
-                return error;
+                // It may refuse or close connections without saying why to the client.
+                let log = log::tail(&self.log);
+                let cause = log.lines().find(|line| log::says_too_few_files(line));
+                return error.details(cause.map(|line| format!("the server's log: {line}")));
             }
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -673,7 +673,7 @@ impl<'m> MachineLane<'m> {
                 ..item.clone()
             };
             attempt += 1;
-            let outcome = self.clients.interleave(servers, &monitored);
+            let mut outcome = self.clients.interleave(servers, &monitored);
             let stood_still = monitor.end_standstills();
             let (name, progress) = (&item.workload.name, self.machine.progress);
             for what in &stood_still.repeated {
@@ -685,7 +685,7 @@ impl<'m> MachineLane<'m> {
             {
                 return Err(failure.error.clone());
             }
-            let ended = match &outcome {
+            let ended = match &mut outcome {
                 Ok(_) => not_whole(servers),
                 Err(failure) => ended(servers, failure),
             };
@@ -1065,14 +1065,14 @@ fn not_whole(servers: &mut [(Point, Running)]) -> Vec<(Point, Error)> {
     servers.iter_mut().filter_map(check).collect()
 }
 
-/// Returns the servers that are no longer running, with the reason.
-fn ended(servers: &mut [(Point, Running)], failure: &ClientFailure) -> Vec<(Point, Error)> {
+/// Returns the servers that are no longer running, with the reason; `failure` gets what the others' logs say.
+fn ended(servers: &mut [(Point, Running)], failure: &mut ClientFailure) -> Vec<(Point, Error)> {
     let mut ended = Vec::new();
     for (point, running) in servers {
         // The client notices first: the server it talked to may still be writing its report.
         let outcome = if failure.point == Some(*point) {
-            let error = running.explain(failure.error.clone());
-            running.check().map_err(|_| error)
+            failure.error = running.explain(failure.error.clone());
+            running.check().map_err(|_| failure.error.clone())
         } else {
             running.check()
         };

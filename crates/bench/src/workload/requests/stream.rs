@@ -71,9 +71,8 @@ impl Stream {
                 Ok(Socket::Unix(socket))
             }),
         };
-        let socket = socket.map_err(|error| {
-            Error::bench(format!("the server does not accept a connection: {error}"))
-        })?;
+        let socket = socket
+            .map_err(|error| Error::bench(format!("cannot connect to the server: {error}")))?;
         let timeout = match running.instrumentation() {
             Instrumentation::Plain => TIMEOUT,
             Instrumentation::Callgrind { .. } => SLOW_TIMEOUT,
