@@ -20,7 +20,7 @@ fn environment() -> TestEnvironment {
     environment
 }
 
-const BENCH: [&str; 6] = ["run", "--blocks", "8", "--resolution", "0", "--fresh"];
+const BENCH: [&str; 5] = ["run", "--blocks", "8", "--resolution", "0"];
 const ON: [&str; 2] = ["--on", "command"];
 
 fn on_queue(environment: &TestEnvironment) -> Finished {

@@ -1220,7 +1220,7 @@ fn ended(
             for &point in &points {
                 let log = sd * noise.normal();
                 let one = observation(workload, Meter::Time, number, point, log);
-                collector.add(&one.borrowed())?;
+                collector.add(&one)?;
             }
         }
         state = collector.stopping();

@@ -240,7 +240,7 @@ fn one(case: Case, seed: u64, noise: &mut Noise) -> Result<One> {
             continue;
         }
         for observation in machine.measure(&block, noise) {
-            collector.add(&observation.borrowed())?;
+            collector.add(&observation)?;
         }
         if !block.is_end_to_end() {
             full += 1;

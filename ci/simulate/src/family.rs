@@ -129,7 +129,7 @@ fn one(scenario: Scenario, noise: &mut Noise) -> Result<One> {
         }
         measured += workloads.len();
         for observation in scenario.block(number, &points, &workloads, &mut drift, noise) {
-            collector.add(&observation.borrowed())?;
+            collector.add(&observation)?;
         }
         let (patches, stopping) = collector.patches(&Meter::default_margin);
         let goes_on = stopping.as_ref().is_none_or(|stopping| !stopping.ended);

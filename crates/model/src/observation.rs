@@ -1,7 +1,7 @@
 //! Raw observations, which the measuring crates produce and the judging crates analyse.
 
-mod borrowed;
 mod check;
+mod columns;
 mod conditions;
 mod file;
 mod machine_name;
@@ -20,8 +20,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::point::Point;
 
-pub use borrowed::ObservationRef;
 pub use check::{MOST_PATCHES, SCHEMA};
+pub use columns::Observation;
 pub use conditions::{Conditions, HostSample, Share};
 pub use file::{FirstLine, ObservationFile};
 pub use machine_name::MachineName;
@@ -38,106 +38,6 @@ pub use supplement::{
 
 /// Name of the client's own processor time among the operations of a workload.
 pub const CLIENT_OPERATION: &str = "client";
-
-/// One value of one point in one block: a line of an observation file.
-///
-/// `value` is the cost of one transaction in `unit`, already reduced over the block's slices for
-/// the `time` meter (see `docs/statistics.md`); `n` is how many transactions it stands for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Observation {
-    /// Version of this form: 1.
-    pub schema: u32,
-    /// The experiment this belongs to.
-    pub experiment: String,
-    /// The block (one randomised round over all points with fresh restarts), from 0.
-    pub block: u32,
-    /// Position of the point within its block's random order, from 0.
-    pub order: u32,
-    /// The point measured.
-    pub point: Point,
-    /// The layout seed of the variant measured; 0 is the linker's own order.
-    pub layout: u64,
-    /// The workload's name.
-    pub workload: String,
-    /// The meter read.
-    pub meter: Meter,
-    /// The unit of `value`.
-    pub unit: String,
-    /// Cost of one transaction.
-    pub value: f64,
-    /// Transactions that `value` stands for.
-    pub n: u64,
-    /// Whether the block has only the release and the whole series, for the end-to-end check. Such blocks are
-    /// numbered separately and used for nothing else.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub direct: bool,
-    /// Mean cost of one transaction over all slices.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mean: Option<f64>,
-    /// The share of slices that took more than twice the typical time of their round, from 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub slow: Option<f64>,
-    /// The 99th percentile over slices of the cost of one transaction.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p99: Option<f64>,
-    /// The share of slices that took more than twenty times the typical time of their round, from 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stalled: Option<f64>,
-    /// The lane that measured it, from 0, where several measured blocks side by side.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lane: Option<u32>,
-    /// When the block's measurement of this workload began, in seconds since 1970 on the clock of its machine; known where
-    /// several lanes measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub began: Option<f64>,
-    /// When it ended, likewise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<f64>,
-    /// The machine that measured it, where several did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine: Option<String>,
-}
-
-impl Observation {
-    /// Returns the observation without mean and tail.
-    #[must_use]
-    pub fn without_tail(self) -> Self {
-        Observation {
-            mean: None,
-            slow: None,
-            p99: None,
-            stalled: None,
-            ..self
-        }
-    }
-
-    /// Returns the observation of one transaction that took `value`, in the meter's unit: first in its block, in the linker's
-    /// own layout, without mean and tail, of an experiment without a name.
-    pub fn new(block: u32, point: Point, workload: &str, meter: Meter, value: f64) -> Self {
-        Observation {
-            schema: SCHEMA,
-            experiment: String::new(),
-            block,
-            order: 0,
-            point,
-            layout: 0,
-            workload: workload.to_owned(),
-            meter,
-            unit: meter.unit().to_owned(),
-            value,
-            n: 1,
-            direct: false,
-            mean: None,
-            slow: None,
-            p99: None,
-            stalled: None,
-            lane: None,
-            began: None,
-            ended: None,
-            machine: None,
-        }
-    }
-}
 
 /// The first line of an observation file: the experiment that the observations belong to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -248,7 +148,7 @@ impl ExperimentHeader {
         server
     }
 
-    /// Creates the header of an experiment that starts now, with an empty series.
+    /// Creates the header of an experiment with an empty series, which has not begun.
     pub fn new(release: &str, recipe: &str) -> Self {
         ExperimentHeader {
             schema: SCHEMA,
@@ -267,9 +167,7 @@ impl ExperimentHeader {
             failed_workloads: Vec::new(),
             start_timeouts: BTreeMap::new(),
             command: None,
-            started: jiff::Timestamp::now()
-                .strftime("%Y-%m-%dT%H:%M:%SZ")
-                .to_string(),
+            started: String::new(),
             reused: Vec::new(),
         }
     }

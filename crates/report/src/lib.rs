@@ -16,26 +16,10 @@
 //!     let costs = [("0", 1000.0), ("1", 900.0 + f64::from(block % 3)), ("control", 1001.0)];
 //!     for (order, (point, cost)) in costs.into_iter().enumerate() {
 //!         observations.push(Observation {
-//!             schema: 1,
 //!             experiment: header.experiment.clone(),
-//!             block,
 //!             order: order as u32,
-//!             point: point.parse()?,
-//!             layout: 0,
-//!             workload: "requests".to_owned(),
-//!             meter: Meter::Time,
-//!             unit: Meter::Time.unit().to_owned(),
-//!             value: cost + machine,
 //!             n: 5000,
-//!             direct: false,
-//!             mean: None,
-//!             slow: None,
-//!             p99: None,
-//!             stalled: None,
-//!             lane: None,
-//!             began: None,
-//!             ended: None,
-//!             machine: None,
+//!             ..Observation::new(block, point.parse()?, "requests", Meter::Time, cost + machine)
 //!         });
 //!     }
 //! }

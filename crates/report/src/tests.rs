@@ -120,36 +120,19 @@ impl Experiment {
                             _ if meter == Meter::Time => self.control,
                             _ => 0.0,
                         };
+                        // Times stay the same, however many starts are counted.
+                        let noise = noise
+                            * if meter == Meter::Time || block < 3 {
+                                random.next()
+                            } else {
+                                later.next()
+                            };
+                        let value = level * (noise - gain).exp();
                         observations.push(Observation {
-                            schema: 1,
                             experiment: self.header.experiment.clone(),
-                            block,
                             order,
-                            point,
-                            layout: 0,
-                            workload: (*workload).into(),
-                            meter,
-                            unit: meter.unit().into(),
-                            // Times stay the same, however many starts are counted.
-                            value: level
-                                * (noise
-                                    * if meter == Meter::Time || block < 3 {
-                                        random.next()
-                                    } else {
-                                        later.next()
-                                    }
-                                    - gain)
-                                    .exp(),
                             n: 400,
-                            direct: false,
-                            mean: None,
-                            slow: None,
-                            p99: None,
-                            stalled: None,
-                            lane: None,
-                            began: None,
-                            ended: None,
-                            machine: None,
+                            ..Observation::new(block, point, workload, meter, value)
                         });
                         if let (Some(from), Meter::Time) = (self.stalled, meter)
                             && let Some(last) = observations.last_mut()

@@ -1,19 +1,22 @@
 //! Reads observation files: a header line, then one observation per line (docs/json.md). `ObservationFile` of `model`
 //! writes them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
+use serde::de::DeserializeOwned;
 
 use super::file_error::{require_object, unreadable, without_type_names};
 use super::import::READABLE;
 use super::line;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
-    ExperimentHeader, FirstLine, Meter, Observation, ObservationFile, ObservationRef, Supplement,
+    ExperimentHeader, FirstLine, Meter, Observation, ObservationFile, Supplement,
 };
+use perfquilt_model::observation_columns;
 use perfquilt_model::point::Point;
 
 /// The longest line in bytes. A longer line is not an observation, and is not read into memory.
@@ -24,8 +27,8 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<ObservationFile> {
     let mut reader = Reader::new(input, shown)?;
     let mut observations: Vec<Observation> = Vec::new();
     let mut seen = SeenObservations::default();
-    while let Some(observation) = reader.next_observation()?.map(Observation::from) {
-        let fault = match reader.header.check_observation(&observation.borrowed()) {
+    while let Some(observation) = reader.next_observation()?.map(Observation::owned) {
+        let fault = match reader.header.check_observation(&observation) {
             Err(fault) => Some(fault),
             Ok(()) => seen
                 .insert(&observation, reader.line())
@@ -95,7 +98,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// Returns the next observation; `None` at the end.
-    pub fn next_observation(&mut self) -> Result<Option<ObservationRef<'_>>> {
+    pub fn next_observation(&mut self) -> Result<Option<Observation<Cow<'_, str>>>> {
         let lines = &mut self.lines;
         if !lines.advance()? {
             return Ok(None);
@@ -173,7 +176,7 @@ impl Batch {
     /// Parses the lines on all processors; returns the observations in order, each with its line number.
     ///
     /// An invalid line gives the error of [`Reader::next_observation`].
-    pub fn parse(&self) -> Vec<(usize, Result<ObservationRef<'_>>)> {
+    pub fn parse(&self) -> Vec<(usize, Result<Observation<Cow<'_, str>>>)> {
         let parsed = self.lines.par_iter().map(|line| {
             let parsed = parse(&self.text[line.start..line.end], line.complete);
             (
@@ -191,7 +194,7 @@ impl Batch {
 }
 
 /// Parses the observation in a line; `complete` tells whether the line ends with a newline.
-fn parse(text: &[u8], complete: bool) -> Result<ObservationRef<'_>> {
+fn parse(text: &[u8], complete: bool) -> Result<Observation<Cow<'_, str>>> {
     if let Some(observation) = line::parse(text) {
         return Ok(observation);
     }
@@ -244,44 +247,35 @@ fn faulty_field(error: &serde_json::Error, text: &[u8]) -> Option<String> {
         let before = String::from_utf8_lossy(&text[..error.column().min(text.len())]).into_owned();
         let (names, _) = before.rsplit_once("\":")?;
         let (_, name) = names.rsplit_once('"')?;
-        return FIELDS
-            .iter()
-            .find(|(field, _)| *field == name)
-            .map(|(field, _)| (*field).to_owned());
+        let known = fields::<String>().into_iter().map(|(field, _)| field);
+        return known
+            .filter(|field| *field == name)
+            .map(str::to_owned)
+            .next();
     };
     let found = value.as_object()?;
-    FIELDS
-        .iter()
-        .find(|(field, fits)| found.get(*field).is_some_and(|value| !fits(value)))
-        .map(|(field, _)| (*field).to_owned())
+    let fields = fields::<String>().into_iter();
+    let misfit = |(field, fits): &(&str, fn(&serde_json::Value) -> bool)| {
+        found.get(*field).is_some_and(|value| !fits(value))
+    };
+    fields
+        .filter(misfit)
+        .map(|(field, _)| field.to_owned())
+        .next()
 }
 
-/// The name of an observation's field, and a check of its values.
-type Field = (&'static str, fn(&serde_json::Value) -> bool);
-const FIELDS: [Field; 20] = [
-    ("schema", fits::<u32>),
-    ("experiment", fits::<String>),
-    ("block", fits::<u32>),
-    ("order", fits::<u32>),
-    ("point", fits::<Point>),
-    ("layout", fits::<u64>),
-    ("workload", fits::<String>),
-    ("meter", fits::<Meter>),
-    ("unit", fits::<String>),
-    ("value", fits::<f64>),
-    ("n", fits::<u64>),
-    ("direct", fits::<bool>),
-    ("mean", fits::<Option<f64>>),
-    ("slow", fits::<Option<f64>>),
-    ("p99", fits::<Option<f64>>),
-    ("stalled", fits::<Option<f64>>),
-    ("lane", fits::<Option<u32>>),
-    ("began", fits::<Option<f64>>),
-    ("ended", fits::<Option<f64>>),
-    ("machine", fits::<Option<String>>),
-];
+macro_rules! fields {
+    ($($(#[$about:meta])* $name:ident: $type:ty,)*) => {
+        /// Returns each field's name with a check of its values.
+        fn fields<Text: DeserializeOwned>() -> Vec<(&'static str, fn(&serde_json::Value) -> bool)> {
+            vec![$((stringify!($name), fits::<$type>),)*]
+        }
+    };
+}
 
-fn fits<T: serde::de::DeserializeOwned>(value: &serde_json::Value) -> bool {
+observation_columns!(fields);
+
+fn fits<T: DeserializeOwned>(value: &serde_json::Value) -> bool {
     T::deserialize(value).is_ok()
 }
 

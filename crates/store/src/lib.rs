@@ -189,6 +189,10 @@ impl Store {
                     id
                 }
                 None => {
+                    if header.started.is_empty() {
+                        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
+                        header.started = now.to_string();
+                    }
                     header.experiment = self.free_name(&header.experiment)?;
                     header.check().map_err(Error::internal)?;
                     self.database.execute(
@@ -416,14 +420,12 @@ impl Store {
         for observation in observations {
             let mut checked = observation.clone();
             checked.experiment.clone_from(&header.experiment);
-            header
-                .check_observation(&checked.borrowed())
-                .map_err(|fault| {
-                    Error::internal(format!(
-                        "block {} of {}: {fault}",
-                        checked.block, checked.workload
-                    ))
-                })?;
+            header.check_observation(&checked).map_err(|fault| {
+                Error::internal(format!(
+                    "block {} of {}: {fault}",
+                    checked.block, checked.workload
+                ))
+            })?;
             insert
                 .execute(params![
                     id.0,

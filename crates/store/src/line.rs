@@ -6,16 +6,18 @@
 
 use std::borrow::Cow;
 
-use perfquilt_model::observation::{Meter, ObservationRef};
+use perfquilt_model::observation::{Meter, Observation};
+use perfquilt_model::observation_columns;
+use perfquilt_model::point::Point;
 
 /// Parses the observation in `text`; `None` unless it has the usual format. The result is the same as that of
 /// the JSON parser.
-pub(super) fn parse(text: &[u8]) -> Option<ObservationRef<'_>> {
+pub(super) fn parse(text: &[u8]) -> Option<Observation<Cow<'_, str>>> {
     let mut cursor = Cursor {
         left: text.trim_ascii(),
     };
     cursor.take(b'{')?;
-    let mut fields = Fields::default();
+    let mut fields = Fields::new();
     loop {
         let key = cursor.string()?;
         cursor.take(b':')?;
@@ -28,84 +30,101 @@ pub(super) fn parse(text: &[u8]) -> Option<ObservationRef<'_>> {
     }
 }
 
-/// The fields read so far.
-#[derive(Default)]
-struct Fields<'a> {
-    schema: Option<u32>,
-    experiment: Option<&'a str>,
-    block: Option<u32>,
-    order: Option<u32>,
-    point: Option<&'a str>,
-    layout: Option<u64>,
-    workload: Option<&'a str>,
-    meter: Option<&'a str>,
-    unit: Option<&'a str>,
-    value: Option<f64>,
-    n: Option<u64>,
-    direct: Option<bool>,
-    mean: Option<f64>,
-    slow: Option<f64>,
-    p99: Option<f64>,
-    stalled: Option<f64>,
-    lane: Option<u32>,
-    began: Option<f64>,
-    ended: Option<f64>,
-    machine: Option<&'a str>,
+macro_rules! fields {
+    ($($(#[$about:meta])* $name:ident: $type:ty,)*) => {
+        /// The fields read so far.
+        struct Fields<Text> {
+            $($name: Option<$type>,)*
+        }
+
+        impl<'a, Text: Field<'a>> Fields<Text> {
+            fn new() -> Self {
+                Fields { $($name: None,)* }
+            }
+
+            /// Reads the value of `key`; `None` for an unknown key, an unsupported value or a duplicate.
+            fn read(&mut self, key: &str, cursor: &mut Cursor<'a>) -> Option<()> {
+                cursor.blanks();
+                match key {
+                    $(stringify!($name) => once(&mut self.$name, <$type>::read(cursor)?),)*
+                    _ => None,
+                }
+            }
+
+            fn observation(self) -> Option<Observation<Text>> {
+                Some(Observation { $($name: self.$name.or_else(<$type>::missing)?,)* })
+            }
+        }
+    };
 }
 
-impl<'a> Fields<'a> {
-    /// Reads the value of `key`; `None` for an unknown key, an unsupported value or a duplicate.
-    fn read(&mut self, key: &str, cursor: &mut Cursor<'a>) -> Option<()> {
-        cursor.blanks();
-        match key {
-            "schema" => once(&mut self.schema, cursor.small()?),
-            "experiment" => once(&mut self.experiment, cursor.string()?),
-            "block" => once(&mut self.block, cursor.small()?),
-            "order" => once(&mut self.order, cursor.small()?),
-            "point" => once(&mut self.point, cursor.string()?),
-            "layout" => once(&mut self.layout, cursor.integer()?),
-            "workload" => once(&mut self.workload, cursor.string()?),
-            "meter" => once(&mut self.meter, cursor.string()?),
-            "unit" => once(&mut self.unit, cursor.string()?),
-            "value" => once(&mut self.value, cursor.float()?),
-            "n" => once(&mut self.n, cursor.integer()?),
-            "direct" => once(&mut self.direct, cursor.boolean()?),
-            "mean" => once(&mut self.mean, cursor.float()?),
-            "slow" => once(&mut self.slow, cursor.float()?),
-            "p99" => once(&mut self.p99, cursor.float()?),
-            "stalled" => once(&mut self.stalled, cursor.float()?),
-            "lane" => once(&mut self.lane, cursor.small()?),
-            "began" => once(&mut self.began, cursor.float()?),
-            "ended" => once(&mut self.ended, cursor.float()?),
-            "machine" => once(&mut self.machine, cursor.string()?),
-            _ => None,
-        }
+observation_columns!(fields);
+
+/// A value of a field.
+trait Field<'a>: Sized {
+    /// Reads it.
+    fn read(cursor: &mut Cursor<'a>) -> Option<Self>;
+
+    /// Returns the value of a field that is left out, if it may be.
+    fn missing() -> Option<Self> {
+        None
+    }
+}
+
+impl Field<'_> for u32 {
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        cursor.integer()?.try_into().ok()
+    }
+}
+
+impl Field<'_> for u64 {
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        cursor.integer()
+    }
+}
+
+impl Field<'_> for f64 {
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        cursor.float()
+    }
+}
+
+impl Field<'_> for bool {
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        cursor.boolean()
     }
 
-    fn observation(self) -> Option<ObservationRef<'a>> {
-        let meter = self.meter?;
-        Some(ObservationRef {
-            schema: self.schema?,
-            experiment: Cow::Borrowed(self.experiment?),
-            block: self.block?,
-            order: self.order?,
-            point: self.point?.parse().ok()?,
-            layout: self.layout?,
-            workload: Cow::Borrowed(self.workload?),
-            meter: Meter::ALL.into_iter().find(|known| known.name() == meter)?,
-            unit: Cow::Borrowed(self.unit?),
-            value: self.value?,
-            n: self.n?,
-            direct: self.direct.unwrap_or(false),
-            mean: self.mean,
-            slow: self.slow,
-            p99: self.p99,
-            stalled: self.stalled,
-            lane: self.lane,
-            began: self.began,
-            ended: self.ended,
-            machine: self.machine.map(Cow::Borrowed),
-        })
+    fn missing() -> Option<Self> {
+        Some(false)
+    }
+}
+
+impl<'a> Field<'a> for Cow<'a, str> {
+    fn read(cursor: &mut Cursor<'a>) -> Option<Self> {
+        cursor.string().map(Cow::Borrowed)
+    }
+}
+
+impl Field<'_> for Point {
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        cursor.string()?.parse().ok()
+    }
+}
+
+impl Field<'_> for Meter {
+    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+        let name = cursor.string()?;
+        Meter::ALL.into_iter().find(|known| known.name() == name)
+    }
+}
+
+impl<'a, T: Field<'a>> Field<'a> for Option<T> {
+    fn read(cursor: &mut Cursor<'a>) -> Option<Self> {
+        T::read(cursor).map(Some)
+    }
+
+    fn missing() -> Option<Self> {
+        Some(None)
     }
 }
 
@@ -157,10 +176,6 @@ impl<'a> Cursor<'a> {
             }
         }
         None
-    }
-
-    fn small(&mut self) -> Option<u32> {
-        self.integer()?.try_into().ok()
     }
 
     /// Parses an integer without sign or leading zeros.
@@ -219,7 +234,7 @@ mod tests {
 
     const LINE: &str = r#"{"schema":1,"experiment":"quick-1","block":3,"order":2,"point":"alone:2","layout":18446744073709551615,"workload":"oltp – größer","meter":"l1i_misses","unit":"misses/txn","value":91823.4e-3,"n":400,"direct":true,"mean":92000.5,"slow":0.01,"p99":1e5,"stalled":1e-4,"lane":1,"began":1764187000.25,"ended":1764187004.5,"machine":"node-7"}"#;
 
-    fn slow(text: &[u8]) -> Option<ObservationRef<'_>> {
+    fn slow(text: &[u8]) -> Option<Observation<Cow<'_, str>>> {
         serde_json::from_slice(text).ok()
     }
 

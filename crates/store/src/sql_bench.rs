@@ -12,7 +12,7 @@ use super::file_error::unreadable;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExcludedReadings, ExperimentHeader, Meter, Observation, ObservationFile, RecordedRow,
-    RecordedTable, RowLevel, SCHEMA, Supplement,
+    RecordedTable, RowLevel, Supplement,
 };
 use perfquilt_model::point::Point;
 
@@ -188,7 +188,6 @@ fn file(name: &str, rows: &[RecordedRow], servers: Vec<String>, runs: &[usize]) 
         series: servers,
         base: Some(BASE.to_owned()),
         experiment: name.to_owned(),
-        started: String::new(),
         ..ExperimentHeader::new(name, "")
     };
     let mut supplement = Supplement::default();
@@ -211,26 +210,15 @@ fn file(name: &str, rows: &[RecordedRow], servers: Vec<String>, runs: &[usize]) 
             }
             let n = row.commands.unwrap_or(1);
             observations.push(Observation {
-                schema: SCHEMA,
                 experiment: header.experiment.clone(),
-                block: u32::try_from(block).unwrap_or(u32::MAX),
-                order: 0,
-                point,
-                layout: 0,
-                workload: row.workload(),
-                meter: Meter::Time,
-                unit: Meter::Time.unit().to_owned(),
-                value: seconds * 1e9 / n as f64,
                 n,
-                direct: false,
-                mean: None,
-                slow: None,
-                p99: None,
-                stalled: None,
-                lane: None,
-                began: None,
-                ended: None,
-                machine: None,
+                ..Observation::new(
+                    u32::try_from(block).unwrap_or(u32::MAX),
+                    point,
+                    &row.workload(),
+                    Meter::Time,
+                    seconds * 1e9 / n as f64,
+                )
             });
         }
         if untimed > 0 {

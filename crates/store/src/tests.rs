@@ -37,26 +37,17 @@ fn header(patches: usize) -> ExperimentHeader {
 
 fn observation(block: u32, point: usize) -> Observation {
     Observation {
-        schema: 1,
         experiment: "quick-1".into(),
-        block,
         order: u32::try_from(point).unwrap(),
-        point: Point::Step(point),
         layout: u64::MAX - 5,
-        workload: "oltp".into(),
-        meter: Meter::Time,
-        unit: "ns/txn".into(),
-        value: 91_823.4 + f64::from(block) / 3.0,
         n: 400,
-        direct: false,
-        mean: None,
-        slow: None,
-        p99: None,
-        stalled: None,
-        lane: None,
-        began: None,
-        ended: None,
-        machine: None,
+        ..Observation::new(
+            block,
+            Point::Step(point),
+            "oltp",
+            Meter::Time,
+            91_823.4 + f64::from(block) / 3.0,
+        )
     }
 }
 

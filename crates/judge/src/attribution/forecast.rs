@@ -300,7 +300,7 @@ impl Design<'_> {
         let mut done = 0;
         while done < most {
             for observation in machine.block(done) {
-                collector.add(&observation.borrowed())?;
+                collector.add(&observation)?;
             }
             done += 1;
             if done < look {
@@ -537,7 +537,7 @@ mod tests {
         for block in 0..blocks {
             for mut observation in machine.block(block) {
                 observation.value = (SD * normal(random)).exp();
-                collector.add(&observation.borrowed()).unwrap();
+                collector.add(&observation).unwrap();
             }
         }
         let width = typical_half_width(&collector.finish(&Meter::default_margin));

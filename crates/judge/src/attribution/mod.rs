@@ -75,7 +75,7 @@ pub fn attribute_with(
 ) -> Result<Attribution> {
     let mut collector = Collector::new(header, supplement)?;
     for observation in observations {
-        collector.add(&observation.borrowed())?;
+        collector.add(observation)?;
     }
     Ok(collector.finish(margin))
 }

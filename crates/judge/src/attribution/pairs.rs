@@ -366,7 +366,7 @@ mod tests {
                     let mut observation = observation(workload, Meter::Time, block, point, value);
                     observation.mean = Some(observation.value);
                     observation.slow = Some(0.1);
-                    collector.add(&observation.borrowed()).unwrap();
+                    collector.add(&observation).unwrap();
                 }
             }
         }

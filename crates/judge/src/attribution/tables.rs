@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use super::document::SUITE;
 use super::machines::Machines;
 use crate::stats::{BlockTable, Units, shared_rows};
-use perfquilt_model::observation::{Meter, ObservationRef, RowName, Statistic};
+use perfquilt_model::observation::{Meter, Observation, RowName, Statistic};
 
 /// Tables by meter and workload.
 pub(super) type TablesByMeter = BTreeMap<Meter, BTreeMap<String, BlockTable>>;
@@ -58,14 +58,14 @@ struct WithoutEffect {
 
 impl ObservationSource {
     /// Adds an observation. Returns `false`, without a value, if its block already has its point.
-    pub(super) fn add(&mut self, observation: &ObservationRef<'_>) -> bool {
+    pub(super) fn add(&mut self, observation: &Observation<impl AsRef<str>>) -> bool {
         self.without_effect.take();
         let (tables, units) = if observation.direct {
             (&mut self.direct, &mut self.direct_units)
         } else {
             (&mut self.blocks, &mut self.units)
         };
-        let ObservationRef {
+        let Observation {
             block,
             point,
             layout,
@@ -92,7 +92,7 @@ impl ObservationSource {
             } else {
                 &mut self.counting_machines
             };
-            machines.add(machine, block, observation.direct);
+            machines.add(machine.as_ref(), block, observation.direct);
         }
         let is_new = table_of(tables, observation).insert(block, point, value, n);
         if is_new {
@@ -176,11 +176,11 @@ impl ObservationSource {
     }
 
     /// Adds an observation's mean and tail, unless it belongs to the end-to-end check.
-    fn add_tail(&mut self, observation: &ObservationRef<'_>) {
+    fn add_tail(&mut self, observation: &Observation<impl AsRef<str>>) {
         if observation.direct {
             return;
         }
-        let ObservationRef {
+        let Observation {
             block, point, n, ..
         } = *observation;
         let values = [
@@ -249,14 +249,14 @@ impl ObservationSource {
 /// only.
 fn table_of<'t>(
     tables: &'t mut TablesByMeter,
-    observation: &ObservationRef<'_>,
+    observation: &Observation<impl AsRef<str>>,
 ) -> &'t mut BlockTable {
     let by_workload = tables.entry(observation.meter).or_default();
-    if !by_workload.contains_key(&*observation.workload) {
-        let name = observation.workload.clone().into_owned();
-        by_workload.insert(name, BlockTable::default());
+    let name = observation.workload.as_ref();
+    if !by_workload.contains_key(name) {
+        by_workload.insert(name.to_owned(), BlockTable::default());
     }
     by_workload
-        .get_mut(&*observation.workload)
+        .get_mut(name)
         .unwrap_or_else(|| unreachable!("it was just made"))
 }

@@ -49,26 +49,9 @@ pub(crate) fn observation(
     value: f64,
 ) -> Observation {
     Observation {
-        schema: 1,
         experiment: "quick-1".into(),
-        block,
-        order: 0,
-        point,
-        layout: 0,
-        workload: workload.into(),
-        meter,
-        unit: meter.unit().into(),
-        value,
         n: 100,
-        direct: false,
-        mean: None,
-        slow: None,
-        p99: None,
-        stalled: None,
-        lane: None,
-        began: None,
-        ended: None,
-        machine: None,
+        ..Observation::new(block, point, workload, meter, value)
     }
 }
 

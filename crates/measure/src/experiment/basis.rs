@@ -181,7 +181,7 @@ impl Earlier {
         let supplement = store.supplement(summary.id)?;
         let mut collector = Collector::new(&header, &supplement)?;
         for observation in &observations {
-            collector.add(&observation.borrowed())?;
+            collector.add(observation)?;
         }
         let mut is_used = false;
         for workload in workloads {

@@ -142,7 +142,7 @@ impl Collected {
     pub fn add(&mut self, observation: Observation) -> Result<()> {
         let key = (observation.workload.clone(), observation.meter);
         if let Some(collector) = self.notes.get_mut(&key) {
-            collector.add(&observation.borrowed())?;
+            collector.add(&observation)?;
         }
         let own = observation.experiment == self.header.experiment;
         if own && observation.meter == Meter::Time && observation.point == Point::BASE {
@@ -155,7 +155,7 @@ impl Collected {
         if let Some(rule) = &mut self.rule
             && observation.block < rule.before
         {
-            rule.collector.add(&observation.borrowed())?;
+            rule.collector.add(&observation)?;
             rule.state = None;
         }
         let block = self.by_block.entry(observation.block).or_default();
@@ -182,7 +182,7 @@ impl Collected {
             },
         };
         for observation in self.by_block.range(rule.before..number).flat_map(|b| b.1) {
-            rule.collector.add(&observation.borrowed())?;
+            rule.collector.add(observation)?;
             rule.state = None;
         }
         rule.before = number;

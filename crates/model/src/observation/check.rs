@@ -1,6 +1,6 @@
 //! Checks of headers and observations before they are stored or analysed.
 
-use super::{ExperimentHeader, Meter, ObservationRef, ReusedFrom, RowName, Supplement};
+use super::{ExperimentHeader, Meter, Observation, ReusedFrom, RowName, Supplement};
 use crate::point::Point;
 
 /// The schema version of headers and observations that perfquilt reads and writes.
@@ -66,34 +66,36 @@ impl ExperimentHeader {
     }
 
     /// Checks `observation` as part of this experiment; the error is a lower-case fragment that names the field.
-    pub fn check_observation(&self, observation: &ObservationRef<'_>) -> Result<(), String> {
+    pub fn check_observation(
+        &self,
+        observation: &Observation<impl AsRef<str>>,
+    ) -> Result<(), String> {
+        let workload = observation.workload.as_ref();
+        let [experiment, unit] = [&observation.experiment, &observation.unit].map(AsRef::as_ref);
         if observation.schema != SCHEMA {
             return Err(version(observation.schema));
         }
-        if self.source_of(&observation.experiment).is_none() {
+        if self.source_of(experiment).is_none() {
             return Err(format!(
-                "`experiment` is `{}`, the header says `{}`",
-                observation.experiment, self.experiment
+                "`experiment` is `{experiment}`, the header says `{}`",
+                self.experiment
             ));
         }
         self.check_point(observation.point)?;
-        if observation.workload.is_empty() || observation.workload == "*" {
+        if workload.is_empty() || workload == "*" {
             return Err(format!(
-                "`workload` is `{}`: a name other than `*` is needed",
-                observation.workload
+                "`workload` is `{workload}`: a name other than `*` is needed"
             ));
         }
-        let row = RowName::from(&*observation.workload);
+        let row = RowName::from(workload);
         if row.workload.is_empty() || row.operation == Some("") {
             return Err(format!(
-                "`workload` is `{}`: names are needed before and behind the slash",
-                observation.workload
+                "`workload` is `{workload}`: names are needed before and behind the slash"
             ));
         }
-        if observation.unit != observation.meter.unit() {
+        if unit != observation.meter.unit() {
             return Err(format!(
-                "`unit` is `{}`, meter {} is read in `{}`",
-                observation.unit,
+                "`unit` is `{unit}`, meter {} is read in `{}`",
                 observation.meter,
                 observation.meter.unit()
             ));

@@ -22,7 +22,7 @@ use perfquilt_model::error::{Error, Result};
 use perfquilt_model::magic;
 use perfquilt_model::observation::{
     ExcludedReadings, ExperimentHeader, MOST_PATCHES, Meter, Observation, ObservationFile,
-    ReusedFrom, SCHEMA, Supplement, Withheld,
+    ReusedFrom, Supplement, Withheld,
 };
 use perfquilt_model::point::Point;
 
@@ -474,7 +474,6 @@ fn file(name: &str, imported: Imported) -> Result<ObservationFile> {
     let servers: Vec<ImportedServer> = files.into_iter().flatten().collect();
     let mut header = ExperimentHeader {
         experiment: name.to_owned(),
-        started: String::new(),
         ..ExperimentHeader::new(name, "")
     };
     let named = servers.iter().all(|server| server.point.is_some());
@@ -528,31 +527,21 @@ fn file(name: &str, imported: Imported) -> Result<ObservationFile> {
         for reading in server.readings {
             let of = (reading.meter, reading.workload.clone());
             let count = counts.entry(of).or_default();
+            let block = first_block.saturating_add(*count);
             let observation = Observation {
-                schema: SCHEMA,
                 experiment: experiment.clone(),
-                block: first_block.saturating_add(*count),
-                order: 0,
-                point,
-                layout: 0,
-                workload: reading.workload,
-                meter: reading.meter,
-                unit: reading.meter.unit().to_owned(),
-                value: reading.value,
                 n: reading.n,
-                direct: false,
-                mean: None,
-                slow: None,
-                p99: None,
-                stalled: None,
-                lane: None,
-                began: None,
-                ended: None,
-                machine: None,
+                ..Observation::new(
+                    block,
+                    point,
+                    &reading.workload,
+                    reading.meter,
+                    reading.value,
+                )
             };
             *count += 1;
             header
-                .check_observation(&observation.borrowed())
+                .check_observation(&observation)
                 .map_err(Error::usage)?;
             observations.push(observation);
         }

@@ -153,26 +153,15 @@ fn what_was_reused_is_not_compared_with_the_rest() {
                     let wobble = 1.0 + 0.001 * f64::from((block + 2) % 3);
                     let gain = 1.0 - 0.02 * point as f64;
                     observations.push(Observation {
-                        schema: SCHEMA,
                         experiment: experiment.into(),
-                        block,
-                        order: 0,
-                        point: Point::Step(point),
-                        layout: 0,
-                        workload: workload.into(),
-                        meter: Meter::Time,
-                        unit: Meter::Time.unit().into(),
-                        value: cost * share * wobble * gain,
                         n: 10,
-                        direct: false,
-                        mean: None,
-                        slow: None,
-                        p99: None,
-                        stalled: None,
-                        lane: None,
-                        began: None,
-                        ended: None,
-                        machine: None,
+                        ..Observation::new(
+                            block,
+                            Point::Step(point),
+                            workload,
+                            Meter::Time,
+                            cost * share * wobble * gain,
+                        )
                     });
                 }
             }

@@ -219,7 +219,7 @@ fn a_machine_that_is_left_out_does_not_decide_whether_measuring_has_ended() {
         let header = header(1);
         let mut collector = Collector::new(&header, &supplement).unwrap();
         for observation in observations {
-            collector.add(&observation.borrowed()).unwrap();
+            collector.add(observation).unwrap();
         }
         (collector.stopping().unwrap(), collector.finish(&margin))
     };
