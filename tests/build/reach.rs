@@ -152,6 +152,32 @@ fn a_new_header_hides_another_from_units_that_nothing_else_changes() {
     assert_eq!(said, ["6 main.c", "15 main.c"]);
 }
 
+#[test]
+fn a_header_that_one_point_removes_is_used_where_it_is_there() {
+    let rules =
+        "app: main.o lib/two.o lib/three.o\n\tcc -o $@ $^\n%.o: %.c\n\tcc -Iinc -c -o $@ $<\n";
+    let mut fixture = Fixture::new(MAKE);
+    let mut release = super::fixture::base();
+    for (path, text) in [("Makefile", rules), TWO, SHOWN, HIDING] {
+        release.insert(path, text.to_owned());
+    }
+    fixture.trees.insert("base".to_owned(), release.clone());
+    let main = release["main.c"].clone();
+    fixture.trees.insert("later".to_owned(), release.clone());
+    fixture
+        .trees
+        .get_mut("later")
+        .unwrap()
+        .insert("main.c", main + "\n");
+    release.remove(HIDING.0);
+    fixture.trees.insert("removed".to_owned(), release);
+    let said = ["base", "removed", "later"].map(|tree| says(&fixture.build(tree).unwrap()));
+    assert_eq!(
+        said.map(|said| said.trim().to_owned()),
+        ["15 main.c", "6 main.c", "15 main.c"]
+    );
+}
+
 /// Builds two points with CMake in one work folder, and returns what both say.
 fn both(before: &[(&'static str, &str)], after: &[(&'static str, &str)]) -> [String; 2] {
     let mut fixture = Fixture::new(RECIPE);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::attempt::BuildAttempt;
@@ -34,6 +35,11 @@ use perfquilt_model::observation::ProfileUse;
 use perfquilt_model::progress::{Progress, Step};
 use perfquilt_system::host::host_name;
 use perfquilt_system::mounts::may_execute;
+
+/// Whether the user knows that builds are not observed.
+static UNOBSERVED: AtomicBool = AtomicBool::new(false);
+const UNOBSERVED_WARNING: &str = "the kernel does not report which files builds open, so no report names the files of a patch that are \
+     not in its server: raise fs.inotify.max_user_instances, max_user_watches and max_queued_events";
 
 const OTHER_CACHE: &str = "XDG_CACHE_HOME names another folder for it";
 
@@ -304,6 +310,9 @@ impl Builder {
         let step = progress.begin(&format!("building {}", item.label), None);
         let attempt = self.compile(item, &work, &mut log, (&*step, progress))?;
         let collected = self.collect(item, &work)?;
+        if attempt.opened.is_none() && !UNOBSERVED.swap(true, Ordering::Relaxed) {
+            progress.warn(UNOBSERVED_WARNING);
+        }
         let opened = attempt.opened.as_ref();
         let opened = opened.map(|opened| &opened.all() | &collected.copied_from(&work.src()));
         let tools = attempt.configure + attempt.compile + attempt.link;
@@ -403,7 +412,8 @@ impl Builder {
             let new = Newcomers::among(&src, &changes);
             hides |= new.named(&src).is_some();
             source.move_to(&item.tree, &src, progress)?;
-            if hides || new.hiding(&src).is_some() {
+            let removed = Newcomers::removed(&changes);
+            if hides || new.hiding(&src).is_some() || removed.named(&src).is_some() {
                 work.preprocess()?;
             }
         }
@@ -439,6 +449,9 @@ impl Builder {
         };
         if changes.iter().any(|(path, kept)| configures(path, *kept)) {
             remove(&work.build().join(CONFIGURED))?;
+        }
+        if !Newcomers::removed(changes).is_empty() {
+            work.preprocess()?;
         }
         let mut read = changes
             .keys()

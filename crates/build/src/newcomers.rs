@@ -1,5 +1,5 @@
 //! Finds new files that a compiler would take in the place of others: nothing that was compiled before depends on them, so
-//! neither ninja nor ccache's direct mode notices them.
+//! neither ninja nor ccache's direct mode notices them. Nor does ccache notice that a file has come back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::Changes;
 use super::build_files::is_read;
 use super::files::walk;
 
-/// The files that a move adds to a source tree, by name.
+/// The files that a move adds to a source tree or removes, by name.
 pub(super) struct Newcomers<'a>(BTreeMap<&'a [u8], &'a str>);
 
 impl<'a> Newcomers<'a> {
@@ -17,6 +17,23 @@ impl<'a> Newcomers<'a> {
         let is_new = |path: &&String| std::fs::symlink_metadata(src.join(path)).is_err();
         let new = changes.keys().filter(|path| is_read(path)).filter(is_new);
         Newcomers(new.map(|path| (name(path), path.as_str())).collect())
+    }
+
+    /// Returns those of `changes` that a move removes.
+    pub(super) fn removed(changes: &'a Changes) -> Newcomers<'a> {
+        let removed = changes
+            .iter()
+            .filter(|(path, kept)| !**kept && is_read(path));
+        Newcomers(
+            removed
+                .map(|(path, _)| (name(path), path.as_str()))
+                .collect(),
+        )
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Returns one that a file of the tree without them names: as a file elsewhere, or as one to use if it exists.

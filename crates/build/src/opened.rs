@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 /// Interval at which a quiet observer looks whether the build has ended.
-const POLL: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(10);
 /// Bytes of the kernel's messages read at once.
 const BUFFER: usize = 1 << 16;
 
