@@ -931,3 +931,29 @@ fn a_release_that_nothing_vouches_for_is_not_at_hand() {
     std::fs::remove_file(lock).unwrap();
     assert_eq!(doctor(), Some(false));
 }
+
+#[test]
+fn few_open_files_are_enough_or_the_error_says_how_to_allow_more() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let limited = |limits: &str| -> Finished {
+        let script = format!("ulimit {limits}; exec \"$@\"");
+        let mut command = environment.hermetic("sh", &environment.workspace());
+        command.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_perfquilt")]);
+        command.args(["run", "--blocks", "2", "--fresh"]);
+        command.output().unwrap().into()
+    };
+    // The limit of this program is raised, that of the servers stays.
+    let start = r#"start = ["{server}/bin/toyd", "{socket}"]"#;
+    let asks =
+        r#"start = ["sh", "-c", "test $(ulimit -Sn) = 40 && exec {server}/bin/toyd {socket}"]"#;
+    environment.replace("bench-config/perfquilt.toml", start, asks);
+    let finished = limited("-Sn 40");
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let refused = limited("-n 12");
+    assert_ne!(refused.code, Some(0));
+    assert!(
+        refused.stderr.contains("ulimit -n 65536"),
+        "{}",
+        refused.stderr
+    );
+}

@@ -20,6 +20,15 @@ const NOT_PERMITTED: &str =
 const READ_ONLY: &str =
     "this file system is mounted read-only: work on a copy of the workspace elsewhere";
 
+/// The hint given when a process may open no more files.
+const TOO_MANY_FILES: &str = "let more files be open (`ulimit -n 65536`, after `ulimit -Hn`, LimitNOFILE= of systemd or `nofile` in \
+     /etc/security/limits.conf if that is refused), then run the same command again";
+
+/// Returns whether a text has the words of EMFILE or ENFILE.
+fn says_too_many_files(text: &str) -> bool {
+    text.to_lowercase().contains("too many open files")
+}
+
 /// The category of an error. Its number is the process's exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -96,13 +105,15 @@ struct Inner {
 impl Error {
     /// Creates an error of `kind` with `message`.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        let message = message.into();
+        let hint = says_too_many_files(&message).then(|| TOO_MANY_FILES.to_owned());
         Error {
             inner: Box::new(Inner {
                 kind,
                 location: None,
-                message: message.into(),
+                message,
                 details: Vec::new(),
-                hint: None,
+                hint,
                 transient: false,
                 start_timeout: None,
             }),
@@ -206,10 +217,14 @@ impl Error {
         self
     }
 
-    /// Adds lines of another program's output.
+    /// Adds lines of another program's output, and the remedy if one says that it may open no more files.
     #[must_use]
     pub fn details<S: Into<String>>(mut self, lines: impl IntoIterator<Item = S>) -> Self {
-        self.inner.details.extend(lines.into_iter().map(Into::into));
+        let lines: Vec<String> = lines.into_iter().map(Into::into).collect();
+        let is_limited = lines.iter().any(|line| says_too_many_files(line));
+        self.inner.details.extend(lines);
+        let remedy = is_limited.then(|| format!("remedy: {TOO_MANY_FILES}"));
+        self.inner.details.extend(remedy);
         self
     }
 

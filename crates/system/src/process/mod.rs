@@ -125,6 +125,22 @@ pub fn restrict_children(restrict: fn() -> std::io::Result<()>) {
     let _ = RESTRICTION.set(restrict);
 }
 
+/// The limit of open files that processes get which this program starts, if its own one is another.
+static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
+
+/// Lets this program open as many files as its user may raise the limit to: with many servers and lanes it needs more than
+/// the usual thousand. What it starts keeps the limit as it was, which decides how large some servers make their caches.
+pub fn raise_open_files() {
+    let before = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: before.maximum,
+        ..before.clone()
+    };
+    if rustix::process::setrlimit(Resource::Nofile, raised).is_ok() {
+        let _ = OPEN_FILES.set(before);
+    }
+}
+
 /// The user `nobody`, as which [`Command::ordinary_user`] runs: `getpwuid` knows it on nearly every system.
 const NOBODY: u32 = 65534;
 
@@ -615,6 +631,7 @@ impl Command {
         let open_files = self.open_files.clone();
         let writes = self.writes.clone();
         let limits = self.limits.clone();
+        let own_files = OPEN_FILES.get().cloned();
         let restriction = RESTRICTION.get().filter(|_| !self.unfiltered).copied();
         let real_time = self.real_time;
         let foreground = self.foreground;
@@ -642,6 +659,9 @@ impl Command {
                 }
                 if real_time {
                     let _ = scheduling::set_real_time(0);
+                }
+                if let Some(before) = &own_files {
+                    let _ = rustix::process::setrlimit(Resource::Nofile, before.clone());
                 }
                 for (resource, most) in &limits {
                     let most = Some(*most);
