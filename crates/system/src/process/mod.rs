@@ -134,7 +134,7 @@ pub fn raise_open_files() {
     let before = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: before.maximum,
-        ..before.clone()
+        ..before
     };
     if rustix::process::setrlimit(Resource::Nofile, raised).is_ok() {
         let _ = OPEN_FILES.set(before);
@@ -631,7 +631,7 @@ impl Command {
         let open_files = self.open_files.clone();
         let writes = self.writes.clone();
         let limits = self.limits.clone();
-        let own_files = OPEN_FILES.get().cloned();
+        let own_files = OPEN_FILES.get().copied();
         let restriction = RESTRICTION.get().filter(|_| !self.unfiltered).copied();
         let real_time = self.real_time;
         let foreground = self.foreground;
@@ -661,7 +661,7 @@ impl Command {
                     let _ = scheduling::set_real_time(0);
                 }
                 if let Some(before) = &own_files {
-                    let _ = rustix::process::setrlimit(Resource::Nofile, before.clone());
+                    let _ = rustix::process::setrlimit(Resource::Nofile, *before);
                 }
                 for (resource, most) in &limits {
                     let most = Some(*most);
