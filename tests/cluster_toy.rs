@@ -61,11 +61,13 @@ fn observations(environment: &TestEnvironment) -> (Plan, BTreeMap<(bool, u64), B
 #[test]
 fn a_cluster_measures_the_plan_of_one_machine() {
     let environment = environment();
-    let alone = environment.run(&BENCH);
+    // Rows that another class of machines measured would be shown beside these.
+    let fresh = &["--fresh"][..];
+    let alone = environment.run(&[&BENCH[..], fresh].concat());
     assert_eq!(alone.code, Some(0), "{}", alone.stderr);
     let (expected, none) = observations(&environment);
     assert!(none.is_empty(), "{none:?}");
-    let finished = on_queue(&environment);
+    let finished = environment.run(&[&BENCH[..], &ON, fresh].concat());
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let (found, machines) = observations(&environment);
     // Orders and layouts too.
