@@ -768,11 +768,9 @@ impl<'m> MachineLane<'m> {
             ..item.clone()
         };
         let outcome = self.clients.interleave(&mut base, &short);
+        let outcome = outcome.map_err(|failure| base[0].1.explain(failure.error));
         servers.append(&mut base);
-        match outcome {
-            Ok(_) => Ok((point, failure.error)),
-            Err(failure) => Err(failure.error),
-        }
+        outcome.map(|_| (point, failure.error))
     }
 
     /// Runs a question's workload on its server with traps in place of the code.
