@@ -129,8 +129,8 @@ fn libraries_stay_behind_their_walls() {
     only("clap", &["cli", "simulate"]);
     only("git2", &["import", "rebase", "series"]);
     only("rusqlite", &["store"]);
-    only("ureq", &["forge"]);
-    only("tokio", &["bot"]);
+    only("octocrab", &["forge"]);
+    only("tokio", &["bot", "forge"]);
     only("axum", &["bot"]);
 }
 

@@ -357,7 +357,37 @@ fn limits_in_every_form_are_waited_for_and_other_refusals_are_not() {
             403,
             serde_json::json!({ "message": "The account is blocked." }),
             "blocked",
-            Some("pull-requests: write"),
+            Some("support"),
+        ),
+        (
+            403,
+            serde_json::json!({ "message": "Sorry. Your account was suspended." }),
+            "suspended",
+            Some("another account's token"),
+        ),
+        (
+            403,
+            serde_json::json!({
+                "message": "Although you appear to have the correct authorization credentials, the `acme` organization \
+                            has an IP allow list enabled, and your IP address is not permitted to access this resource.",
+            }),
+            "`acme` organization",
+            Some("an owner of acme must add this machine's address"),
+        ),
+        (
+            403,
+            serde_json::json!({
+                "message": "`acme` forbids access via a fine-grained personal access tokens if the token's lifetime is \
+                            greater than 30 days.",
+            }),
+            "30 days",
+            Some("lifetime that acme allows"),
+        ),
+        (
+            403,
+            serde_json::json!({ "message": "Repository was archived so is read-only." }),
+            "read-only",
+            Some("unarchive"),
         ),
         (
             422,
@@ -377,6 +407,84 @@ fn limits_in_every_form_are_waited_for_and_other_refusals_are_not() {
         let hint = error.hint_text().unwrap_or_default();
         assert!(hint.contains(hinted.unwrap_or_default()), "{error:?}");
     }
+}
+
+#[test]
+fn a_token_that_lacks_a_permission_is_told_which() {
+    for (headers, needed) in [
+        (
+            vec![("x-accepted-github-permissions", "issues=write")],
+            "`issues: write`",
+        ),
+        (
+            vec![
+                ("x-oauth-scopes", "gist, read:user"),
+                ("x-accepted-oauth-scopes", "public_repo, repo"),
+            ],
+            "`public_repo or repo`",
+        ),
+        (
+            vec![
+                ("x-oauth-scopes", "gist, repo"),
+                ("x-accepted-oauth-scopes", "public_repo, repo"),
+            ],
+            "`pull-requests: write`",
+        ),
+    ] {
+        let github = GitHub::start();
+        github.opens(7, FIRST);
+        let headers = headers.into_iter();
+        let headers = headers.map(|(name, value)| (name, value.to_owned()));
+        let refused = Fault::Refused(403, headers.collect(), "Forbidden");
+        github.fault(&format!("POST {COMMENTS}"), refused);
+        let error = post(&github, FIRST, &[0.01]).unwrap_err();
+        assert!(error.hint_text().unwrap().contains(needed), "{error:?}");
+        assert_eq!(github.ours(7).len(), 0);
+        assert_eq!(github.count(&format!("POST {COMMENTS}")), 1);
+    }
+}
+
+#[test]
+fn a_web_page_in_place_of_an_answer_is_told_and_posts_nothing_twice() {
+    let page = |status| Fault::Page(status, "<!DOCTYPE html><html><title>Sign in</title></html>");
+    for status in [200, 403, 404] {
+        let github = GitHub::start();
+        github.opens(7, FIRST);
+        github.fault("GET /user", page(status));
+        let error = post(&github, FIRST, &[0.01]).unwrap_err();
+        assert!(error.hint_text().unwrap().contains("/api/v3"), "{error:?}");
+        assert_eq!(github.count("POST"), 0);
+    }
+    // Nobody knows whether a proxy passed the comment on before it answered with a page of its own.
+    let github = GitHub::start();
+    github.opens(7, FIRST);
+    github.fault(&format!("POST {COMMENTS}"), page(200));
+    post(&github, FIRST, &[0.01]).unwrap();
+    assert_eq!(github.ours(7).len(), 1);
+    let to = vec![("location", format!("{}/login", github.uri()))];
+    github.fault("GET /user", Fault::Refused(302, to, "Found"));
+    let error = post(&github, FIRST, &[0.01]).unwrap_err();
+    assert!(error.hint_text().unwrap().contains("/api/v3"), "{error:?}");
+}
+
+#[test]
+fn a_server_that_nobody_reaches_is_told_after_several_attempts() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = closed.local_addr().unwrap();
+    drop(closed);
+    let hasty = RetryPolicy {
+        max_total_wait: Duration::from_millis(20),
+        ..policy()
+    };
+    let repository = crate::github::REPOSITORY.parse().unwrap();
+    let client = Client::new(repository, &format!("http://{address}"), token(), hasty).unwrap();
+    let target = Target {
+        number: Some(7),
+        ..Target::default()
+    };
+    let error = client.find(&target).unwrap_err().to_string();
+    assert!(error.contains("Connection refused"), "{error}");
+    assert!(error.contains(&address.to_string()), "{error}");
 }
 
 #[test]

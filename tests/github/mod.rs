@@ -34,6 +34,8 @@ pub enum Fault {
     Refused(u16, Vec<(&'static str, String)>, &'static str),
     /// As [`Fault::Status`], with this body.
     Answered(u16, Value),
+    /// As [`Fault::Status`], with this web page.
+    Page(u16, &'static str),
     /// The request is carried out, but the answer is this status.
     DoneBut(u16),
     /// It is done, but the answer ends in the middle.
@@ -372,6 +374,11 @@ impl State {
             Some(Fault::Status(status)) => return Answer::new(*status),
             Some(Fault::Answered(status, body)) => {
                 return Answer::with_json(*status, body);
+            }
+            Some(Fault::Page(status, page)) => {
+                let mut answer = Answer::new(*status).header("content-type", "text/html");
+                answer.body = (*page).to_owned();
+                return answer;
             }
             Some(Fault::Behind) => return Answer::with_json(200, &json!([])),
             Some(Fault::Refused(status, headers, message)) => {

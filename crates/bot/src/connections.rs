@@ -16,6 +16,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use perfquilt_system::process;
@@ -48,6 +49,8 @@ pub(super) async fn serve(mut listener: TcpListener, app: Router) {
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let peers = Peers::default();
     let graceful = GracefulShutdown::new();
+    // Connections that outlast the shutdown end with it.
+    let mut open = JoinSet::new();
     while !process::interrupted() {
         let next = async {
             let permit = Arc::clone(&permits).acquire_owned().await;
@@ -61,7 +64,8 @@ pub(super) async fn serve(mut listener: TcpListener, app: Router) {
         };
         let service = TowerToHyperService::new(app.clone());
         let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
-        tokio::spawn(async move {
+        while open.try_join_next().is_some() {}
+        open.spawn(async move {
             match timeout(MAX_AGE, connection).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!("a connection ended: {error}"),

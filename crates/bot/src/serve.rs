@@ -71,7 +71,7 @@ struct Shared {
 /// A bound listening socket.
 #[derive(Debug)]
 pub struct Listener {
-    runtime: Runtime,
+    runtime: &'static Runtime,
     listener: TcpListener,
 }
 
@@ -92,10 +92,7 @@ pub fn listen(service: &Service, address: SocketAddr) -> Result<Listener> {
             "generate one with `openssl rand -hex 32` and set it at GitHub and in PERFQUILT_WEBHOOK_SECRET",
         ));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::internal(format!("cannot start the network runtime: {error}")))?;
+    let runtime = perfquilt_forge::runtime()?;
     let listener = runtime
         .block_on(TcpListener::bind(address))
         .map_err(|error| {
@@ -140,7 +137,6 @@ pub fn serve(
             .with_state(Arc::clone(&shared));
         connections::serve(listener, app).await;
     });
-    drop(runtime);
     drop(shared);
     // With the channel closed, the thread stores the remaining deliveries and ends.
     let _ = writer.join();

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use http::Uri;
 use serde::de::DeserializeOwned;
-use ureq::http::Uri;
 
 use super::Repository;
 use super::auth::Credentials;

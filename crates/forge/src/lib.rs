@@ -1,5 +1,5 @@
 //! GitHub: the comment, check run and label of a pull request, and webhook deliveries. Only this crate uses
-//! ureq.
+//! octocrab.
 //!
 //! `perfquilt_report::comment()` writes the comment; this crate posts it exactly once, whatever fails on the
 //! way.
@@ -47,6 +47,7 @@ pub use perfquilt_model::repository::Repository;
 pub use auth::Credentials;
 pub use checks::Conclusion;
 pub use client::Client;
+pub use exchange::runtime;
 pub use forge::{Forge, Publication, connect};
 pub use github::MAX_COMMENT_BYTES;
 pub use post::{Draft, post};

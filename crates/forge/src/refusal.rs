@@ -1,5 +1,6 @@
 //! Why GitHub refused a request.
 
+use super::Repository;
 use super::model::Problem;
 
 /// The cause of a refusal, decided by status, headers and documentation address. The wording of messages is free, and
@@ -14,6 +15,14 @@ pub(super) enum Refusal {
     Archived,
     /// The organisation demands single sign-on of the token.
     SingleSignOn,
+    /// GitHub suspended the account, or the owner suspended the App's installation.
+    Suspended,
+    /// The organisation's or enterprise's IP allow list lacks this machine's address.
+    AddressNotAllowed,
+    /// The organisation forbids tokens of this kind or lifetime.
+    TokenForbidden,
+    /// GitHub, or its owner, blocked the repository or this account's interactions.
+    Blocked,
     /// Anything else: a missing permission, a missing object, an invalid request.
     #[default]
     Other,
@@ -56,6 +65,15 @@ impl Refusal {
             429 => Refusal::Limited,
             403 if documentation.contains("rate-limit") => Refusal::Limited,
             403 if documentation.contains("locking-conversations") => Refusal::Locked,
+            403 if said.contains("suspended") => Refusal::Suspended,
+            403 if said.contains("ip allow list")
+                || documentation.contains("allowed-ip-addresses") =>
+            {
+                Refusal::AddressNotAllowed
+            }
+            403 if said.contains("forbids access via a") => Refusal::TokenForbidden,
+            451 => Refusal::Blocked,
+            403 if said.contains("blocked") && !says_limited => Refusal::Blocked,
             403 if said.contains("archived") => Refusal::Archived,
             403 if response.demands_sso
                 || documentation.contains("saml")
@@ -69,6 +87,38 @@ impl Refusal {
             422 if said.contains(LIMIT_WORDS[2]) => Refusal::Limited,
             _ => Refusal::Other,
         }
+    }
+
+    /// Returns the next step of a user whose request about `repository` was refused for this cause.
+    pub(super) fn hint(self, repository: &Repository) -> Option<String> {
+        Some(match self {
+            Refusal::Limited | Refusal::Other => return None,
+            Refusal::Locked => "the conversation is locked; anyone with write access to the repository can \
+                                unlock it"
+                .to_owned(),
+            Refusal::Archived => format!(
+                "{repository} is archived, and nobody can write to it; its owner can unarchive it"
+            ),
+            Refusal::SingleSignOn => "authorise the token for the organisation's single sign-on, in the \
+                                      owner's settings of tokens"
+                .to_owned(),
+            Refusal::Suspended => "the account of the token, or the App's installation, is suspended; GitHub's \
+                                   support or the installation's owner can lift that, or use another account's \
+                                   token"
+                .to_owned(),
+            Refusal::AddressNotAllowed => format!(
+                "an owner of {} must add this machine's address to the IP allow list, or the command must run on a \
+                 machine that has a listed one",
+                repository.owner
+            ),
+            Refusal::TokenForbidden => format!(
+                "use a GitHub App or a token of a kind and lifetime that {} allows",
+                repository.owner
+            ),
+            Refusal::Blocked => format!(
+                "the repository or this account is blocked; the owner of {repository} or GitHub's support knows why"
+            ),
+        })
     }
 }
 
@@ -134,6 +184,19 @@ mod tests {
                 "Resource protected by organization SAML enforcement.",
                 Refusal::SingleSignOn,
             ),
+            ("Sorry. Your account was suspended.", Refusal::Suspended),
+            ("This installation has been suspended", Refusal::Suspended),
+            (
+                "Although you appear to have the correct authorization credentials, the `acme` organization has an IP \
+                 allow list enabled, and your IP address is not permitted to access this resource.",
+                Refusal::AddressNotAllowed,
+            ),
+            (
+                "`acme` forbids access via a personal access token (classic).",
+                Refusal::TokenForbidden,
+            ),
+            ("Repository access blocked", Refusal::Blocked),
+            ("User is blocked", Refusal::Blocked),
             ("Resource not accessible by integration", Refusal::Other),
         ] {
             assert_eq!(of(403, message, NOTHING), refusal, "{message}");
@@ -170,7 +233,7 @@ mod tests {
         let blocked = "Repository access blocked; the branch is locked";
         assert_eq!(
             of(403, blocked, "https://docs.github.com/rest"),
-            Refusal::Other
+            Refusal::Blocked
         );
         // A conversation stays locked however many requests are left.
         let body = format!(r#"{{"message": "x", "documentation_url": "{lock}"}}"#);
@@ -200,9 +263,9 @@ mod tests {
             (404, "Not Found"),
             (410, "This issue was deleted"),
             (422, "Validation Failed"),
-            (451, "Repository access blocked"),
         ] {
             assert_eq!(of(status, message, rest), Refusal::Other, "{message}");
         }
+        assert_eq!(of(451, "Unavailable", rest), Refusal::Blocked);
     }
 }

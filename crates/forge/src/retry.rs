@@ -3,6 +3,11 @@
 
 use std::time::Duration;
 
+use octocrab::OctoBody;
+use tokio::time::Sleep;
+use tower::retry::Policy;
+
+use super::exchange::{HttpResponse, NoResponse};
 use super::refusal::Refusal;
 
 /// The retry policy for requests.
@@ -43,6 +48,113 @@ pub(super) struct ResponseInfo {
     pub reset_in: Option<u64>,
     /// Why the request was refused; `None` if it was not.
     pub refusal: Option<Refusal>,
+    /// The wait after which a retry might help, if it exceeds the policy.
+    pub too_long: Option<Duration>,
+}
+
+/// What a retry must know of a request; an extension of it.
+#[derive(Debug, Clone)]
+pub(super) struct Purpose {
+    /// The purpose, as the end of `cannot …`.
+    pub words: String,
+    /// Whether it may be repeated when it is unknown whether it took effect.
+    pub repeatable: bool,
+}
+
+/// The retries of one request, as a layer.
+#[derive(Debug, Clone)]
+pub(super) struct Retries {
+    policy: RetryPolicy,
+    host: String,
+    attempts: u32,
+    waited: Duration,
+}
+
+impl Retries {
+    pub(super) fn new(policy: RetryPolicy, host: &str) -> Self {
+        Retries {
+            policy,
+            host: host.to_owned(),
+            attempts: 0,
+            waited: Duration::ZERO,
+        }
+    }
+}
+
+impl Policy<http::Request<OctoBody>, HttpResponse, NoResponse> for Retries {
+    type Future = Sleep;
+
+    fn retry(
+        &mut self,
+        request: &mut http::Request<OctoBody>,
+        result: &mut Result<HttpResponse, NoResponse>,
+    ) -> Option<Sleep> {
+        self.attempts += 1;
+        let purpose = request.extensions().get::<Purpose>()?;
+        let (info, why, unknown) = match result {
+            Ok(response) => {
+                let info: ResponseInfo = response.extensions().get().copied()?;
+                let status = info.status.unwrap_or(0);
+                (info, format!("it answered {status}"), status >= 500)
+            }
+            Err(failure) => {
+                failure.attempts = self.attempts;
+                (
+                    ResponseInfo::default(),
+                    failure.why.clone(),
+                    !failure.unsent,
+                )
+            }
+        };
+        if unknown && !purpose.repeatable {
+            return None;
+        }
+        let decision = decide(&self.policy, &info, self.attempts, self.waited, jitter());
+        let wait = match (decision, result) {
+            (RetryDecision::Wait(wait), _) => wait,
+            (RetryDecision::TooLong(wait), Ok(response)) => {
+                response.extensions_mut().insert(ResponseInfo {
+                    too_long: Some(wait),
+                    ..info
+                });
+                return None;
+            }
+            _ => return None,
+        };
+        let (host, words) = (&self.host, &purpose.words);
+        if self.attempts == 1 {
+            let minutes = self.policy.max_total_wait.as_secs().div_ceil(60);
+            let limit = match info.refusal {
+                Some(Refusal::Limited) => ", which limits requests",
+                _ => "",
+            };
+            let seconds = wait.as_secs_f64().ceil();
+            tracing::warn!(
+                "cannot {words}: {host}: {why}{limit}; trying again in {seconds} s, for up to {minutes} min"
+            );
+        } else {
+            tracing::debug!("cannot {words} ({why}), again in {wait:?}");
+        }
+        self.waited += wait;
+        Some(tokio::time::sleep(wait))
+    }
+
+    fn clone_request(
+        &mut self,
+        request: &http::Request<OctoBody>,
+    ) -> Option<http::Request<OctoBody>> {
+        let mut clone = http::Request::new(request.body().try_clone()?);
+        *clone.method_mut() = request.method().clone();
+        *clone.uri_mut() = request.uri().clone();
+        *clone.headers_mut() = request.headers().clone();
+        *clone.extensions_mut() = request.extensions().clone();
+        Some(clone)
+    }
+}
+
+/// Returns a number in 0..1 that differs between processes, as jitter for waits.
+pub(super) fn jitter() -> f64 {
+    f64::from(jiff::Timestamp::now().subsec_nanosecond().unsigned_abs() % 1000) / 1000.0
 }
 
 /// Whether to retry a request.
@@ -106,6 +218,7 @@ mod tests {
         remaining: None,
         reset_in: None,
         refusal: None,
+        too_long: None,
     };
 
     fn after(info: ResponseInfo, attempts: u32) -> RetryDecision {

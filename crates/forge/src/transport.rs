@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use octocrab::Octocrab;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use ureq::{Agent, http};
 
 use super::exchange::{self, HttpRequest, Response, exchange};
 use super::refusal::Refusal;
-use super::retry::{self, ResponseInfo, RetryDecision, RetryPolicy};
+use super::retry::{self, Purpose, ResponseInfo, RetryDecision, RetryPolicy, jitter};
 use super::{Repository, Secret, model};
 use perfquilt_model::error::{Error, Result};
 
@@ -20,7 +20,7 @@ pub(super) struct Transport {
     /// The URL of the API.
     api: String,
     policy: RetryPolicy,
-    agent: Agent,
+    octocrab: Octocrab,
 }
 
 /// Why a request failed.
@@ -68,12 +68,12 @@ pub(super) enum Method {
 impl Transport {
     /// Connects to nothing yet.
     pub(super) fn new(repository: Repository, api: String, policy: RetryPolicy) -> Result<Self> {
-        let agent = exchange::agent(&api, policy.response_timeout)?;
+        let octocrab = exchange::connect(&api, &policy)?;
         Ok(Transport {
             repository,
             api,
             policy,
-            agent,
+            octocrab,
         })
     }
 
@@ -116,66 +116,37 @@ impl Transport {
         request: &Request<'_>,
     ) -> Result<Response, RequestError> {
         let http = self.http(secret, request).map_err(RequestError::Other)?;
-        let mut waited = Duration::ZERO;
-        for attempts in 1.. {
-            let sent = exchange(&self.agent, http.clone()).map_err(RequestError::Other)?;
-            let (info, failed) = match sent {
-                Ok(response)
-                    if response.info.status.is_some_and(|status| status < 500)
-                        && response.info.refusal != Some(Refusal::Limited) =>
-                {
-                    return Ok(response);
-                }
-                Ok(response) => (response.info, Ok(response)),
-                Err(why) => (ResponseInfo::default(), Err(secret.scrub(&why))),
-            };
-            let may_be_done = info.status.is_none_or(|status| status >= 500);
-            if request.method == Method::Post && may_be_done {
-                return Err(RequestError::Uncertain(
-                    self.no_response_error(request, &failed),
-                    info,
-                ));
-            }
-            match retry::decide(&self.policy, &info, attempts, waited, jitter()) {
-                RetryDecision::Wait(wait) => {
-                    let (purpose, why) = (request.purpose, failure_text(&failed));
-                    if attempts == 1 {
-                        let minutes = self.policy.max_total_wait.as_secs().div_ceil(60);
-                        let limit = match info.refusal {
-                            Some(Refusal::Limited) => ", which limits requests",
-                            _ => "",
-                        };
-                        let seconds = wait.as_secs_f64().ceil();
-                        tracing::warn!(
-                            "cannot {purpose}: {}: {why}{limit}; trying again in {seconds} s, for up to \
-                             {minutes} min",
-                            self.host()
-                        );
-                    } else {
-                        tracing::debug!("cannot {purpose} ({why}), again in {wait:?}");
-                    }
-                    exchange::sleep(wait).map_err(RequestError::Other)?;
-                    waited += wait;
-                }
-                RetryDecision::TooLong(wait) => {
+        let sent = exchange::wait(exchange(&self.octocrab, http)).map_err(RequestError::Other)?;
+        let single = request.method == Method::Post;
+        match sent {
+            Ok(response) => {
+                let (info, status) = (response.info, response.info.status.unwrap_or(0));
+                let failed = |why: &str| self.no_response_error(request, why);
+                if let Some(wait) = info.too_long {
                     let minutes = wait.as_secs().div_ceil(60);
                     return Err(RequestError::Other(
-                        self.no_response_error(request, &failed).hint(format!(
+                        failed(&format!("it answered {status}")).hint(format!(
                             "GitHub's limit on requests is used up; try again in {minutes} min"
                         )),
                     ));
                 }
-                RetryDecision::GiveUp => {
-                    return failed.map_err(|_: String| {
-                        RequestError::Other(self.no_response_error(
-                            request,
-                            &Err(format!("no response after {attempts} attempts")),
-                        ))
-                    });
+                if single && status >= 500 {
+                    let error = failed(&format!("it answered {status}"));
+                    return Err(RequestError::Uncertain(error, info));
                 }
+                Ok(response)
+            }
+            Err(failure) => {
+                let why = secret.scrub(&failure.why);
+                Err(if single && !failure.unsent {
+                    let error = self.no_response_error(request, &why);
+                    RequestError::Uncertain(error, ResponseInfo::default())
+                } else {
+                    let why = format!("{why}, after {} attempts", failure.attempts);
+                    RequestError::Other(self.no_response_error(request, &why))
+                })
             }
         }
-        Err(RequestError::Other(Error::internal("no more attempts")))
     }
 
     fn http(&self, secret: &Secret, request: &Request<'_>) -> Result<HttpRequest> {
@@ -187,10 +158,15 @@ impl Transport {
         };
         let url = format!("{}{}", self.api, request.path);
         let body = request.body.as_ref().map(Value::to_string);
-        exchange::request(method, &url, secret, body).map_err(|error| {
+        let mut http = exchange::request(method, &url, secret, body).map_err(|error| {
             let why = secret.scrub(&error.to_string());
             Error::forge(format!("cannot {}: {why}", request.purpose))
-        })
+        })?;
+        http.extensions_mut().insert(Purpose {
+            words: request.purpose.to_owned(),
+            repeatable: request.method != Method::Post,
+        });
+        Ok(http)
     }
 
     pub(super) fn check_status(
@@ -208,7 +184,7 @@ impl Transport {
         let mut error = Error::forge(format!(
             "cannot {}: {} answered {status}{}",
             request.purpose,
-            self.host(),
+            exchange::host(&self.api),
             if said.is_empty() {
                 String::new()
             } else {
@@ -216,30 +192,25 @@ impl Transport {
             }
         ));
         let place = response.location.filter(|to| !to.is_empty());
-        let place = place.map_or(String::new(), |to| format!(" ({})", secret.scrub(&to)));
+        let place = place.map_or(String::new(), |to| secret.scrub(&to));
         let refusal = response.info.refusal.unwrap_or_default();
+        let repository = &self.repository;
         error = match status {
+            300..=399 if place.contains("/login") => error.hint(NO_API),
             301 | 302 | 307 | 308 => error.hint(format!(
-                "{} was moved{place}: use its new name",
-                self.repository
+                "{repository} was moved ({place}): use its new name"
             )),
-            401 => error.hint("the token is wrong, or no longer valid"),
-            _ if refusal == Refusal::Locked => error.hint(
-                "the conversation is locked; anyone with write access to the repository can unlock it",
-            ),
-            _ if refusal == Refusal::Archived => error.hint(format!(
-                "{} is archived, and nobody can write to it; its owner can unarchive it",
-                self.repository
+            401 => error.hint("the token is wrong, expired or revoked: create a new one"),
+            403 | 404 if said.is_empty() && is_page(&response.body) => error.hint(NO_API),
+            _ if let Some(hint) = refusal.hint(repository) => error.hint(hint),
+            403 | 404 if let Some(needed) = response.needed => error.hint(format!(
+                "the token needs `{needed}` for {repository}, which its owner grants in its settings"
             )),
-            _ if refusal == Refusal::SingleSignOn => error.hint(
-                "authorise the token for the organisation's single sign-on, in the owner's settings of tokens",
-            ),
             403 if request.method != Method::Get => error.hint(
                 "the token needs `pull-requests: write` and `checks: write` for this repository, unless GitHub names another cause",
             ),
             403 | 404 => error.hint(format!(
-                "check that {} exists and that the token can read it",
-                self.repository
+                "check that {repository} exists and that the token can read it"
             )),
             500.. => error.transient(),
             _ => error,
@@ -250,19 +221,14 @@ impl Transport {
         })
     }
 
-    fn no_response_error(&self, request: &Request<'_>, failed: &Result<Response, String>) -> Error {
+    fn no_response_error(&self, request: &Request<'_>, why: &str) -> Error {
         Error::forge(format!(
-            "cannot {}: {}: {}",
+            "cannot {}: {}: {why}",
             request.purpose,
-            self.host(),
-            failure_text(failed)
+            exchange::host(&self.api)
         ))
         .hint("run the same command again; it never posts twice")
         .transient()
-    }
-
-    fn host(&self) -> &str {
-        self.api.split("://").nth(1).unwrap_or(&self.api)
     }
 }
 
@@ -277,23 +243,25 @@ pub(super) fn get(purpose: &str, path: String) -> Request<'_> {
 
 pub(super) fn parse<T: DeserializeOwned>(request: &Request<'_>, text: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|error| {
+        let purpose = request.purpose;
+        if is_page(text) {
+            return Error::forge(format!("cannot {purpose}: the response is a web page"))
+                .hint(NO_API);
+        }
         Error::forge(format!(
-            "cannot {}: the response cannot be read: {error}",
-            request.purpose
+            "cannot {purpose}: the response cannot be read: {error}"
         ))
+        .hint("run the same command again; it never posts twice")
     })
 }
 
-/// Returns a number in 0..1 that differs between processes, as jitter for waits.
-fn jitter() -> f64 {
-    f64::from(jiff::Timestamp::now().subsec_nanosecond().unsigned_abs() % 1000) / 1000.0
-}
+/// The hint about an address at which no API answers.
+const NO_API: &str = "give the address of the API, that of GitHub Enterprise ends in /api/v3; or a proxy answered in its \
+                      place";
 
-fn failure_text(failed: &Result<Response, String>) -> String {
-    match failed {
-        Ok(response) => format!("it answered {}", response.info.status.unwrap_or(0)),
-        Err(why) => why.clone(),
-    }
+/// Returns whether a response is a web page, as login pages and proxies send.
+fn is_page(text: &str) -> bool {
+    text.trim_start().starts_with('<')
 }
 
 /// Percent-encodes `text` as one segment of a path.
