@@ -5,7 +5,6 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -20,7 +19,7 @@ use tower::retry::RetryLayer;
 
 use super::Secret;
 use super::refusal::{Refusal, RefusedResponse};
-use super::retry::{ResponseInfo, Retries, RetryPolicy};
+use super::retry::{HttpResponse, NoResponse, ResponseInfo, Retries, RetryPolicy};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process;
 
@@ -33,8 +32,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A request: its method, its URL, its headers, and JSON if it has a body.
 pub(super) type HttpRequest = http::Request<String>;
-/// A complete response, as the layers pass it on; its extensions contain [`ResponseInfo`].
-pub(super) type HttpResponse = http::Response<Full<Bytes>>;
 type HttpClient = legacy::Client<HttpsConnector<HttpConnector>, OctoBody>;
 
 /// The status and body of a response, and its headers that matter for messages.
@@ -48,16 +45,6 @@ pub(super) struct Response {
     pub(super) location: Option<String>,
     /// The permissions that the request needs, as GitHub names them for this kind of token; `None` if the token has them.
     pub(super) needed: Option<String>,
-}
-
-/// No complete response to a request.
-#[derive(Debug)]
-pub(super) struct NoResponse {
-    pub(super) why: String,
-    /// Whether no connection came about, so that nothing was sent.
-    pub(super) unsent: bool,
-    /// The number of attempts.
-    pub(super) attempts: u32,
 }
 
 /// Returns the runtime of this process's network traffic.

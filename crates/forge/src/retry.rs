@@ -3,12 +3,26 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::Full;
 use octocrab::OctoBody;
 use tokio::time::Sleep;
 use tower::retry::Policy;
 
-use super::exchange::{HttpResponse, NoResponse};
 use super::refusal::Refusal;
+
+/// A complete response, as the layers pass it on; its extensions contain [`ResponseInfo`].
+pub(super) type HttpResponse = http::Response<Full<Bytes>>;
+
+/// No complete response to a request.
+#[derive(Debug)]
+pub(super) struct NoResponse {
+    pub(super) why: String,
+    /// Whether no connection came about, so that nothing was sent.
+    pub(super) unsent: bool,
+    /// The number of attempts.
+    pub(super) attempts: u32,
+}
 
 /// The retry policy for requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

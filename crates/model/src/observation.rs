@@ -20,8 +20,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::point::Point;
 
-pub use check::{MOST_PATCHES, SCHEMA};
-pub use columns::Observation;
+pub use check::MOST_PATCHES;
+pub use columns::{Observation, SCHEMA};
 pub use conditions::{Conditions, HostSample, Share};
 pub use file::{FirstLine, ObservationFile};
 pub use machine_name::MachineName;

@@ -1,10 +1,7 @@
 //! Checks of headers and observations before they are stored or analysed.
 
-use super::{ExperimentHeader, Meter, Observation, ReusedFrom, RowName, Supplement};
+use super::{ExperimentHeader, Meter, Observation, ReusedFrom, RowName, SCHEMA, Supplement};
 use crate::point::Point;
-
-/// The schema version of headers and observations that perfquilt reads and writes.
-pub const SCHEMA: u32 = 1;
 
 /// Maximum number of experiments to reuse observations from: far more than there are points. The limit exists
 /// because each is compared with the others.

@@ -4,8 +4,11 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Meter, SCHEMA};
+use super::Meter;
 use crate::point::Point;
+
+/// The schema version of headers and observations that perfquilt reads and writes.
+pub const SCHEMA: u32 = 1;
 
 /// Gives the columns of an observation to the macro called `$then`: documentation and attributes, name and type of each. Their
 /// texts have the type `Text`.
