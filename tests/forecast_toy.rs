@@ -63,11 +63,14 @@ fn a_dry_run_forecasts_and_measures_nothing() {
         "{shown}"
     );
     let known = document(&environment, &["run", "--dry-run", "--json", "--fresh"]);
-    assert_eq!(known["forecast"]["unbuilt"], serde_json::json!([]));
+    assert_eq!(
+        known["forecast"]["unbuilt"],
+        serde_json::json!(["0", "1", "2"])
+    );
     assert_eq!(known["forecast"]["guessed_seconds"], false);
     assert_eq!(known["forecast"]["is_measured"], false);
-    // A comment has no server of its own.
-    assert_eq!(known["forecast"]["servers"], 3);
+    // Only the build tells that a comment has no server of its own.
+    assert_eq!(known["forecast"]["servers"], 4);
     assert!(
         known["forecast"]["noise_source"]["experiment"].is_string(),
         "{known:#}"

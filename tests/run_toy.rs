@@ -567,10 +567,10 @@ fn a_port_taken_once_costs_an_attempt_and_not_the_run() {
 #[test]
 fn a_start_that_fails_once_is_tried_once_more_and_the_run_goes_on() {
     let environment = TestEnvironment::with_fixture("toy");
-    // The template's start, three good ones, three bad ones: all points of the second block, the release too. None fails
-    // before all have come, or its second start would be one of the three.
-    let script = "case $n in 5|6|7)\n\
-                  until [ -d \"$3/7\" ]; do sleep 0.01; done\n\
+    // The template's start, the traced one, three good ones, three bad ones: all points of the second block, the release too.
+    // None fails before all have come, or its second start would be one of the three.
+    let script = "case $n in 6|7|8)\n\
+                  until [ -d \"$3/8\" ]; do sleep 0.01; done\n\
                   echo 'out of handles' >&2; exit 7;;\n\
                   esac\n\
                   exec \"$1/bin/toyd\" \"$2\"\n";
@@ -589,8 +589,8 @@ fn what_was_measured_before_the_release_failed_is_shown_with_the_next_command() 
         let environment = TestEnvironment::with_fixture("toy");
         let built = environment.run(&["build", "--recipe", "make"]);
         assert_eq!(built.code, Some(0), "{}", built.stderr);
-        // The template's start, and those of the first block.
-        let script = "if [ $n -ge 5 ]; then echo 'out of handles' >&2; exit 7; fi\n\
+        // The template's start, the traced one, and those of the first block.
+        let script = "if [ $n -ge 6 ]; then echo 'out of handles' >&2; exit 7; fi\n\
                       exec \"$1/bin/toyd\" \"$2\"\n";
         count_starts(&environment, script, &[]);
         let finished = environment.run(&[&["run", "--blocks", "3"], servers].concat());
@@ -634,12 +634,12 @@ fn a_helper_beside_a_server_is_a_warning_unless_it_works() {
     }
 }
 
-/// Runs the toy with a client whose first run has its server stand still for a moment, by `stop` and `go` with the process
+/// Runs the toy with a client whose second run, after the traced one, has its server stand still for a moment, by `stop` and `go` with the process
 /// in `$server`; returns what the run said.
 fn with_standstill(stop: &str, go: &str) -> String {
     let environment = TestEnvironment::with_fixture("toy");
     let script = format!(
-        "if mkdir \"$3/once\" 2> /dev/null; then\n\
+        "if ! mkdir \"$3/traced\" 2> /dev/null && mkdir \"$3/once\" 2> /dev/null; then\n\
          server=$(pgrep -f \"^$1/bin/toyd $2\")\n\
          {stop}; sleep 0.7; {go}\n\
          fi\n\

@@ -62,6 +62,7 @@ fn machine_with_everything() -> Machine {
         "cmake",
         "ninja",
         "pkg-config",
+        "strace",
         "bwrap",
         "git",
     ] {

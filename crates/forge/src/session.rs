@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::auth::Credentials;
 use super::refusal::Refusal;
-use super::transport::{Method, Request, RequestError, Transport, get, parse};
+use super::transport::{Method, NO_API, Request, RequestError, Transport, get, parse};
 use super::{Secret, jwt, model};
 use perfquilt_model::error::Result;
 
@@ -44,7 +44,9 @@ impl GitHubSession {
                 let request = get("look up the login of the token", "/user".to_owned());
                 match transport.send(token, &request) {
                     Ok(text) => parse::<model::User>(&request, &text)?.login,
-                    Err(RequestError::Refused(403, Refusal::Other, error)) => {
+                    Err(RequestError::Refused(403, Refusal::Other, error))
+                        if error.hint_text() != Some(NO_API) =>
+                    {
                         return Err(error.hint(
                             "a workflow's token cannot query it: set PERFQUILT_LOGIN to the login of its comments, \
                              for example github-actions[bot]",

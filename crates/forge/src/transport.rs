@@ -256,7 +256,7 @@ pub(super) fn parse<T: DeserializeOwned>(request: &Request<'_>, text: &str) -> R
 }
 
 /// The hint about an address at which no API answers.
-const NO_API: &str = "give the address of the API, that of GitHub Enterprise ends in /api/v3; or a proxy answered in its \
+pub(super) const NO_API: &str = "give the address of the API, that of GitHub Enterprise ends in /api/v3; or a proxy answered in its \
                       place";
 
 /// Returns whether a response is a web page, as login pages and proxies send.

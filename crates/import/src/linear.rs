@@ -19,7 +19,6 @@ use perfquilt_series::stack::oid;
 use perfquilt_series::stack::tree::{FileState, FileStates};
 use perfquilt_series::stack::trial::TrialTree;
 use perfquilt_series::upstream::{Objects, store_error};
-use perfquilt_system::git::Git;
 use perfquilt_system::process::check_interrupted;
 
 /// Number of digits of a commit's id in messages.
@@ -128,7 +127,7 @@ pub fn linear_history(
     let (base, tip) = (oid(base)?, oid(tip)?);
     // libgit2 would look for the parents at which a shallow history ends.
     let most = format!("--max-count={}", limits.commits.saturating_add(1));
-    let listed = Git::bare(store.path()).ok(&[
+    let listed = store.git().ok(&[
         "rev-list",
         &most,
         &tip.to_string(),

@@ -10,6 +10,7 @@ use git2::{ConfigLevel, ObjectType, Odb, OdbLookupFlags, Oid, Repository};
 use super::object_memory::ObjectMemory;
 use perfquilt_model::error::{DISK_FULL, Error, Result};
 use perfquilt_pack::{ObjectId, ObjectKind, PackReader};
+use perfquilt_system::git::Git;
 use perfquilt_system::locks::{self, Lock};
 
 /// A lock file of git that does not change for this time is stale.
@@ -52,6 +53,8 @@ pub struct TreeEntry {
 pub struct Objects {
     repository: Repository,
     path: PathBuf,
+    /// The objects of the store that its commits build on.
+    below: Option<PathBuf>,
     /// The packs that were there at the first read.
     packs: OnceCell<PackReader>,
     memory: RefCell<ObjectMemory>,
@@ -109,6 +112,7 @@ impl Objects {
         Ok(Objects {
             repository,
             path: path.to_owned(),
+            below: None,
             packs: OnceCell::new(),
             memory: RefCell::default(),
         })
@@ -116,7 +120,7 @@ impl Objects {
 
     /// Opens the store at `path`, whose commits build on those of the store `base`.
     pub fn open_above(path: &Path, base: &Path) -> Result<Self> {
-        let store = Self::open(path)?;
+        let mut store = Self::open(path)?;
         let objects = base.join("objects");
         let added = objects.to_str().map(|objects| {
             store
@@ -125,7 +129,17 @@ impl Objects {
                 .map_err(store_error)
         });
         added.unwrap_or_else(|| Err(Error::usage(format!("{} is not UTF-8", base.display()))))?;
+        store.below = Some(objects);
         Ok(store)
+    }
+
+    /// Returns git for the store, without settings of user and system.
+    pub fn git(&self) -> Git {
+        let git = Git::isolated(&self.path);
+        match &self.below {
+            Some(objects) => git.above(objects),
+            None => git,
+        }
     }
 
     /// Returns its path.

@@ -136,6 +136,14 @@ impl Git {
         }
     }
 
+    /// Has git find objects in the folder `objects` of another repository, too.
+    #[must_use]
+    pub fn above(mut self, objects: &Path) -> Self {
+        let name = "GIT_ALTERNATE_OBJECT_DIRECTORIES";
+        self.variables.insert(name.into(), objects.into());
+        self
+    }
+
     /// Returns git for a bare repository with commits of untrusted authors: it reads neither settings nor attributes of user and
     /// system, which may name programs to run on what is read.
     pub fn isolated(folder: &Path) -> Git {
