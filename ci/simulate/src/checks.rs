@@ -487,7 +487,7 @@ fn simulations() -> Vec<Simulation> {
         gone,
     ));
     for (preset, workloads, resolution, blocks) in
-        [("quick", 1, 0.004, 60), ("series", 6, 0.005, 24)]
+        [("quick", 1, 0.004, 60), ("series", 6, 0.0015, 100)]
     {
         all.push(simulation(
             format!("patches without effect, preset `{preset}`"),
