@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{Inputs, Trace};
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::Result;
+use perfquilt_series::state;
 use perfquilt_system::digest;
 use perfquilt_system::files::write_file;
 
@@ -90,7 +91,7 @@ impl Records {
     pub fn remember(&self, inputs: &mut Inputs, trace: &Trace) -> Result<()> {
         let mut written = self.written();
         written.extend(trace.written.iter().map(|path| inputs.name(path)));
-        write_json(&self.outputs(), &written)?;
+        write_file(&self.outputs(), &state::text(&written)?)?;
         inputs.files.retain(|name, _| !written.contains(name));
         let read = trace
             .read
@@ -98,16 +99,10 @@ impl Records {
             .filter(|path| !written.contains(&inputs.name(path)));
         let read = inputs.contents(read.cloned());
         inputs.observed.extend(read.clone());
-        write_json(&self.state(inputs), &Record { read })
+        write_file(&self.state(inputs), &state::text(&Record { read })?)
     }
 }
 
 fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
-}
-
-fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
-    let text = serde_json::to_vec(value)
-        .map_err(|error| Error::internal(format!("cannot write JSON: {error}")))?;
-    write_file(path, &text)
 }

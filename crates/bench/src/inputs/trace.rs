@@ -248,18 +248,18 @@ mod tests {
         let mut trace = Trace::default();
         trace.add(
             "execve(\"./run\", [\"./run\", \"x\"], 0x7ffc /* 35 vars */) = 0\n\
-             openat(AT_FDCWD</work/a b>, \"l\\303\\244.sh\", O_RDONLY) = 3</work/a b/l\\303\\244.sh>\n\
-             openat(AT_FDCWD</work/a b>, \"no\", O_RDONLY) = -1 ENOENT (No such file or directory)\n\
-             openat(AT_FDCWD</work/a b>, \"locked\", O_RDONLY) = -1 EACCES (Permission denied)\n\
-             openat(AT_FDCWD</work/a b>, \"log\", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 3</work/a b/log>\n\
-             renameat2(AT_FDCWD</work/a b>, \"log\", AT_FDCWD</work/a b>, \"out\", 0) = 0\n\
-             openat(AT_FDCWD</work/a b>, \".\", O_RDONLY|O_DIRECTORY) = 4</work/a b>\n\
+             openat(AT_FDCWD</srv/a b>, \"l\\303\\244.sh\", O_RDONLY) = 3</srv/a b/l\\303\\244.sh>\n\
+             openat(AT_FDCWD</srv/a b>, \"no\", O_RDONLY) = -1 ENOENT (No such file or directory)\n\
+             openat(AT_FDCWD</srv/a b>, \"locked\", O_RDONLY) = -1 EACCES (Permission denied)\n\
+             openat(AT_FDCWD</srv/a b>, \"log\", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 3</srv/a b/log>\n\
+             renameat2(AT_FDCWD</srv/a b>, \"log\", AT_FDCWD</srv/a b>, \"out\", 0) = 0\n\
+             openat(AT_FDCWD</srv/a b>, \".\", O_RDONLY|O_DIRECTORY) = 4</srv/a b>\n\
              +++ exited with 0 +++\n",
         );
         let paths = |names: &[&str]| -> BTreeSet<PathBuf> {
             names
                 .iter()
-                .map(|name| Path::new("/work/a b").join(name))
+                .map(|name| Path::new("/srv/a b").join(name))
                 .collect()
         };
         assert_eq!(trace.read, paths(&["run", "lä.sh", "no"]));

@@ -254,16 +254,15 @@ impl<'a> ThisMachine<'a> {
         let out = folder.join("trace");
         let dir = self.scratch.fresh()?;
         let base = &self.setup.servers[&Point::BASE];
-        let server = base.dir.clone();
-        let mut launch = Launch::new(&base.label, &server, &dir);
-        launch.template = Some(self.templates.get(&Point::BASE).unwrap_or(&self.template));
+        let mut launch = Launch::new(&base.label, &base.dir, &dir);
+        launch.template = Some(&self.template);
         let traced = (|| {
             std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, &e))?;
             let running = self.adapter.start(&launch)?;
             clients.trace(workload, &running, &out)?;
             let folders = [
                 self.scratch.path(),
-                &server,
+                &base.dir,
                 &self.ws.state(),
                 self.ws.cache(),
             ];
