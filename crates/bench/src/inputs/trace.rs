@@ -50,6 +50,8 @@ impl Trace {
             "-ff",
             "-qq",
             "-y",
+            // All texts in hexadecimal: a path may have any character.
+            "-xx",
             "-A",
             "-e",
             CALLS,
@@ -168,74 +170,28 @@ fn python_source(path: &Path) -> Option<PathBuf> {
     Some(folder.parent()?.join(format!("{module}.py")))
 }
 
-/// Returns the file of a result such as `3</etc/hosts>`.
+/// Returns the file of a result `3<PATH>`.
 fn opened_file(result: &str) -> Option<PathBuf> {
     let (number, rest) = result.split_once('<')?;
     number.parse::<u32>().ok()?;
-    unescaped(rest.trim_end().strip_suffix('>')?)
+    decoded(rest.trim_end().strip_suffix('>')?)
 }
 
 /// Returns the folder of `AT_FDCWD<FOLDER>` in a call.
 fn current_folder(call: &str) -> Option<PathBuf> {
     let (_, rest) = call.split_once("AT_FDCWD<")?;
-    unescaped(rest.split_once('>')?.0)
+    decoded(rest.split_once('>')?.0)
 }
 
-/// Returns the texts in quotation marks before a list of arguments begins.
+/// Returns the texts in quotation marks.
 fn quoted(call: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut rest =
-        call.split_once('[').map_or(
-            call,
-            |(before, _)| {
-                if before.contains('"') { before } else { call }
-            },
-        );
-    while let Some((_, text)) = rest.split_once('"') {
-        let mut escaped = false;
-        let end = text.find(|c| {
-            let ends = c == '"' && !escaped;
-            escaped = c == '\\' && !escaped;
-            ends
-        });
-        let Some(end) = end else { break };
-        found.extend(unescaped(&text[..end]));
-        rest = &text[end + 1..];
-    }
-    found
+    let texts = call.split('"').skip(1).step_by(2);
+    texts.filter_map(decoded).collect()
 }
 
-/// Returns a path without the escapes of C.
-fn unescaped(text: &str) -> Option<PathBuf> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes().peekable();
-    while let Some(byte) = rest.next() {
-        if byte != b'\\' {
-            bytes.push(byte);
-            continue;
-        }
-        let escaped = rest.next()?;
-        if !(b'0'..=b'7').contains(&escaped) {
-            bytes.push(match escaped {
-                b'n' => b'\n',
-                b't' => b'\t',
-                b'r' => b'\r',
-                b'v' => 0x0b,
-                b'f' => 0x0c,
-                other => other,
-            });
-            continue;
-        }
-        let mut value = u32::from(escaped - b'0');
-        for _ in 0..2 {
-            match rest.peek() {
-                Some(digit @ b'0'..=b'7') => value = value * 8 + u32::from(digit - b'0'),
-                _ => break,
-            }
-            rest.next();
-        }
-        bytes.push(u8::try_from(value).ok()?);
-    }
+/// Returns the path that is written as `\xHH\xHH…`.
+fn decoded(text: &str) -> Option<PathBuf> {
+    let bytes = hex::decode(text.replace("\\x", "")).ok()?;
     (!bytes.is_empty()).then(|| OsString::from_vec(bytes).into())
 }
 
@@ -245,16 +201,35 @@ mod tests {
 
     #[test]
     fn opened_files_are_read_or_written() {
+        let hex = |text: &str| -> String { text.bytes().map(|b| format!("\\x{b:02x}")).collect() };
+        let at = format!("AT_FDCWD<{}>", hex("/srv/a b"));
+        let open = |name: &str, flags: &str, result: &str| {
+            format!("openat({at}, \"{}\", {flags}) = {result}\n", hex(name))
+        };
+        let file = |name: &str| format!("3<{}>", hex(&format!("/srv/a b/{name}")));
         let mut trace = Trace::default();
         trace.add(
-            "execve(\"./run\", [\"./run\", \"x\"], 0x7ffc /* 35 vars */) = 0\n\
-             openat(AT_FDCWD</srv/a b>, \"l\\303\\244.sh\", O_RDONLY) = 3</srv/a b/l\\303\\244.sh>\n\
-             openat(AT_FDCWD</srv/a b>, \"no\", O_RDONLY) = -1 ENOENT (No such file or directory)\n\
-             openat(AT_FDCWD</srv/a b>, \"locked\", O_RDONLY) = -1 EACCES (Permission denied)\n\
-             openat(AT_FDCWD</srv/a b>, \"log\", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 3</srv/a b/log>\n\
-             renameat2(AT_FDCWD</srv/a b>, \"log\", AT_FDCWD</srv/a b>, \"out\", 0) = 0\n\
-             openat(AT_FDCWD</srv/a b>, \".\", O_RDONLY|O_DIRECTORY) = 4</srv/a b>\n\
-             +++ exited with 0 +++\n",
+            &[
+                format!(
+                    "execve(\"{}\", [\"{}\", \"{}\"], 0x7ffc /* 35 vars */) = 0\n",
+                    hex("./run"),
+                    hex("./run"),
+                    hex("x")
+                ),
+                open("lä.sh", "O_RDONLY", &file("lä.sh")),
+                open("no", "O_RDONLY", "-1 ENOENT (No such file or directory)"),
+                open("locked", "O_RDONLY", "-1 EACCES (Permission denied)"),
+                open("log", "O_WRONLY|O_CREAT|O_TRUNC, 0666", &file("log")),
+                format!(
+                    "renameat2({at}, \"{}\", {at}, \"{}\", 0) = 0\n",
+                    hex("log"),
+                    hex("out")
+                ),
+                open(".", "O_RDONLY|O_DIRECTORY", "4<>"),
+                open("a\" = [>", "O_RDONLY", &file("a\" = [>")),
+                "+++ exited with 0 +++\n".to_owned(),
+            ]
+            .concat(),
         );
         let paths = |names: &[&str]| -> BTreeSet<PathBuf> {
             names
@@ -262,7 +237,7 @@ mod tests {
                 .map(|name| Path::new("/srv/a b").join(name))
                 .collect()
         };
-        assert_eq!(trace.read, paths(&["run", "lä.sh", "no"]));
+        assert_eq!(trace.read, paths(&["run", "lä.sh", "no", "a\" = [>"]));
         assert_eq!(trace.written, paths(&["log", "out"]));
     }
 
