@@ -2,7 +2,7 @@
 //!
 //! The common ancestor is the file on the old release before the patch, their side is the file after the patch,
 //! and our side is the file on the new release with the earlier patches. Only the changed files are read. Where git's
-//! merge fails, [`loose_merge`](super::loose_merge) tries.
+//! merge fails, `loose_merge` tries.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

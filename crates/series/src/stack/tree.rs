@@ -1,6 +1,6 @@
 //! A git tree with changes in memory. It reads only the folders on the changed paths.
 //!
-//! This module holds contents; [`super::commit`] computes the ids of the new objects on another thread.
+//! This module holds contents; `super::commit` computes the ids of the new objects on another thread.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
