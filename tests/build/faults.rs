@@ -84,6 +84,32 @@ fn a_cache_whose_programs_cannot_run_is_named_before_anything_is_built() {
 }
 
 #[test]
+fn a_cache_that_others_may_write_is_not_read() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let fixture = Fixture::new(RECIPE);
+    let cache = fixture.folder.path().join("cache");
+    fixture.build("base").unwrap();
+    let refused = |why: &str| {
+        let error = fixture.build("base").unwrap_err();
+        assert!(error.message().contains(why), "{error}");
+        assert!(error.hint_text().unwrap().contains("XDG_CACHE_HOME"));
+    };
+    let mode = |mode: u32| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&cache, permissions).unwrap();
+    };
+    mode(0o777);
+    refused("can be written by every user");
+    mode(0o755);
+    // Only root can give it away.
+    if chown(&cache, Some(12345), None).is_ok() {
+        refused("belongs to another user");
+        chown(&cache, Some(0), None).unwrap();
+    }
+    fixture.build("base").unwrap();
+}
+
+#[test]
 fn what_a_command_of_make_says_is_shown_with_its_end() {
     let mut fixture =
         Fixture::new(&RECIPE.replace("\"cmake\"", "\"command\"\nbuild = [[\"make\"]]"));

@@ -33,6 +33,7 @@ use perfquilt_model::counted::counted;
 use perfquilt_model::error::{DISK_FULL, Error, Result};
 use perfquilt_model::observation::ProfileUse;
 use perfquilt_model::progress::{Progress, Step};
+use perfquilt_system::files::check_trusted;
 use perfquilt_system::host::host_name;
 use perfquilt_system::mounts::may_execute;
 
@@ -228,7 +229,11 @@ impl Builder {
             ))
             .hint(OTHER_CACHE));
         }
-        Ok(())
+        check_trusted(&self.cache_dir).map_err(|error| {
+            error.hint(format!(
+                "give it to the user who runs perfquilt (`chown`, `chmod o-w`), or {OTHER_CACHE}"
+            ))
+        })
     }
 
     /// Builds `item`, or takes it from the cache, if its contents there are those that were built.

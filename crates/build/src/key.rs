@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use perfquilt_config::{Recipe, config_files};
+use perfquilt_config::{Recipe, read_files};
 use perfquilt_model::error::Result;
 use perfquilt_system::digest;
 
@@ -46,8 +46,8 @@ pub(super) fn of_configuration(
     of_recipe(&configuration, include, config)
 }
 
-/// Returns the digest of everything in a recipe that a result depends on, including the content of the files below
-/// `bench-config/` (`config`) that it names. `include` is the content of `cmake_include`.
+/// Returns the digest of everything in a recipe that a result depends on, including the content of the files that it names,
+/// below `bench-config/` (`config`) and elsewhere. `include` is the content of `cmake_include`.
 pub(super) fn of_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -> Result<String> {
     let mut digest = Sha256::new();
     let mut add = |label: &str, value: &[u8]| {
@@ -55,7 +55,8 @@ pub(super) fn of_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -
             digest::add(&mut digest, part);
         }
     };
-    let mut words: Vec<&str> = Vec::new();
+    // The compilers that are used unless the recipe names others.
+    let mut words: Vec<&str> = vec!["cc", "c++"];
     // Version of the relink inputs stored with the server.
     add("kept", b"2");
     add("system", format!("{:?}", recipe.system).as_bytes());
@@ -98,7 +99,7 @@ pub(super) fn of_recipe(recipe: &Recipe, include: Option<&str>, config: &Path) -
         }
     }
     add("include", include.unwrap_or_default().as_bytes());
-    for (name, bytes) in config_files(words.into_iter(), config)? {
+    for (name, bytes) in read_files(words.into_iter(), config)? {
         add("file", name.as_bytes());
         add("file", &bytes);
     }

@@ -1,9 +1,11 @@
-//! Files below `bench-config/` that the configuration refers to; results depend on their content.
+//! Files that the configuration refers to; results depend on their content.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::words;
 use perfquilt_model::error::{Error, Result};
+use perfquilt_system::digest;
 
 /// Prefix of such a file's path in a command, setting or path of the configuration.
 const CONFIG_PREFIX: &str = "{config}/";
@@ -16,10 +18,26 @@ const PATTERN_CHARS: &[char] = &['*', '?', '[', '{', '$'];
 /// Folder that the Python interpreter writes beside the programs it runs.
 const PYTHON_CACHE: &str = "__pycache__";
 
+/// Returns what results of the commands with these `words` depend on: the files below `config_dir`, by relative paths, with their
+/// contents, and others outside the system's packages, by absolute paths, with the digests of their contents.
+pub fn read_files<'a>(
+    words: impl Iterator<Item = &'a str> + Clone,
+    config_dir: &Path,
+) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut found = config_files(words.clone(), config_dir)?;
+    for path in words::own_files(words) {
+        let digest = digest::of_file(&path);
+        let digest =
+            digest.map_err(|e| Error::usage(format!("cannot read {}: {e}", path.display())))?;
+        found.push((path.to_string_lossy().into_owned(), digest.into_bytes()));
+    }
+    Ok(found)
+}
+
 /// Returns the files that `words` name as `{config}/PATH`: paths relative to `config_dir` and contents,
 /// sorted by path. A folder stands for all files in it, and a path with stars or variables for all files in
 /// the folder in front of them. Ancestors of `config_dir` stand for no file.
-pub fn config_files<'a>(
+fn config_files<'a>(
     words: impl Iterator<Item = &'a str>,
     config_dir: &Path,
 ) -> Result<Vec<(String, Vec<u8>)>> {

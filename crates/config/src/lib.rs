@@ -35,6 +35,7 @@ mod server;
 mod test_suite;
 mod toml_message;
 mod upstream;
+mod words;
 mod workload;
 pub mod workspace;
 
@@ -49,7 +50,7 @@ pub use bot::{ApprovalPolicy, Bot, RepositoryKind, SandboxMode, UntrustedPolicy}
 pub use cluster::Cluster;
 pub use commands::{Association, Commands};
 pub use document::{Section, SettingPath};
-pub use files::config_files;
+pub use files::read_files;
 pub use fraction::{MAX_WIDTH, parse_fraction, width_fault};
 pub use placeholders::{expand, expand_word};
 pub use preset::{DEFAULT_MIN_BLOCKS, Lanes, Layouts, MAX_RESOLUTION_PER_MARGIN, Preset};
@@ -62,6 +63,7 @@ pub use seconds::parse_duration;
 pub use server::{Disk, Server};
 pub use test_suite::{TESTS_PLACEHOLDER, TestFormat, TestSuite};
 pub use upstream::{DebianSource, GitSource, ReleaseSource, SeriesFiles, TarballSource, Upstream};
+pub use words::{KERNEL_FOLDERS, declared_files, files_below, interpreters, named_files};
 pub use workload::Workload;
 
 /// The configuration's path inside a workspace.

@@ -54,6 +54,25 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Checks that nobody but this user and root can have written into the folder `path`.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it belongs to somebody else, or all users may write to it.
+pub fn check_trusted(path: &Path) -> Result<()> {
+    let found = std::fs::metadata(path).map_err(|e| Error::io("read", path, &e))?;
+    let user = rustix::process::geteuid().as_raw();
+    let why = match found.uid() {
+        owner if owner != user && owner != 0 => "belongs to another user",
+        _ if found.mode() & 0o002 != 0 => "can be written by every user",
+        _ => return Ok(()),
+    };
+    let fault = format!(
+        "{} {why}, so that what it holds may be somebody else's",
+        path.display()
+    );
+    Err(Error::usage(fault))
+}
+
 /// Makes the folder `path`, if it is missing, and accessible to this user only.
 ///
 /// # Errors

@@ -4,14 +4,16 @@
 
 mod observed;
 mod trace;
-mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use sha2::Sha256;
 
-use perfquilt_config::{BUILD_RECORD, config_files};
+use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{
+    BUILD_RECORD, declared_files, files_below, interpreters, named_files, read_files,
+};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::digest::{self, FileStamp};
 
@@ -20,11 +22,6 @@ pub use trace::Trace;
 
 /// The begin of the name of a file below `bench-config/`, which is the same in every copy of the workspace.
 const CONFIG: &str = "{config}/";
-
-/// Returns the files below `folder`, following links.
-pub fn files_below(folder: &Path) -> Result<BTreeSet<PathBuf>> {
-    words::below(folder).map_err(|e| Error::io("read", folder, &e))
-}
 
 /// Files that something reads, by path, with the digests of their contents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,24 +53,37 @@ impl Inputs {
             ..Inputs::default()
         };
         let both = words.iter().chain(declared).map(String::as_str);
-        for (name, _) in config_files(both, bench_config)? {
+        for (name, _) in read_files(both, bench_config)? {
             inputs.add(&bench_config.join(name))?;
         }
-        for path in words::files(words, directory) {
+        for path in named_files(words.iter().map(String::as_str), Some(directory)) {
             inputs.add(&path)?;
         }
         for word in declared.iter().filter(|word| !word.contains(CONFIG)) {
-            for path in words::declared(&bench_config.join(word))? {
+            for path in declared_files(&bench_config.join(word))? {
                 inputs.add(&path)?;
             }
         }
         // What runs a script is read, too.
         for path in inputs.paths() {
-            for interpreter in words::interpreters(&path) {
+            for interpreter in interpreters(&path) {
                 inputs.add(&interpreter)?;
             }
         }
         Ok(inputs)
+    }
+
+    /// Returns the files that commands of `ws` read, as far as they are named, declared or were observed (see [`Inputs::named`]), and
+    /// the records to which a traced run must be added, if this is not known.
+    pub fn known(
+        ws: &Workspace,
+        (words, directory): (&[String], Option<&str>),
+        declared: &[String],
+    ) -> Result<(Self, Option<Records>)> {
+        let mut inputs = Inputs::named(&ws.bench_config(), (words, directory), declared)?;
+        let records = Records::of(ws.state().join("inputs"), words, directory);
+        let known = records.complete(&mut inputs);
+        Ok((inputs, (!known).then_some(records)))
     }
 
     /// Adds a file with the digest of its present content; one that is not there has an empty one.

@@ -87,10 +87,15 @@ impl Records {
         }
     }
 
-    /// Remembers what a run in the state of `inputs` opened, and adds it to them.
-    pub fn remember(&self, inputs: &mut Inputs, trace: &Trace) -> Result<()> {
+    /// Remembers what a run in the state of `inputs` opened, and adds it to them, except the `outputs` of programs beside it.
+    pub fn remember(
+        &self,
+        inputs: &mut Inputs,
+        trace: &Trace,
+        outputs: &BTreeSet<PathBuf>,
+    ) -> Result<()> {
         let mut written = self.written();
-        written.extend(trace.written.iter().map(|path| inputs.name(path)));
+        written.extend(outputs.iter().map(|path| inputs.name(path)));
         write_file(&self.outputs(), &state::text(&written)?)?;
         inputs.files.retain(|name, _| !written.contains(name));
         let read = trace

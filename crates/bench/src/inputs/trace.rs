@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use super::words::KERNEL;
+use perfquilt_config::KERNEL_FOLDERS;
 use perfquilt_model::error::{Error, Result};
-use perfquilt_system::process::{Command, find_program};
+use perfquilt_system::process::find_program;
 
 /// The calls that open a file or run a program; those with a question mark do not exist on every processor.
 const CALLS: &str = "trace=?open,openat,?openat2,execve,?execveat,?rename,?renameat,?renameat2";
@@ -42,12 +42,15 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Returns a command that runs `words` and traces its processes into files that begin with `out`, after those of
+    /// Returns the words in front of a command that trace its processes into files that begin with `out`, after those of
     /// other commands; `None` without the program that traces.
-    pub fn command(words: &[String], out: &Path) -> Option<Command> {
+    pub fn words(out: &Path) -> Option<Vec<OsString>> {
         let tracer = find_program("strace")?;
         let options = [
+            // The command is the child, so that signals reach it.
+            "-D",
             "-ff",
+            "--seccomp-bpf",
             "-qq",
             "-y",
             // All texts in hexadecimal: a path may have any character.
@@ -60,9 +63,13 @@ impl Trace {
             "-o",
         ];
         let options = options.into_iter().map(OsString::from);
-        let words = words.iter().map(OsString::from);
-        let rest = [out.into(), "--".into()].into_iter().chain(words);
-        Some(Command::new(tracer).args(options.chain(rest)))
+        let rest = [out.into(), "--".into()];
+        Some(
+            std::iter::once(tracer.into())
+                .chain(options)
+                .chain(rest)
+                .collect(),
+        )
     }
 
     /// Reads the files that begin with `out`. What is below `others` does not count.
@@ -79,7 +86,11 @@ impl Trace {
                 trace.add(&String::from_utf8_lossy(&text));
             }
         }
-        let skipped: Vec<&Path> = KERNEL.iter().chain(&SYSTEM).map(Path::new).collect();
+        let skipped: Vec<&Path> = KERNEL_FOLDERS
+            .iter()
+            .chain(&SYSTEM)
+            .map(Path::new)
+            .collect();
         let is_skipped = |path: &Path| {
             skipped
                 .iter()
@@ -93,6 +104,11 @@ impl Trace {
             .read
             .retain(|path| !is_skipped(path) && !written.contains(path));
         Ok(trace)
+    }
+
+    /// Returns the files that they wrote, or could have.
+    pub fn written(&self) -> impl Iterator<Item = PathBuf> {
+        self.written.iter().cloned()
     }
 
     /// Returns whether it saw any program.
@@ -198,6 +214,7 @@ fn decoded(text: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perfquilt_system::process::Command;
 
     #[test]
     fn opened_files_are_read_or_written() {
@@ -255,7 +272,8 @@ mod tests {
             let out = base.join(format!("{run}-trace"));
             let script = ". ./lib.sh; python3 client.py; echo > out; cat later 2> /dev/null; true";
             let words = ["sh", "-c", script].map(str::to_owned);
-            let command = Trace::command(&words, &out).expect("strace is installed");
+            let before = Trace::words(&out).expect("strace is installed");
+            let command = Command::from_words(&words).unwrap().behind(before);
             let output = command.directory(&base).run().unwrap();
             assert!(output.success(), "{output:?}");
             let trace = Trace::read(&out, &[]).unwrap();

@@ -31,7 +31,7 @@ use perfquilt_system::digest;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::inputs::Inputs;
+use crate::inputs::{Inputs, Records};
 
 pub use command::check_placeholders;
 pub use copy::{copy_tree, size_of_tree};
@@ -56,6 +56,11 @@ pub enum Instrumentation {
         out: PathBuf,
         /// Whether profiles contain addresses in addition to functions and lines.
         addresses: bool,
+    },
+    /// What its processes open is traced, see [`Trace`](crate::inputs::Trace).
+    Traced {
+        /// The begin of the files of the trace.
+        out: PathBuf,
     },
 }
 
@@ -243,14 +248,11 @@ pub fn adapter(ws: &Workspace) -> Result<Box<dyn ServerAdapter>> {
     })
 }
 
-/// Returns the files that the configuration's commands for the server of `ws` read.
-pub fn inputs(ws: &Workspace, adapter: &dyn ServerAdapter) -> Result<Inputs> {
+/// Returns the files that the server of `ws` and the configuration's commands for it read, see [`Inputs::known`].
+pub fn inputs(ws: &Workspace, adapter: &dyn ServerAdapter) -> Result<(Inputs, Option<Records>)> {
     let words = adapter.words();
-    Inputs::named(
-        &ws.bench_config(),
-        (&words, Some("{config}")),
-        &ws.config.server.inputs,
-    )
+    let declared = &ws.config.server.inputs;
+    Inputs::known(ws, (&words, Some("{config}")), declared)
 }
 
 /// Returns the digest of everything except the built server that determines how it runs. It is part of the harness's
@@ -258,7 +260,7 @@ pub fn inputs(ws: &Workspace, adapter: &dyn ServerAdapter) -> Result<Inputs> {
 pub fn identity(ws: &Workspace, adapter: &dyn ServerAdapter) -> Result<String> {
     let mut digest = Sha256::new();
     digest::add(&mut digest, adapter.identity()?.as_bytes());
-    inputs(ws, adapter)?.digest(&mut digest);
+    inputs(ws, adapter)?.0.digest(&mut digest);
     Ok(hex::encode(digest.finalize()))
 }
 

@@ -11,7 +11,8 @@ use super::program::Program;
 use super::scratch::{Scratch, socket_folder};
 use super::start_failure::{StartFailure, start_timeout};
 use super::{AdapterSetup, Instrumentation, Launch, listener, log};
-use crate::inputs::files_below;
+use crate::inputs::Trace;
+use perfquilt_config::files_below;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_system::process::{
     Child, Command, DeathSignal, OrphanProcess, Sink, check_interrupted, describe_exit,
@@ -283,7 +284,7 @@ impl Running {
             .iter()
             .map(|word| word.to_string_lossy().into_owned());
         let program_of_server = Program::new(launch.server, &shown.collect::<Vec<_>>());
-        let mut words = valgrind_words(&launch.instrumentation, launch.dir, plan.uncounted);
+        let mut words = instrumentation_words(&launch.instrumentation, launch.dir, plan.uncounted);
         words.extend(plan.words);
         let (program, args) = words
             .split_first()
@@ -699,14 +700,16 @@ pub(super) fn not_started(label: &str, program: &OsStr, error: Error) -> Error {
 /// SIGTERM's number on Linux.
 const SIGTERM: i32 = 15;
 
-/// Returns the words that precede the server's command: valgrind with its options, or nothing.
-pub(super) fn valgrind_words(
+/// Returns the words that precede the server's command: a tool with its options, or nothing.
+pub(super) fn instrumentation_words(
     instrumentation: &Instrumentation,
     dir: &Path,
     uncounted: &[&str],
 ) -> Vec<OsString> {
-    let Instrumentation::Callgrind { out, addresses } = instrumentation else {
-        return Vec::new();
+    let (out, addresses) = match instrumentation {
+        Instrumentation::Plain => return Vec::new(),
+        Instrumentation::Traced { out } => return Trace::words(out).unwrap_or_default(),
+        Instrumentation::Callgrind { out, addresses } => (out, addresses),
     };
     let with_path = |option: &str, path: &Path| {
         let mut word = OsString::from(option);

@@ -49,7 +49,9 @@ pub fn may_start_with(start_seconds: f64, timeout: Duration) -> bool {
 pub(super) fn start_timeout(start_seconds: f64, instrumentation: &Instrumentation) -> Duration {
     duration(match instrumentation {
         Instrumentation::Plain => start_seconds,
-        Instrumentation::Callgrind { .. } => start_seconds * VALGRIND_SLOWDOWN,
+        Instrumentation::Callgrind { .. } | Instrumentation::Traced { .. } => {
+            start_seconds * VALGRIND_SLOWDOWN
+        }
     })
 }
 

@@ -664,7 +664,7 @@ fn callgrind_writes_and_has_its_pipes_in_the_starts_folder() {
         out: dir.join("out"),
         addresses: false,
     };
-    let words: Vec<String> = running::valgrind_words(&callgrind, dir, &["vio_read"])
+    let words: Vec<String> = running::instrumentation_words(&callgrind, dir, &["vio_read"])
         .into_iter()
         .map(|word| word.into_string().unwrap())
         .collect();
@@ -675,7 +675,7 @@ fn callgrind_writes_and_has_its_pipes_in_the_starts_folder() {
     let position = |word: &str| words.iter().position(|candidate| candidate == word);
     // The later option partly reverts the earlier one.
     assert!(position("--collect-atstart=yes") > position("--toggle-collect=vio_read"));
-    assert!(running::valgrind_words(&Instrumentation::Plain, dir, &["vio_read"]).is_empty());
+    assert!(running::instrumentation_words(&Instrumentation::Plain, dir, &["vio_read"]).is_empty());
 }
 
 /// A built server whose `bin/mariadbd` is a script.

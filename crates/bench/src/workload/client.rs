@@ -1,6 +1,7 @@
 //! The parts of a kind of workload.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 use std::time::Instant;
@@ -54,13 +55,13 @@ pub trait Client: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns whether [`Client::trace`] can tell which files the commands read.
-    fn is_traced(&self) -> bool {
-        false
-    }
-
-    /// Runs its commands on a server that was just started, and traces what they open into files that begin with `out`.
-    fn trace(&self, _running: &Running, _out: &Path) -> Result<()> {
+    /// Runs its commands once on a server that was just started, behind the words `tracer` that trace what they open.
+    fn trace(
+        &self,
+        _environment: &Environment,
+        _running: &Running,
+        _tracer: Vec<OsString>,
+    ) -> Result<()> {
         Ok(())
     }
 

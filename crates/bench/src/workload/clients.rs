@@ -1,6 +1,7 @@
 //! The clients of an experiment's workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -86,10 +87,21 @@ impl Clients {
             .after_start(&self.environment, running)
     }
 
-    /// Runs a workload's commands once on a server that was just started from its template, and traces what they open into
-    /// files that begin with `out`.
-    pub fn trace(&self, workload: &Workload, running: &Running, out: &Path) -> Result<()> {
-        self.client(workload)?.trace(running, out)
+    /// Runs a workload's commands once on a server that was just started from its template, behind the words `tracer` that
+    /// trace what they open.
+    pub fn trace(
+        &self,
+        workload: &Workload,
+        running: &Running,
+        tracer: Vec<OsString>,
+    ) -> Result<()> {
+        self.client(workload)?
+            .trace(&self.environment, running, tracer)
+    }
+
+    /// Returns the folder of perfquilt's own files for the clients.
+    pub fn folder(&self) -> &Path {
+        self.environment.folder()
     }
 
     /// Starts a client connected to `running` that runs transactions on request. Dropping it ends it.

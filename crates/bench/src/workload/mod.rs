@@ -107,13 +107,13 @@ pub fn inputs(ws: &Workspace, workload: &Workload) -> Result<(Inputs, Option<Rec
     let client = client(workload)?;
     let (words, directory) = (client.words(), client.directory());
     let named = (words.as_slice(), directory.as_deref());
-    let mut inputs = Inputs::named(&ws.bench_config(), named, &workload.inputs)?;
-    if !client.is_traced() {
-        return Ok((inputs, None));
+    if words.is_empty() {
+        return Ok((
+            Inputs::named(&ws.bench_config(), named, &workload.inputs)?,
+            None,
+        ));
     }
-    let records = Records::of(ws.state().join("inputs"), &words, directory.as_deref());
-    let known = records.complete(&mut inputs);
-    Ok((inputs, (!known).then_some(records)))
+    Inputs::known(ws, named, &workload.inputs)
 }
 
 /// Returns the digest of a workload: its settings, the version of its client, and the files that it reads.

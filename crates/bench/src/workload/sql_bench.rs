@@ -3,6 +3,7 @@
 //! All points use the programs of the bare release, so that a patch cannot change its own benchmark.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -91,6 +92,16 @@ impl Client for SqlBench {
             unpack_release(setup, &folder)?;
         }
         check(&self.settings, &self.section, &folder)
+    }
+
+    fn trace(
+        &self,
+        environment: &Environment,
+        running: &Running,
+        tracer: Vec<OsString>,
+    ) -> Result<()> {
+        let command = command(&self.settings, &environment.folder().join(FOLDER));
+        command::trace(&self.name, &command, running, tracer)
     }
 
     fn after_start(&self, environment: &Environment, running: &Running) -> Result<()> {

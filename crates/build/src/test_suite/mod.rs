@@ -14,9 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{BuildItem, Builder, Line, Log, ProgramRun, SourceTree, WorkTree, run_within};
 use format::{ResultReader, WHOLE};
-use perfquilt_config::{
-    TESTS_PLACEHOLDER, TestFormat, TestSuite, config_files, expand, expand_word,
-};
+use perfquilt_config::{TESTS_PLACEHOLDER, TestFormat, TestSuite, expand, expand_word, read_files};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::{Progress, Step};
 use perfquilt_model::server_tests::{TestOutcome, TestRecord};
@@ -69,7 +67,7 @@ impl<'a> SuiteRunner<'a> {
         let words = words
             .chain(suite.prepare.iter().flatten())
             .chain(suite.env.values());
-        for (name, bytes) in config_files(words.map(String::as_str), builder.config_dir())? {
+        for (name, bytes) in read_files(words.map(String::as_str), builder.config_dir())? {
             digest::add(&mut hash, name.as_bytes());
             digest::add(&mut hash, &bytes);
         }

@@ -97,9 +97,9 @@ pub trait Executor: Sync {
         None
     }
 
-    /// Describes the lanes for the record of an experiment; `None` for a single one, and where machines have their own.
-    fn describe_lanes(&self) -> Option<String> {
-        None
+    /// Returns what the record of an experiment says of the machine beside its class; nothing where machines have their own.
+    fn facts(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
     }
 
     /// Opens the lane `number`, from 0, on the thread that measures its blocks.

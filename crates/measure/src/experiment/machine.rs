@@ -19,7 +19,8 @@ use perfquilt_bench::cpu_quota::ControlGroups;
 use perfquilt_bench::inputs::{Inputs, Records, Trace};
 use perfquilt_bench::meter::{CountResult, Counter, WARM_UP};
 use perfquilt_bench::server::{
-    self, Launch, MeasuredServer, Running, Scratch, ServerAdapter, ServerSpace, size_of_tree,
+    self, Instrumentation, Launch, MeasuredServer, Running, Scratch, ServerAdapter, ServerSpace,
+    size_of_tree,
 };
 use perfquilt_bench::workload::{
     self, BlockSlices, ClientFailure, Clients, HostMonitor, Standstill, StandstillWatch,
@@ -36,7 +37,7 @@ use perfquilt_model::progress::Progress;
 use perfquilt_system::host::host_name;
 use perfquilt_system::locks::{self, Lock};
 use perfquilt_system::mounts::may_execute;
-use perfquilt_system::process::check_interrupted;
+use perfquilt_system::process::{check_interrupted, missing};
 
 /// Seconds of uncounted load before a timed workload, for up to six servers: caches, branch predictors and the servers'
 /// own memory pools settle well within that time.
@@ -134,6 +135,18 @@ pub struct ThisMachine<'a> {
     told_of_turns: AtomicBool,
     /// The processes beside servers that the user knows of.
     told_of_helpers: Mutex<BTreeSet<String>>,
+    /// The server and clients of which is not known what they read beyond what is named.
+    untraced: Vec<String>,
+}
+
+/// The server, or the client of a workload, with the files that it is known to read, and the records of what it is seen to read.
+type Untraced<'a> = (Option<&'a Workload>, Inputs, Records);
+
+/// Names the server, or the client of a workload.
+fn whose(workload: Option<&Workload>) -> String {
+    workload.map_or("the server".to_owned(), |workload| {
+        format!("the client of {}", workload.name)
+    })
 }
 
 impl<'a> ThisMachine<'a> {
@@ -146,12 +159,17 @@ impl<'a> ThisMachine<'a> {
         // The layouts of one seed are common to all servers.
         Relink::align(&mut setup.relinks.values_mut().collect::<Vec<_>>());
         let adapter = server::adapter(ws)?;
-        let mut inputs = server::inputs(ws, adapter.as_ref())?;
+        let mut inputs = Inputs::default();
         let mut untraced = Vec::new();
-        for &workload in &setup.workloads {
-            match workload::inputs(ws, workload)? {
+        let clients = setup.workloads.iter().copied().map(Some);
+        for client in std::iter::once(None).chain(clients) {
+            let known = match client {
+                None => server::inputs(ws, adapter.as_ref())?,
+                Some(workload) => workload::inputs(ws, workload)?,
+            };
+            match known {
                 (read, None) => inputs.extend(read),
-                (read, Some(records)) => untraced.push((workload, read, records)),
+                (read, Some(records)) => untraced.push((client, read, records)),
             }
         }
         for server in setup.servers.values() {
@@ -224,59 +242,82 @@ impl<'a> ThisMachine<'a> {
             progress,
             told_of_turns: AtomicBool::new(false),
             told_of_helpers: Mutex::default(),
+            untraced: Vec::new(),
         };
-        for (workload, mut read, records) in untraced {
-            if let Err(error) = machine.trace(&clients, workload, (&mut read, &records)) {
-                check_interrupted()?;
-                progress.warn(&format!(
-                    "what the client of workload {} reads is known only as far as its command and `inputs` name it, because it \
-                     cannot be traced: {}",
-                    workload.name,
-                    error.message()
-                ));
-            }
-            machine.inputs.extend(read);
-        }
+        machine.observe(&clients, untraced)?;
         Ok(machine)
     }
 
-    /// Runs the commands of a workload once on the base's server to see which files they open, and remembers these.
-    fn trace(
+    /// Adds to the inputs what the server and clients `untraced` read: each of these clients runs its commands once on a server
+    /// of the base, or the server starts alone, to see which files they open.
+    fn observe(&mut self, clients: &Clients, untraced: Vec<Untraced<'_>>) -> Result<()> {
+        if untraced.is_empty() {
+            return Ok(());
+        }
+        let folder = self.scratch.fresh()?;
+        std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, &e))?;
+        let out = |index: usize| folder.join(format!("{index}-"));
+        let server = untraced.iter().position(|(of, ..)| of.is_none()).map(out);
+        let traced = untraced.iter().enumerate().map(|(index, (workload, ..))| {
+            if workload.is_some() || untraced.len() == 1 {
+                let step = format!("trace {}", whose(*workload));
+                let step = self.progress.begin(&step, None);
+                self.run_traced(clients, *workload, (server.as_deref(), &out(index)))?;
+                step.finish("");
+            }
+            Ok(())
+        });
+        let traced: Vec<Result<()>> = traced.collect();
+        check_interrupted()?;
+        let base = &self.setup.servers[&Point::BASE].dir;
+        let (state, cache) = (self.ws.state(), self.ws.cache());
+        let others = [self.scratch.path(), clients.folder(), base, &state, cache];
+        let traces = traced.into_iter().enumerate().map(|(index, traced)| {
+            let trace = traced.and_then(|()| Trace::read(&out(index), &others))?;
+            if trace.is_empty() {
+                return Err(Error::bench("strace may trace nothing here"));
+            }
+            Ok(trace)
+        });
+        let mut traces: Vec<Result<Trace>> = traces.collect();
+        let _ = std::fs::remove_dir_all(&folder);
+        // What one of them writes for another is no input.
+        let written: BTreeSet<PathBuf> = traces.iter().flatten().flat_map(Trace::written).collect();
+        for ((workload, mut read, records), trace) in untraced.into_iter().zip(&mut traces) {
+            match trace {
+                Ok(trace) => records.remember(&mut read, trace, &written)?,
+                Err(error) => {
+                    self.progress.warn(&format!(
+                        "what {} reads is known only as far as commands and `inputs` name it, because it cannot be traced: {}",
+                        whose(workload),
+                        error.message()
+                    ));
+                    self.untraced.push(whose(workload));
+                }
+            }
+            self.inputs.extend(read);
+        }
+        Ok(())
+    }
+
+    /// Starts a server of the base, traced into files that begin with `server`, if it is given, and runs the commands of
+    /// `workload` on it, traced into files that begin with `client`.
+    fn run_traced(
         &self,
         clients: &Clients,
-        workload: &Workload,
-        (read, records): (&mut Inputs, &Records),
+        workload: Option<&Workload>,
+        (server, client): (Option<&Path>, &Path),
     ) -> Result<()> {
-        let step = self
-            .progress
-            .begin(&format!("trace the client of {}", workload.name), None);
-        let folder = self.scratch.fresh()?;
-        let out = folder.join("trace");
+        let tracer = Trace::words(client).ok_or_else(|| missing("strace"))?;
         let dir = self.scratch.fresh()?;
         let base = &self.setup.servers[&Point::BASE];
         let mut launch = Launch::new(&base.label, &base.dir, &dir);
         launch.template = Some(&self.template);
-        let traced = (|| {
-            std::fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, &e))?;
-            let running = self.adapter.start(&launch)?;
-            clients.trace(workload, &running, &out)?;
-            let folders = [
-                self.scratch.path(),
-                &base.dir,
-                &self.ws.state(),
-                self.ws.cache(),
-            ];
-            Trace::read(&out, &folders)
-        })();
-        let _ = std::fs::remove_dir_all(&folder);
-        let _ = std::fs::remove_dir_all(&dir);
-        let trace = traced?;
-        if trace.is_empty() {
-            return Err(Error::bench("strace is not installed, or may not trace"));
+        if let Some(out) = server.map(Path::to_path_buf) {
+            launch.instrumentation = Instrumentation::Traced { out };
         }
-        records.remember(read, &trace)?;
-        step.finish("");
-        Ok(())
+        let running = self.adapter.start(&launch)?;
+        workload.map_or(Ok(()), |workload| clients.trace(workload, &running, tracer))
     }
 
     /// Returns whether workloads execute code, for each of `questions` in their order; `None` where that could not be
@@ -350,13 +391,23 @@ impl Executor for ThisMachine<'_> {
         u32::try_from(self.lanes.len()).unwrap_or(1)
     }
 
-    fn describe_lanes(&self) -> Option<String> {
+    fn facts(&self) -> BTreeMap<String, String> {
         let list = |cpus: &Vec<usize>| {
             let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
             cpus.join("+")
         };
         let lanes: Vec<String> = self.lanes.iter().map(list).collect();
-        (lanes.len() > 1).then(|| format!("{} (processors {})", lanes.len(), lanes.join(", ")))
+        let many =
+            (lanes.len() > 1).then(|| format!("{} (processors {})", lanes.len(), lanes.join(", ")));
+        let untraced = (!self.untraced.is_empty()).then(|| {
+            let whose = self.untraced.join(" and of ");
+            format!("of {whose}, only those that commands and `inputs` name")
+        });
+        let facts = [("lanes", many), ("known inputs", untraced)];
+        let known = facts
+            .into_iter()
+            .filter_map(|(name, fact)| Some((name.to_owned(), fact?)));
+        known.collect()
     }
 
     fn open(&self, number: u32) -> Result<Box<dyn Lane + '_>> {

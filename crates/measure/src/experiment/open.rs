@@ -115,9 +115,9 @@ impl<'a> OpenExperiment<'a> {
         self.rewrite()
     }
 
-    /// Records the lanes of the machine.
-    pub(super) fn record_lanes(&mut self, lanes: String) -> Result<()> {
-        self.header.machine.insert("lanes".to_owned(), lanes);
+    /// Records facts of the machine.
+    pub(super) fn record_facts(&mut self, facts: BTreeMap<String, String>) -> Result<()> {
+        self.header.machine.extend(facts);
         self.rewrite()
     }
 

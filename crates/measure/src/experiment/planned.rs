@@ -136,8 +136,9 @@ impl PlannedMeasurement<'_> {
         let setup = self.spec.setup((servers, relinks), most, left_out)?;
         let record = (open.key.as_str(), &open.header, unexecuted);
         let bench = bench::open(self.spec, site, setup, record, self.wave, self.progress)?;
-        if let Some(lanes) = bench.describe_lanes() {
-            open.record_lanes(lanes)?;
+        let facts = bench.facts();
+        if !facts.is_empty() {
+            open.record_facts(facts)?;
         }
         let (failed, end) = self.drive(driver, &open, bench.as_ref(), &mut planned)?;
         let readings = self.spec.readings();

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{Prepared, build_points, prepare};
-use perfquilt_bench::inputs::files_below;
 use perfquilt_bench::server::MeasuredServer;
 use perfquilt_build::{Built, identity_of_files};
-use perfquilt_config::INSTALL_RESERVED;
 use perfquilt_config::workspace::Workspace;
+use perfquilt_config::{INSTALL_RESERVED, files_below};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;

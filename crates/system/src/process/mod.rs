@@ -338,6 +338,16 @@ impl Command {
         self
     }
 
+    /// Runs it as the last words of the command `before`.
+    #[must_use]
+    pub fn behind(mut self, before: Vec<OsString>) -> Self {
+        let words = before.into_iter().chain([self.program]).chain(self.args);
+        let mut words: Vec<OsString> = words.collect();
+        self.program = words.remove(0);
+        self.args = words;
+        self
+    }
+
     /// Sets the working directory.
     #[must_use]
     pub fn directory(mut self, directory: &Path) -> Self {

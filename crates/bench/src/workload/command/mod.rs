@@ -5,6 +5,7 @@ mod reading;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,7 +19,6 @@ use super::{
     BlockSlices, Client, ClientFailure, Environment, Requests, TimedBlock, WorkloadKind,
     check_count, settings,
 };
-use crate::inputs::Trace;
 use crate::server::{Running, check_placeholders};
 use perfquilt_config::Workload;
 use perfquilt_model::error::{Error, Kind, Result};
@@ -146,21 +146,8 @@ impl Client for CommandClient {
         self.settings.directory.clone()
     }
 
-    fn is_traced(&self) -> bool {
-        true
-    }
-
-    fn trace(&self, running: &Running, out: &Path) -> Result<()> {
-        let settings = &self.settings;
-        for words in settings.prepare.iter().chain([&settings.run]) {
-            let words = running.expand(words)?;
-            let Some(command) = Trace::command(&words, out) else {
-                return Ok(());
-            };
-            let command = in_directory(settings, command, running)?;
-            run_client(&self.name, settings, &command.belonging_to(&running.mark()))?;
-        }
-        Ok(())
+    fn trace(&self, _: &Environment, running: &Running, tracer: Vec<OsString>) -> Result<()> {
+        trace(&self.name, &self.settings, running, tracer)
     }
 
     fn after_start(&self, _environment: &Environment, running: &Running) -> Result<()> {
@@ -187,6 +174,21 @@ impl Client for CommandClient {
             settings: Cow::Borrowed(&self.settings),
         }))
     }
+}
+
+/// Runs all commands of a workload once, behind the words `tracer`.
+pub(super) fn trace(
+    name: &str,
+    settings: &CommandSettings,
+    running: &Running,
+    tracer: Vec<OsString>,
+) -> Result<()> {
+    for words in settings.prepare.iter().chain([&settings.run]) {
+        let command = Command::from_words(&running.expand(words)?)?.behind(tracer.clone());
+        let command = in_directory(settings, command, running)?;
+        run_client(name, settings, &command.belonging_to(&running.mark()))?;
+    }
+    Ok(())
 }
 
 /// Runs a workload's command on request.

@@ -75,7 +75,7 @@ impl Stream {
             .map_err(|error| Error::bench(format!("cannot connect to the server: {error}")))?;
         let timeout = match running.instrumentation() {
             Instrumentation::Plain => TIMEOUT,
-            Instrumentation::Callgrind { .. } => SLOW_TIMEOUT,
+            Instrumentation::Callgrind { .. } | Instrumentation::Traced { .. } => SLOW_TIMEOUT,
         };
         Ok(Self::new(socket, timeout))
     }

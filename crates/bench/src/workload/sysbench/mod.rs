@@ -9,6 +9,7 @@ mod result;
 mod serve;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 
 use serde::Deserialize;
 
@@ -146,8 +147,25 @@ impl Client for Sysbench {
         running: &Running,
         seed: u64,
     ) -> Result<Box<dyn Requests + 'a>> {
-        let session =
-            serve::SysbenchSession::new(environment, running, &self.settings, seed, &self.name)?;
+        let session = serve::SysbenchSession::new(
+            environment,
+            running,
+            &self.settings,
+            (seed, Vec::new()),
+            &self.name,
+        )?;
         Ok(Box::new(session))
+    }
+
+    fn trace(
+        &self,
+        environment: &Environment,
+        running: &Running,
+        tracer: Vec<OsString>,
+    ) -> Result<()> {
+        let once = (0, tracer);
+        serve::SysbenchSession::new(environment, running, &self.settings, once, &self.name)?
+            .run(running, 1)
+            .map(drop)
     }
 }

@@ -1,5 +1,6 @@
 //! Runs transactions on request, for meters that are switched on and off around them.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -24,18 +25,19 @@ pub(super) struct SysbenchSession<'a> {
 }
 
 impl<'a> SysbenchSession<'a> {
-    /// Starts sysbench with the driver; `workload` is its name in messages.
+    /// Starts sysbench with the driver, behind the words `before` if there are any; `workload` is its name in messages.
     pub(super) fn new(
         environment: &Environment,
         running: &Running,
         settings: &SysbenchSettings,
-        seed: u64,
+        (seed, before): (u64, Vec<OsString>),
         workload: &'a str,
     ) -> Result<Self> {
         let folder = environment.results_folder()?;
         let servers = [(Point::BASE, running)];
         let command = interleave::driver(environment, &servers, settings, folder.path(), seed)?
-            .env("PERFQUILT_MODE", "serve");
+            .env("PERFQUILT_MODE", "serve")
+            .behind(before);
         Ok(SysbenchSession {
             workload,
             child: command.spawn()?,

@@ -14,15 +14,20 @@ const AROUND_PATHS: &[char] = &[
 /// The begin of options with a file that the command writes.
 const OUTPUTS: [&str; 2] = ["--out", "--log"];
 /// Folders whose files are no files of a disk.
-pub(super) const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
+pub const KERNEL_FOLDERS: [&str; 3] = ["/proc", "/sys", "/dev"];
+/// Folders of the system's packages, whose programs change with the packages' versions.
+const PACKAGES: [&str; 6] = ["/usr/bin", "/usr/sbin", "/usr/lib", "/bin", "/sbin", "/lib"];
 /// The most interpreters of interpreters: a script may name a script.
 const MOST_INTERPRETERS: usize = 4;
 /// The longest first line of a script that the kernel reads.
 const LONGEST_FIRST_LINE: u64 = 256;
 
 /// Returns the files that `words` name: as whole words, behind `=` or `@`, as parts of a shell's command line, by paths that
-/// begin in `directory`, or as programs on `PATH`. A path with a placeholder belongs to one server, not to the command.
-pub(super) fn files(words: &[String], directory: &Path) -> BTreeSet<PathBuf> {
+/// begin in `directory`, if it is known, or as programs on `PATH`. A path with a placeholder belongs to one server, not to the command.
+pub fn named_files<'a>(
+    words: impl IntoIterator<Item = &'a str>,
+    directory: Option<&Path>,
+) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut is_output = false;
     for word in words {
@@ -39,12 +44,22 @@ pub(super) fn files(words: &[String], directory: &Path) -> BTreeSet<PathBuf> {
             if name.is_empty() || name.contains('{') {
                 continue;
             }
-            let path = directory.join(name);
-            found.extend(is_file(&path).then_some(path));
+            let path = directory.unwrap_or(Path::new("")).join(name);
+            found.extend((path.is_absolute() && is_file(&path)).then_some(path));
             let is_program = !name.contains('/');
             found.extend(is_program.then(|| find_program(name)).flatten());
         }
     }
+    found
+}
+
+/// Returns the files that `words` of a build or a test name by absolute paths or as programs on `PATH`, and what runs those that
+/// are scripts. The system's packages are not among them: their versions are known.
+pub(crate) fn own_files<'a>(words: impl IntoIterator<Item = &'a str>) -> BTreeSet<PathBuf> {
+    let mut found = named_files(words, None);
+    let of_scripts: Vec<_> = found.iter().flat_map(|path| interpreters(path)).collect();
+    found.extend(of_scripts);
+    found.retain(|path| !PACKAGES.iter().any(|folder| path.starts_with(folder)));
     found
 }
 
@@ -60,12 +75,12 @@ fn without_redirections(line: &str) -> String {
 }
 
 /// Whether a path is that of a file that keeps its content.
-pub(super) fn is_file(path: &Path) -> bool {
-    !KERNEL.iter().any(|folder| path.starts_with(folder)) && path.is_file()
+fn is_file(path: &Path) -> bool {
+    !KERNEL_FOLDERS.iter().any(|folder| path.starts_with(folder)) && path.is_file()
 }
 
 /// Returns the files that `path`, of the configuration's `inputs`, stands for: itself, or all below it.
-pub(crate) fn declared(path: &Path) -> Result<BTreeSet<PathBuf>> {
+pub fn declared_files(path: &Path) -> Result<BTreeSet<PathBuf>> {
     let unread = |e: &std::io::Error| {
         Error::usage(format!("cannot read {}: {e}", path.display()))
             .hint("`inputs` of the configuration names it")
@@ -77,7 +92,11 @@ pub(crate) fn declared(path: &Path) -> Result<BTreeSet<PathBuf>> {
 }
 
 /// Returns the files below `folder`, following links.
-pub(super) fn below(folder: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
+pub fn files_below(folder: &Path) -> Result<BTreeSet<PathBuf>> {
+    below(folder).map_err(|e| Error::io("read", folder, &e))
+}
+
+fn below(folder: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     let mut seen = BTreeSet::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -103,7 +122,7 @@ pub(super) fn below(folder: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
 }
 
 /// Returns the programs that run the script `path`, none if it is no script.
-pub(super) fn interpreters(path: &Path) -> BTreeSet<PathBuf> {
+pub fn interpreters(path: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut script = path.to_path_buf();
     for _ in 0..MOST_INTERPRETERS {
@@ -145,7 +164,7 @@ mod tests {
     /// Returns the names of the files below `folder` that a word names.
     fn found(word: &str, folder: &Path) -> Vec<String> {
         let word = word.replace("FOLDER", folder.to_str().unwrap());
-        let files = files(&[word], folder).into_iter();
+        let files = named_files([word.as_str()], Some(folder)).into_iter();
         let below = files.filter_map(|path| Some(path.strip_prefix(folder).ok()?.to_owned()));
         below.map(|path| path.display().to_string()).collect()
     }
@@ -189,7 +208,7 @@ mod tests {
             let found: Vec<String> = found.iter().map(|name| plain(name)).collect();
             assert_eq!(found, expected, "{word}");
         }
-        let shell = files(&["sh".into(), "-c".into(), "exec cat x".into()], folder);
+        let shell = named_files(["sh", "-c", "exec cat x"], Some(folder));
         let names = ["sh", "cat"].map(|name| find_program(name).unwrap());
         assert!(names.iter().all(|path| shell.contains(path)), "{shell:?}");
     }
@@ -226,8 +245,8 @@ mod tests {
             write(folder.path().join(name), name).unwrap();
         }
         std::os::unix::fs::symlink("..", folder.path().join("sub/up")).unwrap();
-        assert_eq!(declared(folder.path()).unwrap().len(), 2);
-        let error = declared(&folder.path().join("none")).unwrap_err();
+        assert_eq!(declared_files(folder.path()).unwrap().len(), 2);
+        let error = declared_files(&folder.path().join("none")).unwrap_err();
         assert!(error.message().contains("none"), "{error}");
     }
 }
