@@ -14,7 +14,11 @@ use crate::schema::{documents_of_commands, faults_of};
 const COMMIT: &str = "1111111111111111111111111111111111111111";
 
 /// Names a reader puts something of his own in place of, and numbers that would take hours.
-const STANDS_FOR: [(&str, &str); 12] = [
+const STANDS_FOR: [(&str, &str); 13] = [
+    (
+        "git clone https://github.com/OWNER/perfquilt && cd perfquilt",
+        "git clone -q . ../perfquilt",
+    ),
     ("… edit …", "sed -i '1i // edited' work.h"),
     ("quilt add FILE", "quilt add work.h"),
     ("--quilt DIR", "--quilt with-quilt"),

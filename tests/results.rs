@@ -601,6 +601,42 @@ fn exit_codes_tell_the_result_when_asked() {
 }
 
 #[test]
+fn the_history_of_one_patch_is_the_row_among_all() {
+    let place = Place::workspace();
+    let store = store_at(&place.environment.workspace());
+    let id = store.begin(&header(2), "a").unwrap();
+    let measured = observations(&[0.03, -0.02], 0.001);
+    store.append(id, &measured, &[]).unwrap();
+    drop(store);
+    let rows = |arguments: &[&str]| {
+        let document = place.output(&[&["--json", "history"], arguments].concat());
+        let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+        document["patches"].as_array().unwrap().clone()
+    };
+    let all = rows(&[]);
+    assert_eq!(all.len(), 3);
+    for name in ["0002", "0002-x.patch"] {
+        let one = rows(&[name, "--meter", "time"]);
+        assert_eq!(one, all[1..2], "{name}");
+    }
+    let table = place.output(&["-q", "history", "0002"]);
+    assert!(
+        table.contains("0002-x.patch") && !table.contains("0001-x.patch"),
+        "{table}"
+    );
+    for (text, cause) in [
+        ("000", "matches several patches"),
+        ("0003-y", "there is no patch"),
+        // One experiment is not enough to compare.
+        ("quick-1", "perfquilt history OLD NEW"),
+    ] {
+        let (code, errors) = place.failure(&["history", text]);
+        assert_eq!(code, 2, "{errors}");
+        assert!(errors.contains(cause), "{errors}");
+    }
+}
+
+#[test]
 fn contradicting_forms_are_refused() {
     let place = Place::new();
     let file = place.write("f.jsonl", &[0.03], 0.001);

@@ -87,7 +87,7 @@ fn names_of(arg: &clap::Arg) -> Option<fn() -> Vec<CompletionCandidate>> {
         ("patch" | "resolve", _) => patches,
         ("experiment" | "earlier", _) => experiments,
         // Those of `history`; `profile` has servers of the same names.
-        ("before" | "after", "OLD" | "NEW") => experiments,
+        ("before" | "after", "PATCH|OLD" | "NEW") => experiments,
         _ => return None,
     })
 }
@@ -123,35 +123,35 @@ fn named<T: 'static>(
     table: fn(&Config) -> &BTreeMap<String, T>,
     description: fn(&T) -> &str,
 ) -> Vec<CompletionCandidate> {
-    let of = |ws: Workspace| {
+    let entries = |ws: Workspace| {
         let entries = table(&ws.config).iter();
         entries
-            .filter_map(|(name, of)| candidate(name, description(of)))
+            .filter_map(|(name, entry)| candidate(name, description(entry)))
             .collect()
     };
-    workspace().map(of).unwrap_or_default()
+    workspace().map(entries).unwrap_or_default()
 }
 
 fn presets() -> Vec<CompletionCandidate> {
-    named(|config| &config.preset, |of| &of.description)
+    named(|config| &config.preset, |preset| &preset.description)
 }
 
 fn workloads() -> Vec<CompletionCandidate> {
-    named(|config| &config.workloads, |of| &of.description)
+    named(|config| &config.workloads, |workload| &workload.description)
 }
 
 fn recipes() -> Vec<CompletionCandidate> {
-    named(|config| &config.recipe, |of| &of.description)
+    named(|config| &config.recipe, |recipe| &recipe.description)
 }
 
 fn releases() -> Vec<CompletionCandidate> {
-    let of = |ws: Workspace| {
+    let versions = |ws: Workspace| {
         let releases = ws.config.upstream.release.iter();
         releases
             .filter_map(|release| candidate(&release.version, ""))
             .collect()
     };
-    workspace().map(of).unwrap_or_default()
+    workspace().map(versions).unwrap_or_default()
 }
 
 /// Returns name and title of each patch of the current series.
@@ -185,7 +185,7 @@ fn experiments() -> Vec<CompletionCandidate> {
     let listed = store
         .and_then(|store| store.list().ok())
         .unwrap_or_default();
-    let listed = listed.iter().map(|of| &of.header);
+    let listed = listed.iter().map(|summary| &summary.header);
     listed
         .filter_map(|header| candidate(&header.experiment, &header.started))
         .collect()

@@ -114,16 +114,16 @@ fn cluster_checks(context: &Context, workspace: &Workspace, on: &str) -> Vec<Che
     let facts = ask_machine(workspace, on, context.output.progress());
     checks.push(match facts {
         Ok(facts) => {
-            let of = |name: &str| facts.get(name).map_or("unknown", String::as_str);
+            let fact = |name: &str| facts.get(name).map_or("unknown", String::as_str);
             Check {
                 what: "job",
                 ok: true,
                 found: format!(
                     "{} × {}, {}, scheduling {}",
-                    of("cores"),
-                    of("processor"),
-                    of("memory"),
-                    of("scheduling")
+                    fact("cores"),
+                    fact("processor"),
+                    fact("memory"),
+                    fact("scheduling")
                 ),
             }
         }

@@ -23,14 +23,15 @@ use perfquilt_store::{ExperimentSummary, Store, jsonl};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   perfquilt history
+  perfquilt history 0001                                         one patch
   perfquilt history --meter instructions --workload oltp_read_only
   perfquilt history --release mariadb-11.8.6 --format html --output history.html
   perfquilt history mariadb-10.11.18-quick mariadb-11.8.6-quick  after a rebase
   perfquilt history intel.jsonl.gz amd.jsonl.gz                  on two machines")]
 pub struct Arguments {
-    /// Experiment to compare with NEW, patch by patch: its name in the workspace's store, or an observation file
-    /// (default: all experiments, each with its effects)
-    #[arg(value_name = "OLD", requires = "after")]
+    /// Patch to show, by a unique part of its name (default: all); with NEW, the experiment to compare with it, patch by
+    /// patch: its name in the workspace's store, or an observation file
+    #[arg(value_name = "PATCH|OLD")]
     before: Option<String>,
     /// Second experiment, likewise
     #[arg(value_name = "NEW")]
@@ -40,17 +41,17 @@ pub struct Arguments {
         long,
         value_name = "METER",
         default_value = "time",
-        conflicts_with = "before"
+        conflicts_with = "after"
     )]
     meter: Meter,
     /// Workload to show (default: all of each experiment together; with OLD NEW, each that both have)
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
     /// Release of the experiments to show, by its version or its name (default: all)
-    #[arg(long, value_name = "NAME", conflicts_with = "before")]
+    #[arg(long, value_name = "NAME", conflicts_with = "after")]
     release: Option<String>,
     /// Recipe of the experiments to show (default: all)
-    #[arg(long, value_name = "NAME", conflicts_with = "before")]
+    #[arg(long, value_name = "NAME", conflicts_with = "after")]
     recipe: Option<String>,
     /// Format (--json is short for json)
     #[arg(long, value_enum)]
@@ -84,23 +85,21 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         let fault = Error::usage("refusing to write HTML to a terminal");
         return Err(fault.hint("--output history.html"));
     }
-    let (columns, color) = (context.output.width(), context.output.color());
-    let text = if let (Some(before), Some(after)) = (&arguments.before, &arguments.after) {
+    let (shown, json) = if let (Some(before), Some(after)) = (&arguments.before, &arguments.after) {
         let compared = compared(context, before, after, arguments)?;
-        match format {
-            HistoryFormat::Terminal => document(&compared).terminal(columns, color),
-            HistoryFormat::Markdown => document(&compared).markdown(),
-            HistoryFormat::Html => document(&compared).html()?,
-            HistoryFormat::Json => json(&compared)?,
-        }
+        (document(&compared), json(&compared)?)
     } else {
-        let history = effects_of_all(context, arguments)?;
-        match format {
-            HistoryFormat::Terminal => history.document().terminal(columns, color),
-            HistoryFormat::Markdown => history.document().markdown(),
-            HistoryFormat::Html => history.document().html()?,
-            HistoryFormat::Json => json(&history)?,
+        let mut history = stored_effects(context, arguments)?;
+        if let Some(patch) = &arguments.before {
+            keep_patch(&mut history, patch)?;
         }
+        (history.document(), json(&history)?)
+    };
+    let text = match format {
+        HistoryFormat::Terminal => shown.terminal(context.output.width(), context.output.color()),
+        HistoryFormat::Markdown => shown.markdown(),
+        HistoryFormat::Html => shown.html()?,
+        HistoryFormat::Json => json,
     };
     if output.is_none() && format == HistoryFormat::Terminal {
         return context.output.page(&text, PagerStart::Top);
@@ -114,7 +113,7 @@ fn json(document: &impl Serialize) -> Result<String> {
 }
 
 /// Returns the effects of all stored experiments that the options choose.
-fn effects_of_all(context: &Context, arguments: &Arguments) -> Result<History> {
+fn stored_effects(context: &Context, arguments: &Arguments) -> Result<History> {
     let ws = context.workspace()?;
     let store = Store::open_existing(&ws.results())?;
     let listed = chosen(&ws, store.list()?, arguments)?;
@@ -151,6 +150,33 @@ fn effects_of_all(context: &Context, arguments: &Arguments) -> Result<History> {
     ))
 }
 
+/// Keeps the rows of the only patch whose name is `text` or has it as a part. Their verdicts stay those among all patches.
+fn keep_patch(history: &mut History, text: &str) -> Result<()> {
+    let names: Vec<String> = history
+        .patches
+        .iter()
+        .filter_map(|p| p.name.clone())
+        .collect();
+    let exact = names.iter().find(|name| *name == text);
+    let parts: Vec<&String> = names.iter().filter(|name| name.contains(text)).collect();
+    let only = match (exact, parts.as_slice()) {
+        (Some(only), _) | (None, &[only]) => only,
+        (None, []) => {
+            let fault = Error::unknown("patch in the stored experiments", text, names.iter());
+            return Err(fault.details(["`perfquilt history OLD NEW` compares two experiments"]));
+        }
+        (None, several) => {
+            let fault = Error::usage(format!("\"{text}\" matches several patches"));
+            let names = several.iter().take(10).copied();
+            return Err(fault.details(names).hint("give more of the name"));
+        }
+    };
+    history
+        .patches
+        .retain(|patch| patch.name.as_ref() == Some(only));
+    Ok(())
+}
+
 /// Returns the experiments on the series with observations, of the requested release and recipe, the earliest first.
 fn chosen(
     ws: &Workspace,
@@ -159,16 +185,14 @@ fn chosen(
 ) -> Result<Vec<ExperimentSummary>> {
     // Experiments with servers named by hand are not about the series.
     listed.retain(|one| !one.header.is_of_servers());
-    for (requested, what, of) in [
-        (&arguments.release, "release", 0),
-        (&arguments.recipe, "recipe", 1),
-    ] {
+    type Name = fn(&ExperimentSummary) -> &String;
+    let choices: [(_, _, Name); 2] = [
+        (&arguments.release, "release", |one| &one.header.release),
+        (&arguments.recipe, "recipe", |one| &one.header.recipe),
+    ];
+    for (requested, what, name) in choices {
         let Some(requested) = requested else { continue };
-        let name = |one: &ExperimentSummary| match of {
-            0 => one.header.release.clone(),
-            _ => one.header.recipe.clone(),
-        };
-        let exists = |wanted: &String| listed.iter().any(|one| name(one) == *wanted);
+        let exists = |wanted: &String| listed.iter().any(|one| name(one) == wanted);
         let full_name = ws.config.release_name(requested);
         let wanted = if what == "release" && !exists(requested) && exists(&full_name) {
             full_name
@@ -176,12 +200,12 @@ fn chosen(
             requested.clone()
         };
         if !exists(&wanted) {
-            let mut names: Vec<String> = listed.iter().map(name).collect();
+            let mut names: Vec<String> = listed.iter().map(name).cloned().collect();
             names.sort();
             names.dedup();
             return Err(Error::unknown(what, requested, names.iter()));
         }
-        listed.retain(|one| name(one) == wanted);
+        listed.retain(|one| *name(one) == wanted);
     }
     listed.retain(|one| one.observations > 0);
     listed.sort_by(|a, b| a.header.started.cmp(&b.header.started));

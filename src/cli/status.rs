@@ -115,7 +115,7 @@ pub fn run(context: &Context, arguments: &Status) -> Result<()> {
     let releases = upstream::list(&ws)?;
     let at_hand = releases
         .iter()
-        .any(|of| of.name == name && of.is_available());
+        .any(|one| one.name == name && one.is_available());
     // `status` must not use the network, so a release that is not fetched stays unapplied.
     let applied = if at_hand && Objects::open(&ws.object_store()).is_ok() {
         AppliedPart::of(&ws, release, &series, context.output.progress())?

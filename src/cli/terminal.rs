@@ -133,7 +133,7 @@ impl Progress for Terminal {
             Some(total) => ProgressBar::new(total),
             None => ProgressBar::no_length(),
         });
-        let layout = BarLayout::of(self.columns.unwrap_or(80));
+        let layout = BarLayout::fitting(self.columns.unwrap_or(80));
         bar.set_style(match total {
             Some(_) => layout.counted(),
             None => layout.open(),
@@ -172,7 +172,7 @@ struct BarLayout {
 }
 
 impl BarLayout {
-    fn of(columns: usize) -> Self {
+    fn fitting(columns: usize) -> Self {
         match columns {
             // Bar, numbers and time take 44 columns; the message gets the rest.
             60.. => BarLayout {

@@ -50,7 +50,7 @@ fn look(here: &Path) -> Found {
     let series = ["patches", "debian/patches"];
     if let Some(folder) = series
         .into_iter()
-        .find(|of| here.join(of).join("series").is_file())
+        .find(|folder| here.join(folder).join("series").is_file())
     {
         return Found::SeriesIn(folder);
     }

@@ -114,7 +114,7 @@ struct Names(BTreeSet<String>);
 
 impl Names {
     /// Returns `name`, with a number if another file has it.
-    fn of(&mut self, name: &str) -> String {
+    fn free(&mut self, name: &str) -> String {
         let numbered = |number: u32| MachineName { name, number }.to_string();
         let free = (1..).map(numbered).find(|name| !self.0.contains(name));
         let free = free.unwrap_or_default();
@@ -140,7 +140,7 @@ fn numbered(
         let machine = observation.machine.take();
         let name = own
             .entry(machine)
-            .or_insert_with_key(|machine| names.of(machine.as_deref().unwrap_or(&default)));
+            .or_insert_with_key(|machine| names.free(machine.as_deref().unwrap_or(&default)));
         observation.machine = Some(name.clone());
     }
     Ok(file)
