@@ -609,7 +609,7 @@ fn the_history_of_one_patch_is_the_row_among_all() {
     store.append(id, &measured, &[]).unwrap();
     drop(store);
     let rows = |arguments: &[&str]| {
-        let document = place.output(&[&["--json", "history"], arguments].concat());
+        let document = place.output(&[&["-q", "--json", "history"], arguments].concat());
         let document: serde_json::Value = serde_json::from_str(&document).unwrap();
         document["patches"].as_array().unwrap().clone()
     };
