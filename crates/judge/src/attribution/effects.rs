@@ -18,7 +18,10 @@ use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
 use super::unexecuted::Unexecuted;
 use super::variances::{Priors, SharedSpreads, is_count, states};
 use super::warnings::Ground;
-use crate::stats::{BlockTable, Interval, SharedVariance, StoppingRule, digit_error, speed};
+use crate::stats::{
+    BlockTable, Interval, SharedVariance, StoppingRule, Units, digit_error, readings_correlation,
+    speed,
+};
 use perfquilt_model::observation::{ExperimentHeader, Meter, RowName, Statistic, Withheld};
 use perfquilt_model::point::Point;
 use tail::TailContrast;
@@ -528,12 +531,21 @@ impl Effects<'_> {
         let key = (place, None, meter);
         let sample = self.sample(&tables, key, workload, weights, stopping_rule);
         let found = sample.compare(weights, of.pairing)?;
+        let values = Units::values(sample.units, &found.by_block);
+        let own_correlation = readings_correlation(&values).filter(|_| meter.is_timed());
         let judged = |interval: Interval| match of.pairing {
             Pairing::WithinBlocks => {
                 let squares: f64 = weights.iter().map(|(_, weight)| weight * weight).sum();
                 let prior = self.priors.get((place, meter), workload);
                 let interval = prior.map_or(interval, |prior| interval.moderated(prior, squares));
-                self.correlations.widen(key, workload, interval)
+                let of_all = self.correlations.widen(key, workload, interval);
+                // What one server alone has hardly shows in all of them.
+                let own = own_correlation.map_or(interval, |of| of.widen(interval));
+                if own.half_width > of_all.half_width {
+                    own
+                } else {
+                    of_all
+                }
             }
             Pairing::AcrossBlocks => interval,
         };

@@ -12,8 +12,8 @@ use super::document::{
 use super::tables::ObservationSource;
 use super::unexecuted::Unexecuted;
 use crate::stats::{
-    BlockTable, CompleteBlocks, FEWEST_COUNTED, are_equal, blocks_needed, holm, median,
-    readings_correlation,
+    BlockTable, CompleteBlocks, FEWEST_COUNTED, are_equal, between_rounds, blocks_needed, holm,
+    lag1_p_value, median, readings_correlation,
 };
 use perfquilt_model::observation::{
     Conditions, ExcludedReadings, ExperimentHeader, FailedWorkload, MachineName, Meter, RowName,
@@ -532,7 +532,7 @@ fn changed_points(source: &ObservationSource, tables: &[Dependence]) -> Vec<Grou
     };
     let halves: Vec<f64> = of_points().map(|(_, point)| point.halves_p_value).collect();
     let found = of_points().zip(holm(&halves));
-    found
+    let changed = found
         .filter(|(_, p)| *p < SIGNIFICANCE)
         .map(|((of, point), _)| {
             let text = format!(
@@ -549,15 +549,53 @@ fn changed_points(source: &ObservationSource, tables: &[Dependence]) -> Vec<Grou
                     (false, false) => "more expensive",
                 },
             );
+            (text, of, vec![point.point])
+        });
+    let of_lags: Vec<f64> = of_points()
+        .map(|(of, point)| lag1_p_value(point.lag1, of.units))
+        .collect();
+    let alone = of_points()
+        .zip(holm(&of_lags))
+        .filter(|((of, point), p)| *p < SIGNIFICANCE && are_few(point.lag1, of.units))
+        .map(|((of, point), _)| (of, vec![point.point]));
+    let alike = tables
+        .iter()
+        .filter(|of| of.lag1_p_value < SIGNIFICANCE && are_few(of.lag1, of.units))
+        .map(|of| (of, Vec::new()));
+    let following = alike.chain(alone).map(|(of, points)| {
+        let which = match points.first() {
+            Some(point) => format!("point {point} of "),
+            None => String::new(),
+        };
+        let text = format!(
+            "Consecutive blocks of {which}{} resemble each other so much that {} blocks tell less than {FEWEST_INDEPENDENT} \
+             independent ones would. Look for what changes slowly on this machine, or measure several times as many blocks.",
+            row(&of.workload, of.meter),
+            of.units,
+        );
+        (text, of, points)
+    });
+    changed
+        .chain(following)
+        .map(|(text, of, points)| {
             let withheld = Withheld {
                 workload: Some(of.workload.clone()),
                 meter: Some(of.meter),
-                points: vec![point.point],
+                points,
                 reason: DRIFT.to_owned(),
             };
             (text, of_one_machine.then_some(withheld))
         })
         .collect()
+}
+
+/// So many independent blocks at least must be worth as much as those measured.
+const FEWEST_INDEPENDENT: f64 = 6.0;
+
+/// Returns whether `units` with this lag-1 autocorrelation are worth fewer than [`FEWEST_INDEPENDENT`] independent ones.
+fn are_few(lag1: f64, units: usize) -> bool {
+    let correlation = between_rounds(lag1, units);
+    units as f64 * (1.0 - correlation) / (1.0 + correlation) < FEWEST_INDEPENDENT
 }
 
 /// Finds lanes that disagree.

@@ -8,7 +8,7 @@ use super::interval::Interval;
 use super::robust::{deviations, mean_row, median};
 
 /// The least number of rounds from which the correlation with the preceding round is estimated.
-const FEWEST_ROUNDS: usize = 8;
+const FEWEST_ROUNDS: usize = 6;
 /// The largest correlation that is corrected for. A larger one would be a random walk, whose mean says nothing.
 const MOST: f64 = 0.9;
 /// So many standard errors are added to the estimate of what blocks beside each other share: with few of them it is too
@@ -315,7 +315,7 @@ impl MachineCorrelation {
 }
 
 /// Returns the correlation of consecutive ones of `n` rounds whose lag-1 autocorrelation is `raw`; 0 with too few.
-fn between_rounds(raw: f64, n: usize) -> f64 {
+pub(crate) fn between_rounds(raw: f64, n: usize) -> f64 {
     if n < FEWEST_ROUNDS {
         return 0.0;
     }

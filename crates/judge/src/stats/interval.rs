@@ -147,10 +147,10 @@ impl Interval {
     /// largest distance between two values of one point. The half-width is infinite with fewer
     /// than three blocks, and with fewer than [`FEWEST_COUNTED`] if `s` is less than 10⁻⁵.
     ///
-    /// Equal counts (`s` below 10⁻⁵) do not exclude a state that all starts missed: one of probability `q` is missing from
-    /// `n` starts with probability `(1 − q)ⁿ`, which is 5 % at `q = 1 − 0.05^(1/n)` (C. J. Clopper and E. S. Pearson,
-    /// Biometrika 26, 1934). If such a state lies `states` away, it moves the mean by `q · states`, so the half-width is at
-    /// least that.
+    /// Counts of which none lies `states` away do not exclude a state that all starts missed: one of probability `q` is
+    /// missing from `n` starts with probability `(1 − q)ⁿ`, which is 5 % at `q = 1 − 0.05^(1/n)` (C. J. Clopper and E. S.
+    /// Pearson, Biometrika 26, 1934). Such a state moves the mean by `q · states`, so the half-width is at least that unless
+    /// `s` is 10⁻⁵ or more and at least half of what a single start of that state makes it, `states/√n`.
     pub fn of_counts(
         values: &[f64],
         stopping_rule: StoppingRule,
@@ -168,7 +168,7 @@ impl Interval {
             });
         }
         let n = values.len() as f64;
-        let unseen = if deviation < EQUAL {
+        let unseen = if deviation < EQUAL.max(states / (2.0 * n.sqrt())) {
             (1.0 - UNSEEN.powf(n.recip())) * states
         } else {
             0.0
