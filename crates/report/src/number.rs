@@ -263,6 +263,7 @@ mod tests {
             provenance: None,
             basis: None,
             ended_half_width: None,
+            run: None,
         }
     }
 

@@ -820,7 +820,7 @@ fn a_headline_about_counts_is_about_their_number() {
     experiment.gains = vec![(0.0, -0.01)];
     let more = counted(&experiment);
     assert!(
-        more.contains(" % more instructions (95 % interval 1.0"),
+        more.contains(" % more instructions (95 % interval 0.9"),
         "{more}"
     );
     experiment.gains = vec![(0.0, 0.0)];

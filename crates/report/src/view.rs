@@ -600,7 +600,7 @@ impl<'a> View<'a> {
         }
         let (verdict, style) = if known.iter().any(|effect| effect.leaves_out_zero()) {
             ("misses 0", Style::Bad)
-        } else if known.iter().all(|effect| effect.low.is_none()) {
+        } else if known[0].low.is_none() {
             ("unclear", Style::Open)
         } else {
             ("includes 0", Style::Quiet)

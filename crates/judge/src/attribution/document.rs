@@ -382,6 +382,9 @@ pub struct Effect {
     /// `None` where it is not finite.
     #[serde(skip)]
     pub ended_half_width: Option<f64>,
+    /// Why it has no verdict if the typical time would be called faster or slower: a run of blocks makes the difference alone.
+    #[serde(skip)]
+    pub run: Option<String>,
 }
 
 /// The single workloads on which an effect over all workloads is shown.

@@ -17,10 +17,10 @@ use super::points::Points;
 use super::tables::{NamesByMeter, ObservationSource, TablesByMeter};
 use super::unexecuted::Unexecuted;
 use super::variances::{Priors, SharedSpreads, is_count, states};
-use super::warnings::Ground;
+use super::warnings::{DRIFT, Ground};
 use crate::stats::{
-    BlockTable, Interval, SharedVariance, StoppingRule, Units, digit_error, readings_correlation,
-    speed,
+    BlockTable, Interval, SharedVariance, SlowVariation, StoppingRule, Units, digit_error,
+    run_that_differs, speed,
 };
 use perfquilt_model::observation::{ExperimentHeader, Meter, RowName, Statistic, Withheld};
 use perfquilt_model::point::Point;
@@ -511,6 +511,7 @@ impl Effects<'_> {
             provenance: None,
             basis: None,
             ended_half_width: None,
+            run: None,
         }
     }
 
@@ -532,7 +533,7 @@ impl Effects<'_> {
         let sample = self.sample(&tables, key, workload, weights, stopping_rule);
         let found = sample.compare(weights, of.pairing)?;
         let values = Units::values(sample.units, &found.by_block);
-        let own_correlation = readings_correlation(&values).filter(|_| meter.is_timed());
+        let slow = SlowVariation::of(&values).filter(|_| meter.is_timed());
         let judged = |interval: Interval| match of.pairing {
             Pairing::WithinBlocks => {
                 let squares: f64 = weights.iter().map(|(_, weight)| weight * weight).sum();
@@ -540,7 +541,7 @@ impl Effects<'_> {
                 let interval = prior.map_or(interval, |prior| interval.moderated(prior, squares));
                 let of_all = self.correlations.widen(key, workload, interval);
                 // What one server alone has hardly shows in all of them.
-                let own = own_correlation.map_or(interval, |of| of.widen(interval));
+                let own = slow.map_or(interval, |of| of.widen(interval));
                 if own.half_width > of_all.half_width {
                     own
                 } else {
@@ -564,6 +565,8 @@ impl Effects<'_> {
         let margin = self.margins.get(&meter).copied().unwrap_or(0.0);
         let verdict = verdict(&interval, Some(margin));
         let has_error = interval.standard_error.is_finite();
+        let is_of_one_machine = self.completed[place].machines.names().len() < 2;
+        let is_run = verdict.is_shown() && meter.is_timed() && is_of_one_machine;
         let mut tail = TailContrast {
             effects: self,
             of,
@@ -596,6 +599,9 @@ impl Effects<'_> {
             provenance: Some(self.provenance(place)),
             basis: Some(interval),
             ended_half_width: Some(ended.half_width).filter(|width| width.is_finite()),
+            run: is_run
+                .then(|| drift_of_run(&values, found.blocks))
+                .flatten(),
             ..self.of_same_program(of, row)
         })
     }
@@ -819,6 +825,14 @@ impl Effects<'_> {
     fn is_known(&self, point: Point) -> bool {
         self.header.identical.contains_key(&point) || self.is_measured(point)
     }
+}
+
+/// Returns why a difference between values of `blocks` blocks is none if a run of them makes it alone.
+fn drift_of_run(values: &[f64], blocks: usize) -> Option<String> {
+    let run = run_that_differs(values)? * blocks / values.len();
+    Some(format!(
+        "{DRIFT} ({run} consecutive blocks of {blocks} show the difference alone)"
+    ))
 }
 
 /// Maps point, meter and workload to the effect against the release, the first if there are several.

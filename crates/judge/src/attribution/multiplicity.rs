@@ -82,8 +82,13 @@ pub(super) fn adjust(
             meters.of_meter(meter),
         );
     }
+    let operations = operations.iter_mut().map(|of| &mut of.effects);
     let patches = patches.iter_mut().map(|patch| &mut patch.effects);
-    patches.for_each(|effects| join_cells(effects));
+    for effects in patches.chain(operations) {
+        withhold_runs(effects);
+        join_cells(effects);
+    }
+    withhold_runs(total);
     join_cells(total);
 }
 
@@ -180,6 +185,15 @@ impl MeterShares {
             1.0
         } else {
             1.0 / self.secondary.max(1) as f64
+        }
+    }
+}
+
+/// Takes back the verdicts on typical times that a run of blocks makes alone.
+fn withhold_runs(effects: &mut [Effect]) {
+    for effect in effects.iter_mut().filter(|of| of.typical().is_shown()) {
+        if let Some(reason) = effect.run.take() {
+            effect.withhold(&reason);
         }
     }
 }
@@ -575,6 +589,7 @@ mod tests {
             provenance: Some(super::super::document::Provenance::Measured),
             basis: None,
             ended_half_width: None,
+            run: None,
         }
     }
 

@@ -445,6 +445,7 @@ fn meters_agree_only_when_one_explains_the_other() {
         provenance: None,
         basis: None,
         ended_half_width: None,
+        run: None,
     };
     use Verdict::{Faster, NoEffect, Slower, Unclear};
     for (time, instructions, expected) in [

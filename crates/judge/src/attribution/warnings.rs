@@ -13,7 +13,7 @@ use super::tables::ObservationSource;
 use super::unexecuted::Unexecuted;
 use crate::stats::{
     BlockTable, CompleteBlocks, FEWEST_COUNTED, are_equal, between_rounds, blocks_needed, holm,
-    lag1_p_value, median, readings_correlation,
+    median, readings_correlation,
 };
 use perfquilt_model::observation::{
     Conditions, ExcludedReadings, ExperimentHeader, FailedWorkload, MachineName, Meter, RowName,
@@ -551,29 +551,17 @@ fn changed_points(source: &ObservationSource, tables: &[Dependence]) -> Vec<Grou
             );
             (text, of, vec![point.point])
         });
-    let of_lags: Vec<f64> = of_points()
-        .map(|(of, point)| lag1_p_value(point.lag1, of.units))
-        .collect();
-    let alone = of_points()
-        .zip(holm(&of_lags))
-        .filter(|((of, point), p)| *p < SIGNIFICANCE && are_few(point.lag1, of.units))
-        .map(|((of, point), _)| (of, vec![point.point]));
     let alike = tables
         .iter()
-        .filter(|of| of.lag1_p_value < SIGNIFICANCE && are_few(of.lag1, of.units))
-        .map(|of| (of, Vec::new()));
-    let following = alike.chain(alone).map(|(of, points)| {
-        let which = match points.first() {
-            Some(point) => format!("point {point} of "),
-            None => String::new(),
-        };
+        .filter(|of| of.lag1_p_value < SIGNIFICANCE && are_few(of.lag1, of.units));
+    let following = alike.map(|of| {
         let text = format!(
-            "Consecutive blocks of {which}{} resemble each other so much that {} blocks tell less than {FEWEST_INDEPENDENT} \
+            "Consecutive blocks of {} resemble each other so much that {} blocks tell less than {FEWEST_INDEPENDENT} \
              independent ones would. Look for what changes slowly on this machine, or measure several times as many blocks.",
             row(&of.workload, of.meter),
             of.units,
         );
-        (text, of, points)
+        (text, of, Vec::new())
     });
     changed
         .chain(following)

@@ -20,6 +20,7 @@ mod readings;
 mod robust;
 mod sequential;
 mod slices;
+mod slow;
 mod table;
 mod units;
 
@@ -45,7 +46,7 @@ pub use moderation::VariancePrior;
 pub use multiplicity::{benjamini_hochberg, benjamini_hochberg_weighted, holm, holm_weighted};
 pub use permutation::PermutationTest;
 pub use quantile::{LEVEL, POWER, normal_quantile};
-pub(crate) use readings::{are_equal, digit_error, lag1_p_value, readings_correlation};
+pub(crate) use readings::{are_equal, digit_error, readings_correlation};
 pub(crate) use robust::{deviations, mean_row};
 pub use robust::{median, trimmed_mean};
 pub use sequential::{
@@ -57,5 +58,6 @@ pub use slices::{
     BlockValue, FEWEST_FOR_P99, FEWEST_SLICES, Histogram, REDUCTION, SLOW, STALLED, SliceTail,
     block_values, reduce_block,
 };
+pub(crate) use slow::{SlowVariation, run_that_differs};
 pub use table::{BlockTable, CompleteBlocks, Spread, shared_rows};
 pub use units::{UnitInterval, Units};

@@ -1,7 +1,5 @@
 //! Readings of one point in runs of their own: what their likeness and their printed digits say of its noise.
 
-use statrs::distribution::{ContinuousCDF, Normal};
-
 use super::correlation::{UnitCorrelation, lag1};
 use super::robust::deviations;
 
@@ -17,22 +15,13 @@ const RESEMBLING: f64 = 1.28;
 /// [`BlockTable::dependence`](super::BlockTable::dependence)). A few readings tell their correlation so badly that to correct
 /// for every positive one would widen half of the intervals of independent readings.
 pub(crate) fn readings_correlation(values: &[f64]) -> Option<UnitCorrelation> {
-    if lag1_z(lag1(values), values.len()) > RESEMBLING {
+    let n = values.len() as f64;
+    let z = (lag1(values) + n.recip()) * n.sqrt();
+    if z > RESEMBLING {
         UnitCorrelation::of_values(values)
     } else {
         None
     }
-}
-
-/// Returns the lag-1 autocorrelation of `n` values in standard errors above that of independent ones.
-fn lag1_z(lag1: f64, n: usize) -> f64 {
-    let n = n as f64;
-    (lag1 + n.recip()) * n.sqrt()
-}
-
-/// Returns the one-sided p-value of the lag-1 autocorrelation of `n` values under independence.
-pub(crate) fn lag1_p_value(lag1: f64, n: usize) -> f64 {
-    Normal::standard().sf(lag1_z(lag1, n))
 }
 
 /// The distance of equal values, as a fraction: that of floating-point rounding.

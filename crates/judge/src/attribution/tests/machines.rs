@@ -51,9 +51,9 @@ fn from_six_machines_on_intervals_hold_for_other_machines_too() {
             "{machines} machines: {share}"
         );
     }
-    // Blocks as units would promise too much.
+    // Blocks as units would promise too much, even if what changes with the machine widens some intervals.
     let pooled = covered(10, 0.003, false);
-    assert!(pooled < 0.89, "{pooled}");
+    assert!(pooled < 0.92, "{pooled}");
 }
 
 #[test]
