@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::Figure;
+use super::assumptions;
 use super::machines::Fleet;
 use super::random::Noise;
 use super::scenario::{EXPERIMENT, header, no_slices, points};
@@ -200,17 +201,16 @@ const FLEET_ONE_IN: usize = 40;
 
 const LEAVES_OUT: &str = "experiments that leave out a healthy machine";
 
-fn simulations() -> Vec<Simulation> {
+fn simulations() -> Result<Vec<Simulation>> {
     let mut all = fleets();
+    all.extend(assumptions::all()?.into_iter().map(|of| {
+        let (name, limits) = (of.name.clone(), of.limits);
+        simulation(name, of.what(), limits, of.one_in(), move |noise| {
+            of.run(noise)
+        })
+    }));
     for patches in [1, 4, 20, 60] {
         let one_in = if patches > 10 { 10 } else { 2 };
-        all.push(simulation(
-            format!("{}, 12 blocks", series(patches)),
-            FALSE,
-            (0.0, MOST),
-            one_in,
-            move |noise| Ok(claims(&null(patches, 12, noise)?)),
-        ));
         all.push(simulation(
             format!("minimum detectable effect, {}", series(patches)),
             FOUND,
@@ -218,60 +218,6 @@ fn simulations() -> Vec<Simulation> {
             one_in,
             move |noise| detected(patches, noise),
         ));
-    }
-    for (name, atoms) in [
-        ("two atoms", Atoms::Two),
-        ("rare atoms", Atoms::Rare),
-        ("three atoms", Atoms::Three),
-        ("counts of oltp_point_select", Atoms::Seen(&POINT_SELECT)),
-        ("counts of join_setup", Atoms::Seen(&JOIN_SETUP)),
-        ("counts of row_guards", Atoms::Seen(&ROW_GUARDS)),
-        ("counts of oltp_read_only", Atoms::Seen(&READ_ONLY)),
-    ] {
-        for patches in [4, 20, 60] {
-            let one_in = if patches > 10 { 10 } else { 2 };
-            all.push(simulation(
-                format!("{name}, {patches} patches, 6 counted blocks"),
-                FALSE,
-                (0.0, MOST),
-                one_in,
-                move |noise| {
-                    let all = |_: Point| atoms;
-                    Ok(claims(&counted(&all, patches, Meter::Instructions, noise)?))
-                },
-            ));
-        }
-    }
-    for patches in [4, 20, 60] {
-        let one_in = if patches > 10 { 10 } else { 2 };
-        all.push(simulation(
-            format!("counts of which one server's vary by its hash seed, {patches} patches, 6 counted blocks"),
-            FALSE,
-            (0.0, MOST),
-            one_in,
-            move |noise| Ok(claims(&hash_seed(patches, 0.5, noise)?)),
-        ));
-    }
-    for (words, share) in [("three of ten", 0.3), ("three of twenty", 0.15)] {
-        all.push(simulation(
-            format!("counts of which one server's vary by its hash seed, another one at {words} starts, 4 patches, 6 counted blocks"),
-            FALSE,
-            (0.0, MOST),
-            2,
-            move |noise| Ok(claims(&hash_seed(4, share, noise)?)),
-        ));
-    }
-    for meter in [Meter::Rss, Meter::IoCalls] {
-        for patches in [4, 20, 60] {
-            let one_in = if patches > 10 { 10 } else { 2 };
-            all.push(simulation(
-                format!("{meter}: half of the starts use 1 % more, {patches} patches, 6 blocks"),
-                FALSE,
-                (0.0, MOST),
-                one_in,
-                move |noise| Ok(claims(&counted(&|_| Atoms::Far, patches, meter, noise)?)),
-            ));
-        }
     }
     for (name, changed) in [
         ("without counts", None),
@@ -344,24 +290,6 @@ fn simulations() -> Vec<Simulation> {
             covered(&laid_out(layouts, noise)?)
         }));
     }
-    for times in [1.5, 2.0, 4.0] {
-        let unlike = move |noise: &mut Noise| {
-            timed(4, 12, noise, &|point, noise| {
-                let size = if point == Point::Step(2) { times } else { 1.0 };
-                size * SD * noise.normal()
-            })
-        };
-        let name = format!("one server varies {times} times as much as the others, 12 blocks");
-        all.push(simulation(&name, FALSE, (0.0, MOST), 2, move |noise| {
-            Ok(claims(&unlike(noise)?))
-        }));
-        all.push(simulation(&name, COVER, (0.93, 0.985), 2, move |noise| {
-            let found = unlike(noise)?;
-            let of_it = main(&found).nth(1);
-            let held = of_it.is_some_and(|effect| !effect.leaves_out_zero());
-            Ok((u32::from(held), 1))
-        }));
-    }
     for (runs, spreads) in [
         ((3, 20), (0.03, 0.01)),
         ((2, 20), (0.05, 0.01)),
@@ -389,7 +317,6 @@ fn simulations() -> Vec<Simulation> {
     all.extend(mixed());
     all.extend(rare_stalls());
     all.extend(stalls_of_the_machine());
-    all.extend(unlike_servers());
     all.push(simulation(
         "4 patches on 6 workloads, time, cpu and cycles",
         "experiments in which a patch is called on cpu or cycles",
@@ -560,24 +487,6 @@ fn simulations() -> Vec<Simulation> {
             ))
         }));
     }
-    for blocks in [12, 24, 40] {
-        all.push(simulation(
-            format!("{blocks} blocks that follow the one before with correlation 0.3"),
-            FALSE,
-            (0.0, MOST),
-            5,
-            move |noise| Ok(claims(&following(blocks, 0.3, noise)?)),
-        ));
-    }
-    for (lanes, blocks) in [(2, 24), (4, 24), (8, 8), (8, 16), (8, 24), (8, 48)] {
-        all.push(simulation(
-            format!("{blocks} blocks on {lanes} lanes that share half of each server's variance"),
-            FALSE,
-            (0.0, MOST),
-            5,
-            move |noise| Ok(claims(&side_by_side(lanes, blocks, noise)?)),
-        ));
-    }
     for (lanes, blocks) in [(2, 24), (4, 24), (4, 60)] {
         all.push(simulation(
             format!("{blocks} blocks on {lanes} lanes of changing speed, disturbed by what runs beside them"),
@@ -601,7 +510,7 @@ fn simulations() -> Vec<Simulation> {
         5,
         best_variant,
     ));
-    all
+    Ok(all)
 }
 
 /// Runs all checks; `experiments` is the number for the fastest ones.
@@ -611,7 +520,7 @@ pub(super) fn checks(
     done: &(dyn Fn() + Sync),
 ) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
-    for of in simulations() {
+    for of in simulations()? {
         let count = experiments.div_ceil(of.one_in);
         let hits: Vec<Hits> = parallel(count, |index| {
             let mut noise = Noise::of(seed, &of.name, index);
@@ -632,8 +541,8 @@ pub(super) fn checks(
 }
 
 /// Returns the number of checks.
-pub(super) fn count() -> usize {
-    simulations().len()
+pub(super) fn count() -> Result<usize> {
+    Ok(simulations()?.len())
 }
 
 // --- experiments ---------------------------------------------------------------------------------
@@ -730,97 +639,20 @@ fn detected(patches: usize, noise: &mut Noise) -> Result<Hits> {
     ))
 }
 
-/// The distributions of the differences between counts of one point from start to start.
-#[derive(Clone, Copy)]
-enum Atoms {
-    Two,
-    Far,
-    Rare,
-    Three,
-    Seen(&'static [f64]),
-}
-
-/// Deviations of counts from their point's median, in millionths: MariaDB 10.11.18, six points and three starts
-/// each (docs/results/2026-11-21-mariadb-10.11.18.jsonl.gz).
-const POINT_SELECT: [f64; 18] = [
-    -1285.7, -440.7, -204.9, -28.2, -11.1, -7.9, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.5, 36.0, 89.5,
-    99.1, 320.7, 1473.7,
-];
-const JOIN_SETUP: [f64; 18] = [
-    -283.3, -231.6, -122.0, -93.1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 75.5, 453.1,
-    558.1, 800.5,
-];
-const ROW_GUARDS: [f64; 18] = [
-    -63.4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 25.9, 63.4, 63.5, 68.0, 68.0,
-    68.0,
-];
+/// Deviations of counts from their point's median: oltp_read_only of MariaDB 10.11.18, six points and three starts each
+/// (docs/results/2026-11-21-mariadb-10.11.18.jsonl.gz), as those of `assumptions.json`.
 const READ_ONLY: [f64; 18] = [
-    -640.4, -548.5, -145.9, -134.8, -94.1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 22.3, 23.3,
-    82.4, 129.2, 161.5,
+    -0.0006404, -0.0005485, -0.0001459, -0.0001348, -9.41e-5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0,
+    0.0, 2.23e-5, 2.33e-5, 8.24e-5, 0.0001292, 0.0001615,
 ];
-
-impl Atoms {
-    fn draw(self, noise: &mut Noise) -> f64 {
-        let hum = 1e-8 * noise.normal();
-        hum + match self {
-            Atoms::Two => 4e-4 * f64::from(u8::from(noise.chance(0.5))),
-            Atoms::Far => 1e-2 * f64::from(u8::from(noise.chance(0.5))),
-            Atoms::Rare => 4e-4 * f64::from(u8::from(noise.chance(0.15))),
-            Atoms::Three => 2e-4 * (3.0 * noise.uniform()).floor(),
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            Atoms::Seen(seen) => {
-                1e-6 * seen[((noise.uniform() * seen.len() as f64) as usize).min(seen.len() - 1)]
-            }
-        }
-    }
-}
 
 /// Describes the size of a series.
 fn series(patches: usize) -> String {
     perfquilt_model::counted::counted(patches, "patch", "patches")
 }
 
-/// Simulates the least number of counted blocks that gives intervals; `atoms` are those of a point.
-fn counted(
-    atoms: &dyn Fn(Point) -> Atoms,
-    patches: usize,
-    meter: Meter,
-    noise: &mut Noise,
-) -> Result<Attribution> {
-    let mut all = Vec::new();
-    for block in 0..COUNTED {
-        let transactions = 0.002 * noise.normal();
-        for &point in &points(patches) {
-            let log = transactions + atoms(point).draw(noise);
-            all.push(observation("work", meter, block, point, log));
-        }
-    }
-    judged(patches, &all)
-}
-
 /// The number of counted blocks that presets have.
 const COUNTED: u32 = 6;
-
-/// Simulates counts that repeat exactly but for those of one server, which draws one of two at each start, the other one
-/// with probability `share`, and costs as much as the others on average.
-fn hash_seed(patches: usize, share: f64, noise: &mut Noise) -> Result<Attribution> {
-    const DISTANCE: f64 = 4e-4;
-    let mut all = Vec::new();
-    for block in 0..COUNTED {
-        let transactions = 0.002 * noise.normal();
-        for &point in &points(patches) {
-            let side = f64::from(u8::from(noise.chance(share))) - share;
-            let own = if point == Point::Step(1) {
-                side * DISTANCE
-            } else {
-                0.0
-            };
-            let log = transactions + own + 1e-8 * noise.normal();
-            all.push(observation("work", Meter::Instructions, block, point, log));
-        }
-    }
-    judged(patches, &all)
-}
 
 /// The patches with an effect in a simulated series of sixty.
 const GAINING: [usize; 6] = [5, 15, 25, 35, 45, 55];
@@ -848,7 +680,7 @@ fn long_series(gain: f64, changed: Option<&[usize]>, noise: &mut Noise) -> Resul
         let Some(changed) = changed else { break };
         let transactions = 0.002 * noise.normal();
         for &point in &points {
-            let log = Atoms::Seen(&READ_ONLY).draw(noise) - 0.004 * up_to(changed, point);
+            let log = noise.one_of(&READ_ONLY) - 0.004 * up_to(changed, point);
             let log = transactions + log;
             all.push(observation("work", Meter::Instructions, block, point, log));
         }
@@ -1253,26 +1085,6 @@ fn without_effect(
 
 fn ended_early(least: u32, noise: &mut Noise) -> Result<Hits> {
     covered(&ended(1, 0.0075, 40, least, SD, noise)?)
-}
-
-/// Simulations of one server that varies more than the others of ten patches.
-fn unlike_servers() -> Vec<Simulation> {
-    let of = |(factor, blocks): (f64, u32)| {
-        let name =
-            format!("a server that varies {factor} times as much, 10 patches, {blocks} blocks");
-        let what = "95 % intervals of its effects that contain the true effect";
-        simulation(name, what, (0.935, 0.985), 5, move |noise| {
-            let log = move |point: Point, noise: &mut Noise| {
-                let own = if point == Point::Step(2) { factor } else { 1.0 };
-                own * SD * noise.normal()
-            };
-            let found = timed(10, blocks, noise, &log)?;
-            let own = main(&found).filter(|of| [2, 3].map(Point::Step).contains(&of.point));
-            let hits = own.map(|of| (u32::from(!of.leaves_out_zero()), 1));
-            Ok(hits.fold((0, 0), |sum, hit| (sum.0 + hit.0, sum.1 + hit.1)))
-        })
-    };
-    [(2.0, 12), (3.0, 12), (3.0, 24), (6.0, 12)].map(of).into()
 }
 
 /// Simulations of stalls in 24 blocks that the machine makes, and of those of a patch beside them.
@@ -1696,42 +1508,6 @@ fn unchanged_history(noise: &mut Noise) -> Result<Hits> {
     Ok((u32::from(is_false), 1))
 }
 
-/// Simulates blocks in which each server's deviation has `correlation` with that in the preceding block.
-fn following(blocks: u32, correlation: f64, noise: &mut Noise) -> Result<Attribution> {
-    let points = points(4);
-    let mut errors: Vec<f64> = points.iter().map(|_| noise.normal()).collect();
-    let mut all = Vec::new();
-    for block in 0..blocks {
-        for (&point, error) in points.iter().zip(&mut errors) {
-            let fresh = (1.0 - correlation * correlation).sqrt() * noise.normal();
-            *error = correlation * *error + fresh;
-            all.push(observation("work", Meter::Time, block, point, SD * *error));
-        }
-    }
-    judged(4, &all)
-}
-
-/// Simulates blocks of which `lanes` run at a time; what disturbs a server then is half of its variance on each of them.
-fn side_by_side(lanes: u32, blocks: u32, noise: &mut Noise) -> Result<Attribution> {
-    let points = points(4);
-    let mut shared = vec![0.0; points.len()];
-    let mut all = Vec::new();
-    for block in 0..blocks {
-        let lane = block % lanes;
-        if lane == 0 {
-            shared.fill_with(|| noise.normal());
-        }
-        for (&point, shared) in points.iter().zip(&shared) {
-            let error = (0.5f64).sqrt() * (shared + noise.normal());
-            all.push(Observation {
-                lane: Some(lane),
-                ..observation("work", Meter::Time, block, point, SD * error)
-            });
-        }
-    }
-    judged(4, &all)
-}
-
 /// Simulates blocks of which each takes the lane that is free first, for 0.5 to 1.5 units of time. A server is disturbed anew every
 /// twentieth of a unit, on all lanes alike, which is half of the variance of a block of one unit.
 fn beside_each_other(lanes: u32, blocks: u32, noise: &mut Noise) -> Result<Attribution> {
@@ -1774,7 +1550,7 @@ mod tests {
     #[test]
     fn a_small_simulation_misses_no_limit() {
         let found = checks(100, 1, &|| ()).unwrap();
-        assert_eq!(found.len(), count());
+        assert_eq!(found.len(), count().unwrap());
         let figures = found.iter().map(Check::figure).filter(Figure::is_missed);
         let faults: Vec<String> = figures.map(|figure| figure.describe()).collect();
         assert!(faults.is_empty(), "{faults:#?}");
@@ -1788,7 +1564,7 @@ mod tests {
             .lines()
             .skip(3)
             .take_while(|line| line.starts_with('|'));
-        let simulated = simulations();
+        let simulated = simulations().unwrap();
         let mut count = 0;
         for row in rows {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();

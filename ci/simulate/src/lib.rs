@@ -17,6 +17,7 @@
 //! assert!((930..=980).contains(&covered), "{covered}");
 //! ```
 
+mod assumptions;
 mod bisection;
 mod checks;
 mod cost;
@@ -190,7 +191,7 @@ pub fn simulated(experiments: usize, seed: u64, progress: &dyn Progress) -> Resu
         })?;
         families.push(found);
     }
-    let checks = counted("check promises", checks::count(), progress, |done| {
+    let checks = counted("check promises", checks::count()?, progress, |done| {
         checks::checks(experiments, seed, done)
     })?;
     Ok(Simulated {

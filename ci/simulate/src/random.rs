@@ -25,6 +25,11 @@ impl Noise {
         self.uniform() < share
     }
 
+    /// Draws one of `values`.
+    pub fn one_of(&mut self, values: &[f64]) -> f64 {
+        values[self.0.random_range(0..values.len())]
+    }
+
     /// Draws from the standard normal distribution (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
