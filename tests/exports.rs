@@ -141,7 +141,7 @@ fn forty_columns_and_no_utf_8_show_every_figure() {
     let narrow = String::from_utf8(narrow.stdout).unwrap();
     for figure in [
         "+6.50 % ± 0.42",
-        "−9.435 % ± 0.012",
+        "−9.435 % ± 0.023",
         "+11.58 % ± 0.36",
         "includes 0",
     ] {
