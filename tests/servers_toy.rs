@@ -103,6 +103,84 @@ fn what_was_measured_by_another_client_or_with_other_data_is_measured_again() {
     assert!(!measures());
 }
 
+/// Writes an executable script into a folder beside the workspace, whose path is returned.
+fn script_outside(environment: &TestEnvironment, name: &str, text: &str) -> PathBuf {
+    environment.write(&format!("../tools/{name}"), format!("#!/bin/sh\n{text}"));
+    environment.executable(&format!("../tools/{name}"));
+    environment
+        .path("../tools")
+        .canonicalize()
+        .unwrap()
+        .join(name)
+}
+
+#[test]
+fn what_a_wrapper_of_the_server_reads_is_part_of_the_measurement() {
+    let environment = environment();
+    let text = ". \"${0%/*}/settings\"\nexec \"$@\"\n";
+    let wrapper = script_outside(&environment, "wrapper", text);
+    environment.write("../tools/settings", "x=1\n");
+    let start = format!("start = [{:?}, ", wrapper.display().to_string());
+    environment.replace("bench-config/perfquilt.toml", "start = [", &start);
+    let measures = || {
+        let run = environment.run(&["run", "--blocks", "2"]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        crate::common::measures(&run.stderr)
+    };
+    assert!(measures() && !measures());
+    environment.write("../tools/settings", "x=2\n");
+    assert!(measures() && !measures());
+}
+
+#[test]
+fn a_script_outside_the_workspace_that_builds_is_part_of_the_build() {
+    let environment = environment();
+    let flags = |flags: &str| {
+        let text = format!("exec make CFLAGS='{flags}' \"$@\"\n");
+        script_outside(&environment, "build", &text)
+    };
+    let script = flags("-O2").display().to_string();
+    environment.replace(
+        "bench-config/perfquilt.toml",
+        "[\"make\"",
+        &format!("[{script:?}"),
+    );
+    let before = build(&environment);
+    assert_eq!(build(&environment), before);
+    flags("-O1");
+    let after = build(&environment);
+    assert!(
+        before.iter().all(|folder| !after.contains(folder)),
+        "{after:?}"
+    );
+}
+
+#[test]
+fn what_nobody_could_trace_is_said_in_the_report() {
+    let environment = environment();
+    // It traces nothing, as where the kernel forbids it.
+    let text = "until [ \"$1\" = -- ]; do shift; done\nshift\nexec \"$@\"\n";
+    let folder = script_outside(&environment, "strace", text);
+    let path = format!(
+        "{}:{}",
+        folder.parent().unwrap().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let mut command = environment.command(&["run", "--blocks", "2"]);
+    let run = Finished::from(command.env("PATH", path).output().unwrap());
+    refused(&run, 0, "what the server reads is known only as far as");
+    refused(
+        &run,
+        0,
+        "what the client of requests reads is known only as far as",
+    );
+    let page = environment.ok(&["report", "--details", "--format", "markdown"]);
+    let known =
+        "of the server and of the client of requests, only those that commands and `inputs` name";
+    let known = page.replace('\\', "").replace("\\`", "`").contains(known);
+    assert!(known, "{page}");
+}
+
 #[test]
 fn a_block_during_which_a_file_of_the_client_changes_does_not_count() {
     let environment = environment();
