@@ -25,7 +25,7 @@ mod table;
 mod units;
 
 #[cfg(test)]
-mod simulation;
+mod simulation_tests;
 
 pub use change_points::{ChangePoint, Estimate, RUN, change_points};
 #[cfg(test)]

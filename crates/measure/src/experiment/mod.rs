@@ -30,7 +30,7 @@ pub mod recorder;
 mod reuse;
 mod servers;
 #[cfg(test)]
-mod simulation;
+mod simulation_tests;
 mod site;
 mod spec;
 #[cfg(test)]
