@@ -4,126 +4,43 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use include_dir::{Dir, include_dir};
+
 use crate::CONFIG_FILE;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::files::write_file;
-
-/// A bundled file: path in the workspace and content.
-type BundledFile = (&'static str, &'static str);
-
-macro_rules! bundled {
-    ($path:literal) => {
-        ($path, include_str!(concat!("../../../", $path)))
-    };
-    // Files of an example, whose workspace is the folder `$root`.
-    ($root:literal: $($path:literal)*) => {
-        &[$(($path, include_str!(concat!("../../../", $root, "/", $path)))),*]
-    };
-}
 
 /// A server that workspaces can be created for.
 #[derive(Debug, Clone, Copy)]
 pub struct Template {
     /// The name on the command line.
     pub server: &'static str,
-    files: &'static [BundledFile],
+    /// Its folder `bench-config`.
+    files: &'static Dir<'static>,
+}
+
+macro_rules! template {
+    ($server:literal, $folder:tt) => {
+        Template {
+            server: $server,
+            files: &include_dir!($folder),
+        }
+    };
 }
 
 /// The servers. `tests/init.rs` compares their files with the configurations of this repository and its examples.
 pub const TEMPLATES: &[Template] = &[
-    Template {
-        server: "mariadb",
-        files: MARIADB,
-    },
-    Template {
-        server: "memcached",
-        files: bundled!("examples/memcached":
-            "bench-config/packages.txt"
-            "bench-config/workloads/get.toml"
-            "bench-config/workloads/set.toml"
-            "bench-config/upstream.lock"
-            "bench-config/perfquilt.toml"
-        ),
-    },
-    Template {
-        server: "mysql",
-        files: bundled!("examples/mysql":
-            "bench-config/cmake/precompile.cmake"
-            "bench-config/packages.txt"
-            "bench-config/server.cnf"
-            "bench-config/workloads/oltp_point_select.toml"
-            "bench-config/workloads/oltp_read_only.toml"
-            "bench-config/upstream.lock"
-            "bench-config/perfquilt.toml"
-        ),
-    },
-    Template {
-        server: "nginx",
-        files: bundled!("examples/nginx":
-            "bench-config/nginx.conf"
-            "bench-config/packages.txt"
-            "bench-config/workloads/browser.toml"
-            "bench-config/workloads/static.toml"
-            "bench-config/www/index.html"
-            "bench-config/upstream.lock"
-            "bench-config/perfquilt.toml"
-        ),
-    },
-    Template {
-        server: "postgresql",
-        files: bundled!("examples/postgresql":
-            "bench-config/packages.txt"
-            "bench-config/pgbench/tpcb.sql"
-            "bench-config/pgbench/tpcc/delivery.sql"
-            "bench-config/pgbench/tpcc/new_order.sql"
-            "bench-config/pgbench/tpcc/order_status.sql"
-            "bench-config/pgbench/tpcc/payment.sql"
-            "bench-config/pgbench/tpcc/stock_level.sql"
-            "bench-config/postgresql.conf"
-            "bench-config/workloads/deform.toml"
-            "bench-config/workloads/json.toml"
-            "bench-config/workloads/like.toml"
-            "bench-config/workloads/point_select.toml"
-            "bench-config/workloads/scan.toml"
-            "bench-config/workloads/tpcb.toml"
-            "bench-config/workloads/tpcc_like.toml"
-            "bench-config/upstream.lock"
-            "bench-config/perfquilt.toml"
-        ),
-    },
-    Template {
-        server: "redis",
-        files: bundled!("examples/redis":
-            "bench-config/hash-seed.c"
-            "bench-config/packages.txt"
-            "bench-config/redis.conf"
-            "bench-config/workloads/get.toml"
-            "bench-config/workloads/lrange.toml"
-            "bench-config/workloads/mset.toml"
-            "bench-config/workloads/set.toml"
-            "bench-config/upstream.lock"
-            "bench-config/perfquilt.toml"
-        ),
-    },
-    Template {
-        server: "valkey",
-        files: bundled!("examples/valkey":
-            "bench-config/hash-seed.c"
-            "bench-config/packages.txt"
-            "bench-config/valkey.conf"
-            "bench-config/workloads/get.toml"
-            "bench-config/workloads/lrange.toml"
-            "bench-config/workloads/mset.toml"
-            "bench-config/workloads/set.toml"
-            "bench-config/workloads/zrange.toml"
-            "bench-config/upstream.lock"
-            "bench-config/perfquilt.toml"
-        ),
-    },
+    template!("mariadb", "$ROOT/bench-config"),
+    template!("memcached", "$ROOT/examples/memcached/bench-config"),
+    template!("mysql", "$ROOT/examples/mysql/bench-config"),
+    template!("nginx", "$ROOT/examples/nginx/bench-config"),
+    template!("postgresql", "$ROOT/examples/postgresql/bench-config"),
+    template!("redis", "$ROOT/examples/redis/bench-config"),
+    template!("valkey", "$ROOT/examples/valkey/bench-config"),
 ];
 
 /// Files that are the same for every server.
-const COMMON: &[BundledFile] = &[
+const COMMON: [(&str, &str); 2] = [
     (
         "series",
         "# The patches in order, one a line, in quilt's format.\n",
@@ -131,73 +48,24 @@ const COMMON: &[BundledFile] = &[
     (".gitignore", ".perfquilt/\n"),
 ];
 
-/// The files for MariaDB. The configuration comes last, as for all servers, because it marks a folder as a workspace:
-/// after an interruption, the same command continues.
-const MARIADB: &[BundledFile] = &[
-    bundled!("bench-config/cmake/precompile.cmake"),
-    bundled!("bench-config/handler/reads.sql"),
-    bundled!("bench-config/mysql-test.sh"),
-    bundled!("bench-config/packages.txt"),
-    bundled!("bench-config/server.cnf"),
-    bundled!("bench-config/sysbench/oltp_utf8mb4.lua"),
-    bundled!("bench-config/sysbench/statement.lua"),
-    bundled!("bench-config/sysbench/tpcc_like.lua"),
-    bundled!("bench-config/workloads/handler_binary_aria.toml"),
-    bundled!("bench-config/workloads/handler_binary_aria_64.toml"),
-    bundled!("bench-config/workloads/handler_binary_innodb.toml"),
-    bundled!("bench-config/workloads/handler_binary_innodb_64.toml"),
-    bundled!("bench-config/workloads/handler_binary_myisam.toml"),
-    bundled!("bench-config/workloads/handler_binary_myisam_64.toml"),
-    bundled!("bench-config/workloads/handler_prepare_aria.toml"),
-    bundled!("bench-config/workloads/handler_prepare_aria_64.toml"),
-    bundled!("bench-config/workloads/handler_prepare_innodb.toml"),
-    bundled!("bench-config/workloads/handler_prepare_innodb_64.toml"),
-    bundled!("bench-config/workloads/handler_prepare_myisam.toml"),
-    bundled!("bench-config/workloads/handler_prepare_myisam_64.toml"),
-    bundled!("bench-config/workloads/handler_slap_aria.toml"),
-    bundled!("bench-config/workloads/handler_slap_aria_64.toml"),
-    bundled!("bench-config/workloads/handler_slap_innodb.toml"),
-    bundled!("bench-config/workloads/handler_slap_innodb_64.toml"),
-    bundled!("bench-config/workloads/handler_slap_myisam.toml"),
-    bundled!("bench-config/workloads/handler_slap_myisam_64.toml"),
-    bundled!("bench-config/workloads/handler_text_aria.toml"),
-    bundled!("bench-config/workloads/handler_text_aria_64.toml"),
-    bundled!("bench-config/workloads/handler_text_innodb.toml"),
-    bundled!("bench-config/workloads/handler_text_innodb_64.toml"),
-    bundled!("bench-config/workloads/handler_text_myisam.toml"),
-    bundled!("bench-config/workloads/handler_text_myisam_64.toml"),
-    bundled!("bench-config/workloads/hash_distinct.toml"),
-    bundled!("bench-config/workloads/hash_distinct_latin1.toml"),
-    bundled!("bench-config/workloads/join_setup.toml"),
-    bundled!("bench-config/workloads/oltp_point_select.toml"),
-    bundled!("bench-config/workloads/oltp_read_only.toml"),
-    bundled!("bench-config/workloads/oltp_read_only_4.toml"),
-    bundled!("bench-config/workloads/oltp_read_write.toml"),
-    bundled!("bench-config/workloads/oltp_update_index.toml"),
-    bundled!("bench-config/workloads/oltp_update_non_index.toml"),
-    bundled!("bench-config/workloads/oltp_write_only.toml"),
-    bundled!("bench-config/workloads/requests_point_select.toml"),
-    bundled!("bench-config/workloads/requests_point_select_prepared.toml"),
-    bundled!("bench-config/workloads/row_guards.toml"),
-    bundled!("bench-config/workloads/row_guards_read.toml"),
-    bundled!("bench-config/workloads/select_random_points.toml"),
-    bundled!("bench-config/workloads/select_random_ranges.toml"),
-    bundled!("bench-config/workloads/sql_bench_alter_table.toml"),
-    bundled!("bench-config/workloads/sql_bench_atis.toml"),
-    bundled!("bench-config/workloads/sql_bench_big_tables.toml"),
-    bundled!("bench-config/workloads/sql_bench_connect.toml"),
-    bundled!("bench-config/workloads/sql_bench_create.toml"),
-    bundled!("bench-config/workloads/sql_bench_insert.toml"),
-    bundled!("bench-config/workloads/sql_bench_select.toml"),
-    bundled!("bench-config/workloads/sql_bench_transactions.toml"),
-    bundled!("bench-config/workloads/sql_bench_wisconsin.toml"),
-    bundled!("bench-config/workloads/string_append.toml"),
-    bundled!("bench-config/workloads/string_append_concat.toml"),
-    bundled!("bench-config/workloads/string_append_quote.toml"),
-    bundled!("bench-config/workloads/tpcc_like.toml"),
-    bundled!("bench-config/upstream.lock"),
-    bundled!("bench-config/perfquilt.toml"),
-];
+impl Template {
+    /// Returns the files of a new workspace with their contents. The configuration comes last, because it marks a folder as a
+    /// workspace: after an interruption, the same command continues.
+    fn files(&self) -> Vec<(PathBuf, &'static str)> {
+        let mut files: Vec<(PathBuf, &'static str)> =
+            COMMON.map(|(name, text)| (name.into(), text)).into();
+        let mut folders = vec![self.files];
+        while let Some(folder) = folders.pop() {
+            folders.extend(folder.dirs());
+            let texts = folder
+                .files()
+                .filter_map(|file| Some((file.path(), file.contents_utf8()?)));
+            files.extend(texts.map(|(path, text)| (Path::new("bench-config").join(path), text)));
+        }
+        files.sort_by_key(|(path, _)| (path == Path::new(CONFIG_FILE), path.clone()));
+        files
+    }
+}
 
 /// Starts of the lines about the patches of this repository and its examples, which a new workspace does not have: series of
 /// single releases, and the patches that a workload is meant for.
@@ -250,19 +118,19 @@ pub fn init(dir: &Path, template: &Template) -> Result<Vec<PathBuf>> {
         std::os::unix::fs::symlink("../series", &link).map_err(|e| Error::io("link", &link, &e))?;
         written.push(PathBuf::from("patches/series"));
     }
-    for (name, content) in COMMON.iter().chain(template.files) {
-        let path = dir.join(name);
+    for (name, content) in template.files() {
+        let path = dir.join(&name);
         if path.exists() {
             continue;
         }
-        let content: String = if name.ends_with(".toml") {
+        let content = if name.extension().is_some_and(|end| end == "toml") {
             without_patches(content)
         } else {
-            (*content).to_owned()
+            content.to_owned()
         };
         write_file(&path, content.as_bytes())
             .map_err(|error| obstacle(dir, &path).unwrap_or(error))?;
-        written.push(PathBuf::from(name));
+        written.push(name);
     }
     Ok(written)
 }
@@ -318,7 +186,7 @@ mod tests {
         assert!(!folder.path().join(CONFIG_FILE).exists());
         fs::remove_file(&obstacle).unwrap();
         init(folder.path(), redis).unwrap();
-        let mut files = COMMON.iter().chain(redis.files);
+        let mut files = redis.files().into_iter();
         assert!(files.all(|(name, _)| folder.path().join(name).is_file()));
         assert!(init(folder.path(), redis).is_err());
     }
@@ -326,8 +194,8 @@ mod tests {
     #[test]
     fn every_template_ends_with_the_file_that_marks_a_workspace() {
         for template in TEMPLATES {
-            let last = template.files.last().map(|(name, _)| *name);
-            assert_eq!(last, Some(CONFIG_FILE), "{}", template.server);
+            let last = template.files().pop().map(|(name, _)| name);
+            assert_eq!(last, Some(CONFIG_FILE.into()), "{}", template.server);
         }
     }
 }
