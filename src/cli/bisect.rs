@@ -12,7 +12,7 @@ use clap::{ArgMatches, Args, Subcommand};
 use super::Context;
 use super::choices;
 use super::measuring::{FreshOption, with_recipe};
-use super::report_options::{TextFormat, TextReportOptions};
+use super::report_options::TextReportOptions;
 use super::series_as_written::SeriesChoice;
 use perfquilt_config::parse_fraction;
 use perfquilt_config::workspace::Workspace;
@@ -461,7 +461,7 @@ fn search_series(
 }
 
 fn compare_releases(context: &Context, arguments: &Releases) -> Result<()> {
-    let format = arguments.report.format(context)?;
+    arguments.report.format(context)?;
     let ws = arguments.comparison.fresh.workspace(context)?;
     let releases = (arguments.old.as_str(), arguments.new.as_str());
     let both = [Some(releases.0), Some(releases.1)];
@@ -475,17 +475,8 @@ fn compare_releases(context: &Context, arguments: &Releases) -> Result<()> {
         &request,
         progress,
     )?;
-    let output = &context.output;
-    match format {
-        TextFormat::Terminal => {
-            let document = perfquilt_report::two_way::document(&table);
-            output.print(&document.terminal(output.width(), output.color()))?
-        }
-        TextFormat::Markdown => {
-            output.print(&perfquilt_report::two_way::document(&table).markdown())?
-        }
-        TextFormat::Json => output.print_json(&table)?,
-    }
+    let document = perfquilt_report::two_way::document(&table);
+    arguments.report.print(context, &document, &table)?;
     match table.whose {
         LossSource::Undecided => Err(undecided()),
         _ => Ok(()),
@@ -568,30 +559,20 @@ fn replay_log(context: &Context, replay: &Replay) -> Result<()> {
     let session = require_object(text.as_bytes(), "the log of a bisection")
         .and_then(|()| BisectSession::parse(&text))
         .map_err(|error| {
-            if error.hint_text().is_some() {
-                error
-            } else {
-                error.hint("`perfquilt bisect log --raw` prints such a log")
-            }
-        })
-        .map_err(|error| error.at(&replay.file, None))?;
+            let error = error.hint_or("`perfquilt bisect log --raw` prints such a log");
+            error.at(&replay.file, None)
+        })?;
     let outcome = session.replay().outcome();
     show(context, &replay.report, &outcome)
 }
 
 /// Prints a bisection in the requested format.
 pub fn show(context: &Context, options: &TextReportOptions, outcome: &BisectOutcome) -> Result<()> {
-    let output = &context.output;
-    match options.format(context)? {
-        TextFormat::Terminal => {
-            let document = perfquilt_report::bisect::document(outcome);
-            output.print(&document.terminal(output.width(), output.color()))
-        }
-        TextFormat::Markdown => {
-            output.print(&perfquilt_report::bisect::document(outcome).markdown())
-        }
-        TextFormat::Json => output.print_json(outcome),
-    }
+    options.print(
+        context,
+        &perfquilt_report::bisect::document(outcome),
+        outcome,
+    )
 }
 
 /// Returns an error if the bisection is undecided.

@@ -91,7 +91,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
     } else {
         let servers: Vec<BuiltServer<'_>> = built.iter().map(built_server).collect();
         let document = built_servers(&servers);
-        output.print(&document.terminal(output.width(), output.color()))?;
+        output.document(&document)?;
     }
     let errors = built.into_iter().filter_map(|point| point.built.err());
     context.output.errors(errors.collect())

@@ -11,7 +11,7 @@ use super::plain::plain;
 use super::terminal::Terminal;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
-use perfquilt_report::{fit_end, width};
+use perfquilt_report::{Document, fit_end, width};
 
 /// The output streams of a command.
 pub struct Output {
@@ -88,6 +88,11 @@ impl Output {
             return Ok(());
         }
         self.print(text)
+    }
+
+    /// Prints a document as a terminal shows it.
+    pub fn document(&self, document: &Document) -> Result<()> {
+        self.print(&document.terminal(self.width(), self.color()))
     }
 
     /// Prints `value` as one JSON document on standard output.

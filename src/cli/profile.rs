@@ -11,7 +11,7 @@ use super::Context;
 use super::choices;
 use super::measuring::{DEFAULT_PRESET, FreshOption};
 use super::output_file;
-use super::report_options::choose_format;
+use super::report_options::TextReportOptions;
 use super::series_as_written::SeriesChoice;
 use perfquilt_bench::meter::Counter;
 use perfquilt_bench::meter::samples::SamplingEvent;
@@ -73,9 +73,8 @@ pub struct Arguments {
     /// File to write a differential flame graph (SVG) to
     #[arg(long, value_name = "FILE")]
     flame_graph: Option<PathBuf>,
-    /// Format of the comparison (--json is short for json)
-    #[arg(long, value_enum)]
-    format: Option<ProfileFormat>,
+    #[command(flatten)]
+    report: TextReportOptions,
     #[command(flatten)]
     fresh: FreshOption,
     #[command(flatten)]
@@ -115,17 +114,6 @@ impl Arguments {
     }
 }
 
-/// A format of the comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ProfileFormat {
-    /// Table for a terminal
-    Terminal,
-    /// Markdown for a pull request
-    Markdown,
-    /// JSON document for programs
-    Json,
-}
-
 /// Default number of functions in a table.
 const DEFAULT_TOP: usize = 25;
 
@@ -144,12 +132,7 @@ struct Document<'a> {
 
 /// Runs `perfquilt profile`.
 pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
-    let format = choose_format(
-        context,
-        arguments.format,
-        ProfileFormat::Json,
-        ProfileFormat::Terminal,
-    )?;
+    arguments.report.format(context)?;
     let source = arguments.source()?;
     if let Some(file) = &arguments.flame_graph {
         output_file::writable(file)?;
@@ -248,22 +231,15 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         lines: annotated.as_ref(),
     };
     let output = &context.output;
-    let done = match format {
-        ProfileFormat::Terminal => {
-            output.print(&document(&shown).terminal(output.width(), output.color()))
-        }
-        ProfileFormat::Markdown => output.print(&document(&shown).markdown()),
-        ProfileFormat::Json => {
-            let mut difference = difference.clone();
-            let all = difference.functions.len();
-            difference.functions.truncate(arguments.top.unwrap_or(all));
-            output.print_json(&Document {
-                difference,
-                callers: callers.map(|(_, edges)| edges),
-                lines: annotated.as_ref().map(lines),
-            })
-        }
+    let mut listed = difference.clone();
+    let all = difference.functions.len();
+    listed.functions.truncate(arguments.top.unwrap_or(all));
+    let value = Document {
+        difference: listed,
+        callers: callers.map(|(_, edges)| edges),
+        lines: annotated.as_ref().map(lines),
     };
+    let done = arguments.report.print(context, &document(&shown), &value);
     output.combine(done, output.errors(errors))
 }
 

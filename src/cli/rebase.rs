@@ -268,8 +268,5 @@ fn require_decisions(report: &Report) -> Result<()> {
         counted(report.decisions, "decision", "decisions"),
         report.untested()
     ));
-    Err(match perfquilt_rebase::decision_hint(report) {
-        Some(hint) => error.hint(hint),
-        None => error,
-    })
+    Err(error.hint_if(perfquilt_rebase::decision_hint(report)))
 }

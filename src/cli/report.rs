@@ -67,14 +67,6 @@ pub fn show_stored(
     id: ExperimentId,
 ) -> Result<()> {
     let file = analyse::stored(store, id)?;
-    let unchecked = store.unchecked(id)?;
-    if unchecked > 0 {
-        context.output.progress().note(&format!(
-            "{} of {} not checked: an earlier version stored no checksum",
-            counted(unchecked, "block", "blocks"),
-            file.header.experiment
-        ));
-    }
     let margin = |meter| workspace.config.margin(meter);
     let required = options.format(context)?.0.required_input();
     let distributions = if required >= RequiredInput::Distributions {

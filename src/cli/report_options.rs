@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 use super::Context;
 use super::choices::{self, ReportFormat};
@@ -12,7 +13,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution::{self, Attribution, Verdict};
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::observation::{Meter, ObservationFile, RecordedTable};
-use perfquilt_report::{Distribution, EXPORTERS, JSON, ReportData, TERMINAL};
+use perfquilt_report::{Distribution, Document, EXPORTERS, JSON, ReportData, TERMINAL};
 use perfquilt_system::files::write_file;
 
 /// Report options, shared by the commands that end in a report.
@@ -220,6 +221,20 @@ impl TextReportOptions {
     /// Returns the format requested by `--format` or `--json`.
     pub fn format(&self, context: &Context) -> Result<TextFormat> {
         choose_format(context, self.format, TextFormat::Json, TextFormat::Terminal)
+    }
+
+    /// Prints a result in the requested format.
+    pub fn print(
+        &self,
+        context: &Context,
+        document: &Document,
+        value: &impl Serialize,
+    ) -> Result<()> {
+        match self.format(context)? {
+            TextFormat::Terminal => context.output.document(document),
+            TextFormat::Markdown => context.output.print(&document.markdown()),
+            TextFormat::Json => context.output.print_json(value),
+        }
     }
 }
 

@@ -60,7 +60,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         output.print_json(&document)?;
     } else {
         let document = perfquilt_report::server_tests::document(&servers);
-        output.print(&document.terminal(output.width(), output.color()))?;
+        output.document(&document)?;
     }
     let broken = new_failures(&tested);
     let errors = tested.into_iter().filter_map(|point| point.tests.err());

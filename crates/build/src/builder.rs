@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::attempt::BuildAttempt;
 use super::build_files::is_read;
-use super::cache::{BuildRecord, Cache, Collected, Contents};
+use super::cache::{BuildRecord, Cache, Collected};
 use super::cmake::{CONFIGURED, Cmake, ccache_env};
 use super::command::{Commands, with_ccache};
 use super::diagnose::{self, Cause, Fault};
@@ -251,21 +251,14 @@ impl Builder {
     ) -> Result<Built> {
         self.create_cache()?;
         if let Some(built) = self.cached(&item.tree) {
-            match self.cache.verify(&built.key)? {
-                Contents::Same => return Ok(built),
-                Contents::Unknown => {
-                    progress.note(&format!(
-                        "{}: an earlier version cached this server without a checksum, so its contents are not checked",
-                        item.label
-                    ));
-                    return Ok(built);
-                }
-                Contents::Different => progress.warn(&format!(
-                    "{}: the cached server ({}) is damaged; rebuilding it (check disk and memory of this machine)",
-                    item.label,
-                    built.dir.display()
-                )),
+            if self.cache.verify(&built.key)? {
+                return Ok(built);
             }
+            progress.warn(&format!(
+                "{}: the cached server ({}) is damaged; rebuilding it (check disk and memory of this machine)",
+                item.label,
+                built.dir.display()
+            ));
         }
         self.for_point(item, source, progress)?
             .build_now(item, source, progress)

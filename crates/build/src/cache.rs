@@ -30,8 +30,7 @@ pub(super) struct BuildRecord {
     pub compiled_units: u64,
     /// Every file by relative path, with its size in bytes.
     pub files: BTreeMap<String, u64>,
-    /// The digest of the files' contents; empty in records of earlier versions.
-    #[serde(default)]
+    /// The digest of the files' contents.
     pub digest: String,
     /// The source files that programs of the build opened; absent if nobody could observe them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,17 +51,6 @@ impl BuildRecord {
     }
 }
 
-/// The contents of an entry, compared with what was built.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contents {
-    /// Every byte is as it was.
-    Same,
-    /// Something else.
-    Different,
-    /// An earlier version, which kept no digest, built it.
-    Unknown,
-}
-
 /// The folder of built servers.
 #[derive(Debug, Clone)]
 pub(super) struct Cache {
@@ -73,23 +61,19 @@ pub(super) struct Cache {
 
 /// Returns the source files that programs opened while they built the cache's entry in `dir`; `None` if that is unknown.
 pub(super) fn opened(dir: &Path) -> Option<BTreeSet<String>> {
-    let record = std::fs::read(dir.join(BUILD_RECORD)).ok()?;
-    serde_json::from_slice::<BuildRecord>(&record).ok()?.opened
+    read_record(dir)?.opened
 }
 
-/// Compares the contents of the cache's entry in `dir` with what was built.
-pub fn contents(dir: &Path) -> Contents {
-    let record = std::fs::read(dir.join(BUILD_RECORD)).ok();
-    let record = record.and_then(|text| serde_json::from_slice::<BuildRecord>(&text).ok());
-    match record {
-        None => Contents::Different,
-        Some(record) if record.digest.is_empty() => Contents::Unknown,
-        // A file that cannot be read is as bad as another one.
-        Some(record) => match digest(dir, &record.files) {
-            Ok(found) if found == record.digest => Contents::Same,
-            _ => Contents::Different,
-        },
-    }
+/// Returns whether every byte of the cache's entry in `dir` is as it was built.
+pub fn is_intact(dir: &Path) -> bool {
+    // A file that cannot be read is as bad as another one.
+    read_record(dir)
+        .is_some_and(|record| digest(dir, &record.files).is_ok_and(|found| found == record.digest))
+}
+
+fn read_record(dir: &Path) -> Option<BuildRecord> {
+    let text = std::fs::read(dir.join(BUILD_RECORD)).ok()?;
+    serde_json::from_slice(&text).ok()
 }
 
 impl Cache {
@@ -106,21 +90,19 @@ impl Cache {
         if !caches::pin(&dir.join(BUILD_RECORD)) {
             return None;
         }
-        let text = std::fs::read(dir.join(BUILD_RECORD)).ok()?;
-        let record: BuildRecord = serde_json::from_slice(&text).ok()?;
+        let record = read_record(&dir)?;
         let complete = record.format == FORMAT && is_complete(&dir, &record.files);
         complete.then(|| record.built(key, dir, true))
     }
 
-    /// Compares the contents of the entry `key` with what was built. An entry that differs gets out of the way, so that it
-    /// is built again.
-    pub(super) fn verify(&self, key: &str) -> Result<Contents> {
+    /// Returns whether the entry `key` is as it was built. One that differs gets out of the way, so that it is built again.
+    pub(super) fn verify(&self, key: &str) -> Result<bool> {
         let dir = self.dir.join(key);
-        let found = contents(&dir);
-        if found == Contents::Different {
+        let is_intact = is_intact(&dir);
+        if !is_intact {
             self.set_aside(&dir)?;
         }
-        Ok(found)
+        Ok(is_intact)
     }
 
     /// Moves the entry in `dir` out of the way, because another machine may be reading it; `perfquilt clean` removes it.
@@ -223,7 +205,7 @@ impl Cache {
             if !replaces {
                 return Ok(existing);
             }
-            if existing.identity == record.identity && self.verify(key)? == Contents::Same {
+            if existing.identity == record.identity && self.verify(key)? {
                 return Ok(record.built(key, dir, false));
             }
         }
@@ -371,21 +353,20 @@ mod tests {
         };
         for (file, text) in [("share/a", "abb"), ("share/b", "eef"), (BUILD_RECORD, "{}")] {
             let built = publish();
-            assert_eq!(cache.verify("k").unwrap(), Contents::Same);
+            assert!(cache.verify("k").unwrap());
             std::fs::write(built.dir.join(file), text).unwrap();
-            assert_eq!(cache.verify("k").unwrap(), Contents::Different, "{file}");
+            assert!(!cache.verify("k").unwrap(), "{file}");
             assert!(cache.get("k").is_none(), "{file}");
         }
         let built = publish();
         assert!(!built.cached);
-        // A record of an earlier version.
+        // A record without a checksum.
         let path = built.dir.join(BUILD_RECORD);
         let text = std::fs::read_to_string(&path).unwrap();
         let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
         document.as_object_mut().unwrap().remove("digest").unwrap();
         std::fs::write(&path, document.to_string()).unwrap();
-        assert_eq!(cache.verify("k").unwrap(), Contents::Unknown);
-        assert!(cache.get("k").is_some());
+        assert!(cache.get("k").is_none());
     }
 
     #[test]

@@ -74,7 +74,7 @@ use perfquilt_model::progress::Progress;
 pub use build_files::is_read;
 pub use builder::Builder;
 pub(crate) use builder::WorkTree;
-pub use cache::{Contents, contents};
+pub use cache::is_intact;
 pub use changed_code::{ChangedCode, CodeComparison};
 pub use identity::identity_of_files;
 pub use perfquilt_model::observation::ProfileUse;

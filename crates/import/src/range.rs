@@ -222,11 +222,7 @@ fn fetch(
 /// show it.
 fn cause(git: &Git, source: &str, words: &str) -> Option<Error> {
     if let Some(error) = unreadable(source, words) {
-        return Some(if error.hint_text().is_some() {
-            error
-        } else {
-            error.hint("a folder of patches or a mailbox needs no range")
-        });
+        return Some(error.hint_or("a folder of patches or a mailbox needs no range"));
     }
     if git.is_shallow() {
         return Some(shallow(source));

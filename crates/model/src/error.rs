@@ -217,6 +217,46 @@ impl Error {
         self
     }
 
+    /// Adds a hint, if there is one.
+    #[must_use]
+    pub fn hint_if(self, hint: Option<impl Into<String>>) -> Self {
+        match hint {
+            Some(hint) => self.hint(hint),
+            None => self,
+        }
+    }
+
+    /// Adds a hint unless the error has one.
+    #[must_use]
+    pub fn hint_or(self, otherwise: impl Into<String>) -> Self {
+        let hint = self.inner.hint.clone();
+        self.hint(hint.unwrap_or_else(|| otherwise.into()))
+    }
+
+    /// Adds a hint before the one that the error has.
+    #[must_use]
+    pub fn hint_before(self, first: &str) -> Self {
+        let hints = std::iter::once(first).chain(self.hint_text());
+        let hint = hints.collect::<Vec<_>>().join("; ");
+        self.hint(hint)
+    }
+
+    /// Adds a hint after the one that the error has.
+    #[must_use]
+    pub fn hint_after(self, last: &str) -> Self {
+        let hints = self.hint_text().into_iter().chain([last]);
+        let hint = hints.collect::<Vec<_>>().join("; ");
+        self.hint(hint)
+    }
+
+    /// Replaces message and place; the rest stays.
+    #[must_use]
+    pub fn reworded(mut self, message: impl Into<String>) -> Self {
+        self.inner.message = message.into();
+        self.inner.location = None;
+        self
+    }
+
     /// Adds lines of another program's output, and the remedy if one says that it may open no more files.
     #[must_use]
     pub fn details<S: Into<String>>(mut self, lines: impl IntoIterator<Item = S>) -> Self {

@@ -34,12 +34,9 @@ pub struct Failure {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         let place = failure.place.map(|place| format!("in {place}"));
-        let error = Error::new(failure.kind, failure.message)
-            .details(place.into_iter().chain(failure.details));
-        match failure.hint {
-            Some(hint) => error.hint(hint),
-            None => error,
-        }
+        Error::new(failure.kind, failure.message)
+            .details(place.into_iter().chain(failure.details))
+            .hint_if(failure.hint)
     }
 }
 

@@ -86,10 +86,7 @@ impl Store {
         for block in observations.chunk_by(|a, b| key(a) == key(b)) {
             let Some(first) = block.first() else { continue };
             let key = key(first);
-            // Earlier versions stored none; `unchecked` counts those.
-            if let Some(digest) = stored.remove(&key)
-                && digest != of_values(block)
-            {
+            if stored.remove(&key) != Some(of_values(block)) {
                 return Err(self.damaged(id, &key.0, &format!(" ({})", key.1), key.3));
             }
         }
@@ -125,7 +122,7 @@ impl Store {
         keyed.collect()
     }
 
-    /// Compares the slices of a block with their checksum; slices without one are not checked.
+    /// Compares the slices of a block, which may have none, with their checksum.
     pub(super) fn check_slices(&self, id: ExperimentId, key: &SliceKey) -> Result<()> {
         let (workload, direct, block) = key;
         let stored: Vec<Vec<u8>> = self.database.rows(
@@ -134,12 +131,11 @@ impl Store {
             params![id.0, workload, direct, block],
             |row| row.get(0),
         )?;
-        match stored.first() {
-            Some(digest) if *digest != self.digest_of_slices(id, key)? => {
-                Err(self.damaged(id, workload, " (raw slices)", *block))
-            }
-            _ => Ok(()),
+        let of_none = Sha256::digest([]).to_vec();
+        if *stored.first().unwrap_or(&of_none) == self.digest_of_slices(id, key)? {
+            return Ok(());
         }
+        Err(self.damaged(id, workload, " (raw slices)", *block))
     }
 
     /// Checks that no block of slices with a checksum is gone.
@@ -178,17 +174,6 @@ impl Store {
         Ok(digest.finalize().to_vec())
     }
 
-    /// Returns the number of blocks of an experiment that cannot be checked, because an earlier version stored them
-    /// without a checksum.
-    pub fn unchecked(&self, id: ExperimentId) -> Result<u64> {
-        self.database.count(
-            "SELECT count(*) FROM (SELECT DISTINCT workload, meter, direct, block FROM observations
-                 WHERE experiment = ?1
-             EXCEPT SELECT workload, meter, direct, block FROM checksums WHERE experiment = ?1)",
-            [id.0],
-        )
-    }
-
     fn damaged(&self, id: ExperimentId, workload: &str, what: &str, block: u32) -> Error {
         let name = self.header(id).map(|header| header.experiment);
         Error::internal(format!(
@@ -224,7 +209,7 @@ fn of_values(block: &[Observation]) -> Vec<u8> {
             let bits = more.map_or(u64::MAX, f64::to_bits);
             digest.update(bits.to_le_bytes());
         }
-        // Blocks of earlier versions have no times, and keep their digests.
+        // Only blocks that ran beside others have times.
         for time in [of.began, of.ended].into_iter().flatten() {
             digest.update(time.to_bits().to_le_bytes());
         }

@@ -231,15 +231,12 @@ impl ServerAdapter for CommandAdapter {
             };
             tried.extend(port.map(|port| port.to_string()));
             if !failed.lost_port || tried.len() == PORT_ATTEMPTS {
-                let taken = failed
-                    .lost_port
-                    .then(|| format!("other programs had the ports {}", tried.join(", ")));
-                return Err(match taken {
-                    Some(taken) => {
-                        let kept = failed.error.hint_text().unwrap_or_default().to_owned();
-                        failed.error.clone().hint(format!("{taken}; {kept}"))
-                    }
-                    None => failed.error.clone(),
+                let error = failed.error.clone();
+                let taken = format!("other programs had the ports {}", tried.join(", "));
+                return Err(if failed.lost_port {
+                    error.hint_before(&taken)
+                } else {
+                    error
                 });
             }
             // The program may be in it.

@@ -611,11 +611,7 @@ impl Running {
             StartFailure::NotReady(timeout, _) => {
                 let error = self.failure(&failure.to_string());
                 let slower = "a slower machine may need a larger `start_seconds` in [server]";
-                let hint = match error.hint_text() {
-                    Some(log) => format!("{slower}; {log}"),
-                    None => slower.to_owned(),
-                };
-                error.hint(hint).start_timeout(timeout)
+                error.hint_before(slower).start_timeout(timeout)
             }
         }
     }
@@ -625,11 +621,9 @@ impl Running {
         let log = self.log_tail();
         let library = self.foreign_library(&log);
         let error = Error::bench(format!("server of {} {what}", self.label)).details(log);
-        let error = error.details(library);
-        match self.keep_log() {
-            Some(path) => error.hint(format!("the full log is in {}", path.display())),
-            None => error,
-        }
+        let kept = self.keep_log();
+        let kept = kept.map(|path| format!("the full log is in {}", path.display()));
+        error.details(library).hint_if(kept)
     }
 
     /// Returns the library of another machine that the loader passed over: it says only that there is none.
@@ -663,11 +657,7 @@ impl Running {
 fn stay_in_foreground(error: Error) -> Error {
     let foreground = "perfquilt measures servers in the foreground: no `daemonize`, no setsid, and no `&` in a script that \
                       starts one (`exec` it)";
-    let hint = match error.hint_text() {
-        Some(log) => format!("{foreground}; {log}"),
-        None => foreground.to_owned(),
-    };
-    error.hint(hint)
+    error.hint_before(foreground)
 }
 
 /// Names processes: `` `toyd` (process 12) and `worker` (process 13) ``.
@@ -690,11 +680,7 @@ pub(super) fn not_started(label: &str, program: &OsStr, error: Error) -> Error {
     if error.kind() != Kind::Usage || !program.to_string_lossy().contains('/') {
         return error;
     }
-    let failure = Error::bench(format!("server of {label}: {}", error.message()));
-    match error.hint_text() {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
+    Error::bench(format!("server of {label}: {}", error.message())).hint_if(error.hint_text())
 }
 
 /// SIGTERM's number on Linux.

@@ -327,11 +327,8 @@ impl<'a> SuiteRunner<'a> {
     /// Adds the point and the log to an error.
     fn of_item(&self, item: &BuildItem, error: Error, log: &Log) -> Error {
         let log = format!("the whole log: {}", shown(log.path()));
-        let hint = match error.hint_text() {
-            Some(hint) => format!("{hint}; {log}"),
-            None => log,
-        };
-        error.details([format!("in {}", item.label)]).hint(hint)
+        let error = error.details([format!("in {}", item.label)]);
+        error.hint_after(&log)
     }
 }
 

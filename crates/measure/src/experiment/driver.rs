@@ -403,11 +403,7 @@ fn named(workload: &str, error: Error) -> Error {
         return error;
     }
     let message = format!("workload {workload}: {}", error.message());
-    let named = Error::new(error.kind(), message).details(error.detail_lines().iter().cloned());
-    match error.hint_text() {
-        Some(hint) => named.hint(hint),
-        None => named,
-    }
+    error.reworded(message)
 }
 
 fn warn_of_failure(point: Point, error: &Error, progress: &dyn Progress) {

@@ -1089,11 +1089,7 @@ fn failed(point: Point, error: Error, report: &mut Report<'_>) -> Result<()> {
 /// Returns the error of a run whose base failed.
 fn without_base(error: Error) -> Error {
     let kept = "every comparison needs point 0, so the run ends here; finished blocks are kept, and the same command continues after them";
-    let hint = match error.hint_text() {
-        Some(hint) => format!("{hint}; {kept}"),
-        None => kept.to_owned(),
-    };
-    error.hint(hint)
+    error.hint_after(kept)
 }
 
 /// Returns the error of a workload whose client gave up because something stands still.

@@ -412,12 +412,9 @@ impl<'a> BisectRun<'a> {
             Kind::Bench if states.contains(&0) => {
                 let fault = self.unmeasured(0, &error);
                 // The cause may be outside the server, such as a full disk.
-                match error.hint_text() {
-                    Some(hint) => {
-                        fault.hint(format!("{hint}; or {}", self.states.another_end("good")))
-                    }
-                    None => fault,
-                }
+                let hint = error.hint_text();
+                let end = self.states.another_end("good");
+                fault.hint_if(hint.map(|hint| format!("{hint}; or {end}")))
             }
             _ => error,
         })?;
@@ -506,12 +503,9 @@ impl<'a> BisectRun<'a> {
     fn unmeasured(&self, state: usize, error: &Error) -> Error {
         let which = if state == 0 { "good" } else { "bad" };
         let label = &self.states.states()[state].label;
-        Error::new(
-            error.kind(),
-            format!("the {which} end, {label}, cannot be measured: {error}"),
-        )
-        .details(error.detail_lines().to_vec())
-        .hint(self.states.another_end(which))
+        let message = format!("the {which} end, {label}, cannot be measured: {error}");
+        let error = error.clone().reworded(message);
+        error.hint(self.states.another_end(which))
     }
 }
 

@@ -15,7 +15,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::bisect::two_way::{CELLS, DifferenceInDifferences, LossTable};
 use perfquilt_judge::bisect::{MeasuredBlock, Question, Revision};
 use perfquilt_model::comparable::Part;
-use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
@@ -127,11 +127,8 @@ pub fn compare(
         seconds = started.elapsed().as_secs_f64() / f64::from(wanted);
         step.finish("");
         if let Some((state, error)) = failed.into_iter().next() {
-            return Err(Error::new(
-                Kind::Bench,
-                format!("{} cannot be measured: {error}", states[state].label),
-            )
-            .details(error.detail_lines().to_vec()));
+            let message = format!("{} cannot be measured: {error}", states[state].label);
+            return Err(error.reworded(message));
         }
         if runner.blocks(next)?.is_empty() {
             let labels: Vec<&str> = states.iter().map(|state| state.label.as_str()).collect();

@@ -181,10 +181,7 @@ fn suggest(
     match &source.debian {
         Some(wanted) if error.hint_text().is_none() => {
             let hint = debian::available(ws.cache(), &source.version, wanted, &packages(ws), APT);
-            match hint {
-                Some(hint) => error.hint(hint),
-                None => error,
-            }
+            error.hint_if(hint)
         }
         _ => error,
     }

@@ -431,15 +431,9 @@ pub fn store_error(error: git2::Error) -> Error {
 }
 
 fn open_error(path: &Path, error: &git2::Error) -> Error {
-    let error = library_error(
-        &format!("cannot open the object store {}", path.display()),
-        error,
-    );
-    match error.hint_text() {
-        Some(_) => error,
-        None => error
-            .hint("`perfquilt upstream fetch` creates it; if it is damaged, move it away first"),
-    }
+    let what = format!("cannot open the object store {}", path.display());
+    library_error(&what, error)
+        .hint_or("`perfquilt upstream fetch` creates it; if it is damaged, move it away first")
 }
 
 /// Parses an object id in hexadecimal.

@@ -163,13 +163,8 @@ impl RequestsClient {
         if error.kind() != Kind::Bench {
             return error;
         }
-        let hint = error.hint_text().map(str::to_owned);
-        let named = Error::bench(format!("workload {}: {}", self.name, error.message()))
-            .details(error.detail_lines().iter().cloned());
-        match hint {
-            Some(hint) => named.hint(hint),
-            None => named,
-        }
+        let message = format!("workload {}: {}", self.name, error.message());
+        error.reworded(message)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::experiment::servers::{Relinks, relinks};
 use crate::task;
 use perfquilt_bench::server::MeasuredServer;
 use perfquilt_bench::workload::workload_identity;
-use perfquilt_build::{Contents, contents};
+use perfquilt_build::is_intact;
 use perfquilt_cluster::exchange::publish;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{BUILD_RECORD, Lanes, Layouts, Workload};
@@ -111,7 +111,7 @@ impl Here {
 
 /// Checks that a server in the cache is what the coordinator built.
 fn check_contents(server: &MeasuredServer) -> Result<()> {
-    if contents(&server.dir) != Contents::Different {
+    if is_intact(&server.dir) {
         return Ok(());
     }
     let shown = server.dir.display();
