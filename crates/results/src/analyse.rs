@@ -148,7 +148,6 @@ fn collect(
         for (line, observation) in batch.parse() {
             let observation = observation?;
             if let Err(ObservationFault { message, twice }) = collector.add(&observation) {
-                let observation = observation.owned();
                 let message = if twice {
                     let first = again().and_then(|input| first_line(input, path, &observation));
                     jsonl::duplicate_message(&observation, first)
@@ -167,7 +166,7 @@ fn collect(
 fn first_line(input: impl BufRead, path: &Path, observation: &Observation) -> Option<usize> {
     let mut reader = jsonl::Reader::new(input, path).ok()?;
     loop {
-        let other = reader.next_observation().ok()??.owned();
+        let other = reader.next_observation().ok()??;
         let same = Observation {
             order: other.order,
             layout: other.layout,

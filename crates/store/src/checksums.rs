@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use rusqlite::params;
 use sha2::{Digest, Sha256};
 
+use super::database::Word;
 use super::read::{OBSERVATION_COLUMNS, observation};
 use super::{ExperimentId, SliceBlob, Store};
 use perfquilt_model::error::{Error, Result};
@@ -64,7 +65,7 @@ impl Store {
         id: ExperimentId,
         (workload, meter, direct, block): (&str, Meter, bool, u32),
     ) -> Result<Vec<Observation>> {
-        let rows = self.database.rows(
+        self.database.rows(
             &format!(
                 "SELECT {OBSERVATION_COLUMNS} FROM observations
                  WHERE experiment = ?1 AND workload = ?2 AND meter = ?3 AND direct = ?4 AND block = ?5
@@ -72,8 +73,7 @@ impl Store {
             ),
             params![id.0, workload, meter.name(), direct, block],
             |row| observation(row, ""),
-        )?;
-        rows.into_iter().map(|row| self.known(row)).collect()
+        )
     }
 
     /// Compares `observations` of the experiment `id`, all of them in the order of the table, with their checksums.
@@ -100,26 +100,16 @@ impl Store {
 
     /// Returns the stored checksums of the values of an experiment.
     fn checksums(&self, id: ExperimentId) -> Result<BTreeMap<BlockKey, Vec<u8>>> {
-        let rows: Vec<(String, String, bool, u32, Vec<u8>)> = self.database.rows(
+        let rows = self.database.rows(
             "SELECT workload, meter, direct, block, digest FROM checksums WHERE experiment = ?1",
             params![id.0],
             |row| {
-                Ok((
-                    row.get(0)?,
-                    row.get(1)?,
-                    row.get(2)?,
-                    row.get(3)?,
-                    row.get(4)?,
-                ))
+                let Word(meter) = row.get(1)?;
+                let key = (row.get(0)?, meter, row.get(2)?, row.get(3)?);
+                Ok((key, row.get(4)?))
             },
         )?;
-        let keyed = rows
-            .into_iter()
-            .map(|(workload, meter, direct, block, digest)| {
-                let meter = self.known(meter.parse())?;
-                Ok(((workload, meter, direct, block), digest))
-            });
-        keyed.collect()
+        Ok(rows.into_iter().collect())
     }
 
     /// Compares the slices of a block, which may have none, with their checksum.

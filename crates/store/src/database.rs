@@ -1,8 +1,12 @@
 //! An open database, whose errors name its file.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, TransactionBehavior};
+
+use serde::de::DeserializeOwned;
 
 use super::schema::{self, DatabaseKind};
 use perfquilt_model::error::{Error, Result};
@@ -85,4 +89,24 @@ impl Database {
 /// Converts a count to SQLite's signed integer; counts never reach the sign bit.
 pub(super) fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A text of a column as the value that it names.
+pub(super) struct Word<T>(pub T);
+
+impl<T: FromStr<Err = Error>> FromSql for Word<T> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let word = value.as_str()?.parse();
+        word.map(Word).map_err(FromSqlError::other)
+    }
+}
+
+/// A text of a column as the value whose JSON it is.
+pub(super) struct Json<T>(pub T);
+
+impl<T: DeserializeOwned> FromSql for Json<T> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let value = serde_json::from_str(value.as_str()?);
+        value.map(Json).map_err(FromSqlError::other)
+    }
 }

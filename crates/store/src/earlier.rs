@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::params;
 
+use super::database::{Json, Word};
 use super::{ExperimentId, Store};
 use perfquilt_model::comparable::{Comparable, Part};
 use perfquilt_model::error::Result;
@@ -33,8 +34,8 @@ impl Store {
     /// Returns the header of the experiment that was begun with `key`.
     pub fn header_of_key(&self, key: &str) -> Result<Option<ExperimentHeader>> {
         let sql = "SELECT header FROM experiments WHERE key = ?1";
-        let text: Option<String> = self.database.first(sql, [key], |row| row.get(0))?;
-        text.map(|text| self.parse_header(&text)).transpose()
+        let found = self.database.first(sql, [key], |row| row.get(0))?;
+        Ok(found.map(|Json(header)| header))
     }
 
     /// Returns the keys that begin with `start`, the most recently begun or resumed experiment first.
@@ -88,19 +89,21 @@ impl Store {
     /// Returns what the values of the experiment with this `header` were observed of; without programs and workloads where an
     /// earlier version stored none.
     pub fn observed(&self, id: ExperimentId, header: &ExperimentHeader) -> Result<Comparable> {
-        let pairs = |sql| -> Result<Vec<(String, String)>> {
-            self.database
-                .rows(sql, [id.0], |row| Ok((row.get(0)?, row.get(1)?)))
-        };
         let mut observed = Comparable::of(header);
-        for (point, program) in
-            pairs("SELECT point, identity FROM point_identities WHERE experiment = ?1")?
-        {
-            observed = observed.with(Part::Program(self.known(point.parse())?), program);
+        let programs: Vec<(Word<Point>, String)> = self.database.rows(
+            "SELECT point, identity FROM point_identities WHERE experiment = ?1",
+            [id.0],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        for (Word(point), program) in programs {
+            observed = observed.with(Part::Program(point), program);
         }
-        for (name, both) in
-            pairs("SELECT workload, identity FROM workload_identities WHERE experiment = ?1")?
-        {
+        let workloads: Vec<(String, String)> = self.database.rows(
+            "SELECT workload, identity FROM workload_identities WHERE experiment = ?1",
+            [id.0],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        for (name, both) in workloads {
             let (digest, seconds) = both.split_once(SECONDS).unwrap_or((&both, ""));
             observed = observed
                 .with(Part::Workload(name.clone()), digest)
@@ -115,24 +118,22 @@ impl Store {
             "SELECT id, header FROM experiments
              WHERE finished = 1 AND protocol <> '' ORDER BY touched DESC",
             [],
-            |row| Ok((row.get(0).map(ExperimentId)?, row.get::<_, String>(1)?)),
+            |row| Ok((row.get(0).map(ExperimentId)?, row.get(1)?)),
         )?;
         let mut earlier = Vec::new();
-        for (id, header) in all {
-            let header = self.parse_header(&header)?;
+        for (id, Json(header)) in all {
+            let header: ExperimentHeader = header;
             if header.release != release {
                 continue;
             }
-            let blocks: Vec<(String, String, String, u32)> = self.database.rows(
+            let blocks: Vec<(Word<Point>, String, Word<Meter>, u32)> = self.database.rows(
                 "SELECT point, workload, meter, count(*) FROM observations
                  WHERE experiment = ?1 AND direct = 0 GROUP BY point, workload, meter",
                 params![id.0],
                 |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
             )?;
             let mut measured: BTreeMap<Point, BTreeMap<(String, Meter), u32>> = BTreeMap::new();
-            for (point, workload, meter, count) in blocks {
-                let meter: Meter = self.known(meter.parse())?;
-                let point: Point = self.known(point.parse())?;
+            for (Word(point), workload, Word(meter), count) in blocks {
                 let of = measured.entry(point).or_default();
                 of.insert((workload, meter), count);
             }

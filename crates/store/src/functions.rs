@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 
 /// Encodes costs by name; `None` if they cannot be written.
 pub(super) fn encode(costs: &BTreeMap<String, f64>) -> Option<Vec<u8>> {
@@ -14,11 +15,18 @@ pub(super) fn encode(costs: &BTreeMap<String, f64>) -> Option<Vec<u8>> {
     encoder.finish().ok()
 }
 
-/// Decodes `bytes`; `None` if they are damaged.
-pub(super) fn decode(bytes: &[u8]) -> Option<BTreeMap<String, f64>> {
-    let mut text = Vec::new();
-    ZlibDecoder::new(bytes).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
+/// The costs in a column.
+#[derive(Debug)]
+pub(super) struct Costs(pub BTreeMap<String, f64>);
+
+impl FromSql for Costs {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let mut text = Vec::new();
+        let read = ZlibDecoder::new(value.as_blob()?).read_to_end(&mut text);
+        read.map_err(FromSqlError::other)?;
+        let costs = serde_json::from_slice(&text);
+        costs.map(Costs).map_err(FromSqlError::other)
+    }
 }
 
 #[cfg(test)]
@@ -29,7 +37,8 @@ mod tests {
     fn costs_of_functions_survive_and_damage_is_seen() {
         let costs = BTreeMap::from([("f(int)".to_owned(), 0.1), ("\u{fffd}".to_owned(), 3e9)]);
         let bytes = encode(&costs).unwrap();
-        assert_eq!(decode(&bytes), Some(costs));
-        assert_eq!(decode(&bytes[..bytes.len() / 2]), None);
+        let decode = |bytes: &[u8]| Costs::column_result(ValueRef::Blob(bytes));
+        assert_eq!(decode(&bytes).unwrap().0, costs);
+        assert!(decode(&bytes[..bytes.len() / 2]).is_err());
     }
 }

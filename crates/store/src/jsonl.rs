@@ -1,7 +1,6 @@
 //! Reads observation files: a header line, then one observation per line (docs/json.md). `ObservationFile` of `model`
 //! writes them.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -11,7 +10,6 @@ use serde::de::DeserializeOwned;
 
 use super::file_error::{require_object, unreadable, without_type_names};
 use super::import::READABLE;
-use super::line;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, FirstLine, Meter, Observation, ObservationFile, Supplement,
@@ -27,7 +25,7 @@ pub fn read(input: impl BufRead, shown: &Path) -> Result<ObservationFile> {
     let mut reader = Reader::new(input, shown)?;
     let mut observations: Vec<Observation> = Vec::new();
     let mut seen = SeenObservations::default();
-    while let Some(observation) = reader.next_observation()?.map(Observation::owned) {
+    while let Some(observation) = reader.next_observation()? {
         let fault = match reader.header.check_observation(&observation) {
             Err(fault) => Some(fault),
             Ok(()) => seen
@@ -98,7 +96,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// Returns the next observation; `None` at the end.
-    pub fn next_observation(&mut self) -> Result<Option<Observation<Cow<'_, str>>>> {
+    pub fn next_observation(&mut self) -> Result<Option<Observation>> {
         let lines = &mut self.lines;
         if !lines.advance()? {
             return Ok(None);
@@ -176,7 +174,7 @@ impl Batch {
     /// Parses the lines on all processors; returns the observations in order, each with its line number.
     ///
     /// An invalid line gives the error of [`Reader::next_observation`].
-    pub fn parse(&self) -> Vec<(usize, Result<Observation<Cow<'_, str>>>)> {
+    pub fn parse(&self) -> Vec<(usize, Result<Observation>)> {
         let parsed = self.lines.par_iter().map(|line| {
             let parsed = parse(&self.text[line.start..line.end], line.complete);
             (
@@ -194,10 +192,7 @@ impl Batch {
 }
 
 /// Parses the observation in a line; `complete` tells whether the line ends with a newline.
-fn parse(text: &[u8], complete: bool) -> Result<Observation<Cow<'_, str>>> {
-    if let Some(observation) = line::parse(text) {
-        return Ok(observation);
-    }
+fn parse(text: &[u8], complete: bool) -> Result<Observation> {
     if text.trim_ascii_start().first() == Some(&b'[') {
         let fault = "not an observation: expected a JSON object, found an array";
         return Err(Error::usage(fault));
@@ -247,14 +242,14 @@ fn faulty_field(error: &serde_json::Error, text: &[u8]) -> Option<String> {
         let before = String::from_utf8_lossy(&text[..error.column().min(text.len())]).into_owned();
         let (names, _) = before.rsplit_once("\":")?;
         let (_, name) = names.rsplit_once('"')?;
-        let known = fields::<String>().into_iter().map(|(field, _)| field);
+        let known = fields().into_iter().map(|(field, _)| field);
         return known
             .filter(|field| *field == name)
             .map(str::to_owned)
             .next();
     };
     let found = value.as_object()?;
-    let fields = fields::<String>().into_iter();
+    let fields = fields().into_iter();
     let misfit = |(field, fits): &(&str, fn(&serde_json::Value) -> bool)| {
         found.get(*field).is_some_and(|value| !fits(value))
     };
@@ -267,7 +262,7 @@ fn faulty_field(error: &serde_json::Error, text: &[u8]) -> Option<String> {
 macro_rules! fields {
     ($($(#[$about:meta])* $name:ident: $type:ty,)*) => {
         /// Returns each field's name with a check of its values.
-        fn fields<Text: DeserializeOwned>() -> Vec<(&'static str, fn(&serde_json::Value) -> bool)> {
+        fn fields() -> Vec<(&'static str, fn(&serde_json::Value) -> bool)> {
             vec![$((stringify!($name), fits::<$type>),)*]
         }
     };

@@ -29,7 +29,6 @@ mod file_error;
 mod functions;
 pub mod import;
 pub mod jsonl;
-mod line;
 pub mod queue;
 mod read;
 mod schema;
@@ -42,7 +41,7 @@ use std::path::Path;
 
 use rusqlite::params;
 
-use database::{Database, signed};
+use database::{Database, Json, signed};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, HostSample, Observation, PlannedBlocks, PointBuild, PointFunctions,
@@ -170,15 +169,14 @@ impl Store {
     /// appended; [`Store::header`] returns the final name.
     pub fn begin(&self, header: &ExperimentHeader, key: &str) -> Result<ExperimentId> {
         let id = self.database.transaction(|| {
-            let known: Option<(i64, String)> = self.database.first(
+            let known: Option<(i64, Json<ExperimentHeader>)> = self.database.first(
                 "SELECT id, header FROM experiments WHERE key = ?1",
                 [key],
                 |row| Ok((row.get(0)?, row.get(1)?)),
             )?;
             let mut header = header.clone();
             let id = match known {
-                Some((id, text)) => {
-                    let old = self.parse_header(&text)?;
+                Some((id, Json(old))) => {
                     header.experiment = old.experiment;
                     header.started = old.started;
                     header.check().map_err(Error::internal)?;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use rusqlite::params;
 
-use super::{ExperimentId, ExperimentSummary, Store, blob, functions};
+use super::database::{Json, Word};
+use super::functions::Costs;
+use super::{ExperimentId, ExperimentSummary, Store, blob};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     Conditions, ExcludedReadings, ExperimentHeader, HostSample, Meter, Observation, PlannedBlocks,
@@ -41,8 +43,9 @@ impl Store {
     /// Returns the experiment's header.
     pub fn header(&self, id: ExperimentId) -> Result<ExperimentHeader> {
         let sql = "SELECT header FROM experiments WHERE id = ?1";
-        let text: Option<String> = self.database.first(sql, [id.0], |row| row.get(0))?;
-        self.parse_header(&text.ok_or_else(|| Error::internal("there is no such experiment"))?)
+        let found = self.database.first(sql, [id.0], |row| row.get(0))?;
+        let Json(header) = found.ok_or_else(|| Error::internal("there is no such experiment"))?;
+        Ok(header)
     }
 
     /// Returns the experiment's header and observations, ordered by workload, meter, block and position; its
@@ -82,7 +85,6 @@ impl Store {
         let sql = "SELECT count(*) FROM observations WHERE experiment = ?1";
         let count = self.database.count(sql, [id.0])?;
         let mut observations = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
-        let mut damaged = Ok(());
         self.database.rows(
             &format!(
                 "SELECT {OBSERVATION_COLUMNS} FROM observations
@@ -90,14 +92,10 @@ impl Store {
             ),
             params![id.0],
             |row| {
-                match observation(row, name)? {
-                    Ok(observation) => observations.push(observation),
-                    Err(error) => damaged = Err(error),
-                }
+                observations.push(observation(row, name)?);
                 Ok(())
             },
         )?;
-        self.known(damaged)?;
         self.check_values(id, &observations)?;
         // The table's primary key gives this order except for the positions; sorting by position here is
         // faster than in SQL.
@@ -125,14 +123,9 @@ impl Store {
 
     /// Returns the patches that workloads of an experiment do not execute.
     pub fn unexecuted(&self, id: ExperimentId) -> Result<Vec<UnexecutedPatch>> {
-        let sql = "SELECT unexecuted FROM experiments WHERE id = ?1";
-        let text: Vec<String> = self.database.rows(sql, params![id.0], |row| row.get(0))?;
-        match text.first().filter(|text| !text.is_empty()) {
-            Some(text) => serde_json::from_str(text).map_err(|error| {
-                Error::internal(format!("the store has a damaged list of patches: {error}"))
-            }),
-            None => Ok(Vec::new()),
-        }
+        let sql = "SELECT unexecuted FROM experiments WHERE id = ?1 AND unexecuted <> ''";
+        let found = self.database.first(sql, [id.0], |row| row.get(0))?;
+        Ok(found.map_or_else(Vec::new, |Json(patches)| patches))
     }
 
     /// Returns the number of discarded rounds by workload, assigned to the first meter that is read from
@@ -203,9 +196,9 @@ impl Store {
              WHERE experiment = ?1",
             params![id.0],
             |row| {
-                let plan = PlannedBlocks {
+                Ok(PlannedBlocks {
                     workload: row.get(0)?,
-                    meter: Meter::Time,
+                    meter: row.get::<_, Word<_>>(1)?.0,
                     blocks: row.get(2)?,
                     min_blocks: row.get(3)?,
                     resolution: row.get(4)?,
@@ -213,51 +206,33 @@ impl Store {
                     ended: row.get(6)?,
                     windows: row.get(7)?,
                     wave: row.get(8)?,
-                };
-                Ok((row.get::<_, String>(1)?, plan))
+                })
             },
-        )?
-        .into_iter()
-        .map(|(meter, mut plan)| {
-            plan.meter = self.known(meter.parse())?;
-            Ok(plan)
-        })
-        .collect()
+        )
     }
 
     /// Returns the build times of points with their cache keys.
     pub fn builds(&self, id: ExperimentId) -> Result<Vec<PointBuild>> {
-        let mut builds = self
-            .database
-            .rows(
-                "SELECT point, key, configure, compile, link, overhead, units, cached, profile, code_bytes
-                 FROM experiment_builds JOIN builds USING (key) WHERE experiment = ?1",
-                params![id.0],
-                |row| {
-                    let build = PointBuild {
-                        point: Point::BASE,
-                        key: row.get(1)?,
-                        configure: row.get(2)?,
-                        compile: row.get(3)?,
-                        link: row.get(4)?,
-                        overhead: row.get(5)?,
-                        units: unsigned(row.get(6)?),
-                        cached: row.get(7)?,
-                        code_bytes: row.get::<_, Option<i64>>(9)?.map(unsigned),
-                        // An unreadable profile is treated as absent, because no decision depends on it.
-                        profile: row
-                            .get::<_, Option<String>>(8)?
-                            .and_then(|text| serde_json::from_str(&text).ok()),
-                    };
-                    Ok((row.get::<_, String>(0)?, build))
-                },
-            )?
-            .into_iter()
-            .map(|(point, mut build)| {
-                build.point = self.known(point.parse())?;
-                Ok(build)
-            })
-            .collect::<Result<Vec<_>>>()?;
+        let mut builds = self.database.rows(
+            "SELECT point, key, configure, compile, link, overhead, units, cached, profile, code_bytes
+             FROM experiment_builds JOIN builds USING (key) WHERE experiment = ?1",
+            params![id.0],
+            |row| {
+                Ok(PointBuild {
+                    point: row.get::<_, Word<_>>(0)?.0,
+                    key: row.get(1)?,
+                    configure: row.get(2)?,
+                    compile: row.get(3)?,
+                    link: row.get(4)?,
+                    overhead: row.get(5)?,
+                    units: unsigned(row.get(6)?),
+                    cached: row.get(7)?,
+                    code_bytes: row.get::<_, Option<i64>>(9)?.map(unsigned),
+                    // An unreadable profile is treated as absent, because no decision depends on it.
+                    profile: row.get(8).map_or(None, |Json(profile)| profile),
+                })
+            },
+        )?;
         builds.sort_by_key(|build| build.point);
         Ok(builds)
     }
@@ -268,45 +243,30 @@ impl Store {
         let found = self.database.rows(
             "SELECT point, record FROM experiment_builds JOIN tests USING (key) WHERE experiment = ?1",
             params![id.0],
-            |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)),
-        )?;
-        let mut records = BTreeMap::new();
-        for (point, text) in found {
             // An unreadable record is treated as absent, because the tests can run again.
-            if let Ok(record) = serde_json::from_str(&text) {
-                records.insert(self.known(point.parse())?, record);
-            }
-        }
-        Ok(records)
+            |row| Ok((row.get::<_, Word<_>>(0)?.0, row.get(1).ok())),
+        )?;
+        let found = found.into_iter();
+        let records =
+            found.filter_map(|(point, record)| record.map(|Json(record)| (point, record)));
+        Ok(records.collect())
     }
 
     /// Returns the costs of functions in the counted blocks.
     pub fn functions(&self, id: ExperimentId) -> Result<Vec<PointFunctions>> {
-        self.database
-            .rows(
-                "SELECT workload, block, point, costs FROM functions WHERE experiment = ?1
+        self.database.rows(
+            "SELECT workload, block, point, costs FROM functions WHERE experiment = ?1
              ORDER BY workload, block, point",
-                params![id.0],
-                |row| {
-                    Ok((
-                        row.get::<_, String>(0)?,
-                        row.get(1)?,
-                        row.get::<_, String>(2)?,
-                        functions::decode(row.get_ref(3)?.as_blob()?),
-                    ))
-                },
-            )?
-            .into_iter()
-            .map(|(workload, block, point, functions)| {
+            params![id.0],
+            |row| {
                 Ok(PointFunctions {
-                    workload,
-                    block,
-                    point: self.known(point.parse())?,
-                    functions: functions
-                        .ok_or_else(|| Error::internal("a function's cost cannot be read"))?,
+                    workload: row.get(0)?,
+                    block: row.get(1)?,
+                    point: row.get::<_, Word<_>>(2)?.0,
+                    functions: row.get::<_, Costs>(3)?.0,
                 })
-            })
-            .collect()
+            },
+        )
     }
 
     /// Returns the blocks (over all points) whose slices are stored, by workload.
@@ -323,28 +283,18 @@ impl Store {
     /// Returns the raw slices of a block (over all points) of a workload.
     pub fn slices(&self, id: ExperimentId, workload: &str, block: u32) -> Result<Vec<Slices>> {
         self.check_slices(id, &(workload.to_owned(), false, block))?;
-        self.database
-            .rows(
-                "SELECT point, transactions, slice_values FROM slices
+        self.database.rows(
+            "SELECT point, transactions, slice_values FROM slices
              WHERE experiment = ?1 AND workload = ?2 AND block = ?3 AND direct = 0 ORDER BY point",
-                params![id.0, workload, block],
-                |row| {
-                    Ok((
-                        row.get::<_, String>(0)?,
-                        unsigned(row.get(1)?),
-                        blob::decode(row.get_ref(2)?.as_blob()?),
-                    ))
-                },
-            )?
-            .into_iter()
-            .map(|(point, transactions_per_slice, values)| {
+            params![id.0, workload, block],
+            |row| {
                 Ok(Slices {
-                    point: self.known(point.parse())?,
-                    values,
-                    transactions_per_slice,
+                    point: row.get::<_, Word<_>>(0)?.0,
+                    transactions_per_slice: unsigned(row.get(1)?),
+                    values: blob::decode(row.get_ref(2)?.as_blob()?),
                 })
-            })
-            .collect()
+            },
+        )
     }
 
     /// Returns the most recently begun, resumed or extended experiment.
@@ -361,43 +311,23 @@ impl Store {
             return Ok(found.id);
         }
         let names: Vec<String> = listed.into_iter().map(|l| l.header.experiment).collect();
-        Err(perfquilt_model::error::Error::unknown(
-            "experiment",
-            name,
-            names.iter(),
-        ))
+        Err(Error::unknown("experiment", name, names.iter()))
     }
 
     /// Returns all experiments, the latest first.
     pub fn list(&self) -> Result<Vec<ExperimentSummary>> {
-        self.database
-            .rows(
-                "SELECT id, header, (SELECT count(*) FROM observations WHERE experiment = id)
+        self.database.rows(
+            "SELECT id, header, (SELECT count(*) FROM observations WHERE experiment = id)
              FROM experiments ORDER BY touched DESC",
-                [],
-                |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?)),
-            )?
-            .into_iter()
-            .map(|(id, header, observations)| {
+            [],
+            |row| {
                 Ok(ExperimentSummary {
-                    id: ExperimentId(id),
-                    header: self.parse_header(&header)?,
-                    observations: unsigned(observations),
+                    id: row.get(0).map(ExperimentId)?,
+                    header: row.get::<_, Json<_>>(1)?.0,
+                    observations: unsigned(row.get(2)?),
                 })
-            })
-            .collect()
-    }
-
-    /// Reports the file as damaged if text that this program wrote cannot be parsed.
-    pub(super) fn known<T>(&self, parsed: Result<T>) -> Result<T> {
-        parsed.map_err(|error| {
-            Error::internal(format!("{} is damaged", self.database.path.display()))
-                .details([error.message().to_owned()])
-        })
-    }
-
-    pub(super) fn parse_header(&self, text: &str) -> Result<ExperimentHeader> {
-        self.known(serde_json::from_str(text).map_err(|e| Error::internal(e.to_string())))
+            },
+        )
     }
 }
 
@@ -405,22 +335,15 @@ impl Store {
 pub(super) const OBSERVATION_COLUMNS: &str = "workload, meter, block, point, position, layout, value, n, direct, \
      mean, slow, p99, lane, machine, stalled, began, ended";
 
-/// Reads an observation of the experiment `name`; the inner error reports a damaged meter or point.
-pub(super) fn observation(
-    row: &rusqlite::Row<'_>,
-    name: &str,
-) -> rusqlite::Result<Result<Observation>> {
-    let parsed = |meter: &str, point: &str| Ok((meter.parse::<Meter>()?, point.parse()?));
-    let (meter, point) = match parsed(row.get_ref(1)?.as_str()?, row.get_ref(3)?.as_str()?) {
-        Ok(parsed) => parsed,
-        Err(error) => return Ok(Err(error)),
-    };
-    Ok(Ok(Observation {
+/// Reads an observation of the experiment `name`.
+pub(super) fn observation(row: &rusqlite::Row<'_>, name: &str) -> rusqlite::Result<Observation> {
+    let Word(meter) = row.get::<_, Word<Meter>>(1)?;
+    Ok(Observation {
         schema: SCHEMA,
         experiment: name.to_owned(),
         block: row.get(2)?,
         order: row.get(4)?,
-        point,
+        point: row.get::<_, Word<_>>(3)?.0,
         layout: u64::from_ne_bytes(row.get::<_, i64>(5)?.to_ne_bytes()),
         workload: row.get(0)?,
         meter,
@@ -436,7 +359,7 @@ pub(super) fn observation(
         stalled: row.get(14)?,
         began: row.get(15)?,
         ended: row.get(16)?,
-    }))
+    })
 }
 
 fn unsigned(count: i64) -> u64 {

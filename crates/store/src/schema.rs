@@ -193,6 +193,10 @@ pub(super) fn explain(
     let file = path.display();
     let code = match error {
         rusqlite::Error::SqliteFailure(failure, _) => Some(failure.code),
+        rusqlite::Error::FromSqlConversionFailure(_, _, fault) => {
+            let damaged = Error::internal(format!("{file} is damaged"));
+            return damaged.details([fault.to_string()]);
+        }
         _ => None,
     };
     match code {

@@ -87,27 +87,18 @@ impl<'a> Collector<'a> {
     }
 
     /// Adds an observation.
-    pub fn add(
-        &mut self,
-        observation: &Observation<impl AsRef<str>>,
-    ) -> Result<(), ObservationFault> {
+    pub fn add(&mut self, observation: &Observation) -> Result<(), ObservationFault> {
         let fault = |message, twice| ObservationFault { message, twice };
         self.header
             .check_observation(observation)
             .map_err(|message| fault(message, false))?;
-        let place = self
-            .header
-            .source_of(observation.experiment.as_ref())
-            .unwrap_or(0);
+        let place = self.header.source_of(&observation.experiment).unwrap_or(0);
         if self.sources[place].add(observation) {
             return Ok(());
         }
         let message = format!(
             "block {} of workload {} ({}) has point {} twice",
-            observation.block,
-            observation.workload.as_ref(),
-            observation.meter,
-            observation.point
+            observation.block, observation.workload, observation.meter, observation.point
         );
         Err(fault(message, true))
     }

@@ -58,7 +58,7 @@ struct WithoutEffect {
 
 impl ObservationSource {
     /// Adds an observation. Returns `false`, without a value, if its block already has its point.
-    pub(super) fn add(&mut self, observation: &Observation<impl AsRef<str>>) -> bool {
+    pub(super) fn add(&mut self, observation: &Observation) -> bool {
         self.without_effect.take();
         let (tables, units) = if observation.direct {
             (&mut self.direct, &mut self.direct_units)
@@ -92,7 +92,7 @@ impl ObservationSource {
             } else {
                 &mut self.counting_machines
             };
-            machines.add(machine.as_ref(), block, observation.direct);
+            machines.add(machine, block, observation.direct);
         }
         let is_new = table_of(tables, observation).insert(block, point, value, n);
         if is_new {
@@ -176,7 +176,7 @@ impl ObservationSource {
     }
 
     /// Adds an observation's mean and tail, unless it belongs to the end-to-end check.
-    fn add_tail(&mut self, observation: &Observation<impl AsRef<str>>) {
+    fn add_tail(&mut self, observation: &Observation) {
         if observation.direct {
             return;
         }
@@ -247,12 +247,9 @@ impl ObservationSource {
 
 /// Returns the table of an observation's meter and workload. The name is copied for the first observation
 /// only.
-fn table_of<'t>(
-    tables: &'t mut TablesByMeter,
-    observation: &Observation<impl AsRef<str>>,
-) -> &'t mut BlockTable {
+fn table_of<'t>(tables: &'t mut TablesByMeter, observation: &Observation) -> &'t mut BlockTable {
     let by_workload = tables.entry(observation.meter).or_default();
-    let name = observation.workload.as_ref();
+    let name = observation.workload.as_str();
     if !by_workload.contains_key(name) {
         by_workload.insert(name.to_owned(), BlockTable::default());
     }

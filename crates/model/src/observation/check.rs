@@ -63,12 +63,13 @@ impl ExperimentHeader {
     }
 
     /// Checks `observation` as part of this experiment; the error is a lower-case fragment that names the field.
-    pub fn check_observation(
-        &self,
-        observation: &Observation<impl AsRef<str>>,
-    ) -> Result<(), String> {
-        let workload = observation.workload.as_ref();
-        let [experiment, unit] = [&observation.experiment, &observation.unit].map(AsRef::as_ref);
+    pub fn check_observation(&self, observation: &Observation) -> Result<(), String> {
+        let Observation {
+            workload,
+            experiment,
+            unit,
+            ..
+        } = observation;
         if observation.schema != SCHEMA {
             return Err(version(observation.schema));
         }
@@ -84,7 +85,7 @@ impl ExperimentHeader {
                 "`workload` is `{workload}`: a name other than `*` is needed"
             ));
         }
-        let row = RowName::from(workload);
+        let row = RowName::from(workload.as_str());
         if row.workload.is_empty() || row.operation == Some("") {
             return Err(format!(
                 "`workload` is `{workload}`: names are needed before and behind the slash"

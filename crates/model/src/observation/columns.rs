@@ -1,7 +1,5 @@
 //! An observation, whose columns are declared here once: what reads files takes them from the list.
 
-use std::borrow::Cow;
-
 use serde::{Deserialize, Serialize};
 
 use super::Meter;
@@ -10,8 +8,7 @@ use crate::point::Point;
 /// The schema version of headers and observations that perfquilt reads and writes.
 pub const SCHEMA: u32 = 1;
 
-/// Gives the columns of an observation to the macro called `$then`: documentation and attributes, name and type of each. Their
-/// texts have the type `Text`.
+/// Gives the columns of an observation to the macro called `$then`: documentation and attributes, name and type of each.
 #[macro_export]
 macro_rules! observation_columns {
     ($then:ident) => {
@@ -19,7 +16,7 @@ macro_rules! observation_columns {
             /// Version of this form: 1.
             schema: u32,
             /// The experiment this belongs to.
-            experiment: Text,
+            experiment: String,
             /// The block (one randomised round over all points with fresh restarts), from 0.
             block: u32,
             /// Position of the point within its block's random order, from 0.
@@ -29,11 +26,11 @@ macro_rules! observation_columns {
             /// The layout seed of the variant measured; 0 is the linker's own order.
             layout: u64,
             /// The workload's name.
-            workload: Text,
+            workload: String,
             /// The meter read.
             meter: Meter,
             /// The unit of `value`.
-            unit: Text,
+            unit: String,
             /// Cost of one transaction.
             value: f64,
             /// Transactions that `value` stands for.
@@ -66,7 +63,7 @@ macro_rules! observation_columns {
             ended: Option<f64>,
             /// The machine that measured it, where several did.
             #[serde(default, skip_serializing_if = "Option::is_none")]
-            machine: Option<Text>,
+            machine: Option<String>,
         }
     };
 }
@@ -76,46 +73,15 @@ macro_rules! observation {
         /// One value of one point in one block: a line of an observation file.
         ///
         /// `value` is the cost of one transaction in `unit`, already reduced over the block's slices for
-        /// the `time` meter (see `docs/statistics.md`); `n` is how many transactions it stands for. A million of them can be
-        /// read without allocating strings if the texts are borrowed.
+        /// the `time` meter (see `docs/statistics.md`); `n` is how many transactions it stands for.
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-        pub struct Observation<Text = String> {
+        pub struct Observation {
             $($(#[$about])* pub $name: $type,)*
-        }
-
-        impl Observation<Cow<'_, str>> {
-            /// Returns this observation with texts of its own.
-            pub fn owned(self) -> Observation {
-                Observation { $($name: Owned::owned(self.$name),)* }
-            }
         }
     };
 }
 
 observation_columns!(observation);
-
-/// A column's value without borrowed texts.
-trait Owned<T> {
-    fn owned(self) -> T;
-}
-
-impl<T> Owned<T> for T {
-    fn owned(self) -> T {
-        self
-    }
-}
-
-impl Owned<String> for Cow<'_, str> {
-    fn owned(self) -> String {
-        self.into_owned()
-    }
-}
-
-impl Owned<Option<String>> for Option<Cow<'_, str>> {
-    fn owned(self) -> Option<String> {
-        self.map(Cow::into_owned)
-    }
-}
 
 impl Observation {
     /// Returns the observation without mean and tail.
