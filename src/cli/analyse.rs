@@ -121,7 +121,7 @@ fn further_input(first: &Path, head: &[u8], path: &Path) -> Result<Box<dyn BufRe
 /// Returns the name of the format of a file that begins with `head`, with its article; `None` if it is unknown.
 fn format_name(head: &[u8]) -> Option<&'static str> {
     match import::detect(head) {
-        Some(form) => Some(form.name()),
+        Some(form) => Some(form.name),
         None if sql_bench::is_table(head) => Some("a table of sql-bench results"),
         None if import::is_observation_file(head) => Some("an observation file"),
         None => None,

@@ -83,9 +83,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         context.output.print(&found.markdown())?
     }
     if found.breaks_promise() {
-        let (claims, of) = (found.false_experiments(), found.repeats.len());
+        let (claims, repeats) = (found.false_experiments(), found.repeats.len());
         let fault = format!(
-            "{claims} of {of} experiments claim a difference between copies of the same server, more than chance explains"
+            "{claims} of {repeats} experiments claim a difference between copies of the same server, more than chance explains"
         );
         return Err(Error::new(Kind::Inconclusive, fault));
     }

@@ -411,7 +411,9 @@ fn positional(option: &str, args: &[OsString]) -> Option<String> {
 /// Returns the hint to the command that `word` is a slip of: clap knows none of short commands whose letters are exchanged.
 fn nearest_command(word: &str) -> Option<String> {
     let command = Cli::command();
-    let names = command.get_subcommands().filter(|of| !of.is_hide_set());
+    let names = command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set());
     let distance = |name: &str| strsim::damerau_levenshtein(name, word);
     let nearest = names
         .map(clap::Command::get_name)

@@ -57,8 +57,10 @@ impl ReportOptions {
         };
         let format = choose_format(context, self.format, ReportFormat(JSON), usual)?;
         if self.flame_graph.is_some() && !format.0.includes_flame_graph() {
-            let including = EXPORTERS.iter().filter(|of| of.includes_flame_graph());
-            let names: Vec<&str> = including.map(|of| of.name()).collect();
+            let including = EXPORTERS
+                .iter()
+                .filter(|format| format.includes_flame_graph());
+            let names: Vec<&str> = including.map(|format| format.name()).collect();
             let fault = Error::usage(format!(
                 "only {} reports can include a flame graph",
                 names.join(" and ").to_uppercase()
@@ -73,9 +75,11 @@ impl ReportOptions {
         let Some(output) = &self.output else {
             return Ok(ReportFormat(TERMINAL));
         };
-        let of_name = |name: &str| EXPORTERS.iter().find(|of| of.name() == name);
-        format_of_suffix(output, |name| of_name(name).map(|of| ReportFormat(of)))
-            .map(|format| format.unwrap_or(ReportFormat(TERMINAL)))
+        let of_name = |name: &str| EXPORTERS.iter().find(|format| format.name() == name);
+        format_of_suffix(output, |name| {
+            of_name(name).map(|format| ReportFormat(format))
+        })
+        .map(|format| format.unwrap_or(ReportFormat(TERMINAL)))
     }
 
     /// Checks, before hours of work, everything that could make [`show`] fail after it.

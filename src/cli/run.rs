@@ -168,76 +168,89 @@ fn dry_run(context: &Context, arguments: &Arguments) -> Result<()> {
 }
 
 fn forecast_text(found: &RunForecast, preset: &Preset) -> String {
-    let of = &found.forecast;
+    let forecast = &found.forecast;
     let percent = |fraction: f64| format!("{:.2} %", 100.0 * fraction);
     let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30));
     let builds = match found.unbuilt.len() {
         0 => "all points are built".to_owned(),
         count => format!("{} to build", counted(count, "point", "points")),
     };
-    let mut servers = format!("{} at once{}", of.servers, of.places());
-    if of.windows > 1 {
-        servers += &format!(", in {} windows", of.windows);
+    let mut servers = format!("{} at once{}", forecast.servers, forecast.places());
+    if forecast.windows > 1 {
+        servers += &format!(", in {} windows", forecast.windows);
     }
-    let needed = of
+    let needed = forecast
         .memory
         .map_or_else(|| "unknown before the data is prepared".to_owned(), gib);
-    let memory = match of.available_memory {
-        Some(available) if of.memory.is_some() => {
+    let memory = match forecast.available_memory {
+        Some(available) if forecast.memory.is_some() => {
             format!("{needed} of {} available", gib(available))
         }
         Some(available) => format!("{needed}; {} available", gib(available)),
         None => format!("{needed}, on each machine"),
     };
     let mut blocks = match preset.resolution {
-        _ if of.blocks == 0 => "none: the series has no patches".to_owned(),
-        Some(resolution) if of.blocks < of.most_blocks => format!(
+        _ if forecast.blocks == 0 => "none: the series has no patches".to_owned(),
+        Some(resolution) if forecast.blocks < forecast.most_blocks => format!(
             "about {} of at most {} for ±{}",
-            of.blocks,
-            of.most_blocks,
+            forecast.blocks,
+            forecast.most_blocks,
             percent(resolution)
         ),
         Some(resolution) => format!(
             "{}, which give {} instead of ±{}",
-            of.most_blocks,
-            of.width(),
+            forecast.most_blocks,
+            forecast.width(),
             percent(resolution)
         ),
-        None => format!("{}, which give {}{}", of.blocks, of.width(), of.range()),
+        None => format!(
+            "{}, which give {}{}",
+            forecast.blocks,
+            forecast.width(),
+            forecast.range()
+        ),
     };
-    if of.windows > 1 {
+    if forecast.windows > 1 {
         blocks += ", in each window";
     }
-    if of.count_blocks > 0 {
-        blocks += &format!("; {} counted", of.count_blocks);
+    if forecast.count_blocks > 0 {
+        blocks += &format!("; {} counted", forecast.count_blocks);
     }
-    let source = match &of.noise_source {
-        NoiseSource::Experiment(name) if of.guessed_noise.is_empty() => format!("from {name}"),
+    let source = match &forecast.noise_source {
+        NoiseSource::Experiment(name) if forecast.guessed_noise.is_empty() => {
+            format!("from {name}")
+        }
         NoiseSource::Experiment(name) => {
-            format!("from {name}; a guess for {}", of.guessed_noise.join(", "))
+            format!(
+                "from {name}; a guess for {}",
+                forecast.guessed_noise.join(", ")
+            )
         }
         NoiseSource::Assumed => "a guess: no run has timed these workloads".to_owned(),
     };
-    let time = match (found.is_measured, of.guessed_seconds) {
+    let time = match (found.is_measured, forecast.guessed_seconds) {
         (true, _) => {
             "nothing to measure: every point is measured already (`--fresh` measures again)"
                 .to_owned()
         }
         (false, true) => format!(
             "about {}, a guess: no run tells how long blocks take",
-            of.duration()
+            forecast.duration()
         ),
-        (false, false) => format!("about {} to measure", of.duration()),
+        (false, false) => format!("about {} to measure", forecast.duration()),
     };
     let lines = [
         (
             "points",
-            format!("{} with the control; {builds}", of.points),
+            format!("{} with the control; {builds}", forecast.points),
         ),
         ("servers", servers),
         ("memory", memory),
         ("blocks", blocks),
-        ("noise", format!("{} a value, {source}", percent(of.noise))),
+        (
+            "noise",
+            format!("{} a value, {source}", percent(forecast.noise)),
+        ),
         ("time", time),
     ];
     let mut text = format!(

@@ -198,9 +198,10 @@ impl Cache {
         std::fs::write(&path, text).map_err(|e| Error::io("write", &path, &e))?;
         let dir = self.dir.join(key);
         // Recipes and releases of other names can share the key, and another process may be measuring the entry.
-        let of = |profile: &Option<ProfileUse>| profile.as_ref().map(|used| used.digest.clone());
+        let digest_of =
+            |profile: &Option<ProfileUse>| profile.as_ref().map(|used| used.digest.clone());
         if let Some(existing) = self.get(key)
-            && of(&existing.profile) == of(&record.profile)
+            && digest_of(&existing.profile) == digest_of(&record.profile)
         {
             if !replaces {
                 return Ok(existing);

@@ -228,7 +228,10 @@ fn compare(before: &Nodes<'_>, after: &Nodes<'_>) -> std::result::Result<Changed
             }
         }
         let refers = |node: &Node<'_>| {
-            let mut references = node.copies.iter().flat_map(|(_, of)| &of.references);
+            let mut references = node
+                .copies
+                .iter()
+                .flat_map(|(_, section)| &section.references);
             references.any(|target| hot.contains(target))
         };
         let further: Vec<u64> = all()

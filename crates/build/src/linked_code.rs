@@ -184,8 +184,11 @@ impl<'d> ObjectFile<'d> {
                 let (entries, _) = section.rela(endian, bytes).ok()??;
                 let offset = section.sh_offset(endian);
                 let place = offset..offset.checked_add(section.sh_size(endian))?;
-                let of = section.sh_info(endian) as usize;
-                relocations.entry(of).or_default().push((place, entries));
+                let changed = section.sh_info(endian) as usize;
+                relocations
+                    .entry(changed)
+                    .or_default()
+                    .push((place, entries));
             }
         }
         Some(ObjectFile {

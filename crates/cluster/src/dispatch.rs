@@ -236,12 +236,12 @@ impl<'e> Dispatch<'e> {
         let tasks: Vec<u32> = self.open.keys().copied().collect();
         for task in tasks {
             let name = |attempt: u32| names[attempt as usize - 1].clone();
-            let of = |attempt| Some((attempt, jobs.get(&(name(attempt), task))?));
+            let state = |attempt| Some((attempt, jobs.get(&(name(attempt), task))?));
             let Some(open) = self.open.get_mut(&task) else {
                 continue;
             };
             let counting = open.given_up + 1..=MOST_NAMES;
-            let states: Vec<(u32, &JobState)> = counting.filter_map(of).collect();
+            let states: Vec<(u32, &JobState)> = counting.filter_map(state).collect();
             // An earlier coordinator, or a submission that seemed to fail, may have got further.
             let submitted = states
                 .iter()

@@ -81,7 +81,9 @@ fn without_patches(content: &str) -> String {
         lines.any(|line| PRESETS_OF_EXAMPLES.contains(&line))
     };
     let is_about_patches = |line: &&str| OF_PATCHES.iter().any(|start| line.starts_with(start));
-    let paragraphs = content.split("\n\n").filter(|of| !is_of_example(of));
+    let paragraphs = content
+        .split("\n\n")
+        .filter(|paragraph| !is_of_example(paragraph));
     let kept = paragraphs.collect::<Vec<_>>().join("\n\n");
     kept.split_inclusive('\n')
         .filter(|line| !is_about_patches(line))

@@ -246,7 +246,9 @@ impl Preset {
             return Some(("count_blocks", fault));
         }
         let resolution = self.resolution;
-        if let Some(fault) = resolution.and_then(|of| fraction::width_fault("`resolution`", of)) {
+        if let Some(fault) =
+            resolution.and_then(|width| fraction::width_fault("`resolution`", width))
+        {
             return Some(("resolution", fault));
         }
         match self.min_blocks {

@@ -112,8 +112,8 @@ fn below(folder: &Path) -> std::io::Result<BTreeSet<PathBuf>> {
         paths.sort_unstable();
         for path in paths {
             match std::fs::metadata(&path) {
-                Ok(of) if of.is_dir() => folders.push(path),
-                Ok(of) if of.is_file() => drop(found.insert(path)),
+                Ok(kind) if kind.is_dir() => folders.push(path),
+                Ok(kind) if kind.is_file() => drop(found.insert(path)),
                 _ => {}
             }
         }

@@ -261,8 +261,8 @@ mod tests {
             let path = Path::new("-");
             let input = unpacked(Slow(Cursor::new(bytes)), path).unwrap();
             let (head, mut input) = head(input, path).unwrap();
-            let form = Some(import::ImportFormat::GoBenchmark);
-            assert_eq!(import::detect(&head), form);
+            let form = import::detect(&head).unwrap();
+            assert_eq!(form.name, "output of Go benchmarks");
             let mut all = String::new();
             input.read_to_string(&mut all).unwrap();
             assert_eq!(all, text);

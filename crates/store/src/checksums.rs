@@ -45,7 +45,7 @@ impl Store {
         }
         let mut keys: Vec<SliceKey> = slices
             .iter()
-            .map(|of| (of.workload.clone(), of.direct, of.block))
+            .map(|slices| (slices.workload.clone(), slices.direct, slices.block))
             .collect();
         keys.sort();
         keys.dedup();
@@ -181,33 +181,38 @@ fn add(digest: &mut Sha256, part: &[u8]) {
     digest.update(part);
 }
 
-fn key(of: &Observation) -> BlockKey {
-    (of.workload.clone(), of.meter, of.direct, of.block)
+fn key(value: &Observation) -> BlockKey {
+    (
+        value.workload.clone(),
+        value.meter,
+        value.direct,
+        value.block,
+    )
 }
 
 /// Returns the digest of a block's values, ordered by the text of their points.
 fn of_values(block: &[Observation]) -> Vec<u8> {
     let mut digest = Sha256::new();
-    for of in block {
-        add(&mut digest, of.point.to_string().as_bytes());
-        digest.update(of.order.to_le_bytes());
-        digest.update(of.layout.to_le_bytes());
-        digest.update(of.value.to_bits().to_le_bytes());
-        digest.update(of.n.to_le_bytes());
-        for more in [of.mean, of.slow, of.p99, of.stalled] {
+    for value in block {
+        add(&mut digest, value.point.to_string().as_bytes());
+        digest.update(value.order.to_le_bytes());
+        digest.update(value.layout.to_le_bytes());
+        digest.update(value.value.to_bits().to_le_bytes());
+        digest.update(value.n.to_le_bytes());
+        for more in [value.mean, value.slow, value.p99, value.stalled] {
             // No number has these bits.
             let bits = more.map_or(u64::MAX, f64::to_bits);
             digest.update(bits.to_le_bytes());
         }
         // Only blocks that ran beside others have times.
-        for time in [of.began, of.ended].into_iter().flatten() {
+        for time in [value.began, value.ended].into_iter().flatten() {
             digest.update(time.to_bits().to_le_bytes());
         }
-        let lane = of.lane.map_or_else(String::new, |lane| lane.to_string());
+        let lane = value.lane.map_or_else(String::new, |lane| lane.to_string());
         add(&mut digest, lane.as_bytes());
         add(
             &mut digest,
-            of.machine.as_deref().unwrap_or_default().as_bytes(),
+            value.machine.as_deref().unwrap_or_default().as_bytes(),
         );
     }
     digest.finalize().to_vec()

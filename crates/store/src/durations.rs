@@ -28,17 +28,17 @@ pub struct BlockDuration {
 
 impl Store {
     /// Records how long a block of an experiment took.
-    pub fn record_duration(&self, id: ExperimentId, of: &BlockDuration) -> Result<()> {
+    pub fn record_duration(&self, id: ExperimentId, duration: &BlockDuration) -> Result<()> {
         let values = params![
             id.0,
-            of.counted,
-            of.direct,
-            of.block,
-            of.servers,
-            of.workloads,
-            of.lanes,
-            of.slices,
-            of.seconds
+            duration.counted,
+            duration.direct,
+            duration.block,
+            duration.servers,
+            duration.workloads,
+            duration.lanes,
+            duration.slices,
+            duration.seconds
         ];
         let sql = "INSERT OR REPLACE INTO durations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
         self.database.execute(sql, values).map(drop)

@@ -134,8 +134,8 @@ impl Store {
             )?;
             let mut measured: BTreeMap<Point, BTreeMap<(String, Meter), u32>> = BTreeMap::new();
             for (Word(point), workload, Word(meter), count) in blocks {
-                let of = measured.entry(point).or_default();
-                of.insert((workload, meter), count);
+                let blocks = measured.entry(point).or_default();
+                blocks.insert((workload, meter), count);
             }
             earlier.push(EarlierExperiment {
                 observed: self.observed(id, &header)?,

@@ -65,11 +65,11 @@ impl Store {
                 .collect();
             let other = self.find(&origin.experiment)?;
             for mut observation in self.observations(other, &origin.experiment)? {
-                let of = &observation.workload;
+                let workload = &observation.workload;
                 // An operation belongs to its workload.
-                let whole = RowName::from(of.as_str()).workload;
+                let whole = RowName::from(workload.as_str()).workload;
                 let wanted = planned.iter().any(|p| {
-                    p.meter == observation.meter && (p.workload == *of || p.workload == whole)
+                    p.meter == observation.meter && (p.workload == *workload || p.workload == whole)
                 });
                 if let Some(&point) = here.get(&observation.point).filter(|_| wanted) {
                     observation.point = point;
@@ -141,8 +141,8 @@ impl Store {
             |row| Ok((row.get(0)?, row.get(1)?)),
         )?;
         let meter = |workload: &str| {
-            let of = planned.iter().filter(|plan| plan.workload == workload);
-            of.map(|plan| plan.meter).min().unwrap_or(Meter::Time)
+            let plans = planned.iter().filter(|plan| plan.workload == workload);
+            plans.map(|plan| plan.meter).min().unwrap_or(Meter::Time)
         };
         Ok(rounds
             .into_iter()

@@ -231,7 +231,10 @@ fn file(name: &str, rows: &[RecordedRow], servers: Vec<String>, runs: &[usize]) 
         }
     }
     for point in (1..=header.series.len()).map(Point::Step) {
-        if !observations.iter().any(|of| of.point == point) {
+        if !observations
+            .iter()
+            .any(|observation| observation.point == point)
+        {
             let why = "its columns have no time above 0".to_owned();
             header.failed.insert(point, why);
         }

@@ -36,15 +36,15 @@ impl FileStamp {
         std::fs::metadata(path).map(|found| Self::of_metadata(&found))
     }
 
-    fn of_metadata(of: &Metadata) -> Self {
+    fn of_metadata(found: &Metadata) -> Self {
         let time =
             |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
         FileStamp {
-            device: of.dev(),
-            inode: of.ino(),
-            size: of.size(),
-            modified: time(of.mtime(), of.mtime_nsec()),
-            changed: time(of.ctime(), of.ctime_nsec()),
+            device: found.dev(),
+            inode: found.ino(),
+            size: found.size(),
+            modified: time(found.mtime(), found.mtime_nsec()),
+            changed: time(found.ctime(), found.ctime_nsec()),
         }
     }
 

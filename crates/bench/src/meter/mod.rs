@@ -307,7 +307,7 @@ pub fn call_graph(
 /// Sums the costs of the clients' threads.
 fn of_clients(graphs: &[CallGraph], threads: ClientThreads) -> CallGraph {
     if let ClientThreads::WithFunction(name) = threads {
-        let clients: Vec<&CallGraph> = graphs.iter().filter(|of| of.ran(name)).collect();
+        let clients: Vec<&CallGraph> = graphs.iter().filter(|graph| graph.ran(name)).collect();
         if !clients.is_empty() {
             return CallGraph::sum(clients);
         }

@@ -116,14 +116,14 @@ fn of_machine(stat: &dyn Fn(&str) -> Result<Option<String>>) -> Result<Vec<&'sta
 
 /// Formats all events for perf's option `-e`, with groups in braces.
 fn events(sources: &[&EventSource]) -> String {
-    let of = |source: &&EventSource| match (source.events, &source.formula) {
+    let names = |source: &&EventSource| match (source.events, &source.formula) {
         ([metric, slots], Formula::Share(1)) if metric.starts_with("topdown") => {
             format!("{{{slots},{metric}}}")
         }
         (events, Formula::Share(_)) => format!("{{{}}}", events.join(",")),
         (events, Formula::Count) => events.join(","),
     };
-    sources.iter().map(of).collect::<Vec<_>>().join(",")
+    sources.iter().map(names).collect::<Vec<_>>().join(",")
 }
 
 /// Returns the count of an event in the output of `perf stat -x,`.

@@ -210,7 +210,7 @@ fn usage(pid: u32, start: &BTreeMap<u32, ProcessCounts>, moment: &mut HostSample
     for (pid, after) in &counts {
         // A process that is new has done all of it meanwhile.
         let before = start.get(pid).unwrap_or(&new);
-        let change = |of: fn(&ProcessCounts) -> u64| of(after).saturating_sub(of(before));
+        let change = |count: fn(&ProcessCounts) -> u64| count(after).saturating_sub(count(before));
         moment.minor_faults += change(|counts| counts.minor);
         moment.major_faults += change(|counts| counts.major);
         for (thread, after) in &after.switches {

@@ -249,7 +249,7 @@ impl<'a> AdaptiveRunner<'a> {
         };
         let harnesses = self.harnesses()?.into_iter();
         let like = harnesses.map(|harness| observed.clone().with(Part::Harness, harness));
-        let like: Vec<Comparable> = like.map(|of| of.only(matters)).collect();
+        let like: Vec<Comparable> = like.map(|conditions| conditions.only(matters)).collect();
         let mut known = Vec::new();
         for earlier in store.earlier(&self.spec.header.release)? {
             let name = &earlier.header.experiment;
@@ -313,10 +313,10 @@ pub fn stored(
 pub fn observed(
     ws: &Workspace,
     preset: &Preset,
-    of: (&str, Metric),
+    measured: (&str, Metric),
     header: &ExperimentHeader,
 ) -> Result<Comparable> {
-    let (spec, _) = spec_of_one(ws, preset, of, header.clone())?;
+    let (spec, _) = spec_of_one(ws, preset, measured, header.clone())?;
     spec.observed(std::iter::empty())
 }
 

@@ -35,7 +35,10 @@ pub(super) fn forecast(
     };
     let earlier = store.map(|store| Earlier::find(store, spec, header, guess));
     let earlier = earlier.transpose()?.unwrap_or_default();
-    let threads = workloads.iter().map(|of| clients.threads(of)).max();
+    let threads = workloads
+        .iter()
+        .map(|workload| clients.threads(workload))
+        .max();
     let possible = lanes(threads.unwrap_or(1)).len();
     let cluster = preset.on.as_ref().map(|_| ClusterSize {
         machines: ws.config.cluster.machines.get(),
@@ -77,7 +80,10 @@ pub(super) fn forecast(
         one_layout: earlier.one_layout || preset.layouts == Some(Layouts::Off),
         pace: earlier.pace,
         guess,
-        workloads: workloads.iter().map(|of| of.name.as_str()).collect(),
+        workloads: workloads
+            .iter()
+            .map(|workload| workload.name.as_str())
+            .collect(),
         lanes,
         cluster,
         processors: allowed_cpus().len(),
@@ -140,10 +146,13 @@ impl Earlier {
     ) -> Result<Self> {
         let mut found = Earlier::default();
         let mut listed = store.list()?;
-        listed.retain(|of| !of.header.is_of_servers() && same(&of.header, header, is_cluster));
-        let is_nearest =
-            |of: &ExperimentHeader| of.release == header.release && measured_alike(of, header);
-        listed.sort_by_key(|of| !is_nearest(&of.header));
+        listed.retain(|earlier| {
+            !earlier.header.is_of_servers() && same(&earlier.header, header, is_cluster)
+        });
+        let is_nearest = |earlier: &ExperimentHeader| {
+            earlier.release == header.release && measured_alike(earlier, header)
+        };
+        listed.sort_by_key(|earlier| !is_nearest(&earlier.header));
         let preset = &spec.preset;
         let timed = preset.meters.contains(&Meter::Time);
         let counted = !preset.counted_meters().is_empty();
@@ -158,8 +167,8 @@ impl Earlier {
             } else {
                 1
             };
-            let is_open = |of: &&Workload| {
-                let known = found.noise.get(&of.name);
+            let is_open = |workload: &&Workload| {
+                let known = found.noise.get(&workload.name);
                 known.is_none_or(|known| known.len() < most)
             };
             let open: Vec<&Workload> = spec.workloads.iter().filter(is_open).collect();
@@ -197,7 +206,9 @@ impl Earlier {
             let found = collector.finish(&Meter::default_margin).noise;
             self.one_layout = found.layouts < 2;
             let machines = found.machines.iter();
-            self.between = machines.map(|of| of.between_sd).fold(0.0, f64::max);
+            self.between = machines
+                .map(|machine| machine.between_sd)
+                .fold(0.0, f64::max);
         }
         Ok(())
     }

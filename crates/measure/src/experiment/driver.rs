@@ -273,7 +273,11 @@ impl<'a> Driver<'a> {
 
     fn next(&mut self, run: &Run<'_>, strategy: &mut dyn Strategy) -> Result<Next> {
         check_interrupted()?;
-        let running: Vec<Block> = run.running.values().map(|of| of.block.clone()).collect();
+        let running: Vec<Block> = run
+            .running
+            .values()
+            .map(|running| running.block.clone())
+            .collect();
         strategy.next(&mut SoFar {
             recorder: &self.recorder,
             collected: &mut self.collected,
@@ -296,7 +300,7 @@ impl<'a> Driver<'a> {
         let transactions = self.transactions(&next.block);
         let running = RunningBlock {
             block: next.block.clone(),
-            name: next.announcement.map(|of| of.name),
+            name: next.announcement.map(|announced| announced.name),
             place: Place {
                 machine: None,
                 lane: (run.lanes > 1).then_some(lane),

@@ -33,7 +33,7 @@ impl Failed {
     /// Returns whether a workload failed in blocks of this `reading`.
     pub fn has_workload(&self, workload: &str, reading: Reading) -> bool {
         let mut workloads = self.workloads.keys();
-        workloads.any(|(name, of)| name == workload && *of == reading)
+        workloads.any(|(name, failed)| name == workload && *failed == reading)
     }
 
     /// Returns the failures of workloads for a header; `meters` are those of a reading.

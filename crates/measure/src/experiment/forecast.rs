@@ -203,21 +203,23 @@ impl Pace {
         let mean = |counted: bool, share: &dyn Fn(&BlockDuration) -> f64| {
             let shares: Vec<f64> = blocks
                 .iter()
-                .filter(|of| of.counted == counted && !of.direct && of.workloads > 0)
+                .filter(|block| block.counted == counted && !block.direct && block.workloads > 0)
                 .map(share)
                 .filter(|share| share.is_finite())
                 .collect();
             let count = shares.len() as f64;
             (count > 0.0).then(|| (shares.iter().sum::<f64>() / count).max(0.0))
         };
-        let size = |of: &BlockDuration| (of.servers as usize, of.workloads as usize);
+        let size = |block: &BlockDuration| (block.servers as usize, block.workloads as usize);
         Pace {
-            timed: mean(false, &|of| {
-                (of.seconds - of.slices) / guess.overhead(size(of))
+            timed: mean(false, &|block| {
+                (block.seconds - block.slices) / guess.overhead(size(block))
             }),
-            counted: mean(true, &|of| {
+            counted: mean(true, &|block| {
                 // Lanes count side by side, each on its processors.
-                of.seconds / f64::from(of.lanes.max(1)) / guess.counting(size(of), processors)
+                block.seconds
+                    / f64::from(block.lanes.max(1))
+                    / guess.counting(size(block), processors)
             }),
         }
     }
@@ -372,8 +374,11 @@ impl ForecastBasis<'_> {
 
     /// Returns the widths and blocks to be expected of at most so many blocks, by judging simulated ones.
     fn expected(&self, most: u32) -> Result<ExpectedWidth> {
-        let scatters: Vec<Cow<'_, Scatter>> =
-            self.workloads.iter().map(|of| self.scatter(of)).collect();
+        let scatters: Vec<Cow<'_, Scatter>> = self
+            .workloads
+            .iter()
+            .map(|workload| self.scatter(workload))
+            .collect();
         let fewest = self.preset.min_blocks().unwrap_or(2).max(2);
         let design = Design {
             workloads: scatters.iter().map(Cow::as_ref).collect(),
@@ -383,7 +388,9 @@ impl ForecastBasis<'_> {
             resolution: self.preset.resolution.map(|width| (width, fewest)),
             repeats: !self.one_layout && most >= FEWEST_FOR_REPEATS,
             lanes: u32::try_from(self.lanes).unwrap_or(u32::MAX),
-            machines: self.cluster.map(|of| (of.machines, of.between)),
+            machines: self
+                .cluster
+                .map(|cluster| (cluster.machines, cluster.between)),
         };
         design.expected()
     }
@@ -406,8 +413,8 @@ impl ForecastBasis<'_> {
 
     /// Returns the largest standard deviation of a value in a block over workloads.
     fn largest_noise(&self) -> f64 {
-        let of = |name: &&str| self.scatter(name).sd();
-        self.workloads.iter().map(of).fold(0.0, f64::max)
+        let noise = |name: &&str| self.scatter(name).sd();
+        self.workloads.iter().map(noise).fold(0.0, f64::max)
     }
 
     /// Returns the seconds that an experiment with so many blocks of each workload takes.
@@ -427,8 +434,10 @@ impl ForecastBasis<'_> {
                 let blocks = sizes.iter().map(|&servers| self.block(servers, workloads));
                 blocks.sum()
             };
-            let mut by_workload: Vec<u32> =
-                by_workload.iter().map(|&of| self.whole_waves(of)).collect();
+            let mut by_workload: Vec<u32> = by_workload
+                .iter()
+                .map(|&blocks| self.whole_waves(blocks))
+                .collect();
             by_workload.sort_unstable();
             let blocks = by_workload.last().copied().unwrap_or(0);
             let direct = if self.end_to_end {
@@ -439,9 +448,9 @@ impl ForecastBasis<'_> {
             // Blocks leave out workloads whose intervals are narrow enough.
             let mut windows = 0.0;
             let mut before = 0;
-            for (done, &of) in by_workload.iter().enumerate() {
-                windows += f64::from(of - before) * each(&self.windows, workloads - done);
-                before = of;
+            for (done, &end) in by_workload.iter().enumerate() {
+                windows += f64::from(end - before) * each(&self.windows, workloads - done);
+                before = end;
             }
             seconds += (windows + direct) / lanes / machines;
         }

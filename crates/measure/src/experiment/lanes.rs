@@ -112,11 +112,11 @@ fn check_memory(count: usize, servers: &ServerSpace) -> Result<()> {
 /// order, so that two processes cannot wait for each other. Machines that share a folder have locks of their own, by
 /// the name `host`.
 pub(super) fn locks(cpus: &[usize], folders: &[PathBuf], host: &str) -> Vec<PathBuf> {
-    let of = |folder: &PathBuf| -> Vec<PathBuf> {
+    let locks = |folder: &PathBuf| -> Vec<PathBuf> {
         let name = |cpu: &usize| folder.join(format!("measuring-{host}-{cpu}.lock"));
         cpus.iter().map(name).collect()
     };
-    folders.iter().flat_map(of).collect()
+    folders.iter().flat_map(locks).collect()
 }
 
 #[cfg(test)]

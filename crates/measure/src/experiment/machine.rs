@@ -185,19 +185,19 @@ impl<'a> ThisMachine<'a> {
             .servers
             .get(&Point::BASE)
             .ok_or_else(|| Error::internal("the base is not among the servers to measure"))?;
-        let of = |data: (&str, &Path)| {
+        let template_of = |data: (&str, &Path)| {
             clients.template(ws, adapter.as_ref(), &setup.workloads, data, progress)
         };
         let mut templates = BTreeMap::new();
         for (&point, server) in &setup.servers {
             if let Some((release, by)) = &server.data {
-                templates.insert(point, of((release, by))?);
+                templates.insert(point, template_of((release, by))?);
             }
         }
         // Of the release's own server, unless the base was built elsewhere.
         let template = match templates.get(&Point::BASE) {
             Some(template) => template.clone(),
-            None => of((&setup.release, &base.dir))?,
+            None => template_of((&setup.release, &base.dir))?,
         };
         let threads = |workload: &&Workload| clients.threads(workload);
         let threads = setup.workloads.iter().map(threads).max().unwrap_or(1);
@@ -506,7 +506,9 @@ impl<'m> MachineLane<'m> {
         let renew = |index: usize, error: &Error| {
             let point = launches[index].0;
             // Copies of a point have layouts of their own.
-            let before = launches[..index].iter().filter(|(of, _)| *of == point);
+            let before = launches[..index]
+                .iter()
+                .filter(|(other, _)| *other == point);
             let copy = u32::try_from(before.count()).unwrap_or(0);
             let (_, dir, server) = self.private_folder(point, block.layout(point, copy))?;
             let progress = self.machine.progress;
@@ -571,7 +573,8 @@ impl<'m> MachineLane<'m> {
                     }
                 }
                 servers.append(&mut resting);
-                servers.sort_by_key(|(point, _)| block.points.iter().position(|of| of == point));
+                servers
+                    .sort_by_key(|(point, _)| block.points.iter().position(|other| other == point));
             }
             Ok(None)
         });
@@ -807,7 +810,9 @@ impl<'m> MachineLane<'m> {
         let Some(point) = failure.point.filter(|point| *point != Point::BASE) else {
             return Err(failure.error);
         };
-        let place = |of: &dyn Fn(Point) -> bool| servers.iter().position(|(other, _)| of(*other));
+        let place = |is_wanted: &dyn Fn(Point) -> bool| {
+            servers.iter().position(|(other, _)| is_wanted(*other))
+        };
         let reference = place(&|other| other == Point::BASE);
         let Some(place) = reference.or_else(|| place(&|other| other != point)) else {
             return Err(failure.error);
@@ -989,9 +994,10 @@ fn workload_at_fault(counted: &[(Point, PointCounts)]) -> Option<(String, Error)
     if let Some((_, of_base)) = counted.iter().find(|(point, _)| *point == Point::BASE) {
         return fault(of_base);
     }
-    let faults: Option<Vec<_>> = counted.iter().map(|(_, of)| fault(of)).collect();
+    let faults: Option<Vec<_>> = counted.iter().map(|(_, counts)| fault(counts)).collect();
     let first = faults?.into_iter().next()?;
-    let same = |(_, of): &(Point, PointCounts)| fault(of).is_some_and(|(name, _)| name == first.0);
+    let same =
+        |(_, counts): &(Point, PointCounts)| fault(counts).is_some_and(|(name, _)| name == first.0);
     counted.iter().all(same).then_some(first)
 }
 

@@ -165,7 +165,8 @@ pub fn plan(scope: &Scope<'_>) -> Vec<Block> {
 
 /// Returns the blocks of all `kinds`, each kind spread evenly.
 fn interleaved(kinds: [Vec<Block>; 3]) -> Vec<Block> {
-    let position = |(place, of): (usize, usize)| (place * 2 + 1) * 1_000_000 / (of * 2).max(1);
+    let position =
+        |(place, count): (usize, usize)| (place * 2 + 1) * 1_000_000 / (count * 2).max(1);
     let mut blocks: Vec<(usize, Block)> = Vec::new();
     for kind in kinds {
         let count = kind.len();

@@ -148,12 +148,12 @@ impl PlannedMeasurement<'_> {
         bench.close(end.is_ok());
         open.record_failures(&failed, &readings)?;
         end?;
-        let again = |of: &FailedWorkload| {
+        let again = |before: &FailedWorkload| {
             !open
                 .header
                 .failed_workloads
                 .iter()
-                .any(|now| now.workload == of.workload)
+                .any(|now| now.workload == before.workload)
         };
         if was_finished && retried.iter().any(again) {
             stopping::extend(store, id, &mut planned)?;

@@ -51,16 +51,16 @@ impl RemainingTime {
     /// Returns the milliseconds that the remaining `blocks` are expected to take, counting as many timed ones
     /// as `stopping` expects to need.
     pub(super) fn milliseconds(&self, blocks: &[&Block], stopping: Option<&Stopping>) -> u64 {
-        let of = |reading| {
+        let count = |reading| {
             blocks
                 .iter()
                 .filter(|b| b.kind.reading() == reading)
                 .count() as f64
         };
         let expected = stopping.and_then(|stopping| stopping.expected);
-        let timed = of(Reading::Timed).min(expected.map_or(f64::INFINITY, f64::from));
+        let timed = count(Reading::Timed).min(expected.map_or(f64::INFINITY, f64::from));
         let seconds =
-            timed * self.of(Reading::Timed) + of(Reading::Counted) * self.of(Reading::Counted);
+            timed * self.of(Reading::Timed) + count(Reading::Counted) * self.of(Reading::Counted);
         (seconds * 1000.0).round().max(1.0) as u64
     }
 }

@@ -123,8 +123,8 @@ impl<'a> Recorder<'a> {
         lanes: u32,
         (seconds, slices): (f64, f64),
     ) -> Result<()> {
-        let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
-        let of = BlockDuration {
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let duration = BlockDuration {
             counted: block.kind == BlockKind::Counted,
             direct: block.is_end_to_end(),
             block: block.number,
@@ -134,7 +134,7 @@ impl<'a> Recorder<'a> {
             slices,
             seconds,
         };
-        self.store.record_duration(self.id, &of)
+        self.store.record_duration(self.id, &duration)
     }
 
     /// Returns the observation of one point in `block`.

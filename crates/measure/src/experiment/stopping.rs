@@ -39,7 +39,9 @@ pub(super) fn plan(
             continue;
         };
         let key = (plan.workload.clone(), plan.meter);
-        let ended = |of: &BTreeMap<(String, Meter), Progress>| of.get(&key).map(|of| of.ended);
+        let ended = |progress: &BTreeMap<(String, Meter), Progress>| {
+            progress.get(&key).map(|progress| progress.ended)
+        };
         plan.extended = known.extended
             || match ended(&before) {
                 Some(true) => ended(&now) != Some(true),
@@ -69,9 +71,9 @@ fn progress(
     let margin = Meter::default_margin;
     let state = attribution::attribute_with(&header, &observations, &supplement, &margin)?;
     let progress = state.progress.into_iter();
-    let measured = progress.filter(|of| of.done > 0);
+    let measured = progress.filter(|row| row.done > 0);
     Ok(measured
-        .map(|of| ((of.workload.clone(), of.meter), of))
+        .map(|row| ((row.workload.clone(), row.meter), row))
         .collect())
 }
 
@@ -106,7 +108,7 @@ pub(super) fn shorten(
     }
     let timed = |(_, meter): &(String, Meter)| meter.is_timed();
     let as_planned = progress(store, id, looked_at)?;
-    let is_cut = as_planned.iter().any(|(key, of)| timed(key) && !of.ended);
+    let is_cut = as_planned.iter().any(|(key, row)| timed(key) && !row.ended);
     for plan in planned.iter_mut().filter(|plan| plan.meter.is_timed()) {
         plan.extended |= is_cut;
     }

@@ -217,7 +217,7 @@ impl<'p> PlannedExperiment<'p> {
             (Reading::Timed, Some(_)) => "at most ",
             _ => "",
         };
-        let same = self.blocks.iter().filter(|of| of.kind == block.kind);
+        let same = self.blocks.iter().filter(|other| other.kind == block.kind);
         let (total, number) = (same.count(), block.number + 1);
         let name = format!("{kind} {number} of {most}{total}");
         let past = self.started.elapsed().as_secs_f64() * 1000.0;

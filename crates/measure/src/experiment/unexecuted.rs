@@ -67,7 +67,7 @@ impl ExecutionCheck<'_> {
         let steps: Vec<Point> = self
             .servers
             .iter()
-            .filter(|(point, of)| matches!(point, Point::Step(_)) && of.data.is_none())
+            .filter(|(point, server)| matches!(point, Point::Step(_)) && server.data.is_none())
             .map(|(&point, _)| point)
             .collect();
         // Settings were checked when the workspace was opened.
@@ -172,7 +172,7 @@ impl ExecutionCheck<'_> {
     fn key(&self, against: Point, point: Point, workload: &Workload) -> String {
         let of_answer = self.observed.only(|part| match part {
             Part::Harness | Part::Release => true,
-            Part::Program(of) => [against, point].contains(of),
+            Part::Program(program) => [against, point].contains(program),
             Part::Workload(name) | Part::Seconds(name) => *name == workload.name,
             Part::Machine(_) | Part::Recipe => false,
         });
@@ -185,10 +185,10 @@ pub(super) fn count_as_measured(earlier: &mut EarlierExperiment) {
     let timed = earlier.planned.iter().filter(|plan| plan.meter.is_timed());
     let mut all: BTreeMap<Point, Vec<_>> = BTreeMap::new();
     for plan in timed {
-        for of in &earlier.unexecuted {
-            if of.workload == plan.workload {
+        for patch in &earlier.unexecuted {
+            if patch.workload == plan.workload {
                 let cell = ((plan.workload.clone(), plan.meter), plan.blocks);
-                for point in [of.point, of.against, Point::BASE, Point::Control] {
+                for point in [patch.point, patch.against, Point::BASE, Point::Control] {
                     all.entry(point).or_default().push(cell.clone());
                 }
             }

@@ -239,13 +239,13 @@ impl Repository {
     }
 
     fn not_checked_out(&self, tree: &str, place: &Path, output: &Output) -> Error {
-        let of = if place.as_os_str().is_empty() {
+        let whose = if place.as_os_str().is_empty() {
             String::new()
         } else {
             format!(" of the submodule {}", place.display())
         };
         let short = &tree[..tree.len().min(12)];
-        let message = format!("git cannot check out the files of {short}{of}");
+        let message = format!("git cannot check out the files of {short}{whose}");
         let error = Error::new(Kind::Usage, message).details(output.tail(4));
         if self.git.is_partial() {
             error.hint("the clone is partial: `git fetch --refetch --no-filter` fetches the files that it lacks")

@@ -53,7 +53,9 @@ pub fn next_step(ws: &Workspace, prepared: &Prepared, preset: &str) -> Result<Op
         return Ok(Some(NextStep::Doctor));
     };
     let earlier = earlier(ws, prepared, &preset.recipe)?;
-    let programs = earlier.iter().flat_map(|of| of.observed.programs());
+    let programs = earlier
+        .iter()
+        .flat_map(|experiment| experiment.observed.programs());
     let measured: BTreeSet<&str> = programs.map(|(_, program)| program).collect();
     let (mut points, mut unbuilt) = (Vec::new(), 0);
     let mut series = BTreeMap::new();
@@ -118,6 +120,6 @@ fn earlier(ws: &Workspace, prepared: &Prepared, recipe: &str) -> Result<Vec<Earl
         return Ok(Vec::new());
     }
     let mut earlier = Store::open_existing(&results)?.earlier(&prepared.release.name)?;
-    earlier.retain(|of| of.header.recipe == recipe);
+    earlier.retain(|experiment| experiment.header.recipe == recipe);
     Ok(earlier)
 }

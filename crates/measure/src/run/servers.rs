@@ -63,11 +63,11 @@ fn named_servers(
     let adapter = server::adapter(ws)?;
     // A folder may hold any version; where it can, it gets the first server's data, as if it were a point.
     // That server's own data must not be taken for the data of the workspace's release.
-    let own_data = |(point, of): (&Point, &NamedServer)| {
-        let (data, by) = of.server.data.as_ref()?;
+    let own_data = |(point, named): (&Point, &NamedServer)| {
+        let (data, by) = named.server.data.as_ref()?;
         let (_, base_by) = base.server.data.as_ref()?;
-        let is_release = of.tree.is_some() && of.release != base.release;
-        let is_folder = *point == Point::BASE && of.tree.is_none();
+        let is_release = named.tree.is_some() && named.release != base.release;
+        let is_folder = *point == Point::BASE && named.tree.is_none();
         let is_other = is_release || is_folder || !adapter.shares_data(by, base_by);
         is_other.then(|| (*point, (data.clone(), by.clone())))
     };

@@ -263,13 +263,13 @@ impl Revisions for CommitsHere {
     }
 
     fn item(&self, state: usize) -> Result<BuildItem> {
-        let of = &self.states[state];
+        let commit = &self.states[state];
         Ok(BuildItem {
-            label: format!("commit {}", of.label),
+            label: format!("commit {}", commit.label),
             point: Point::Step(state),
             patch: None,
             touches: Vec::new(),
-            tree: of.tree.clone(),
+            tree: commit.tree.clone(),
             // The same for all commits: compilers take nothing for unchanged that a commit hides.
             base: self.states[0].tree.clone(),
             release: self.release.clone(),

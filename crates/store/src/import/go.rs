@@ -6,16 +6,25 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Exclusion, Imported, ImportedServer, ImportedValue, InputText, at};
+use super::{Exclusion, Imported, ImportedServer, ImportedValue, Importer, InputText, at};
 use perfquilt_model::error::Result;
 use perfquilt_model::names::{distinct, numbered};
 use perfquilt_model::number;
 use perfquilt_model::observation::{MOST_PATCHES, Meter, RowName};
 use perfquilt_model::point::Point;
 
+/// Output of `go test -bench` and `perfquilt report --format gobench`; one file per server unless names
+/// contain `/point=`.
+pub(super) const IMPORTER: Importer = Importer {
+    name: "output of Go benchmarks",
+    has_keys: |keys| keys.iter().any(|key| key == "Action"),
+    has_line: is_line,
+    read,
+};
+
 /// Returns whether a line is a result: `Benchmark` and a name that does not continue with a lower-case
 /// letter, a count, and a value with its unit.
-pub(super) fn is_line(line: &str) -> bool {
+fn is_line(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let named = words.next().is_some_and(is_name);
     let counted = words.next().is_some_and(|n| n.parse::<u64>().is_ok());
@@ -109,7 +118,7 @@ struct GoFile {
 
 /// Reads the results of files: each of one server, or of the points that perfquilt's own files name by `/point=`,
 /// separately for each preceding `experiment:` line. Units other than costs of time or instructions are skipped.
-pub(super) fn read(inputs: &[InputText]) -> Result<Imported> {
+fn read(inputs: &[InputText]) -> Result<Imported> {
     let files: Vec<GoFile> = inputs.iter().map(parse).collect::<Result<_>>()?;
     let names = Names::of(inputs, &files)?;
     let mut imported = Imported::default();
@@ -360,14 +369,14 @@ impl Names {
         let all: BTreeSet<&Benchmark> = results().map(|result| &result.benchmark).collect();
         let one_number = all
             .iter()
-            .map(|of| &of.processors)
+            .map(|benchmark| &benchmark.processors)
             .collect::<BTreeSet<_>>()
             .len()
             == 1;
         let differs: Vec<bool> = (0..FACTS.len())
             .map(|fact| {
                 all.iter()
-                    .filter_map(|of| of.facts[fact].as_ref())
+                    .filter_map(|benchmark| benchmark.facts[fact].as_ref())
                     .collect::<BTreeSet<_>>()
                     .len()
                     > 1
@@ -518,11 +527,11 @@ fn servers(file: &GoFile, names: &Names) -> Vec<ImportedServer> {
     let mut experiments: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     for result in &file.results {
         let (workload, point) = &names.places[&result.benchmark];
-        let of = result.experiment.as_deref().filter(|_| point.is_some());
+        let experiment = result.experiment.as_deref().filter(|_| point.is_some());
         let next = experiments.len();
-        let place = *experiments.entry(of).or_insert(next);
+        let place = *experiments.entry(experiment).or_insert(next);
         let server = servers.entry((place, *point)).or_default();
-        server.experiment = of.map(str::to_owned);
+        server.experiment = experiment.map(str::to_owned);
         if result.values.is_empty() {
             server.exclude(workload, Exclusion::Unitless);
         }

@@ -5,11 +5,21 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Exclusion, Imported, ImportedServer, ImportedValue, InputText, at};
+use super::{Exclusion, Imported, ImportedServer, ImportedValue, Importer, InputText, at};
 use crate::file_error::without_type_names;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::names::numbered;
 use perfquilt_model::observation::Meter;
+
+/// Output of `hyperfine --export-json`; one command per server, in one or more files.
+pub(super) const IMPORTER: Importer = Importer {
+    name: "a document of hyperfine",
+    has_keys: |keys| {
+        keys.iter().any(|key| key == "results") && !keys.iter().any(|key| key == "experiment")
+    },
+    has_line: |_| false,
+    read,
+};
 
 /// The workload that all commands of a document share.
 const WORKLOAD: &str = "command";
@@ -34,12 +44,15 @@ struct Benchmark {
 
 /// Reads the commands of documents, each as a server, or as a workload of its document's server where documents have the same
 /// commands. Failed runs are counted and give no values.
-pub(super) fn read(inputs: &[InputText]) -> Result<Imported> {
+fn read(inputs: &[InputText]) -> Result<Imported> {
     let files = inputs.iter().map(|input| servers(&input.text, &input.path));
     let files: Vec<Vec<ImportedServer>> = files.collect::<Result<_>>()?;
     Ok(Imported {
         files: if are_namesakes(&files) {
-            files.into_iter().map(|of| vec![by_command(of)]).collect()
+            files
+                .into_iter()
+                .map(|commands| vec![by_command(commands)])
+                .collect()
         } else {
             files
         },
@@ -58,14 +71,14 @@ fn are_namesakes(files: &[Vec<ImportedServer>]) -> bool {
             |own: &ImportedServer| (&own.name, &own.variant) == (&other.name, &other.variant);
         first.iter().any(same)
     };
-    files.iter().any(|of| of.len() > 1) && others.iter().flatten().any(is_in_first)
+    files.iter().any(|file| file.len() > 1) && others.iter().flatten().any(is_in_first)
 }
 
 /// Joins the commands of a document, each as a workload of one server.
 fn by_command(commands: Vec<ImportedServer>) -> ImportedServer {
     let mut joined = ImportedServer::default();
-    let named = commands.into_iter().map(|of| {
-        let words = [of.name.as_str(), of.variant.as_str()];
+    let named = commands.into_iter().map(|command| {
+        let words = [command.name.as_str(), command.variant.as_str()];
         let name = words.into_iter().filter(|words| !words.is_empty());
         let name = name.collect::<Vec<_>>().join(", ");
         // A slash separates an operation from its workload, which has a name.
@@ -76,7 +89,7 @@ fn by_command(commands: Vec<ImportedServer>) -> ImportedServer {
             } else {
                 name
             },
-            of,
+            command,
         )
     });
     let named: Vec<(String, ImportedServer)> = named.collect();
@@ -87,10 +100,12 @@ fn by_command(commands: Vec<ImportedServer>) -> ImportedServer {
             before => numbered(name, before + 1),
         };
         let readings = command.readings.iter().cloned();
-        joined.readings.extend(readings.map(|of| ImportedValue {
-            workload: workload.clone(),
-            ..of
-        }));
+        joined
+            .readings
+            .extend(readings.map(|reading| ImportedValue {
+                workload: workload.clone(),
+                ..reading
+            }));
         for ((_, why), count) in &command.excluded {
             *joined.excluded.entry((workload.clone(), *why)).or_default() += count;
         }
@@ -109,7 +124,7 @@ fn servers(text: &str, path: &Path) -> Result<Vec<ImportedServer>> {
     let servers = document
         .results
         .into_iter()
-        .map(|of| server(of, text, path));
+        .map(|benchmark| server(benchmark, text, path));
     servers.collect()
 }
 

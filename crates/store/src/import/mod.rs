@@ -26,50 +26,34 @@ use perfquilt_model::observation::{
 };
 use perfquilt_model::point::Point;
 
-/// A format of other tools' results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ImportFormat {
-    /// Output of `sysbench … run`; one file per server, with one or more runs.
-    Sysbench,
-    /// Output of `hyperfine --export-json`; one command per server, in one or more files.
-    Hyperfine,
-    /// Output of `go test -bench` and `perfquilt report --format gobench`; one file per server unless names
-    /// contain `/point=`.
-    GoBenchmark,
+/// A format of another tool's results: a file of its own, and a line in `IMPORTERS`.
+#[derive(Debug)]
+pub struct Importer {
+    /// What such a file is, with its article.
+    pub name: &'static str,
+    /// Returns whether a document with these keys is one.
+    has_keys: fn(&[String]) -> bool,
+    /// Returns whether a line shows that a text is one.
+    has_line: fn(&str) -> bool,
+    read: fn(&[InputText]) -> Result<Imported>,
 }
 
-impl ImportFormat {
-    /// Returns the name of such a file, with its article.
-    pub fn name(self) -> &'static str {
-        match self {
-            ImportFormat::Sysbench => "output of sysbench",
-            ImportFormat::Hyperfine => "a document of hyperfine",
-            ImportFormat::GoBenchmark => "output of Go benchmarks",
-        }
-    }
-}
+/// The importers; the first one that knows a file reads it.
+const IMPORTERS: [&Importer; 3] = [&sysbench::IMPORTER, &hyperfine::IMPORTER, &go::IMPORTER];
 
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 256 << 20;
 
 /// Detects the format of a file that begins with `head`; `None` if it is unknown.
-pub fn detect(head: &[u8]) -> Option<ImportFormat> {
+pub fn detect(head: &[u8]) -> Option<&'static Importer> {
     let text = String::from_utf8_lossy(head);
     let first = text.trim_start_matches('\u{feff}').trim_start();
+    let mut importers = IMPORTERS.into_iter();
     if first.starts_with('{') {
         let keys = json_keys(first.as_bytes());
-        let has = |name: &str| keys.iter().any(|key| key == name);
-        return if has("results") && !has("experiment") {
-            Some(ImportFormat::Hyperfine)
-        } else {
-            has("Action").then_some(ImportFormat::GoBenchmark)
-        };
+        return importers.find(|importer| (importer.has_keys)(&keys));
     }
-    let mut lines = text.lines().map(str::trim_end);
-    if lines.clone().any(sysbench::is_head) {
-        return Some(ImportFormat::Sysbench);
-    }
-    lines.any(go::is_line).then_some(ImportFormat::GoBenchmark)
+    importers.find(|importer| text.lines().map(str::trim_end).any(importer.has_line))
 }
 
 /// Returns the keys of the JSON object that `text` begins with, as far as it goes.
@@ -158,7 +142,7 @@ fn in_another_form(path: &Path, text: &str) -> Option<Error> {
         }
         let (before, format) = tool_behind(text)?;
         let shown = before.escape_debug();
-        let fault = format!("{} begins here, behind `{shown}`", format.name());
+        let fault = format!("{} begins here, behind `{shown}`", format.name);
         let remedy = if before.contains('\u{1b}') {
             "remove the colours: `sed 's/\\x1b\\[[0-9;]*[A-Za-z]//g' FILE`".to_owned()
         } else if before.contains('{') {
@@ -177,7 +161,7 @@ fn in_another_form(path: &Path, text: &str) -> Option<Error> {
 }
 
 /// Returns what stands before a tool's output in a line, and the tool's format; `None` without such output.
-fn tool_behind(line: &str) -> Option<(&str, ImportFormat)> {
+fn tool_behind(line: &str) -> Option<(&str, &'static Importer)> {
     /// The longest text before it, in bytes.
     const LONGEST: usize = 200;
     let starts = line.char_indices().take_while(|(at, _)| *at <= LONGEST);
@@ -187,13 +171,9 @@ fn tool_behind(line: &str) -> Option<(&str, ImportFormat)> {
     });
     words.into_iter().find_map(|(at, _)| {
         let (before, rest) = line.split_at(at);
-        let format = if sysbench::is_head(rest) {
-            ImportFormat::Sysbench
-        } else if go::is_line(rest) {
-            ImportFormat::GoBenchmark
-        } else {
-            return None;
-        };
+        let format = IMPORTERS
+            .into_iter()
+            .find(|importer| (importer.has_line)(rest))?;
         Some((before, format))
     })
 }
@@ -274,8 +254,11 @@ struct ImportedServer {
 impl ImportedServer {
     /// Withholds the verdict on all of its workloads.
     fn withhold(&mut self, why: &'static str) {
-        let of = self.readings.iter().map(|of| (of.workload.clone(), why));
-        self.withheld.extend(of);
+        let withheld = self
+            .readings
+            .iter()
+            .map(|reading| (reading.workload.clone(), why));
+        self.withheld.extend(withheld);
     }
 
     /// Counts a run of `workload` without a value.
@@ -304,16 +287,9 @@ struct Imported {
 }
 
 /// Reads files of one format. The first server is the one that the others are compared with; a single server is refused.
-pub fn read(
-    form: ImportFormat,
-    inputs: Vec<(PathBuf, Box<dyn BufRead>)>,
-) -> Result<ObservationFile> {
+pub fn read(form: &Importer, inputs: Vec<(PathBuf, Box<dyn BufRead>)>) -> Result<ObservationFile> {
     let inputs: Vec<InputText> = inputs.into_iter().map(text).collect::<Result<_>>()?;
-    let mut imported = match form {
-        ImportFormat::Sysbench => sysbench::read(&inputs)?,
-        ImportFormat::Hyperfine => hyperfine::read(&inputs)?,
-        ImportFormat::GoBenchmark => go::read(&inputs)?,
-    };
+    let mut imported = (form.read)(&inputs)?;
     let paths: Vec<&Path> = inputs.iter().map(|input| &*input.path).collect();
     check(&imported.files, &paths)?;
     let files = labels::of_files(&paths);
@@ -397,7 +373,8 @@ fn text((path, input): (PathBuf, Box<dyn BufRead>)) -> Result<InputText> {
 
 /// Refuses files without results, and values of different experiments.
 fn check(files: &[Vec<ImportedServer>], paths: &[&Path]) -> Result<()> {
-    let of = |servers: &[ImportedServer]| servers.first().and_then(|s| s.experiment.clone());
+    let experiment_of =
+        |servers: &[ImportedServer]| servers.first().and_then(|s| s.experiment.clone());
     let mut all = files.iter().flatten();
     if all.clone().all(|server| server.readings.is_empty())
         && let Some((_, why)) = all.find_map(|server| server.excluded.keys().next())
@@ -410,7 +387,7 @@ fn check(files: &[Vec<ImportedServer>], paths: &[&Path]) -> Result<()> {
         if found.iter().all(is_empty) {
             return Err(Error::usage("no results").at(*path, None));
         }
-        if let (Some(first), Some(other)) = (of(&files[0]), of(found))
+        if let (Some(first), Some(other)) = (experiment_of(&files[0]), experiment_of(found))
             && first != other
         {
             let fault = format!(
@@ -440,8 +417,11 @@ fn check_common(files: &[Vec<ImportedServer>], paths: &[&Path]) -> Result<()> {
         return Ok(());
     };
     let of_base = workloads(base);
-    let first =
-        |of: &BTreeSet<(Meter, String)>| of.first().map_or(String::new(), |(_, name)| name.clone());
+    let first = |names: &BTreeSet<(Meter, String)>| {
+        names
+            .first()
+            .map_or(String::new(), |(_, name)| name.clone())
+    };
     for (server, path) in all.filter(|(server, _)| server.point.is_none()) {
         let own = workloads(server);
         if own.is_empty() || of_base.is_empty() || !own.is_disjoint(&of_base) {
@@ -525,8 +505,8 @@ fn file(name: &str, imported: Imported) -> Result<ObservationFile> {
         };
         let mut counts: BTreeMap<(Meter, String), u32> = BTreeMap::new();
         for reading in server.readings {
-            let of = (reading.meter, reading.workload.clone());
-            let count = counts.entry(of).or_default();
+            let row = (reading.meter, reading.workload.clone());
+            let count = counts.entry(row).or_default();
             let block = first_block.saturating_add(*count);
             let observation = Observation {
                 experiment: experiment.clone(),

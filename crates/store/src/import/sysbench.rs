@@ -3,15 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::{Exclusion, Imported, ImportedServer, ImportedValue, InputText, at};
+use super::{Exclusion, Imported, ImportedServer, ImportedValue, Importer, InputText, at};
 use perfquilt_model::counted::counted;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::names::{distinct, numbered};
 use perfquilt_model::number;
 use perfquilt_model::observation::Meter;
 
+/// Output of `sysbench … run`; one file per server, with one or more runs.
+pub(super) const IMPORTER: Importer = Importer {
+    name: "output of sysbench",
+    has_keys: |_| false,
+    has_line: is_head,
+    read,
+};
+
 /// Returns whether a line is the first one of a run's output.
-pub(super) fn is_head(line: &str) -> bool {
+fn is_head(line: &str) -> bool {
     line.strip_prefix("sysbench ")
         .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
@@ -164,7 +172,7 @@ const FAULTS_SHARE: f64 = 0.01;
 /// Reads the runs of logs, one of each server: the time per event is the run's seconds over its events, whatever the number
 /// of threads. Runs of other tests, with other options or another number of threads are other workloads; their names have the
 /// options that differ.
-pub(super) fn read(inputs: &[InputText]) -> Result<Imported> {
+fn read(inputs: &[InputText]) -> Result<Imported> {
     let logs = inputs.iter().map(|input| parse(&input.text, &input.path));
     let logs: Vec<Log> = logs.collect::<Result<_>>()?;
     let names = Names::of(&logs);
@@ -346,7 +354,8 @@ impl Run {
         self.in_latency &= !line.starts_with("sum:");
         // Up to version 0.5 with a unit, below `per-request statistics:` or `response time:`.
         if let Some(average) = value(line, "avg:") {
-            self.latency = number::parse(average.trim_end_matches("ms")).filter(|of| *of > 0.0);
+            self.latency =
+                number::parse(average.trim_end_matches("ms")).filter(|latency| *latency > 0.0);
         }
         for kind in ["read", "write"] {
             if let Some(count) = value(line, kind).and_then(|rest| value(rest, ":"))
@@ -621,10 +630,10 @@ fn intervals(reports: &[Report]) -> Result<Vec<f64>, (usize, &'static str)> {
         }
         let difference = report.seconds - before;
         let fits = |seconds: f64| {
-            let of = report
+            let ratio_of_rate = report
                 .rate
                 .map(|rate| rate * seconds / report.events as f64);
-            of.is_some_and(|ratio| (ratio - 1.0).abs() < 0.02)
+            ratio_of_rate.is_some_and(|ratio| (ratio - 1.0).abs() < 0.02)
         };
         let from_start = match (report.rate, report.checkpoint) {
             (Some(_), _) if fits(difference) && difference > 0.0 => Some(true),

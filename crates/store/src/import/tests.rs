@@ -4,7 +4,7 @@ use perfquilt_judge::attribution::{
 };
 use perfquilt_report::{EXPORTERS, ReportData};
 
-fn of(form: ImportFormat, files: &[(&str, &str)]) -> Result<ObservationFile> {
+fn of(form: &Importer, files: &[(&str, &str)]) -> Result<ObservationFile> {
     let inputs = files.iter().map(|(name, text)| {
         let bytes: Box<dyn BufRead> = Box::new(std::io::Cursor::new(text.as_bytes().to_vec()));
         (PathBuf::from(name), bytes)
@@ -34,16 +34,22 @@ const GO: &str = "goos: linux\npkg: example.org/x\nBenchmarkDecode/text=digits-8
 
 #[test]
 fn forms_are_known_by_their_beginning() {
-    assert_eq!(detect(SYSBENCH.as_bytes()), Some(ImportFormat::Sysbench));
-    assert_eq!(detect(HYPERFINE.as_bytes()), Some(ImportFormat::Hyperfine));
-    assert_eq!(detect(GO.as_bytes()), Some(ImportFormat::GoBenchmark));
+    assert_eq!(
+        detect(SYSBENCH.as_bytes()).unwrap().name,
+        sysbench::IMPORTER.name
+    );
+    assert_eq!(
+        detect(HYPERFINE.as_bytes()).unwrap().name,
+        hyperfine::IMPORTER.name
+    );
+    assert_eq!(detect(GO.as_bytes()).unwrap().name, go::IMPORTER.name);
     for other in [
         "",
         "{\"schema\":1,\"experiment\":\"results\"}",
         "level\tname",
         "Benchmarks 1 2 3",
     ] {
-        assert_eq!(detect(other.as_bytes()), None, "{other}");
+        assert!(detect(other.as_bytes()).is_none(), "{other}");
     }
 }
 
@@ -52,7 +58,7 @@ fn logs_of_sysbench() {
     let faster = SYSBENCH.replace("3120\n", "3200\n");
     let twice = [SYSBENCH, SYSBENCH].concat();
     let file = of(
-        ImportFormat::Sysbench,
+        &sysbench::IMPORTER,
         &[("d/base.log", &twice), ("patched.log", &faster)],
     )
     .unwrap();
@@ -72,7 +78,7 @@ fn logs_of_sysbench() {
 
 #[test]
 fn documents_of_hyperfine() {
-    let file = of(ImportFormat::Hyperfine, &[("x.json", HYPERFINE)]).unwrap();
+    let file = of(&hyperfine::IMPORTER, &[("x.json", HYPERFINE)]).unwrap();
     assert_eq!(file.header.series, ["new --fast"]);
     let values: Vec<f64> = file.observations.iter().map(|o| o.value).collect();
     assert_eq!(values, [0.1e9, 0.102e9, 0.09e9, 0.092e9]);
@@ -80,11 +86,7 @@ fn documents_of_hyperfine() {
 
 #[test]
 fn go_benchmarks_of_two_files() {
-    let file = of(
-        ImportFormat::GoBenchmark,
-        &[("old.txt", GO), ("new.txt", GO)],
-    )
-    .unwrap();
+    let file = of(&go::IMPORTER, &[("old.txt", GO), ("new.txt", GO)]).unwrap();
     assert_eq!(file.header.series, ["new"]);
     assert_eq!(file.observations.len(), 4);
     assert_eq!(file.observations[0].workload, "Decode.text=digits");
@@ -100,11 +102,7 @@ fn benchmarks_of_a_server_share_its_blocks_so_that_all_together_have_a_figure() 
             .collect()
     };
     let (old, new) = (lines(1000), lines(1200));
-    let file = of(
-        ImportFormat::GoBenchmark,
-        &[("old.txt", &old), ("new.txt", &new)],
-    )
-    .unwrap();
+    let file = of(&go::IMPORTER, &[("old.txt", &old), ("new.txt", &new)]).unwrap();
     let blocks = |point: Point, workload: &str| -> Vec<u32> {
         let all = file.observations.iter();
         let these = all.filter(|o| o.point == point && o.workload == workload);
@@ -173,7 +171,7 @@ fn what_was_reused_is_not_compared_with_the_rest() {
         observations,
     };
     let text = go_benchmark(&exported);
-    let file = of(ImportFormat::GoBenchmark, &[("y.txt", &text)]).unwrap();
+    let file = of(&go::IMPORTER, &[("y.txt", &text)]).unwrap();
     assert_eq!(file.header.experiment, "x");
     assert_eq!(file.header.reused, [origin("y")]);
     assert_eq!(file.header.series, ["a", "b", "c"]);
@@ -194,9 +192,7 @@ fn what_was_reused_is_not_compared_with_the_rest() {
     );
     let other = text.replace("experiment: x", "experiment: z");
     let files = [("a.txt", &*text), ("b.txt", &*other)];
-    let refused = of(ImportFormat::GoBenchmark, &files)
-        .unwrap_err()
-        .to_string();
+    let refused = of(&go::IMPORTER, &files).unwrap_err().to_string();
     assert!(
         refused.contains("b.txt: the values are from experiment `z`"),
         "{refused}"
@@ -213,18 +209,14 @@ fn origin(experiment: &str) -> ReusedFrom {
 #[test]
 fn a_part_of_a_benchmark_is_no_operation() {
     let text = "BenchmarkDB/operation=read-8 10 5 ns/op\nBenchmarkDB-8 10 7 ns/op\n";
-    let file = of(
-        ImportFormat::GoBenchmark,
-        &[("a.txt", text), ("b.txt", text)],
-    )
-    .unwrap();
+    let file = of(&go::IMPORTER, &[("a.txt", text), ("b.txt", text)]).unwrap();
     assert_eq!(file.observations[0].workload, "DB.operation=read");
 }
 
 #[test]
 fn runs_that_failed_are_told() {
     let document = HYPERFINE.replace("0.092]}", "0.092], \"exit_codes\": [1, null]}");
-    let file = of(ImportFormat::Hyperfine, &[("x.json", &document)]).unwrap();
+    let file = of(&hyperfine::IMPORTER, &[("x.json", &document)]).unwrap();
     let left_out: Vec<(u64, &str)> = file
         .supplement
         .left_out
@@ -254,7 +246,7 @@ fn logs_of_sysbench_1_1() {
         events/s (eps):                      9.9831\n    \
         time elapsed:                        10.0169s\n    \
         total number of events:              100\n";
-    let file = of(ImportFormat::Sysbench, &[("a.log", log), ("b.log", log)]).unwrap();
+    let file = of(&sysbench::IMPORTER, &[("a.log", log), ("b.log", log)]).unwrap();
     assert_eq!(file.observations[1].n, 100);
     assert!((file.observations[1].value - 1e9 * 0.100_169).abs() < 1e-3);
 }
@@ -267,47 +259,43 @@ fn what_is_not_of_the_form_is_refused_with_its_place() {
     };
     for (form, text, said) in [
         (
-            ImportFormat::Sysbench,
+            &sysbench::IMPORTER,
             SYSBENCH.replace("10.0064s", "0s"),
             "a.txt:8",
         ),
         (
-            ImportFormat::Sysbench,
+            &sysbench::IMPORTER,
             SYSBENCH.replace("total time", "time"),
             "a.txt:9",
         ),
         (
-            ImportFormat::Sysbench,
+            &sysbench::IMPORTER,
             SYSBENCH.replace("events:              3120", "events: 0"),
             "a.txt:9",
         ),
         (
-            ImportFormat::Sysbench,
+            &sysbench::IMPORTER,
             "sysbench 1.0.20\n".into(),
             "a.txt: no results",
         ),
         (
-            ImportFormat::Hyperfine,
+            &hyperfine::IMPORTER,
             HYPERFINE.replace("0.102", "\"x\""),
             "a.txt:3",
         ),
         (
-            ImportFormat::Hyperfine,
+            &hyperfine::IMPORTER,
             "{\"results\": []}".into(),
             "a.txt: no results",
         ),
+        (&go::IMPORTER, GO.replace("155005", "-1"), "a.txt:4"),
         (
-            ImportFormat::GoBenchmark,
-            GO.replace("155005", "-1"),
-            "a.txt:4",
-        ),
-        (
-            ImportFormat::GoBenchmark,
+            &go::IMPORTER,
             GO.replace("155005 ns/op", "155005 ns/op 3"),
             "a.txt:4",
         ),
         (
-            ImportFormat::GoBenchmark,
+            &go::IMPORTER,
             "BenchmarkServer/workload=w/point=seven 1 2 ns/op".into(),
             "a.txt:1",
         ),
@@ -315,7 +303,7 @@ fn what_is_not_of_the_form_is_refused_with_its_place() {
         let error = bad(form, &text);
         assert!(error.contains(said), "{said}: {error}");
     }
-    let alone = of(ImportFormat::GoBenchmark, &[("a.txt", GO)]).unwrap_err();
+    let alone = of(&go::IMPORTER, &[("a.txt", GO)]).unwrap_err();
     assert!(
         alone
             .hint_text()
@@ -370,30 +358,18 @@ fn benchmarks_of_different_packages_are_different_workloads() {
         ])
     };
     let (old, new) = (file(100.0, 9e3), file(125.0, 9e3));
-    let read = of(
-        ImportFormat::GoBenchmark,
-        &[("old.txt", &old), ("new.txt", &new)],
-    )
-    .unwrap();
+    let read = of(&go::IMPORTER, &[("old.txt", &old), ("new.txt", &new)]).unwrap();
     assert_eq!(
         effects(&read),
         [effect("x/cache.E", -20), effect("x/session.E", 0)]
     );
     // A file with one of them has that one alone.
     let one = go(&[("pkg: x/cache", 0.0), ("BenchmarkE-4", 100.0)]);
-    let read = of(
-        ImportFormat::GoBenchmark,
-        &[("old.txt", &old), ("one.txt", &one)],
-    )
-    .unwrap();
+    let read = of(&go::IMPORTER, &[("old.txt", &old), ("one.txt", &one)]).unwrap();
     assert_eq!(effects(&read), [effect("x/cache.E", 0)]);
     // Names alone are matched where no file has two packages.
     let bare = go(&[("BenchmarkE-4", 50.0)]);
-    let read = of(
-        ImportFormat::GoBenchmark,
-        &[("one.txt", &one), ("bare.txt", &bare)],
-    )
-    .unwrap();
+    let read = of(&go::IMPORTER, &[("one.txt", &one), ("bare.txt", &bare)]).unwrap();
     assert_eq!(effects(&read), [effect("E", 100)]);
 }
 
@@ -401,7 +377,7 @@ fn benchmarks_of_different_packages_are_different_workloads() {
 fn the_number_of_processors_is_dropped_only_where_all_lines_have_the_same() {
     let read = |old: &str, new: &str| {
         let files = [("old.txt", old), ("new.txt", new)];
-        of(ImportFormat::GoBenchmark, &files)
+        of(&go::IMPORTER, &files)
     };
     let old = go(&[("BenchmarkPut", 100.0), ("BenchmarkPut-4", 900.0)]);
     let new = go(&[("BenchmarkPut", 100.0), ("BenchmarkPut-4", 450.0)]);
@@ -433,11 +409,7 @@ fn names_that_would_be_equal_keep_apart() {
         ("BenchmarkA.b-2", 2.0),
         ("BenchmarkA/point=2-2", 3.0),
     ]);
-    let file = of(
-        ImportFormat::GoBenchmark,
-        &[("a.txt", &text), ("b.txt", &text)],
-    )
-    .unwrap();
+    let file = of(&go::IMPORTER, &[("a.txt", &text), ("b.txt", &text)]).unwrap();
     let names: Vec<String> = effects(&file).into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["A.b", "A.b (2)", "A.point=2"]);
     assert_eq!(
@@ -446,7 +418,7 @@ fn names_that_would_be_equal_keep_apart() {
     );
     let document = r#"{"results":[{"command":"s","times":[1,1.1],"parameters":{"x":"1"}},
         {"command":"s","times":[2,2.1],"parameters":{"x":"2"}},{"command":"s","times":[3,3.1],"parameters":{"x":"2"}}]}"#;
-    let file = of(ImportFormat::Hyperfine, &[("h.json", document)]).unwrap();
+    let file = of(&hyperfine::IMPORTER, &[("h.json", document)]).unwrap();
     assert_eq!(file.header.base.as_deref(), Some("s (x=1)"));
     assert_eq!(file.header.series, ["s (x=2)", "s (x=2) (2)"]);
 }
@@ -455,8 +427,11 @@ fn names_that_would_be_equal_keep_apart() {
 fn every_server_is_compared_with_the_named_base() {
     let document = r#"{"commit":"c","results":[{"command":"A","times":[1,1.01,1.02]},
         {"command":"B","times":[2,2.02,2.04]},{"command":"C","times":[1,1.01,1.02]}]}"#;
-    assert_eq!(detect(document.as_bytes()), Some(ImportFormat::Hyperfine));
-    let file = of(ImportFormat::Hyperfine, &[("h.json", document)]).unwrap();
+    assert_eq!(
+        detect(document.as_bytes()).unwrap().name,
+        hyperfine::IMPORTER.name
+    );
+    let file = of(&hyperfine::IMPORTER, &[("h.json", document)]).unwrap();
     assert_eq!(
         effects(&file),
         [effect("command", -50), effect("command", 0)]
@@ -467,11 +442,7 @@ fn every_server_is_compared_with_the_named_base() {
     assert!(document.total.is_empty());
     assert_eq!(document.patches_with(Verdict::Slower).len(), 1);
     // What is exported is read as the same.
-    let again = of(
-        ImportFormat::GoBenchmark,
-        &[("g.txt", &go_benchmark(&file))],
-    )
-    .unwrap();
+    let again = of(&go::IMPORTER, &[("g.txt", &go_benchmark(&file))]).unwrap();
     assert_eq!(
         (&again.header.base, &again.header.series),
         (&file.header.base, &file.header.series)
@@ -500,7 +471,7 @@ fn failed_go_benchmarks_are_counted() {
         ("FAIL\tx [build failed]\n", 1),
     ] {
         let file = of(
-            ImportFormat::GoBenchmark,
+            &go::IMPORTER,
             &[("a.txt", &good), ("b.txt", &format!("{good}{end}"))],
         )
         .unwrap();
@@ -511,11 +482,7 @@ fn failed_go_benchmarks_are_counted() {
         assert_eq!(told, count > 0, "{end}");
     }
     let split = format!("{good}BenchmarkB-8   \tsome output\n     100\t  12 ns/op\n");
-    let refused = of(
-        ImportFormat::GoBenchmark,
-        &[("a.txt", &good), ("b.txt", &split)],
-    )
-    .unwrap_err();
+    let refused = of(&go::IMPORTER, &[("a.txt", &good), ("b.txt", &split)]).unwrap_err();
     assert!(
         refused
             .to_string()
@@ -535,12 +502,8 @@ fn the_events_of_go_test_are_its_output() {
     text += &event("y", "BenchmarkA-8 \t 100\t 7 ns/op\n");
     text += &event("x", " 100\t 5 ns/op\n");
     text += "{\"Action\":\"pass\",\"Package\":\"x\"}\n";
-    assert_eq!(detect(text.as_bytes()), Some(ImportFormat::GoBenchmark));
-    let file = of(
-        ImportFormat::GoBenchmark,
-        &[("a.json", &text), ("b.json", &text)],
-    )
-    .unwrap();
+    assert_eq!(detect(text.as_bytes()).unwrap().name, go::IMPORTER.name);
+    let file = of(&go::IMPORTER, &[("a.json", &text), ("b.json", &text)]).unwrap();
     let values: Vec<(&str, f64)> = file
         .observations
         .iter()
@@ -548,11 +511,7 @@ fn the_events_of_go_test_are_its_output() {
         .collect();
     assert_eq!(values[..2], [("x.A", 5.0), ("y.A", 7.0)]);
     let cut = &text[..text.len() - 5];
-    let refused = of(
-        ImportFormat::GoBenchmark,
-        &[("a.json", cut), ("b.json", cut)],
-    )
-    .unwrap_err();
+    let refused = of(&go::IMPORTER, &[("a.json", cut), ("b.json", cut)]).unwrap_err();
     assert!(refused.to_string().contains("a.json:4"), "{refused}");
 }
 
@@ -587,7 +546,7 @@ fn tests_and_threads_of_sysbench_are_different_workloads() {
         named,
     ]
     .concat();
-    let file = of(ImportFormat::Sysbench, &[("a.log", &all), ("b.log", &all)]).unwrap();
+    let file = of(&sysbench::IMPORTER, &[("a.log", &all), ("b.log", &all)]).unwrap();
     let names: Vec<&str> = file.observations[..6]
         .iter()
         .map(|o| &*o.workload)
@@ -604,7 +563,7 @@ fn tests_and_threads_of_sysbench_are_different_workloads() {
         ]
     );
     let (one, four) = (cpu(1, 10_000), cpu(4, 10_000));
-    let refused = of(ImportFormat::Sysbench, &[("a.log", &one), ("b.log", &four)]).unwrap_err();
+    let refused = of(&sysbench::IMPORTER, &[("a.log", &one), ("b.log", &four)]).unwrap_err();
     assert!(
         refused.to_string().contains("none of the workloads"),
         "{refused}"
@@ -616,7 +575,7 @@ fn tests_and_threads_of_sysbench_are_different_workloads() {
         (log(1, "", "10", "110"), false),
     ] {
         let log = [log(1, "", "10", "100"), other].concat();
-        let read = of(ImportFormat::Sysbench, &[("a.log", &log), ("b.log", &log)]);
+        let read = of(&sysbench::IMPORTER, &[("a.log", &log), ("b.log", &log)]);
         assert_eq!(read.is_err(), refused);
         match read {
             Err(error) => assert!(
@@ -637,7 +596,7 @@ fn tests_and_threads_of_sysbench_are_different_workloads() {
         "1000",
     );
     let file = of(
-        ImportFormat::Sysbench,
+        &sysbench::IMPORTER,
         &[("a.log", &limited), ("b.log", &limited)],
     )
     .unwrap();
@@ -658,7 +617,7 @@ fn runs_at_a_rate_are_compared_by_latency_or_not_at_all() {
     let judged = |lines: fn(&str) -> String| {
         let (a, b) = (runs(before, lines), runs(after, lines));
         let files = [("a.log", &*a), ("b.log", &*b)];
-        attribution(&of(ImportFormat::Sysbench, &files).unwrap())
+        attribution(&of(&sysbench::IMPORTER, &files).unwrap())
     };
     let with = |lines| judged(lines).patches[0].effects[0].clone();
     let effect = with(|latency| format!("Latency (ms):\n  avg:  {latency}\n  sum:  9.00\n"));
@@ -685,7 +644,7 @@ fn what_a_note_says_of_a_file_takes_its_verdict_back() {
     let first = runs(["10.0", "10.1", "10.2"]);
     let withheld = |other: &str| {
         let files = [("a.log", &*first), ("b.log", other)];
-        let found = attribution(&of(ImportFormat::Sysbench, &files).unwrap());
+        let found = attribution(&of(&sysbench::IMPORTER, &files).unwrap());
         let effect = &found.patches[0].effects[0];
         assert!(effect.withheld.is_none() || effect.verdict == Verdict::Unclear);
         effect.withheld.clone()
@@ -712,7 +671,7 @@ fn commands_of_two_documents_meet_by_name() {
     let judged = |first: &[(&str, f64)], second: &[(&str, f64)]| {
         let (first, second) = (document(first), document(second));
         let files = [("a.json", &*first), ("b.json", &*second)];
-        attribution(&of(ImportFormat::Hyperfine, &files).unwrap())
+        attribution(&of(&hyperfine::IMPORTER, &files).unwrap())
     };
     let found = judged(
         &[("/bin/x --few", 0.1), ("/bin/x --many", 1.0)],
@@ -752,10 +711,7 @@ fn the_time_of_a_checkpoint_is_the_difference() {
     let head = "sysbench 1.0.20 (x)\nNumber of threads: 1\nPrime numbers limit: 9\n";
     let values = |body: &str| -> Result<Vec<f64>> {
         let text = format!("{head}{body}");
-        let file = of(
-            ImportFormat::Sysbench,
-            &[("a.log", &text), ("b.log", &text)],
-        )?;
+        let file = of(&sysbench::IMPORTER, &[("a.log", &text), ("b.log", &text)])?;
         let of_base = file.observations.iter().filter(|o| o.point == Point::BASE);
         Ok(of_base.map(|o| (o.value / 1e4).round() / 100.0).collect())
     };
@@ -813,11 +769,7 @@ fn runs_of_sysbench_that_did_not_end_are_counted() {
         (format!("{good}{}", &good[..good.find("10.0s").unwrap()]), 1),
         (format!("{good}{good}"), 0),
     ] {
-        let file = of(
-            ImportFormat::Sysbench,
-            &[("a.log", &good), ("b.log", &text)],
-        )
-        .unwrap();
+        let file = of(&sysbench::IMPORTER, &[("a.log", &good), ("b.log", &text)]).unwrap();
         let left_out: u64 = file.supplement.left_out.iter().map(|of| of.count).sum();
         assert_eq!(left_out, count, "{text}");
         if count > 0 {
@@ -830,7 +782,7 @@ fn runs_of_sysbench_that_did_not_end_are_counted() {
     }
     let decimal_comma = good.replace("10.0s", "10,0s");
     let refused = of(
-        ImportFormat::Sysbench,
+        &sysbench::IMPORTER,
         &[("a.log", &good), ("b.log", &decimal_comma)],
     )
     .unwrap_err();
@@ -846,7 +798,7 @@ fn runs_of_sysbench_that_did_not_end_are_counted() {
 fn a_document_of_hyperfine_says_what_it_lacks() {
     let read = |results: &str| {
         let text = format!("{{\"results\":[{results}]}}");
-        of(ImportFormat::Hyperfine, &[("h.json", &text)])
+        of(&hyperfine::IMPORTER, &[("h.json", &text)])
     };
     let a = r#"{"command":"A","times":[1,2]}"#;
     let means = r#"{"command":"A","mean":1},{"command":"B","mean":2}"#;
@@ -883,7 +835,7 @@ fn what_went_wrong_in_runs_that_went_on_is_noted() {
     };
     let notes = |errors: &str| {
         let files = [("a.log", &*oltp("0")), ("b.log", &*oltp(errors))];
-        of(ImportFormat::Sysbench, &files).unwrap().supplement.notes
+        of(&sysbench::IMPORTER, &files).unwrap().supplement.notes
     };
     // Some deadlocks are part of the test.
     assert_eq!(notes("5"), [""; 0]);
@@ -901,7 +853,7 @@ fn results_that_are_not_of_two_servers_or_of_several_builds_are_noted() {
         .map(|seconds| log(4, body, seconds, "1000"))
         .concat();
     let notes = |files: &[(&str, &str)], form| of(form, files).unwrap().supplement.notes.concat();
-    let twice = notes(&[("a.log", &one), ("b.log", &one)], ImportFormat::Sysbench);
+    let twice = notes(&[("a.log", &one), ("b.log", &one)], &sysbench::IMPORTER);
     assert_eq!(
         twice,
         "b has exactly the values of a: is it the same file, or a copy?"
@@ -909,30 +861,20 @@ fn results_that_are_not_of_two_servers_or_of_several_builds_are_noted() {
     let other = one
         .replace("sysbench 1.0.20", "sysbench 1.1.0")
         .replace("10.1", "10.3");
-    let versions = notes(
-        &[("a.log", &one), ("b.log", &other)],
-        ImportFormat::Sysbench,
-    );
+    let versions = notes(&[("a.log", &one), ("b.log", &other)], &sysbench::IMPORTER);
     assert!(
         versions.ends_with(": sysbench 1.0.20, sysbench 1.1.0."),
         "{versions}"
     );
     let row = "BenchmarkE 100 5 ns/op\n";
     let builds = format!("commit: abc\n{row}commit: def\n{row}");
-    let builds = notes(
-        &[("a.txt", row), ("b.txt", &builds)],
-        ImportFormat::GoBenchmark,
-    );
+    let builds = notes(&[("a.txt", row), ("b.txt", &builds)], &go::IMPORTER);
     assert!(
         builds.contains("several values of `commit` (abc, def)"),
         "{builds}"
     );
     let glued = format!("{row}BenchmarkE BenchmarkF 100 5 ns/op\n");
-    let error = of(
-        ImportFormat::GoBenchmark,
-        &[("a.txt", row), ("b.txt", &glued)],
-    )
-    .unwrap_err();
+    let error = of(&go::IMPORTER, &[("a.txt", row), ("b.txt", &glued)]).unwrap_err();
     assert!(
         error
             .to_string()
@@ -945,11 +887,7 @@ fn results_that_are_not_of_two_servers_or_of_several_builds_are_noted() {
 fn options_of_sysbench_that_differ_keep_runs_apart() {
     let names = |first: &str, second: &str| {
         let both = [first, second].concat();
-        let file = of(
-            ImportFormat::Sysbench,
-            &[("a.log", &both), ("b.log", &both)],
-        )
-        .unwrap();
+        let file = of(&sysbench::IMPORTER, &[("a.log", &both), ("b.log", &both)]).unwrap();
         let observations = file.observations.into_iter();
         let names: Vec<String> = observations.map(|of| of.workload).take(2).collect();
         names
@@ -1021,7 +959,7 @@ fn commands_of_sysbench_are_read_as_a_shell_reads_them() {
     ]
     .concat();
     let files = [("a.log", &*logs), ("b.log", &*logs)];
-    let file = of(ImportFormat::Sysbench, &files).unwrap();
+    let file = of(&sysbench::IMPORTER, &files).unwrap();
     let observations = file.observations.into_iter();
     let names: Vec<String> = observations.map(|of| of.workload).take(4).collect();
     assert_eq!(
@@ -1043,7 +981,7 @@ fn runs_of_sysbench_with_two_groups_of_costs_are_refused() {
     };
     let error = |seconds: &[&str]| {
         let log: String = seconds.iter().copied().map(sql).collect();
-        let file = of(ImportFormat::Sysbench, &[("a.log", &log), ("b.log", &log)]);
+        let file = of(&sysbench::IMPORTER, &[("a.log", &log), ("b.log", &log)]);
         file.err().map(|error| error.to_string())
     };
     let refused = error(&["1.0", "5.0", "1.1", "5.2"]).unwrap();
@@ -1074,11 +1012,7 @@ fn results_of_go_behind_other_output_are_refused() {
         "BenchmarkE-4 begins\n    1000 90.0 ns/op\n",
     ] {
         let file = format!("{row}{damaged}");
-        let error = of(
-            ImportFormat::GoBenchmark,
-            &[("a.txt", row), ("b.txt", &file)],
-        )
-        .unwrap_err();
+        let error = of(&go::IMPORTER, &[("a.txt", row), ("b.txt", &file)]).unwrap_err();
         let error = error.to_string();
         assert!(
             error.contains(": a result without its name"),
@@ -1086,11 +1020,7 @@ fn results_of_go_behind_other_output_are_refused() {
         );
     }
     let words = format!("{row}Benchmark 3 of 10 is done\nit took 90 ns/op\n");
-    let file = of(
-        ImportFormat::GoBenchmark,
-        &[("a.txt", row), ("b.txt", &words)],
-    )
-    .unwrap();
+    let file = of(&go::IMPORTER, &[("a.txt", row), ("b.txt", &words)]).unwrap();
     assert_eq!(file.supplement.left_out, []);
 }
 
@@ -1165,7 +1095,7 @@ fn a_command_of_sysbench_may_take_several_lines() {
     let log = |test: &str| {
         let command = format!("$ sysbench {test} \\\n  --tables=1 \\\n  run\n{SYSBENCH}");
         let file = of(
-            ImportFormat::Sysbench,
+            &sysbench::IMPORTER,
             &[("a.log", &command), ("b.log", &command)],
         );
         file.unwrap().observations[0].workload.clone()
@@ -1181,11 +1111,7 @@ fn a_number_that_a_script_prints_makes_workloads_and_is_told() {
         SYSBENCH.replacen("options:\n", &own, 1)
     };
     let logs = [log(100), log(101)].concat();
-    let file = of(
-        ImportFormat::Sysbench,
-        &[("a.log", &logs), ("b.log", &logs)],
-    )
-    .unwrap();
+    let file = of(&sysbench::IMPORTER, &[("a.log", &logs), ("b.log", &logs)]).unwrap();
     assert_eq!(
         file.supplement.notes.last().unwrap(),
         "Runs that print another number before their start are workloads of their own: `lua heap 100 kB` (a.log:1), \

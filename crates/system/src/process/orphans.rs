@@ -187,7 +187,8 @@ impl OrphanTracker {
     pub(super) fn note(&mut self, first: u32) {
         let members = process_tree(first).into_iter().skip(1);
         let members = members.filter_map(OrphanProcess::read);
-        self.seen.extend(members.map(|of| (of.pid, of.begin)));
+        self.seen
+            .extend(members.map(|member| (member.pid, member.begin)));
     }
 
     /// Returns the living processes of the start that are neither the first one nor its descendants.
@@ -208,10 +209,10 @@ impl OrphanTracker {
             .filter(|pid| !without.contains(pid))
             .filter_map(OrphanProcess::read)
             .filter(OrphanProcess::is_alive)
-            .filter(|of| {
-                of.group == first
-                    || self.seen.contains(&(of.pid, of.begin))
-                    || is_marked(of.pid, |mark| mark == self.mark)
+            .filter(|process| {
+                process.group == first
+                    || self.seen.contains(&(process.pid, process.begin))
+                    || is_marked(process.pid, |mark| mark == self.mark)
             })
             .collect()
     }
@@ -225,7 +226,7 @@ impl OrphanTracker {
             let others = self.others(first);
             others.iter().for_each(OrphanProcess::kill);
             killed.extend(others);
-            killed.retain(|of| !of.reap());
+            killed.retain(|process| !process.reap());
             if killed.is_empty() || Instant::now() > until {
                 return;
             }

@@ -359,10 +359,11 @@ fn check_operations(points: &[Point], rounds: &[Vec<Slice>]) -> Result<(), (Poin
         of_point.extend(slice.operations.keys().map(String::as_str));
     }
     for (point, names) in names {
-        let all = slices().filter(|(of, _)| *of == point).count();
+        let all = slices().filter(|(other, _)| *other == point).count();
         for name in names {
-            let has =
-                |(of, slice): &(Point, &Slice)| *of == point && slice.operations.contains_key(name);
+            let has = |(other, slice): &(Point, &Slice)| {
+                *other == point && slice.operations.contains_key(name)
+            };
             let missing = all - slices().filter(has).count();
             if missing > 0 {
                 let fault = format!(

@@ -77,14 +77,14 @@ fn whole_group(block: &Block) -> usize {
 /// A task of timed blocks has the number of its group, by which a later coordinator finds the job of an earlier one, unless that
 /// is among `used`; any other task that of its first block.
 fn tasks_of(mut blocks: Vec<BlockJob>, used: &mut BTreeSet<u32>) -> BTreeMap<u32, Vec<BlockJob>> {
-    blocks.sort_by_key(|of| key_of(&of.block));
+    blocks.sort_by_key(|job| key_of(&job.block));
     let mut groups: BTreeMap<BlockKey, Vec<BlockJob>> = BTreeMap::new();
-    for of in blocks {
-        groups.entry(group_of(&of.block)).or_default().push(of);
+    for job in blocks {
+        groups.entry(group_of(&job.block)).or_default().push(job);
     }
     let mut tasks = BTreeMap::new();
     for ((kind, group), blocks) in groups {
-        let first = blocks.first().map_or(0, |of| of.block.number);
+        let first = blocks.first().map_or(0, |job| job.block.number);
         let task = match kind {
             BlockKind::Timed if used.insert(group) => 3 * group * TASK_BLOCKS,
             BlockKind::Timed => 3 * first,
@@ -291,11 +291,11 @@ impl<'a> Cluster<'a> {
         let tasks = tasks_of(blocks, &mut self.waiting().groups);
         let mut dispatch = self.dispatch();
         for (number, blocks) in tasks {
-            let asked: Vec<Block> = blocks.iter().map(|of| of.block.clone()).collect();
+            let asked: Vec<Block> = blocks.iter().map(|job| job.block.clone()).collect();
             let path = dispatch.task_file(number);
             // A job of an earlier coordinator may be measuring the task, and more of it.
             let there = task::read(&path).is_ok_and(|task: BlockTask| {
-                task.schema == SCHEMA && blocks.iter().all(|of| task.blocks.contains(of))
+                task.schema == SCHEMA && blocks.iter().all(|job| task.blocks.contains(job))
             });
             if !there {
                 let task = BlockTask {
@@ -325,10 +325,10 @@ impl<'a> Cluster<'a> {
             return pending;
         }
         let mut sizes: BTreeMap<BlockKey, usize> = BTreeMap::new();
-        for of in &pending {
-            *sizes.entry(group_of(&of.block)).or_default() += 1;
+        for job in &pending {
+            *sizes.entry(group_of(&job.block)).or_default() += 1;
         }
-        let is_whole = |of: &BlockJob| sizes[&group_of(&of.block)] >= whole_group(&of.block);
+        let is_whole = |job: &BlockJob| sizes[&group_of(&job.block)] >= whole_group(&job.block);
         let (whole, rest): (Vec<_>, Vec<_>) = pending.into_iter().partition(is_whole);
         waiting.asked = (!rest.is_empty()).then(Instant::now);
         waiting.pending = rest;

@@ -44,17 +44,17 @@ pub fn measure_blocks(path: &Path, machine: &str, progress: &dyn Progress) -> Re
 /// Returns `error`, which keeps this machine from measuring `task`; what is wrong with its servers is published in place of
 /// the first block that is not, so that the coordinator tells it and asks another machine.
 fn tell<T>(task: &BlockTask, machine: &str, error: Error) -> Result<T> {
-    let path = |of: &BlockJob| result_path(&task.results, &of.block);
-    let missing = task.blocks.iter().find(|of| !path(of).exists());
-    if let Some(of) = missing.filter(|_| error.kind() == Kind::Bench) {
+    let path = |job: &BlockJob| result_path(&task.results, &job.block);
+    let missing = task.blocks.iter().find(|job| !path(job).exists());
+    if let Some(job) = missing.filter(|_| error.kind() == Kind::Bench) {
         let file = BlockFile::new(
             &task.experiment,
-            &of.block,
+            &job.block,
             (machine, 0),
             Vec::new(),
             Some(&error),
         );
-        publish(&path(of), &file.to_bytes()?)?;
+        publish(&path(job), &file.to_bytes()?)?;
     }
     Err(error)
 }
@@ -152,7 +152,7 @@ fn check_same(ws: &Workspace, task: &BlockTask, workloads: &[Workload]) -> Resul
 /// Measures the blocks on all lanes.
 fn measure(machine: &ThisMachine<'_>, task: &BlockTask, name: &str) -> Result<()> {
     // Blocks that repeat layouts come after those that have linked them, so that no lane waits for another's links.
-    let (first, again): (Vec<_>, Vec<_>) = task.blocks.iter().partition(|of| of.block.again);
+    let (first, again): (Vec<_>, Vec<_>) = task.blocks.iter().partition(|job| job.block.again);
     let next = Mutex::new(first.into_iter().chain(again));
     let failed: Mutex<Vec<Error>> = Mutex::default();
     std::thread::scope(|scope| {
