@@ -20,7 +20,7 @@ const FOLDERS: [&str; 4] = [
 
 /// Types without a table of their own: the file as a whole, whose sections are the document's headings, and what the files of
 /// a cluster's tasks have.
-const WITHOUT_TABLE: [&str; 3] = ["Config", "BlockSlices", "MeasuredServer"];
+const WITHOUT_TABLE: [&str; 3] = ["Config", "BlockSlices", "ExperimentServer"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

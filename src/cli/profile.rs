@@ -287,7 +287,9 @@ fn binary<'a>(ws: &'a Workspace, named: &NamedServer, recipe: &str) -> Result<Op
 
 fn profiled<'a>(named: &'a NamedServer, binary: Option<&'a str>) -> ProfiledServer<'a> {
     ProfiledServer {
-        server: &named.server,
+        label: &named.label,
+        dir: &named.built.dir,
+        data: (&named.data.0, &named.data.1),
         binary: binary.unwrap_or_default(),
         release: &named.release,
     }
@@ -301,8 +303,8 @@ fn difference(
 ) -> ProfileDifference {
     ProfileDifference {
         schema: 1,
-        before: before.server.label.clone(),
-        after: after.server.label.clone(),
+        before: before.label.clone(),
+        after: after.label.clone(),
         workload: workload.name.clone(),
         source: source.name().to_owned(),
         unit: source.unit().to_owned(),

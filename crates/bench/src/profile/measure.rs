@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::table;
 use crate::meter::samples::{Sampling, SamplingEvent};
 use crate::meter::{self, Counter, RunTransactions, WARM_UP};
-use crate::server::{self, Launch, MeasuredServer, Running, Scratch, ServerAdapter, ServerSpace};
+use crate::server::{self, Launch, Running, Scratch, ServerAdapter, ServerSpace};
 use crate::workload::{Clients, Requests};
 use perfquilt_config::Workload;
 use perfquilt_config::workspace::Workspace;
@@ -54,8 +54,12 @@ impl CostSource {
 /// A server to profile.
 #[derive(Debug, Clone)]
 pub struct ProfiledServer<'a> {
-    /// The server, with data of its own.
-    pub server: &'a MeasuredServer,
+    /// Its name in messages.
+    pub label: &'a str,
+    /// Its folder.
+    pub dir: &'a Path,
+    /// The name of its data, and the folder of the built server that prepares them.
+    pub data: (&'a str, &'a Path),
     /// The measured executable in its folder.
     pub binary: &'a str,
     /// The release that determines its configuration and clients.
@@ -234,12 +238,8 @@ impl<'a> Side<'a> {
     ) -> Result<Self> {
         let adapter = server::adapter(ws)?;
         let clients = Clients::new(ws, server.release, &[workload])?;
-        let MeasuredServer { dir, data, .. } = server.server;
-        let data = match data {
-            Some((data, by)) => (data.as_str(), by.as_path()),
-            None => (server.release, dir.as_path()),
-        };
-        let template = clients.template(ws, adapter.as_ref(), &[workload], data, progress)?;
+        let template =
+            clients.template(ws, adapter.as_ref(), &[workload], server.data, progress)?;
         let space = ServerSpace {
             servers: SERVERS,
             bytes: server::size_of_tree(&template)?,
@@ -272,13 +272,12 @@ impl<'a> Side<'a> {
         work: impl FnOnce(&mut Running, &mut dyn Requests, &Path) -> Result<T>,
     ) -> Result<T> {
         let dir = self.scratch.fresh()?;
-        let built = self.server.server;
         let server = match self.make {
             Some((make, place)) => make(place, seed)?,
-            None => built.dir.clone(),
+            None => self.server.dir.to_owned(),
         };
         let executable = server.join(self.server.binary);
-        let mut launch = Launch::new(&built.label, &server, &dir);
+        let mut launch = Launch::new(self.server.label, &server, &dir);
         launch.template = Some(&self.template);
         if self.source == CostSource::Callgrind {
             launch.instrumentation = meter::call_graph_instrumentation(&dir);

@@ -28,7 +28,6 @@ use perfquilt_config::{Config, Server};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::{Progress, Silent};
 use perfquilt_system::digest;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::inputs::{Inputs, Records};
@@ -98,19 +97,6 @@ impl<'a> Launch<'a> {
             env: Vec::new(),
         }
     }
-}
-
-/// A built server to start and measure.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MeasuredServer {
-    /// Its name in messages: the point and its patch.
-    pub label: String,
-    /// Its folder.
-    pub dir: PathBuf,
-    /// The release whose data it needs, or another name of them, and the folder of the built server that prepares them;
-    /// `None` if they are those of the others.
-    pub data: Option<(String, PathBuf)>,
 }
 
 /// The threads of a server, in all its processes, that execute the clients' work, for meters that count by thread.

@@ -11,12 +11,11 @@ use super::collected::Collected;
 use super::driver::Driver;
 use super::identity;
 use super::plan::{Reading, Scope, single};
-use super::servers::{Servers, server, vary_layouts};
+use super::servers::{ExperimentServer, Servers, server, vary_layouts};
 use super::site::Site;
 use super::spec::Spec;
 use super::strategy::RequestedBlocks;
 use perfquilt_bench::meter::Counter;
-use perfquilt_bench::server::MeasuredServer;
 use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Layouts, Preset};
@@ -90,8 +89,8 @@ impl<'a> AdaptiveRunner<'a> {
             return Ok(());
         }
         let one = server(Point::BASE, built, &self.spec.header);
-        let one = Servers::from([(Point::BASE, one)]);
-        let (layouts, _) = vary_layouts(&self.spec.preset, &one, progress)?;
+        let mut one = Servers::from([(Point::BASE, one)]);
+        let layouts = vary_layouts(&self.spec.preset, &mut one, progress)?;
         self.spec.set_layouts(layouts)?;
         self.layouts_chosen = true;
         self.id = self.store.begin(&self.spec.header, &self.key)?;
@@ -155,17 +154,17 @@ impl<'a> AdaptiveRunner<'a> {
                 Some((release.clone(), by.dir.clone()))
             });
             let server = server(point, built, &self.spec.header);
-            servers.insert(point, MeasuredServer { data, ..server });
+            servers.insert(point, ExperimentServer { data, ..server });
         }
         // The check of the first server holds for all.
         let preset = Preset {
             layouts: Some(self.spec.layouts),
             ..self.spec.preset.clone()
         };
-        let (_, relinks) = vary_layouts(&preset, &servers, progress)?;
+        vary_layouts(&preset, &mut servers, progress)?;
         let setup = self
             .spec
-            .setup((servers, relinks), states.len(), Unexecuted::default())?;
+            .setup(servers, states.len(), Unexecuted::default())?;
         let readings = self.spec.readings();
         let margin = Meter::default_margin;
         let collected = match self.collected.take() {

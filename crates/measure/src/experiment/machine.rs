@@ -14,13 +14,12 @@ use super::lengths::share;
 use super::links::Links;
 use super::plan::{Block, BlockKind, Reading};
 use super::private::{copy, private_copy, room};
-use super::servers::{Relinks, Servers};
+use super::servers::{ExperimentServer, Servers};
 use perfquilt_bench::cpu_quota::ControlGroups;
 use perfquilt_bench::inputs::{Inputs, Records, Trace};
 use perfquilt_bench::meter::{CountResult, Counter, WARM_UP};
 use perfquilt_bench::server::{
-    self, Instrumentation, Launch, MeasuredServer, Running, Scratch, ServerAdapter, ServerSpace,
-    size_of_tree,
+    self, Instrumentation, Launch, Running, Scratch, ServerAdapter, ServerSpace, size_of_tree,
 };
 use perfquilt_bench::workload::{
     self, BlockSlices, ClientFailure, Clients, HostMonitor, Standstill, StandstillWatch,
@@ -66,8 +65,6 @@ pub struct ExecutionQuestion<'a> {
 pub struct Setup<'a> {
     /// The points' servers; the base's is among them.
     pub servers: Servers,
-    /// How to link them again.
-    pub relinks: Relinks,
     /// The workloads.
     pub workloads: Vec<&'a Workload>,
     /// Seconds that one timed block measures a workload, for up to six servers together.
@@ -157,7 +154,9 @@ impl<'a> ThisMachine<'a> {
         progress: &'a dyn Progress,
     ) -> Result<Self> {
         // The layouts of one seed are common to all servers.
-        Relink::align(&mut setup.relinks.values_mut().collect::<Vec<_>>());
+        let servers = setup.servers.values_mut();
+        let relinks = servers.filter_map(|server| server.relink.as_mut());
+        Relink::align(&mut relinks.collect::<Vec<_>>());
         let adapter = server::adapter(ws)?;
         let mut inputs = Inputs::default();
         let mut untraced = Vec::new();
@@ -202,7 +201,7 @@ impl<'a> ThisMachine<'a> {
         let threads = |workload: &&Workload| clients.threads(workload);
         let threads = setup.workloads.iter().map(threads).max().unwrap_or(1);
         let executable = setup.binary.as_ref().map_or(0, |binary| {
-            room(&setup.servers, &setup.relinks, binary, allowed_cpus().len())
+            room(&setup.servers, binary, allowed_cpus().len())
         });
         let servers = ServerSpace {
             servers: setup.most_servers,
@@ -447,7 +446,7 @@ impl<'m> MachineLane<'m> {
             .ok_or_else(|| Error::internal(format!("no workload `{name}`")))
     }
 
-    fn server(&self, point: Point) -> Result<&'m MeasuredServer> {
+    fn server(&self, point: Point) -> Result<&'m ExperimentServer> {
         self.machine
             .setup
             .servers
@@ -641,7 +640,9 @@ impl<'m> MachineLane<'m> {
 
     fn private_folder(&self, point: Point, layout: u64) -> Result<Private> {
         let machine = self.machine;
-        let built = &self.server(point)?.dir;
+        let ExperimentServer {
+            dir: built, relink, ..
+        } = self.server(point)?;
         let dir = machine.scratch.fresh()?;
         let Some(binary) = &machine.setup.binary else {
             return Ok((point, dir, built.clone()));
@@ -649,7 +650,7 @@ impl<'m> MachineLane<'m> {
         let to = self.program_folder(&dir)?;
         // Every server runs a copy, also the only one of its layout: how the file was written decides where its pages
         // are in memory.
-        let make = |from: &Path, to: &Path| match machine.setup.relinks.get(&point) {
+        let make = |from: &Path, to: &Path| match relink {
             _ if layout == 0 => copy(from, to),
             Some(relink) => {
                 let link = |path: &Path| relink.link(layout, path);

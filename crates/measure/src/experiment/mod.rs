@@ -127,7 +127,7 @@ pub fn run(
         identical,
         ..header
     };
-    let (layouts, relinks) = vary_layouts(preset, &servers, progress)?;
+    let layouts = vary_layouts(preset, &mut servers, progress)?;
     if let Some(words) = preset.unreachable_margin(&|meter| ws.config.margin(meter)) {
         progress.warn(&words);
     }
@@ -174,7 +174,7 @@ pub fn run(
         margin: &|meter| ws.config.margin(meter),
         progress,
     };
-    experiment.carry_out(open, &site, (servers, relinks), &unexecuted)
+    experiment.carry_out(open, &site, servers, &unexecuted)
 }
 
 /// An experiment to forecast.

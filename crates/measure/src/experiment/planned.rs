@@ -15,7 +15,7 @@ use super::open::{MeasuredExperiment, OpenExperiment};
 use super::plan::{Block, BlockKind, Reading};
 use super::progress::BlockTimes;
 use super::recorder::Readings;
-use super::servers::{Relinks, Servers};
+use super::servers::Servers;
 use super::site::Site;
 use super::spec::Spec;
 use super::stopping;
@@ -105,7 +105,7 @@ impl PlannedMeasurement<'_> {
         &self,
         mut open: OpenExperiment<'_>,
         site: &Site,
-        (servers, relinks): (Servers, Relinks),
+        servers: Servers,
         unexecuted: &[UnexecutedPatch],
     ) -> Result<MeasuredExperiment> {
         let (store, id) = (open.store, open.id);
@@ -133,7 +133,7 @@ impl PlannedMeasurement<'_> {
         }
         let left_out = Unexecuted::of(&open.header, unexecuted);
         let most = self.design.most_servers();
-        let setup = self.spec.setup((servers, relinks), most, left_out)?;
+        let setup = self.spec.setup(servers, most, left_out)?;
         let record = (open.key.as_str(), &open.header, unexecuted);
         let bench = bench::open(self.spec, site, setup, record, self.wave, self.progress)?;
         let facts = bench.facts();

@@ -8,25 +8,25 @@
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
-use super::servers::{Relinks, Servers};
-use perfquilt_bench::server::MeasuredServer;
+use super::servers::{ExperimentServer, Servers};
 use perfquilt_build::Relink;
 use perfquilt_model::error::{Error, Result};
 
 /// Returns the bytes that the private executable `binary` of each of these servers takes, with those kept for a later
 /// block with the same layouts, plus its share of the space to link `at_once` of them.
-pub(super) fn room(servers: &Servers, relinks: &Relinks, binary: &str, at_once: usize) -> u64 {
-    let executable = |server: &MeasuredServer| {
+pub(super) fn room(servers: &Servers, binary: &str, at_once: usize) -> u64 {
+    let executable = |server: &ExperimentServer| {
         let path = server.dir.join(binary);
         std::fs::metadata(path).map_or(0, |found| found.len())
     };
     let largest = servers.values().map(executable).max().unwrap_or(0);
-    let links = relinks.values().map(Relink::temporary_bytes).max();
+    let relinks = || servers.values().filter_map(|server| server.relink.as_ref());
+    let links = relinks().map(Relink::temporary_bytes).max();
     let links = links
         .unwrap_or(0)
         .saturating_mul(at_once.min(servers.len()) as u64);
     // Those of the block, of the next one with the same layouts, and those that are linked for it meanwhile.
-    let kept = largest.saturating_mul(if relinks.is_empty() { 1 } else { 3 });
+    let kept = largest.saturating_mul(if relinks().next().is_none() { 1 } else { 3 });
     kept.saturating_add(links / servers.len().max(1) as u64)
 }
 
@@ -100,17 +100,18 @@ mod tests {
             let dir = folder.path().join(name);
             std::fs::create_dir(&dir).unwrap();
             std::fs::write(dir.join("d"), vec![0; bytes]).unwrap();
-            MeasuredServer {
+            ExperimentServer {
                 label: name.to_owned(),
                 dir,
                 data: None,
+                relink: None,
             }
         };
         let servers = Servers::from([
             (Point::BASE, server("a", 10)),
             (Point::Step(1), server("b", 1000)),
         ]);
-        assert_eq!(room(&servers, &Relinks::new(), "d", 4), 1000);
+        assert_eq!(room(&servers, "d", 4), 1000);
     }
 
     #[test]

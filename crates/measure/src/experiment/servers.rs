@@ -3,23 +3,36 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use perfquilt_bench::server::MeasuredServer;
 use perfquilt_build::{Built, Relink};
 use perfquilt_config::{Layouts, Preset};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::ExperimentHeader;
 use perfquilt_model::point::Point;
 use perfquilt_model::progress::Progress;
+use serde::{Deserialize, Serialize};
 
 /// Points whose data is not that of the experiment's release, with the key of the data and the folder of the
 /// server that prepares it.
 pub type Data = BTreeMap<Point, (String, PathBuf)>;
 
-/// The servers to measure: one for each distinct binary, and the control.
-pub(super) type Servers = BTreeMap<Point, MeasuredServer>;
+/// A server of an experiment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExperimentServer {
+    /// Its name in messages: the point and its patch.
+    pub label: String,
+    /// Its folder.
+    pub dir: PathBuf,
+    /// The release whose data it needs, or another name of them, and the folder of the built server that prepares them;
+    /// `None` if they are those of the others.
+    pub data: Option<(String, PathBuf)>,
+    /// Links it again in another layout; `None` where layouts are not varied.
+    #[serde(skip)]
+    pub relink: Option<Relink>,
+}
 
-/// How to link the executables of all servers to measure again; empty if one cannot be, or layouts are not varied.
-pub(super) type Relinks = BTreeMap<Point, Relink>;
+/// The servers to measure: one for each distinct binary, and the control.
+pub(super) type Servers = BTreeMap<Point, ExperimentServer>;
 
 /// Returns the servers to measure, and maps every other point to the measured point with the same binary.
 pub(super) fn distinct(
@@ -73,20 +86,21 @@ pub(super) fn identical<'p>(
 }
 
 /// Returns the server of a point; `header` names its patch.
-pub(super) fn server(point: Point, built: &Built, header: &ExperimentHeader) -> MeasuredServer {
+pub(super) fn server(point: Point, built: &Built, header: &ExperimentHeader) -> ExperimentServer {
     let patch = match point {
         Point::Step(k) | Point::Alone(k) | Point::Without(k) => {
             k.checked_sub(1).and_then(|index| header.series.get(index))
         }
         Point::Control => None,
     };
-    MeasuredServer {
+    ExperimentServer {
         label: match patch {
             Some(patch) => format!("{point} ({patch})"),
             None => format!("{point} (the release)"),
         },
         dir: built.dir.clone(),
         data: None,
+        relink: None,
     }
 }
 
@@ -94,15 +108,15 @@ pub(super) fn server(point: Point, built: &Built, header: &ExperimentHeader) -> 
 /// them then.
 pub(super) fn vary_layouts(
     preset: &Preset,
-    servers: &Servers,
+    servers: &mut Servers,
     progress: &dyn Progress,
-) -> Result<(Layouts, Relinks)> {
+) -> Result<Layouts> {
     let layouts = preset.layouts.unwrap_or(Layouts::Padded);
     if layouts == Layouts::Off || preset.timed_meters().is_empty() {
-        return Ok((Layouts::Off, Relinks::new()));
+        return Ok(Layouts::Off);
     }
-    match relinks(servers, layouts) {
-        Ok(relinks) => Ok((layouts, relinks)),
+    match add_relinks(servers, layouts) {
+        Ok(()) => Ok(layouts),
         Err(reason) if preset.layouts.is_some() => {
             let fault = format!("code layouts cannot be varied: {reason}");
             let hint = "`layouts = \"off\"` in the preset measures the servers as they were linked";
@@ -112,19 +126,22 @@ pub(super) fn vary_layouts(
             progress.warn(&format!(
                 "code layouts are not varied, so times come from a single layout: {reason}"
             ));
-            Ok((Layouts::Off, Relinks::new()))
+            Ok(Layouts::Off)
         }
     }
 }
 
-/// Returns how to link servers again, or why the first one that cannot be cannot.
-pub(super) fn relinks(servers: &Servers, layouts: Layouts) -> Result<Relinks, String> {
-    let relink = |(&point, server): (&Point, &MeasuredServer)| {
+/// Adds to each server how to link it again; to none if one cannot be.
+pub(super) fn add_relinks(servers: &mut Servers, layouts: Layouts) -> Result<(), String> {
+    let relink = |server: &ExperimentServer| {
         let relink = Relink::of(&server.dir, layouts);
-        let relink = relink.map_err(|reason| format!("{}: {reason}", server.label))?;
-        Ok((point, relink))
+        relink.map_err(|reason| format!("{}: {reason}", server.label))
     };
-    servers.iter().map(relink).collect()
+    let relinks: Vec<Relink> = servers.values().map(relink).collect::<Result<_, _>>()?;
+    for (server, relink) in servers.values_mut().zip(relinks) {
+        server.relink = Some(relink);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -163,10 +180,11 @@ mod tests {
             let dir = folder.path().join(name);
             std::fs::create_dir_all(dir.join("relink")).unwrap();
             std::fs::write(dir.join("relink/link.json"), link).unwrap();
-            MeasuredServer {
+            ExperimentServer {
                 label: name.into(),
                 dir,
                 data: None,
+                relink: None,
             }
         };
         let preset = |layouts: Option<Layouts>| Preset {
@@ -187,17 +205,20 @@ mod tests {
             lanes: Default::default(),
             budget: None,
         };
-        let vary = |layouts, servers: &Servers| vary_layouts(&preset(layouts), servers, &Silent);
+        let vary = |layouts, servers: &Servers| {
+            let mut servers = servers.clone();
+            let varied = vary_layouts(&preset(layouts), &mut servers, &Silent)?;
+            let relinks = servers.values().filter(|server| server.relink.is_some());
+            Ok::<_, Error>((varied, relinks.count()))
+        };
         let good = r#"{"words":["cc"],"env":{}}"#;
         let mut servers = BTreeMap::from([(Point::BASE, server("a", good))]);
-        let (layouts, relinks) = vary(Some(Layouts::Off), &servers).unwrap();
-        assert_eq!((layouts, relinks.len()), (Layouts::Off, 0));
-        let (layouts, relinks) = vary(None, &servers).unwrap();
-        assert_eq!((layouts, relinks.len()), (Layouts::Padded, 1));
+        let off = vary(Some(Layouts::Off), &servers).unwrap();
+        assert_eq!(off, (Layouts::Off, 0));
+        assert_eq!(vary(None, &servers).unwrap(), (Layouts::Padded, 1));
         let bad = r#"{"words":[],"env":{},"reason":"no linker"}"#;
         servers.insert(Point::Step(1), server("b", bad));
-        let (layouts, relinks) = vary(None, &servers).unwrap();
-        assert_eq!((layouts, relinks.len()), (Layouts::Off, 0));
+        assert_eq!(vary(None, &servers).unwrap(), (Layouts::Off, 0));
         let error = vary(Some(Layouts::Padded), &servers).unwrap_err();
         assert!(error.message().contains("b: no linker"), "{error}");
     }

@@ -6,7 +6,7 @@ use super::identity;
 use super::machine::Setup;
 use super::recorder::Readings;
 use super::reuse::ReuseQuery;
-use super::servers::{Relinks, Servers};
+use super::servers::Servers;
 use super::site::Site;
 use perfquilt_bench::workload::workload_identity;
 use perfquilt_config::workspace::Workspace;
@@ -168,15 +168,13 @@ impl<'a> Spec<'a> {
     /// Returns the settings for measuring `servers`, at most `most_servers` at once on a lane.
     pub(super) fn setup(
         &self,
-        (servers, mut relinks): (Servers, Relinks),
+        servers: Servers,
         most_servers: usize,
         unexecuted: Unexecuted,
     ) -> Result<Setup<'_>> {
-        relinks.retain(|point, _| servers.contains_key(point));
         let recipe = self.ws.config.recipe(&self.preset.recipe)?;
         Ok(Setup {
             servers,
-            relinks,
             workloads: self.workloads(),
             block_seconds: self.preset.block_seconds,
             release: self.header.release.clone(),

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::cluster::{self, BlockTask};
 use super::machine::{ExecutionQuestion, Setup, ThisMachine};
-use super::servers::{Relinks, Servers};
+use super::servers::{ExperimentServer, Servers};
 use super::site::Site;
 use super::spec::Spec;
 use perfquilt_bench::workload;
@@ -131,7 +131,12 @@ impl ExecutionCheck<'_> {
         }
         let step = progress.begin("check which code runs", None);
         let spec = self.spec;
-        let servers = (self.servers.clone(), Relinks::new());
+        let as_built = |(&point, server): (&Point, &ExperimentServer)| {
+            let relink = None;
+            let server = server.clone();
+            (point, ExperimentServer { relink, ..server })
+        };
+        let servers = self.servers.iter().map(as_built).collect();
         let setup = Setup {
             count_meters: Vec::new(),
             reads_storage: false,

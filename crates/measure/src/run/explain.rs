@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::request::BisectRequest;
 use perfquilt_bench::profile::{self, CostSource, ProfileRequest, ProfiledServer};
-use perfquilt_bench::server::MeasuredServer;
 use perfquilt_build::Built;
 use perfquilt_config::workspace::Workspace;
 use perfquilt_judge::attribution;
@@ -42,15 +41,7 @@ pub(super) fn functions(
             request.preset.recipe
         ))
     })?;
-    let server = |label: &str, built: &Built| MeasuredServer {
-        label: label.to_owned(),
-        dir: built.dir.clone(),
-        data: Some((release.to_owned(), before.dir.clone())),
-    };
-    let servers = [
-        server("without the change", before),
-        server("with the change", after),
-    ];
+    let servers = [("without the change", before), ("with the change", after)];
     let workload = request.preset.workload(&ws.config, &request.workload)?;
     let pair = profile::measure(
         ws,
@@ -60,8 +51,10 @@ pub(super) fn functions(
             transactions: None,
             runs: RUNS,
         },
-        servers.each_ref().map(|server| ProfiledServer {
-            server,
+        servers.map(|(label, built)| ProfiledServer {
+            label,
+            dir: &built.dir,
+            data: (release, &before.dir),
             binary,
             release,
         }),

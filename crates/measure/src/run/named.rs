@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{Prepared, build_points, prepare};
-use perfquilt_bench::server::MeasuredServer;
 use perfquilt_build::{Built, identity_of_files};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{INSTALL_RESERVED, files_below};
@@ -16,10 +15,13 @@ use perfquilt_rebase::PointTrees;
 /// A server given by name, built.
 #[derive(Debug, Clone)]
 pub struct NamedServer {
-    /// The server, with the data of its release or, for a folder, data of its own.
-    pub server: MeasuredServer,
-    /// The build.
+    /// Its name in messages.
+    pub label: String,
+    /// The server.
     pub built: Built,
+    /// The name of its data, which are those of its release or, for a folder, its own, and the folder of the server that
+    /// prepares them.
+    pub data: (String, PathBuf),
     /// The recipe it was built with, if known.
     pub recipe: Option<String>,
     /// The release whose configuration and clients it gets.
@@ -144,14 +146,11 @@ impl FoundServer {
         };
         let release = prepared.release.name.clone();
         Ok(NamedServer {
-            server: MeasuredServer {
-                label: match &named {
-                    Some(recipe) => format!("{label} ({recipe})"),
-                    None => label,
-                },
-                dir: built.dir.clone(),
-                data: Some((release.clone(), by)),
+            label: match &named {
+                Some(recipe) => format!("{label} ({recipe})"),
+                None => label,
             },
+            data: (release.clone(), by),
             recipe: Some(own.to_owned()),
             tree: Some(prepared.stack.tree(point)?),
             built,
@@ -167,11 +166,8 @@ fn folder(ws: &Workspace, dir: &Path, recipe: &str) -> Result<NamedServer> {
     // Data of another server may not be compatible.
     let data = format!("elsewhere-{}", &built.identity[..16]);
     Ok(NamedServer {
-        server: MeasuredServer {
-            label: dir.display().to_string(),
-            dir: absolute.clone(),
-            data: Some((data, absolute)),
-        },
+        label: dir.display().to_string(),
+        data: (data, absolute),
         recipe: None,
         release: ws.config.release_name(&ws.config.upstream.current),
         tree: None,

@@ -41,7 +41,7 @@ impl FreshLinks {
         progress: &dyn Progress,
     ) -> Result<Self> {
         let mut sides = servers.map(|(named, binary)| LinkedSide {
-            server: named.server.dir.clone(),
+            server: named.built.dir.clone(),
             binary: binary.map(str::to_owned),
             relink: None,
             last: Mutex::default(),

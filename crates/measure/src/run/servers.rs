@@ -51,25 +51,23 @@ fn named_servers(
     let base = &named[&Point::BASE];
     let mut header =
         ExperimentHeader::new(&base.release, base.recipe.as_deref().unwrap_or_default());
-    header.base = Some(base.server.label.clone());
+    header.base = Some(base.label.clone());
     let at = |k: usize| [Point::Step(k), Point::Alone(k), Point::Without(k)];
     let last = named.keys().filter_map(|point| patch_number(*point)).max();
     header.series = (1..=last.unwrap_or(0))
         .filter_map(|k| {
             let mut found = at(k).into_iter().filter_map(|point| named.get(&point));
-            found.next().map(|named| named.server.label.clone())
+            found.next().map(|named| named.label.clone())
         })
         .collect();
     let adapter = server::adapter(ws)?;
     // A folder may hold any version; where it can, it gets the first server's data, as if it were a point.
     // That server's own data must not be taken for the data of the workspace's release.
     let own_data = |(point, named): (&Point, &NamedServer)| {
-        let (data, by) = named.server.data.as_ref()?;
-        let (_, base_by) = base.server.data.as_ref()?;
         let is_release = named.tree.is_some() && named.release != base.release;
         let is_folder = *point == Point::BASE && named.tree.is_none();
-        let is_other = is_release || is_folder || !adapter.shares_data(by, base_by);
-        is_other.then(|| (*point, (data.clone(), by.clone())))
+        let is_other = is_release || is_folder || !adapter.shares_data(&named.data.1, &base.data.1);
+        is_other.then(|| (*point, named.data.clone()))
     };
     let data: Data = named.iter().filter_map(own_data).collect();
     let built = named.into_iter();

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::executor::{BlockJob, Event, Place};
 use crate::experiment::machine::Setup;
 use crate::experiment::plan::{Block, BlockKind};
+use crate::experiment::servers::Servers;
 use crate::task::{SCHEMA, TaskKind};
-use perfquilt_bench::server::MeasuredServer;
 use perfquilt_bench::workload::workload_identity;
 use perfquilt_config::Layouts;
 use perfquilt_config::workspace::Workspace;
@@ -40,7 +40,7 @@ pub(in crate::experiment) struct BlockTask {
     /// The identities of the workloads, which the worker's must equal.
     pub workloads: BTreeMap<String, String>,
     pub layouts: Layouts,
-    pub servers: BTreeMap<Point, MeasuredServer>,
+    pub servers: Servers,
     pub block_seconds: f64,
     pub binary: Option<String>,
     pub count_meters: Vec<Meter>,

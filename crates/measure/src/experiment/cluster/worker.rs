@@ -7,9 +7,8 @@ use super::files::{BlockFile, BlockTask, result_path};
 use crate::experiment::executor::{BlockJob, Event, Executor};
 use crate::experiment::identity::{Facts, harness};
 use crate::experiment::machine::{Setup, ThisMachine};
-use crate::experiment::servers::{Relinks, relinks};
+use crate::experiment::servers::{ExperimentServer, add_relinks};
 use crate::task;
-use perfquilt_bench::server::MeasuredServer;
 use perfquilt_bench::workload::workload_identity;
 use perfquilt_build::is_intact;
 use perfquilt_cluster::exchange::publish;
@@ -89,13 +88,12 @@ impl Here {
 
     /// Returns what to measure.
     pub(super) fn setup(&self, task: &BlockTask) -> Result<Setup<'_>> {
-        let relinks = match task.layouts {
-            Layouts::Off => Relinks::new(),
-            layouts => relinks(&task.servers, layouts).map_err(Error::bench)?,
-        };
+        let mut servers = task.servers.clone();
+        if task.layouts != Layouts::Off {
+            add_relinks(&mut servers, task.layouts).map_err(Error::bench)?;
+        }
         Ok(Setup {
-            servers: task.servers.clone(),
-            relinks,
+            servers,
             workloads: self.workloads.iter().collect(),
             block_seconds: task.block_seconds,
             release: task.header.release.clone(),
@@ -110,7 +108,7 @@ impl Here {
 }
 
 /// Checks that a server in the cache is what the coordinator built.
-fn check_contents(server: &MeasuredServer) -> Result<()> {
+fn check_contents(server: &ExperimentServer) -> Result<()> {
     if is_intact(&server.dir) {
         return Ok(());
     }
