@@ -213,6 +213,33 @@ fn what_is_wrong_is_said_with_a_hint() {
     assert!(err.contains("https://") && !err.contains(TOKEN), "{err}");
 }
 
+#[test]
+fn an_api_address_with_credentials_is_refused_and_not_shown() {
+    let place = Place::new();
+    let post = ["post", "observations.jsonl", "--repo", "a/b", "--pr", "7"];
+    for address in [
+        "https://bot:s3cret@forge.example/api/v3",
+        "https://s3cret@forge.example",
+        "https://forge.example/api/v3?access_token=s3cret",
+        "s3cret@forge.example",
+    ] {
+        let mut given = place.perfquilt(&post);
+        given.args(["--api-url", address]);
+        let mut set = place.perfquilt(&post);
+        set.env("GITHUB_API_URL", address);
+        for mut command in [given, set] {
+            command.arg("-v").env("GITHUB_TOKEN", TOKEN);
+            let output = command.output().unwrap();
+            let err = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{err}");
+            assert!(err.contains("a password or a query"), "{err}");
+            assert!(err.contains("GITHUB_TOKEN"), "{err}");
+            let all = text(&output.stdout) + &err;
+            assert!(!all.contains("s3cret"), "{all}");
+        }
+    }
+}
+
 /// Starts to post to the API `uri`.
 fn posting(place: &Place, uri: &str) -> Child {
     let args = [

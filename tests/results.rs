@@ -192,7 +192,35 @@ fn raw_observations_written_out_give_the_same_report() {
     let place = Place::new();
     let file = place.write("f.jsonl", &[0.03, -0.01], 0.001);
     let raw = place.output(&["analyse", &file, "--format", "jsonl"]);
-    assert_eq!(raw, std::fs::read_to_string(place.path("f.jsonl")).unwrap());
+    let given = std::fs::read_to_string(place.path("f.jsonl")).unwrap();
+    // The digest of the lines, which the file does not have.
+    let digest = raw.strip_prefix(&given).unwrap();
+    assert!(digest.starts_with("{\"sha256\":\"") && digest.lines().count() == 1);
+    std::fs::write(place.path("written.jsonl"), &raw).unwrap();
+    let again = place.output(&["analyse", "written.jsonl", "--format", "jsonl"]);
+    assert_eq!(again, raw);
+    // A line that is changed, or lost.
+    let changed = raw.replacen("\"block\":3", "\"block\":4", 1);
+    assert_ne!(changed, raw);
+    let (first, second) = (raw.find('\n').unwrap(), raw.rfind("{\"schema\"").unwrap());
+    let lost = format!("{}{}", &raw[..=first], &raw[second..]);
+    for (text, line) in [(changed, raw.lines().count()), (lost, 3)] {
+        std::fs::write(place.path("written.jsonl"), text).unwrap();
+        let (code, errors) = place.failure(&["analyse", "written.jsonl"]);
+        assert_eq!(code, 2, "{errors}");
+        let words = format!("error: written.jsonl:{line}: the lines before this one");
+        assert!(
+            errors.starts_with(&words) && errors.contains("hint: "),
+            "{errors}"
+        );
+    }
+    // Line ends that an editor changed are no damage, nor are lines that somebody appends.
+    let more = raw.replace('\n', "\r\n") + "\n";
+    std::fs::write(place.path("written.jsonl"), more).unwrap();
+    assert_eq!(
+        place.output(&["analyse", "written.jsonl", "--format", "jsonl"]),
+        raw
+    );
 }
 
 #[test]

@@ -743,6 +743,24 @@ fn a_server_that_stays_stopped_ends_the_run_with_its_name() {
     environment.wait_until_no_process_is_left();
 }
 
+#[test]
+fn a_server_that_somebody_stopped_while_it_starts_is_named_before_the_time_is_over() {
+    let environment = TestEnvironment::with_fixture("toy");
+    let stops = STARTS_SLOWLY.replace("sleep(3)", "raise(SIGSTOP)");
+    environment.write("patches/0002-comment-only.patch", stops);
+    let config = "bench-config/perfquilt.toml";
+    environment.replace(config, "start_seconds = 20.0", "start_seconds = 6.0");
+    let finished = environment.run(&["run", "--blocks", "2"]);
+    assert_eq!(finished.code, Some(5), "{}", finished.stderr);
+    let (before, after) = finished.stderr.split_once("kill -CONT").unwrap();
+    assert!(
+        before.contains("the server does not start because `toyd`"),
+        "{before}"
+    );
+    assert!(after.contains("start_seconds"), "{after}");
+    environment.wait_until_no_process_is_left();
+}
+
 /// The server, not its client, takes three seconds to start.
 const STARTS_SLOWLY: &str = "\
 Subject: work: start slowly

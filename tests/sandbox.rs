@@ -307,6 +307,34 @@ fn nothing_survives() {
     environment.wait_until_no_process_is_left();
 }
 
+#[test]
+fn nothing_survives_a_kill_at_any_moment() {
+    let environment = workspace("true");
+    let finished = run(&environment, &["--sandbox"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let begun = || {
+        let processes = environment.processes();
+        processes.iter().any(|line| line.starts_with("bwrap"))
+    };
+    for kill in 0..24_u64 {
+        let mut child = environment
+            .command(&["run", "--point", "1", "--blocks", "2", "--sandbox"])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let started = Instant::now();
+        while !begun() && child.try_wait().unwrap().is_none() {
+            assert!(started.elapsed() < Duration::from_secs(30), "no sandbox");
+        }
+        // Half of the kills within the first milliseconds of the sandbox.
+        std::thread::sleep(Duration::from_micros(700 * kill * kill));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        environment.wait_until_no_process_is_left();
+    }
+}
+
 fn limited(limits: &str, script: &str) -> (TestEnvironment, Finished) {
     let environment = workspace(script);
     let file = environment.workspace().join("bench-config/perfquilt.toml");

@@ -12,7 +12,7 @@ use perfquilt_bench::sandbox::no_core_files;
 use perfquilt_bot::{
     Bot, Service, SharedState, check_processors, judge, listen, serve, use_git_settings,
 };
-use perfquilt_forge::{Credentials, Repository, RetryPolicy, Secret};
+use perfquilt_forge::{Credentials, Repository, RetryPolicy, Secret, api_address};
 use perfquilt_model::error::{Error, Result};
 
 /// The subcommands of `perfquilt bot`.
@@ -69,16 +69,13 @@ pub fn run(context: &Context, command: &Command) -> Result<()> {
         Error::usage("PERFQUILT_WEBHOOK_SECRET is not set")
             .hint("`openssl rand -hex 32` makes one; give GitHub the same")
     })?;
-    let api = arguments
-        .api_url
-        .clone()
-        .or_else(|| variable("GITHUB_API_URL"));
+    let api = api_address(arguments.api_url.as_deref(), &variable)?;
     let tool = std::env::current_exe()
         .map_err(|error| Error::internal(format!("cannot find this program: {error}")))?;
     let bot = Bot {
         workspace,
         repository: repository.clone(),
-        api: api.unwrap_or_else(|| perfquilt_forge::API.to_owned()),
+        api,
         credentials: Credentials::from_environment(&|name| std::env::var(name).ok())?,
         policy: RetryPolicy::default(),
         tool,

@@ -14,7 +14,7 @@ use perfquilt_config::workspace::Workspace;
 use perfquilt_forge::Draft;
 use perfquilt_forge::event::Target;
 use perfquilt_forge::{
-    Credentials, MAX_COMMENT_BYTES, PostOptions, Repository, RetryPolicy, connect,
+    Credentials, MAX_COMMENT_BYTES, PostOptions, Repository, RetryPolicy, api_address, connect,
 };
 use perfquilt_judge::attribution::{Attribution, attribute_with};
 use perfquilt_judge::bisect;
@@ -131,11 +131,9 @@ pub fn run(context: &Context, arguments: &Arguments) -> Result<()> {
         Error::usage("no repository is given")
             .hint("name it with `--repo OWNER/NAME`; in a workflow, GITHUB_REPOSITORY has it")
     })?;
-    let api = arguments.api_url.clone();
-    let api = api.or_else(|| variable("GITHUB_API_URL").filter(|url| !url.is_empty()));
+    let api = api_address(arguments.api_url.as_deref(), &variable)?;
     let credentials = Credentials::from_environment(&variable)?;
-    let api = api.as_deref().unwrap_or(perfquilt_forge::API);
-    let forge = connect(repository, api, credentials, RetryPolicy::default())?;
+    let forge = connect(repository, &api, credentials, RetryPolicy::default())?;
     let found = forge.find(&target)?;
     let progress = context.output.progress();
     if !found.open {

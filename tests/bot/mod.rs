@@ -378,6 +378,43 @@ fn a_late_delivery_of_an_older_push_cancels_nothing() {
 }
 
 #[test]
+fn a_job_of_a_push_is_about_the_commit_of_its_delivery() {
+    let (world, first, mut bot) = opened("on_push = true\nlabel = \"perf\"", 5);
+    // The delivery comes when there is a newer commit already, whose own delivery comes later.
+    let second = world.commit(&format!("{SERIES}# again\n"));
+    assert_ne!(first, second);
+    world.github.pushes(7, &second);
+    assert_eq!(bot.hears("pull_request", &pushed("opened", &first)), 202);
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "cancelled", "{status:#}");
+    let words = format!(
+        "Cancelled: the pull request has a newer commit. The job was about {}.",
+        &first[..12]
+    );
+    // Names of commits are no links, so there is something invisible in them.
+    let said = || world.github.ours(7).concat().replace('\u{200b}', "");
+    let started = std::time::Instant::now();
+    while !said().contains(&words) {
+        assert!(started.elapsed().as_secs() < 20, "{words}: {}", said());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(!world.github.conversation(7).contains("labels: "));
+    let mut next = pushed("synchronize", &second);
+    next["before"] = json!(first);
+    assert_eq!(bot.hears("pull_request", &next), 202);
+    let status = bot.until_done(2);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    let conversation = world.github.conversation(7);
+    assert!(conversation.contains("labels: perf: "), "{conversation}");
+    let shown = world.github.ours(7)[0].clone();
+    assert!(
+        shown.contains(&second) && !shown.contains(&first),
+        "{shown}"
+    );
+    assert_eq!(bot.stops(), Some(0));
+}
+
+#[test]
 fn a_late_delivery_of_a_closure_cancels_nothing() {
     let (world, head, mut bot) = opened("on_push = true", 200);
     assert_eq!(bot.hears("pull_request", &pushed("reopened", &head)), 202);

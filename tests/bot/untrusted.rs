@@ -51,7 +51,7 @@ fn an_untrusted_author_reads_no_secret_and_changes_nothing_of_others() {
          echo x >> {state}/objects.git/HEAD; touch {cache}/builds/x {cache}/x {home}/x; \
          for i in {cache}/builds/*; do echo x >> $i/build.json; done; echo ended; \
          until test -e {area}/read; do sleep 0.1; done",
-        area = world.area(1).join("state").display(),
+        area = world.area(1).join("cache/perfquilt").display(),
         state = state.display(),
         home = home.display(),
         cache = cache.display(),
@@ -60,13 +60,13 @@ fn an_untrusted_author_reads_no_secret_and_changes_nothing_of_others() {
     let mut bot = world.serve();
     assert_eq!(bot.asked(&world, 7, UNTRUSTED, "@perfquilt run"), 202);
     let found = || {
-        let found = fs::read(world.area(1).join("state/findings")).unwrap_or_default();
+        let found = fs::read(world.area(1).join("cache/perfquilt/findings")).unwrap_or_default();
         String::from_utf8_lossy(&found).into_owned()
     };
     eventually("it does not end", || found().ends_with("ended\n"));
     let found = found();
     assert!(found.starts_with("began"), "{found}");
-    fs::write(world.area(1).join("state/read"), "").unwrap();
+    fs::write(world.area(1).join("cache/perfquilt/read"), "").unwrap();
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "done", "{status:#}");
     for secret in ["a-secret-of-the-home", TOKEN, SECRET] {
@@ -77,6 +77,8 @@ fn an_untrusted_author_reads_no_secret_and_changes_nothing_of_others() {
     assert_eq!(fs::read(state.join("results.db")).unwrap(), results);
     let exists = |path: std::path::PathBuf| path.exists();
     assert!(!exists(cache.join("builds/x")) && !exists(cache.join("x")) && !exists(home.join("x")));
+    let words = "Measured from code that nobody has approved";
+    assert!(world.github.ours(7)[0].contains(words));
     // What the bot built before was used, and is as it was: the whole of it counts for the next run.
     assert!(
         world.github.ours(7)[0].contains("## "),
@@ -152,10 +154,12 @@ fn stubborn() -> (World, super::world::Serving) {
 fn a_job_without_a_readable_result_fails_with_a_comment() {
     let world = World::new("");
     let state = world.environment.workspace().join(".perfquilt/bot");
-    // A folder where the outcome is to be written.
+    // The job waits until there is a folder where the outcome is to be written.
+    let area = world.area(1);
+    let begun = area.join("cache/perfquilt/begun");
     let outcome = format!(
-        "mkdir -p {}/areas/1/outcome/outcome.json/x",
-        state.display()
+        "touch {0}; until test -e {0}.read; do sleep 0.1; done",
+        begun.display()
     );
     // And a failure that names files of the bot's machine.
     let failing = format!(
@@ -167,6 +171,9 @@ fn a_job_without_a_readable_result_fails_with_a_comment() {
     }
     let mut bot = world.serve();
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
+    eventually("it does not begin", || begun.exists());
+    fs::create_dir_all(area.join("outcome/outcome.json/x")).unwrap();
+    fs::write(begun.with_extension("read"), "").unwrap();
     let status = bot.until_done(1);
     assert_eq!(status["past"][0]["state"], "failed", "{status:#}");
     let words = "the job ended without a readable result";
@@ -277,9 +284,17 @@ fn a_flood_of_the_disk_reaches_neither_queue_nor_results() {
         let script = script.replace("AREA", world.area(job).to_str().unwrap());
         opens_with(&world, number, &build_runs(&script));
     };
-    flood(8, 1, "head -c 200000000 /dev/zero > AREA/state/flood");
-    flood(9, 2, "seq -f AREA/state/%.0f 100000 | xargs touch");
-    flood(10, 3, "head -c 200000000 /dev/zero > AREA/outcome/flood");
+    flood(
+        8,
+        1,
+        "head -c 200000000 /dev/zero > AREA/cache/perfquilt/flood",
+    );
+    flood(
+        9,
+        2,
+        "seq -f AREA/cache/perfquilt/%.0f 100000 | xargs touch",
+    );
+    flood(10, 3, "head -c 200000000 /dev/zero > flood");
     let head = world.commit(super::SERIES);
     world.github.opens(7, &head);
     let mut bot = world.serve();
@@ -364,6 +379,7 @@ fn what_steers_a_build_is_approved_first() {
     eventually("no result", || {
         world.github.ours(7)[0].contains("`0001-build.patch`")
     });
+    assert!(!world.github.ours(7)[0].contains("nobody has approved"));
     // What is approved needs no second approval, and whoever may command needs none.
     bot.asked(&world, 7, UNTRUSTED, "@perfquilt run 0002");
     bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run 0001");
@@ -628,7 +644,7 @@ fn what_a_job_leaves_has_no_rights_for_other_users() {
     let world = World::new("");
     let workspace = world.environment.workspace();
     fs::set_permissions(&workspace, fs::Permissions::from_mode(0o755)).unwrap();
-    let state = world.area(1).join("state");
+    let state = world.area(1).join("cache/perfquilt");
     let script = format!(
         "cd {0} && cp /bin/sh shell && for mode in 4755 2755 6755; do chmod $$mode shell; done; \
          chmod 755 shell; setcap cap_setuid+ep shell; mkdir open && chmod 777 open; \
@@ -718,6 +734,64 @@ fn what_a_job_leaves_is_used_by_no_other() {
         let told = world.github.ours(7).concat();
         assert!(!told.contains("❌") && !told.contains("eused"), "{told}");
     }
+    assert_eq!(bot.stops(), Some(0));
+}
+
+/// The server of a job replaces what perfquilt writes by figures of its own making, and stops or ends what measures it.
+#[test]
+fn what_a_job_writes_in_place_of_its_results_counts_for_nothing() {
+    let world = World::new("");
+    let file = "bench-config/perfquilt.toml";
+    world.environment.replace(file, "blocks = 5", "blocks = 2");
+    let measured = world
+        .environment
+        .run(&["run", "--blocks", "12", "--outcome", "forged"]);
+    assert_eq!(measured.code, Some(0), "{}", measured.stderr);
+    let forged = world.environment.workspace().join("forged");
+    let outcome = world.area(1).join("outcome");
+    let writes = |file: &str| {
+        let output = std::process::Command::new("base64")
+            .arg("-w0")
+            .arg(forged.join(file))
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let folder = outcome.display();
+        format!("echo {text} | base64 -d > {folder}/{file} && echo {file} forged")
+    };
+    let findings = world.area(1).join("cache/perfquilt/findings");
+    let kept = world.environment.workspace().join("findings");
+    // Process 2 is the perfquilt inside. The first start waits until the test has read what it found.
+    let script = format!(
+        "test -e {findings}.read && exit; exec > {findings} 2>&1; {}; {}; \
+         echo x >> {}/results.db && echo results forged; \
+         for signal in 0 STOP KILL; do kill -$signal 2 && echo $signal sent; done; echo ended; \
+         until test -e {findings}.read; do sleep 0.1; done",
+        writes("observations.jsonl.gz"),
+        writes("outcome.json"),
+        world.area(1).join("state").display(),
+        findings = findings.display(),
+    );
+    opens_with(&world, 7, &server_runs(&script));
+    let mut bot = world.serve();
+    bot.asked(&world, 7, ("alice", "OWNER"), "@perfquilt run");
+    eventually("it does not end", || {
+        let found = fs::read_to_string(&findings).unwrap_or_default();
+        let ended = found.ends_with("ended\n");
+        if ended {
+            fs::write(&kept, found).unwrap();
+        }
+        ended
+    });
+    fs::write(format!("{}.read", findings.display()), "").unwrap();
+    let status = bot.until_done(1);
+    assert_eq!(status["past"][0]["state"], "done", "{status:#}");
+    let found = fs::read_to_string(kept).unwrap();
+    assert!(
+        !found.contains("forged") && !found.contains("sent"),
+        "{found}"
+    );
+    assert_eq!(found.matches("ermi").count(), 6, "{found}");
     assert_eq!(bot.stops(), Some(0));
 }
 

@@ -449,8 +449,37 @@ fn an_interrupted_refresh_is_finished_by_the_next_command() {
     assert!(err.contains("an interrupted command"), "{err}");
     assert_eq!(space.read("patches/one.patch"), new);
     assert_eq!(space.read(".perfquilt/edit/kept/x/one.patch"), old);
+    // One flipped bit anywhere is found, and nothing is written.
+    let journal = journal.to_string();
+    let written = [
+        ("0", new.clone()),
+        ("journal.sha256", digest(&journal)),
+        ("journal.json", journal.clone()),
+    ];
+    for (file, text) in &written {
+        for at in 0..9 {
+            space.write("patches/one.patch", &old);
+            for (name, text) in &written {
+                space.write(&format!(".perfquilt/edit/pending/{name}"), text);
+            }
+            let mut flipped = text.clone().into_bytes();
+            let place = at * text.len() / 9;
+            flipped[place] ^= 1 << (at % 8);
+            std::fs::write(
+                space.path(&format!(".perfquilt/edit/pending/{file}")),
+                flipped,
+            )
+            .unwrap();
+            let (code, _, err) = space.shown(&["status"]);
+            assert_ne!(code, 0, "{file} {place}");
+            assert!(err.contains("damaged"), "{file} {place}: {err}");
+            assert_eq!(space.read("patches/one.patch"), old, "{file} {place}");
+        }
+    }
     // A file that somebody changed in between is not overwritten.
-    space.write(".perfquilt/edit/pending/journal.json", journal.to_string());
+    std::fs::remove_file(space.path(".perfquilt/edit/pending/journal.sha256")).unwrap();
+    space.write(".perfquilt/edit/pending/0", &new);
+    space.write(".perfquilt/edit/pending/journal.json", &journal);
     space.write("patches/one.patch", "mine");
     assert!(space.fails(2, &["status"]).contains("changed since"));
     assert_eq!(space.read("patches/one.patch"), "mine");

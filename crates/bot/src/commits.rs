@@ -32,7 +32,7 @@ const MAX_CHANGES: ChangeLimit = ChangeLimit {
 /// The maximum size of git's output about the commits of a pull request, in bytes.
 const MAX_LOG_BYTES: usize = 4 << 20;
 /// The number of digits of a commit id in messages and in the name of the base release.
-const SHORT_ID: usize = 12;
+pub(super) const SHORT_ID: usize = 12;
 /// The maximum length of a patch's file name without its extension, in bytes.
 const MAX_NAME_BYTES: usize = 57;
 /// Format of `git log`, one field a line: title as a file name, author, date and title.

@@ -2,14 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStderr, ExitStatus};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use super::area::{self, Area};
 use super::command::Command;
-use perfquilt_bench::sandbox::{
-    LimitedProcess, ProcessEnd, Sandbox, SandboxProcess, supervise, time_exceeded,
-};
+use perfquilt_bench::sandbox::{LimitedProcess, ProcessEnd, Sandbox, supervise, time_exceeded};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_config::{Config, SandboxMode, UntrustedPolicy};
 use perfquilt_model::error::{Error, Result};
@@ -197,62 +195,28 @@ impl JobEnvironment {
     }
 }
 
-/// The process of a job.
-enum JobProcess {
-    Unsandboxed {
-        child: Child,
-        started: Instant,
-        hours: u64,
-    },
-    Sandboxed(Box<SandboxProcess>),
+/// The process of a job without a sandbox, which is limited to some hours.
+struct Unsandboxed {
+    child: Child,
+    started: Instant,
+    hours: u64,
 }
 
-impl JobProcess {
-    fn take_stderr(&mut self) -> Option<ChildStderr> {
-        match self {
-            JobProcess::Unsandboxed { child, .. } => child.take_stderr(),
-            JobProcess::Sandboxed(inside) => inside.take_stderr(),
-        }
-    }
-}
-
-impl LimitedProcess for JobProcess {
+impl LimitedProcess for Unsandboxed {
     fn wait_within(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
-        match self {
-            JobProcess::Unsandboxed { child, .. } => child.wait_within(limit),
-            JobProcess::Sandboxed(inside) => inside.wait_within(limit),
-        }
+        self.child.wait_within(limit)
     }
 
     fn enforce_limits(&mut self) -> Result<Option<String>> {
-        match self {
-            JobProcess::Unsandboxed {
-                child,
-                started,
-                hours,
-            } => {
-                let over = time_exceeded(*started, *hours);
-                if over.is_some() {
-                    child.kill()?;
-                }
-                Ok(over)
-            }
-            JobProcess::Sandboxed(inside) => inside.enforce_limits(),
+        let over = time_exceeded(self.started, self.hours);
+        if over.is_some() {
+            self.child.kill()?;
         }
-    }
-
-    fn reached_limit(&self) -> Option<String> {
-        match self {
-            JobProcess::Unsandboxed { .. } => None,
-            JobProcess::Sandboxed(inside) => inside.reached_limit(),
-        }
+        Ok(over)
     }
 
     fn stop(&mut self, grace: Duration) -> Result<ExitStatus> {
-        match self {
-            JobProcess::Unsandboxed { child, .. } => child.stop(grace),
-            JobProcess::Sandboxed(inside) => inside.stop(grace),
-        }
+        self.child.stop(grace)
     }
 }
 
@@ -273,15 +237,13 @@ pub(super) fn run(
 ) -> Result<JobEnd> {
     let mut words: Vec<OsString> = vec!["-C".into(), job.folder.clone().into()];
     words.extend(arguments.iter().map(OsString::from));
-    let mut running = match &job.sandbox {
+    let (mut running, stderr): (Box<dyn LimitedProcess>, _) = match &job.sandbox {
         Some(sandbox) => {
             let sandbox = sandbox.clone().cpus(cpus.unwrap_or_default());
-            JobProcess::Sandboxed(Box::new(sandbox.start(
-                tool,
-                &words,
-                &job.folder,
-                (Sink::Null, Sink::Pipe),
-            )?))
+            let sinks = (Sink::Null, Sink::Pipe);
+            let mut inside = sandbox.start(tool, &words, &job.folder, sinks)?;
+            let stderr = inside.take_stderr();
+            (Box::new(inside), stderr)
         }
         None => {
             let command = process::Command::new(tool).args(words);
@@ -290,14 +252,17 @@ pub(super) fn run(
                 Some(cpus) => command.cpus(cpus),
                 None => command,
             };
-            JobProcess::Unsandboxed {
-                child: command.stdout(Sink::Null).stderr(Sink::Pipe).spawn()?,
+            let mut child = command.stdout(Sink::Null).stderr(Sink::Pipe).spawn()?;
+            let stderr = child.take_stderr();
+            let outside = Unsandboxed {
+                child,
                 started: Instant::now(),
                 hours: job.hours,
-            }
+            };
+            (Box::new(outside), stderr)
         }
     };
-    if let Some(stream) = running.take_stderr() {
+    if let Some(stream) = stderr {
         use std::io::{BufRead, BufReader, Read};
         // The pipe must be drained, or the process blocks; the thread ends when the pipe closes. Endless lines
         // are cut.
@@ -317,7 +282,7 @@ pub(super) fn run(
             }
         });
     }
-    match supervise(&mut running, cancelled)? {
+    match supervise(&mut *running, cancelled)? {
         ProcessEnd::Exited(_) => Ok(JobEnd::Exited),
         ProcessEnd::Interrupted(_) => Err(Error::interrupted()),
         ProcessEnd::Cancelled => Ok(JobEnd::Cancelled),

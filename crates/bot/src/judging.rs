@@ -36,10 +36,8 @@ pub(super) enum JudgeQuestion {
         from: PathBuf,
         /// The folder of checked outcomes.
         to: PathBuf,
-        /// The commit that was measured.
-        head: String,
-        /// When the job began (RFC 3339).
-        began: String,
+        /// The job.
+        start: RunStart,
         /// Whether the outcome is a bisection's.
         bisected: bool,
     },
@@ -133,8 +131,7 @@ impl Bot {
         let question = JudgeQuestion::Take {
             from: from.to_owned(),
             to: to.to_owned(),
-            head: start.head.clone(),
-            began: start.began.clone(),
+            start: start.clone(),
             bisected,
         };
         self.ask(question, cancelled).map(drop)
@@ -211,17 +208,10 @@ pub fn judge(mut input: impl Read) -> Result<String> {
         JudgeQuestion::Take {
             from,
             to,
-            head,
-            began,
+            start,
             bisected,
-        } => {
-            let start = RunStart {
-                head: head.clone(),
-                began: began.clone(),
-            };
-            outcome::copy_untrusted(from, to, &start, *bisected, &margin)
-                .map(|()| JudgeAnswer::Taken)
-        }
+        } => outcome::copy_untrusted(from, to, start, *bisected, &margin)
+            .map(|()| JudgeAnswer::Taken),
         JudgeQuestion::Comment(about) => {
             comment_about(about, &request.hidden, &margin).map(JudgeAnswer::Comment)
         }
@@ -255,6 +245,7 @@ fn comment_about(
         bisection_failures: &of_bisection,
         bisection: bisection.as_ref(),
         activity: about.activity.clone(),
+        unapproved: outcome.unapproved,
         pending_approval: about.pending_approval.clone(),
         answer: about.answer.clone(),
         subject: about.subject.clone(),
@@ -333,6 +324,7 @@ echo '{"Comment":{"title":"x","body":"y","status":"Failed"}}'"#;
         RunStart {
             head: "0123abc".to_owned(),
             began: "2026-01-02T03:04:05Z".to_owned(),
+            ..RunStart::default()
         }
     }
 
@@ -356,8 +348,7 @@ echo '{"Comment":{"title":"x","body":"y","status":"Failed"}}'"#;
         let take = || JudgeQuestion::Take {
             from: from.clone(),
             to: folder.path().join("to"),
-            head: start().head,
-            began: start().began,
+            start: start(),
             bisected: false,
         };
         let outcome = r#"{"schema":1,"failures":[]}"#;

@@ -73,7 +73,7 @@ impl Bot {
             });
             let next = open
                 .into_iter()
-                .filter(|job| job.state == JobState::Waiting && !job.job.needs_commit())
+                .filter(|job| job.state == JobState::Waiting && !job.job.head.is_empty())
                 .take(MOST_AHEAD)
                 .find(|job| !seen.contains(&job.id));
             let (true, Some(job)) = (busy, next) else {

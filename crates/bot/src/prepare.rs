@@ -17,8 +17,6 @@ use perfquilt_store::queue::Job;
 /// A job that is ready to run.
 #[derive(Debug)]
 pub(super) struct PreparedJob {
-    /// The head commit.
-    pub head: String,
     /// Its workspace and sandbox.
     pub environment: JobEnvironment,
     /// The folder for its outcome.
@@ -33,19 +31,13 @@ pub(super) enum Preparation {
     /// The job is ready to run.
     Ready(Box<PreparedJob>),
     /// The pull request has no usable series.
-    NoSeries {
-        /// The head commit.
-        head: String,
-        /// The reason.
-        error: Error,
-    },
+    ///
+    /// The reason.
+    NoSeries(Error),
     /// The pull request changes files that control builds, and nobody has approved that.
-    NeedsApproval {
-        /// The head commit.
-        head: String,
-        /// The paths of these files.
-        files: Vec<String>,
-    },
+    ///
+    /// The paths of these files.
+    NeedsApproval(Vec<String>),
     /// The pull request has a newer commit than the one the job names.
     Superseded,
     /// The job was cancelled.
@@ -80,20 +72,15 @@ impl BotThread<'_> {
         let remote = self.bot.remote();
         let fetched = match fetch::fetch(&paths, &ws.config, &remote, found, &area, &cancelled) {
             Err(_) if cancelled() => return Ok(Preparation::Cancelled),
-            Err(error) if error.kind() == Kind::Series => {
-                let head = found.head.clone();
-                return Ok(Preparation::NoSeries { head, error });
-            }
+            Err(error) if error.kind() == Kind::Series => return Ok(Preparation::NoSeries(error)),
             fetched => fetched?,
         };
         let Some(fetched) = fetched else {
             return Ok(Preparation::Cancelled);
         };
-        let head = fetched.head.clone();
-        if !job.job.head.is_empty() && head != job.job.head {
+        if fetched.head != job.job.head {
             return Ok(Preparation::Superseded);
         }
-        self.queue.record_head(job.id, &head)?;
         let folder = area.workspace();
         let about = (found.number, &fetched);
         let made = job_workspace::create(&paths, ws, about, &folder, &cancelled)
@@ -101,9 +88,7 @@ impl BotThread<'_> {
         // A series that the bot cannot read is not run: nobody could say whether it needs an approval.
         let (series, theirs) = match made {
             Err(_) if cancelled() => return Ok(Preparation::Cancelled),
-            Err(error) if error.kind() == Kind::Series => {
-                return Ok(Preparation::NoSeries { head, error });
-            }
+            Err(error) if error.kind() == Kind::Series => return Ok(Preparation::NoSeries(error)),
             made => made?,
         };
         let needs_approval = match ws.config.bot.approval {
@@ -111,16 +96,10 @@ impl BotThread<'_> {
             ApprovalPolicy::Untrusted => !job.job.trusted,
             ApprovalPolicy::Everybody => true,
         };
-        let repository = &self.bot.repository;
-        let number = job.job.number;
-        let approved = || {
-            self.queue
-                .is_approved(&repository.to_string(), number, &head)
-        };
-        if needs_approval && !approved()? {
+        if needs_approval && !self.is_approved(job)? {
             let files = job_workspace::build_control_files(ws, &series);
             if !files.is_empty() {
-                return Ok(Preparation::NeedsApproval { head, files });
+                return Ok(Preparation::NeedsApproval(files));
             }
         }
         upstream::ensure(&theirs, None, self.progress)?;
@@ -132,7 +111,6 @@ impl BotThread<'_> {
         }
         let environment = JobEnvironment::new(ws, &area, sandboxed, job.job.trusted)?;
         Ok(Preparation::Ready(Box::new(PreparedJob {
-            head,
             environment,
             outcome: area.outcome(),
             patches: series.patches().len(),

@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::bot::{Bot, BotThread, POLL_INTERVAL, current_text, persistently};
+use super::commits::SHORT_ID;
 use super::judging::CommentQuestion;
 use super::paths::BotPaths;
 use super::serve::{RECENT_JOBS, now};
 use perfquilt_forge::{Credentials, Draft, PostOptions, PostResult, PullRequest};
 use perfquilt_model::comment::PullRequestRef;
 use perfquilt_model::counted::counted;
+use perfquilt_model::cut::at_most;
 use perfquilt_model::error::{Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_report::PendingApproval;
@@ -95,15 +97,20 @@ impl Bot {
     fn activity(&self, queue: &Queue, number: u64) -> Result<String> {
         let (open, past) = queue.list(RECENT_JOBS, now())?;
         let last = queue.last_ended(&self.repository.to_string(), number)?;
-        let last = last.as_ref().map(|job| (job.state, job.result.as_str()));
-        let cancelled = match last {
-            Some((JobState::Cancelled, why)) => format!("Cancelled: {why}."),
+        let cancelled = match &last {
+            Some(job) if job.state == JobState::Cancelled => {
+                let about = match at_most(&job.job.head, SHORT_ID) {
+                    "" => String::new(),
+                    commit => format!(" The job was about {commit}."),
+                };
+                format!("Cancelled: {}.{about}", job.result)
+            }
             _ => String::new(),
         };
         let Some(place) = open.iter().position(|job| job.job.number == number) else {
-            return Ok(match last {
-                Some((JobState::Cancelled, _)) => cancelled,
-                Some((JobState::Failed, _)) => {
+            return Ok(match last.map(|job| job.state) {
+                Some(JobState::Cancelled) => cancelled,
+                Some(JobState::Failed) => {
                     "The job failed; the bot's log and status page have the reason.".to_owned()
                 }
                 _ => "No job runs or waits for this pull request.".to_owned(),

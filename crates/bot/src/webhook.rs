@@ -79,8 +79,8 @@ fn pull_request_changes(
     }
 }
 
-/// Returns the job for a new commit that an authorised user pushed, if the configuration and the author's permissions ask
-/// for one.
+/// Returns the job for the commit that an authorised user pushed, if the configuration and the author's permissions ask for
+/// one.
 fn job_on_push(
     request: &webhook::ChangedPullRequest,
     repository: &Repository,
@@ -93,9 +93,7 @@ fn job_on_push(
         QueueChange::Add(NewJob {
             repository: repository.to_string(),
             number: request.number,
-            // Deliveries of two pushes may arrive out of order. Taking the head commit when the job starts is
-            // right in both cases.
-            head: String::new(),
+            head: request.head().to_ascii_lowercase(),
             command: Command::Run { preset: None }.to_string(),
             asked_by: login.to_owned(),
             trusted,

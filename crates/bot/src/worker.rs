@@ -1,6 +1,7 @@
 //! Runs the queued jobs, one after the other, and posts their results.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::area::{self, Area};
 use super::bot::{Bot, BotThread, POLL_INTERVAL, catch_panics, persistently, progress_writer};
@@ -8,7 +9,7 @@ use super::command::Command;
 use super::job::{self, Isolation, JobEnd, JobEnvironment};
 use super::judging::CommentQuestion;
 use super::paths::BotPaths;
-use super::prepare::{Preparation, PreparedJob};
+use super::prepare::Preparation;
 use super::serve::now;
 use super::{fetch, prebuild};
 use perfquilt_config::RepositoryKind;
@@ -132,16 +133,6 @@ impl Bot {
     }
 }
 
-/// Returns the start of the run of `job`, which measured the commit `head`.
-fn start_of(job: &Job, head: &str) -> RunStart {
-    let began = job.started.unwrap_or(job.received);
-    RunStart {
-        head: head.to_owned(),
-        began: jiff::Timestamp::from_second(began)
-            .map_or_else(|_| String::new(), |began| began.to_string()),
-    }
-}
-
 /// Returns `None` for an error that says that a signal asks to stop.
 fn unless_interrupted<T>(done: Result<T>) -> Result<Option<T>> {
     match done {
@@ -161,10 +152,9 @@ impl BotThread<'_> {
         if !found.open {
             return not("the pull request is closed");
         }
-        if !job.job.head.is_empty() && job.job.head != found.head {
+        if job.job.head != found.head {
             return not("the pull request has a newer commit");
         }
-        queue.record_head(job.id, &found.head)?;
         let no_job = || Error::usage(format!("`{}` is not a job command", job.job.command));
         let command = Command::from_text(&job.job.command).ok_or_else(no_job)?;
         let isolation = match Isolation::of(config, &bot.sandbox, job.job.trusted) {
@@ -183,14 +173,14 @@ impl BotThread<'_> {
         let prepared = match self.prepare(&found, job, isolation)? {
             Preparation::Cancelled => return cancelled_job(),
             Preparation::Superseded => return not("the pull request has a newer commit"),
-            Preparation::NeedsApproval { head, files } => {
-                queue.hold(job.id, &head, &files.join("\n"))?;
+            Preparation::NeedsApproval(files) => {
+                queue.hold(job.id, &files.join("\n"))?;
                 self.update_comment(&found, None)?;
                 return Ok((JobState::Held, format!("{} files", files.len())));
             }
             // The bot posts why the pull request has no usable series.
-            Preparation::NoSeries { head, error } => {
-                return self.post_error(job, &head, &error, OutcomePart::Run(None));
+            Preparation::NoSeries(error) => {
+                return self.post_error(job, &error, OutcomePart::Run(None));
             }
             Preparation::Ready(prepared) => prepared,
         };
@@ -254,10 +244,29 @@ impl BotThread<'_> {
                     Command::Bisect { .. } => OutcomePart::Bisection(None),
                     _ => OutcomePart::Run(None),
                 };
-                self.post_error(job, &prepared.head, &error, made)
+                self.post_error(job, &error, made)
             }
-            JobEnd::Exited => self.post_outcome(job, &command, &prepared),
+            JobEnd::Exited => self.post_outcome(job, &command, &prepared.outcome),
         }
+    }
+
+    /// Returns whether somebody has approved the commit of `job`.
+    pub(super) fn is_approved(&self, job: &Job) -> Result<bool> {
+        let about = &job.job;
+        let approved = &self.queue;
+        approved.is_approved(&about.repository, about.number, &about.head)
+    }
+
+    /// Returns the start of the run of `job`.
+    fn start_of(&self, job: &Job) -> Result<RunStart> {
+        let began = job.started.unwrap_or(job.received);
+        let approved = job.job.trusted || self.is_approved(job)?;
+        Ok(RunStart {
+            head: job.job.head.clone(),
+            began: jiff::Timestamp::from_second(began)
+                .map_or_else(|_| String::new(), |began| began.to_string()),
+            unapproved: !approved,
+        })
     }
 
     /// Removes the area of a job, which may have filled its disk. The sweep after the job retries a failed removal.
@@ -268,18 +277,12 @@ impl BotThread<'_> {
     }
 
     /// Stores a job's outcome and posts it.
-    fn post_outcome(
-        &self,
-        job: &Job,
-        command: &Command,
-        prepared: &PreparedJob,
-    ) -> Result<JobResult> {
+    fn post_outcome(&self, job: &Job, command: &Command, from: &Path) -> Result<JobResult> {
         let bot = self.bot;
-        let from = &prepared.outcome;
         let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.job.number);
         let cancelled = || self.is_cancelled(job);
         let bisected = matches!(command, Command::Bisect { .. });
-        let start = start_of(job, &prepared.head);
+        let start = self.start_of(job)?;
         let Err(error) = bot.take_outcome(from, &stored, &start, bisected, &cancelled) else {
             return self.post_stored(job);
         };
@@ -305,17 +308,11 @@ impl BotThread<'_> {
     }
 
     /// Posts the error of a job without results.
-    fn post_error(
-        &self,
-        job: &Job,
-        head: &str,
-        error: &Error,
-        made: OutcomePart<'_>,
-    ) -> Result<JobResult> {
+    fn post_error(&self, job: &Job, error: &Error, made: OutcomePart<'_>) -> Result<JobResult> {
         let bot = self.bot;
         let stored = BotPaths::new(&bot.workspace).outcome(&bot.repository, job.job.number);
         let failures = vec![Failure::new(error, None)];
-        outcome::update(&stored, &start_of(job, head), failures, made)?;
+        outcome::update(&stored, &self.start_of(job)?, failures, made)?;
         self.post_stored(job)
     }
 

@@ -2,9 +2,9 @@
 
 use super::event::Target;
 use super::post_options::{PostOptions, PostResult, PullRequest};
-use super::{Client, Credentials, Repository, RetryPolicy};
+use super::{API, Client, Credentials, Repository, RetryPolicy};
 use perfquilt_model::comment::Comment;
-use perfquilt_model::error::Result;
+use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
 
 /// A service that hosts the pull requests of one repository.
@@ -46,6 +46,25 @@ pub struct Publication<'a> {
     pub run: Option<&'a str>,
     /// When the measurement began (RFC 3339), if known: a result never replaces that of a measurement that began later.
     pub began: Option<&'a str>,
+}
+
+/// Returns the address of GitHub's API: the one `given`, that of `GITHUB_API_URL`, or GitHub's own.
+///
+/// # Errors
+/// [`Kind::Usage`](perfquilt_model::error::Kind::Usage) when it may have a password or a token, which logs would show.
+pub fn api_address(
+    given: Option<&str>,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<String> {
+    let set = || variable("GITHUB_API_URL").filter(|url| !url.is_empty());
+    let given = given.map(str::to_owned).or_else(set);
+    let address = given.unwrap_or_else(|| API.to_owned());
+    if address.contains(['@', '?', '#']) {
+        let fault = "the address of GitHub's API has a user name, a password or a query";
+        return Err(Error::usage(fault)
+            .hint("logs would show it: give the address alone, and the token in GITHUB_TOKEN"));
+    }
+    Ok(address)
 }
 
 /// Connects to the forge of `repository` at the API `api`. Sends nothing yet.

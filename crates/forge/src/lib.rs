@@ -48,7 +48,7 @@ pub use auth::Credentials;
 pub use checks::Conclusion;
 pub use client::Client;
 pub use exchange::runtime;
-pub use forge::{Forge, Publication, connect};
+pub use forge::{Forge, Publication, api_address, connect};
 pub use github::MAX_COMMENT_BYTES;
 pub use post::{Draft, post};
 pub use post_options::{PostOptions, PostResult, PullRequest};

@@ -23,7 +23,7 @@ use crate::point::Point;
 pub use check::MOST_PATCHES;
 pub use columns::{Observation, SCHEMA};
 pub use conditions::{Conditions, HostSample, Share};
-pub use file::{FirstLine, ObservationFile};
+pub use file::{CHECKSUM, FirstLine, ObservationFile};
 pub use machine_name::MachineName;
 pub use meter::Meter;
 pub use metric::{Metric, Statistic};

@@ -8,6 +8,9 @@ pub(super) const SENTENCE: usize = 1000;
 /// Zero width space: separates characters that would otherwise form a link, mention or reference.
 pub(super) const ZERO_WIDTH: char = '\u{200b}';
 
+/// Beginnings of words that GitHub links to issues and to security advisories.
+const REFERENCES: [&str; 3] = ["gh-", "cve-", "ghsa-"];
+
 /// Returns Markdown that shows `text` literally, without markup, HTML, links, mentions or references.
 pub(super) fn markdown(text: &str) -> String {
     escaped(&clean(text))
@@ -105,8 +108,8 @@ fn escaped(text: &str) -> String {
             '#' => next.is_some_and(char::is_alphanumeric),
             ':' => next == Some('/') || is_emoji(rest),
             'w' | 'W' => next == Some('.') && ends_with(&result, "www"),
-            // GH-12 refers to an issue, too.
-            '-' => ends_with(&result, "gh-"),
+            // GH-12 refers to an issue, and CVE-2024-1 and GHSA-… to advisories, too.
+            '-' => REFERENCES.iter().any(|name| ends_with(&result, name)),
             _ => false,
         };
         if link {
@@ -235,6 +238,8 @@ mod tests {
     fn references_of_other_forms_go_too() {
         for (text, active) in [
             ("gH-12", "gH-12"),
+            ("cVE-2021-44228", "cVE-2"),
+            ("GHSA-jfh8-c2jp-5v3q", "GHSA-j"),
             ("see 0123abc.", "0123abc"),
             (":white_check_mark: faster", ":white_check_mark:"),
             ("@_x", "@_x"),

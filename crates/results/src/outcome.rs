@@ -36,12 +36,14 @@ const LONGEST_TIME: usize = 64;
 const LARGEST: u64 = 4 << 20;
 
 /// The subject of a run, and its start.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStart {
     /// The measured commit; empty if unknown.
     pub head: String,
     /// When the run began (RFC 3339).
     pub began: String,
+    /// Whether nobody has approved the code that ran.
+    pub unapproved: bool,
 }
 
 impl RunStart {
@@ -50,6 +52,7 @@ impl RunStart {
         RunStart {
             head,
             began: jiff::Timestamp::now().to_string(),
+            unapproved: false,
         }
     }
 }
@@ -65,6 +68,9 @@ pub struct RunOutcome {
     /// When the last run began that wrote it (RFC 3339); empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub began: String,
+    /// Whether the figures are those of code that nobody has approved.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unapproved: bool,
     /// The failures, in order of occurrence.
     pub failures: Vec<Failure>,
     /// The failures of a bisection of the same commit.
@@ -79,6 +85,7 @@ impl RunOutcome {
             schema: 1,
             head: head.to_owned(),
             began: String::new(),
+            unapproved: false,
             failures,
             bisection: Vec::new(),
         }
@@ -226,6 +233,7 @@ pub fn update(
         }
     };
     outcome.began.clone_from(&start.began);
+    outcome.unapproved = start.unapproved;
     match made {
         OutcomePart::Run(observations) => {
             write_observations(dir, observations)?;
@@ -338,6 +346,7 @@ mod tests {
         RunStart {
             head: head.to_owned(),
             began: "2026-01-02T03:04:05Z".to_owned(),
+            ..RunStart::default()
         }
     }
 

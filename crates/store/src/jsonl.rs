@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
 
 use super::file_error::{require_object, unreadable, without_type_names};
 use super::import::READABLE;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
-    ExperimentHeader, FirstLine, Meter, Observation, ObservationFile, Supplement,
+    CHECKSUM, ExperimentHeader, FirstLine, Meter, Observation, ObservationFile, Supplement,
 };
 use perfquilt_model::observation_columns;
 use perfquilt_model::point::Point;
@@ -76,6 +77,7 @@ impl<R: BufRead> Reader<R> {
             number: 0,
             text: Vec::new(),
             complete: true,
+            digest: Sha256::new(),
         };
         let Some(first) = lines.next()? else {
             return Err(Error::usage("the file is empty")
@@ -293,6 +295,8 @@ struct Lines<R> {
     number: usize,
     text: Vec<u8>,
     complete: bool,
+    /// Of the lines so far.
+    digest: Sha256,
 }
 
 impl<R: BufRead> Lines<R> {
@@ -323,7 +327,19 @@ impl<R: BufRead> Lines<R> {
             if self.number == 1 && self.text.starts_with(BYTE_ORDER_MARK) {
                 self.text.drain(..BYTE_ORDER_MARK.len());
             }
-            if !self.text.trim_ascii().is_empty() {
+            let line = self.text.trim_ascii_end();
+            if let Some(given) = line.strip_prefix(CHECKSUM.as_bytes()) {
+                let digest = hex::encode(self.digest.clone().finalize());
+                if given != format!("{digest}\"}}").as_bytes() {
+                    let fault = "the lines before this one are not those that were written";
+                    return Err(self.at(Error::usage(fault).hint(
+                        "use another copy of the file; if you changed it yourself, remove this line",
+                    )));
+                }
+            } else if !line.is_empty() {
+                // Mail and editors may end lines otherwise.
+                self.digest.update(line);
+                self.digest.update(b"\n");
                 return Ok(true);
             }
         }

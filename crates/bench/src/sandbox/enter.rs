@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use super::{LIMITS, REAL_TIME, SHARED_CACHE, limits, seccomp};
+use super::{LIMITS, REAL_TIME, SHARED_CACHE, domain, limits, seccomp};
 use perfquilt_config::SandboxLimits;
 use perfquilt_config::workspace::cache_dir;
 use perfquilt_model::error::{Error, Result};
@@ -22,11 +22,10 @@ pub fn enter() -> Result<()> {
         Error::internal(format!("{LIMITS} is not a valid set of limits: {error}"))
     })?;
     limits::apply(&given, std::env::var_os(REAL_TIME).is_some());
+    let cache = cache_dir()?;
+    domain::prepare(&cache)?;
     seccomp::restrict()?;
-    match std::env::var_os(SHARED_CACHE) {
-        Some(shared) => link_shared(&cache_dir()?, Path::new(&shared)),
-        None => Ok(()),
-    }
+    std::env::var_os(SHARED_CACHE).map_or(Ok(()), |shared| link_shared(&cache, Path::new(&shared)))
 }
 
 /// Links the finished entries of the caches `shared` into the caches `own`, and removes links whose entries are

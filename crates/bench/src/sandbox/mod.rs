@@ -4,6 +4,7 @@
 //! as root, its code runs as an unprivileged user.
 
 mod cgroup;
+mod domain;
 mod enter;
 mod limits;
 mod process;
@@ -61,7 +62,7 @@ const CONFIGURATION: [&str; 14] = [
 ];
 /// The folder of a cache in which servers are compiled.
 const WORK: &str = "work";
-/// Home folder inside.
+/// Folder inside for the home, for temporary files and for sockets.
 const HOME: &str = "/tmp/home";
 /// Files in `/proc` about the kernel and other programs that not everybody may read.
 const MASKED: [&str; 16] = [
@@ -200,7 +201,7 @@ impl Sandbox {
         sandbox
             .env("CCACHE_DIR", compiled)
             .env("CCACHE_READONLY", "1")
-            .env("CCACHE_TEMPDIR", "/tmp")
+            .env("CCACHE_TEMPDIR", HOME)
     }
 
     /// Starts the program `tool`, which is perfquilt, with `arguments` inside, in the folder `directory`.
@@ -254,6 +255,7 @@ impl Sandbox {
             .stdout(stdout)
             .stderr(stderr)
             .death_signal(DeathSignal::Kill)
+            .lifeline()
             .holding(&status)
             // Only a privileged process can lower the score again, and nobody inside can write to `/proc`.
             .writing(Path::new("/proc/self/oom_score_adj"), OOM_SCORE)?;
@@ -302,8 +304,9 @@ impl Sandbox {
             set("USER", user.as_ref());
             set("LOGNAME", user.as_ref());
         }
-        set("HOME", HOME.as_ref());
-        set("TMPDIR", "/tmp".as_ref());
+        for name in ["HOME", "TMPDIR", "XDG_RUNTIME_DIR"] {
+            set(name, HOME.as_ref());
+        }
         set("LC_ALL", "C.UTF-8".as_ref());
         set(LIMITS, limits.as_ref());
         if self.real_time {
@@ -344,7 +347,6 @@ fn isolation(user: Option<OtherUser>) -> Vec<OsString> {
         "--unshare-net",
         "--unshare-uts",
         "--unshare-cgroup-try",
-        "--new-session",
         "--die-with-parent",
     ];
     rights.iter().chain(&both).map(OsString::from).collect()
@@ -434,6 +436,7 @@ pub fn check_support(limits: &SandboxLimits) -> std::result::Result<(), String> 
     let user = OtherUser::needed(&limits.user).map_err(words)?;
     let filters = seccomp::files().map_err(words)?;
     let command = Command::new("bwrap")
+        .lifeline()
         .args(isolation(user))
         .args(filter_arguments(&filters))
         .args(system(&limits::resolve(limits)))

@@ -68,7 +68,7 @@ pub enum ProcessEnd {
 
 /// Supervises `process` until it ends, is `cancelled`, exceeds a limit, or a signal asks this program to stop.
 pub fn supervise(
-    process: &mut impl LimitedProcess,
+    process: &mut dyn LimitedProcess,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<ProcessEnd> {
     loop {

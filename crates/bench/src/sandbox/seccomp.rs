@@ -11,6 +11,7 @@ use seccompiler::{
     SeccompRule, sock_filter,
 };
 
+use super::domain;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::process::restrict_children;
 
@@ -139,13 +140,14 @@ pub(super) fn files() -> Result<Vec<Arc<File>>> {
     [forbidden, absent].iter().map(file).collect()
 }
 
-/// Has all children of this program start without the calls with which one process observes another, except for
-/// `perf` and valgrind's control, with which this program counts events of servers.
+/// Has all children of this program start in a domain of their own and without the calls with which one process observes
+/// another, except for git, `perf` and valgrind's control, with which this program counts events of servers.
 pub(super) fn restrict() -> Result<()> {
     static PROGRAM: OnceLock<BpfProgram> = OnceLock::new();
     let program = compiled(observing().map_err(unknown)?, libc::EPERM)?;
     let _ = PROGRAM.set(program);
-    restrict_children(|| {
+    restrict_children(|signals| {
+        domain::enter(signals)?;
         let program = PROGRAM.get().map_or(&[][..], Vec::as_slice);
         seccompiler::apply_filter(program)
             .map_err(|_| std::io::Error::from_raw_os_error(libc::EPERM))

@@ -27,6 +27,8 @@ const LOG_FILE: &str = "server.log";
 const STRAY_LIMIT: Duration = Duration::from_secs(2);
 /// How long a start waits for a helper beside the server to end.
 const HELPER_LIMIT: Duration = Duration::from_millis(500);
+/// How long a start takes before perfquilt looks whether somebody stopped it.
+const STOPPED_LIMIT: Duration = Duration::from_secs(2);
 /// The most processor time of helpers, as a share of that of the server: they do no part of its work.
 const HELPERS_SHARE: f64 = 0.01;
 /// Processor time that a helper may use in any case, as for its own start.
@@ -304,7 +306,7 @@ impl Running {
             command = command.env(name, value);
         }
         if let Instrumentation::Callgrind { .. } = launch.instrumentation {
-            command = command.without_env(NAMES_OF_PIPES);
+            command = command.without_env(NAMES_OF_PIPES).signalling();
         }
         if plan.process == ServerProcess::Postmaster {
             command = command.death_signal(DeathSignal::Quit).ordinary_user();
@@ -342,6 +344,7 @@ impl Running {
         let mut pause = Duration::from_millis(2);
         let mut since_ready: Option<Instant> = None;
         let mut others_port = None;
+        let mut is_told = false;
         loop {
             if let Some(status) = self.ended()? {
                 return Err(self.start_failure(StartFailure::Ended(status)));
@@ -365,6 +368,16 @@ impl Running {
                 }
             }
             check_interrupted()?;
+            if !is_told && started.elapsed() > STOPPED_LIMIT {
+                let mut processes = self.pids().into_iter().filter_map(OrphanProcess::read);
+                if let Some(stopped) = processes.find(OrphanProcess::is_stopped) {
+                    is_told = true;
+                    tracing::warn!(
+                        "the server does not start because {stopped} was stopped; `kill -CONT {}` continues it",
+                        stopped.pid
+                    );
+                }
+            }
             if started.elapsed() > timeout {
                 return Err(self.start_failure(StartFailure::NotReady(timeout, others_port)));
             }

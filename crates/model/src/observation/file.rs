@@ -32,6 +32,9 @@ pub struct FirstLine {
     pub supplement: Supplement,
 }
 
+/// The beginning of a line with the SHA-256 of all bytes before it, which an observation file may end with.
+pub const CHECKSUM: &str = "{\"sha256\":\"";
+
 /// Number of observations per gzip member; members are compressed in parallel.
 const MEMBER: usize = 1 << 16;
 

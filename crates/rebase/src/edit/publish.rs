@@ -100,6 +100,10 @@ pub(super) fn recover_locked(ws: &Workspace, _lock: &Lock) -> Result<bool> {
     let path = pending.join("journal.json");
     let shown = pending.display();
     let hint = || format!("remove {shown} if series and patches are as they should be");
+    let sum = pending.join(SUM);
+    if sum.exists() && std::fs::read(&sum).ok() != digest_of(&path)?.map(String::into_bytes) {
+        return Err(damaged(&path, &hint()));
+    }
     let Some(mut journal) = state::read::<Journal>(&path, hint)? else {
         return Err(Error::usage(format!("{} is missing", path.display())).hint(hint()));
     };
@@ -111,8 +115,12 @@ pub(super) fn recover_locked(ws: &Workspace, _lock: &Lock) -> Result<bool> {
         ))
     })?;
     journal.each_path(|path| ws.root().join(path));
-    for entry in &journal.changes {
+    for (index, entry) in journal.changes.iter().enumerate() {
         let now = digest_of(&entry.path)?;
+        let staged = pending.join(index.to_string());
+        if now != entry.after && entry.after.is_some() && digest_of(&staged)? != entry.after {
+            return Err(damaged(&staged, &hint()));
+        }
         if now != entry.before && now != entry.after {
             return Err(Error::usage(format!(
                 "an interrupted command was about to write {}, which was changed since",
@@ -126,6 +134,15 @@ pub(super) fn recover_locked(ws: &Workspace, _lock: &Lock) -> Result<bool> {
     }
     carry_out(ws, &pending, &journal)?;
     Ok(true)
+}
+
+/// Returns the error for a file that is not what the interrupted command wrote.
+fn damaged(path: &Path, hint: &str) -> Error {
+    Error::internal(format!(
+        "{} is damaged, so the interrupted change is not completed",
+        path.display()
+    ))
+    .hint(format!("check the disk; {hint}"))
 }
 
 /// Refuses a journal that would write anything but what changes of a series write, or keep old ones anywhere
@@ -253,6 +270,7 @@ pub fn publish(
     let text = state::text(&journal)?;
     journal.each_path(|path| ws.root().join(path));
     write_synced(&staging.path().join("journal.json"), &text)?;
+    write_synced(&staging.path().join(SUM), digest(&text).as_bytes())?;
     let pending = pending(ws);
     let staged = staging.keep();
     std::fs::rename(&staged, &pending).map_err(|e| Error::io("write", &pending, &e))?;
@@ -266,6 +284,8 @@ pub fn publish(
 }
 
 const STAGING: &str = "staging-";
+/// The file with the digest of the journal.
+const SUM: &str = "journal.sha256";
 
 fn pending(ws: &Workspace) -> PathBuf {
     folder(ws).join("pending")

@@ -30,6 +30,8 @@ pub struct Notice<'a> {
     pub earlier: Option<&'a Attribution>,
     /// The current activity, as a sentence without untrusted names.
     pub activity: Option<String>,
+    /// Whether nobody has approved the code that was measured.
+    pub unapproved: bool,
     /// The commit that needs an approval before it is run, if any.
     pub pending_approval: Option<PendingApproval>,
     /// The result of a bisection of the commit, if there was one.

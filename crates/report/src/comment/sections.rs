@@ -27,6 +27,9 @@ const MAX_FILES: usize = 20;
 /// Message for an interrupted run.
 const INTERRUPTED: &str =
     "The run was interrupted. Finished blocks are kept; the next run continues.";
+/// What figures of untrusted code mean: it runs beside what measures it.
+const UNAPPROVED: &str =
+    "Measured from code that nobody has approved: it could have influenced its own figures.";
 /// Digits of a commit's id that are shown.
 const SHORT_ID: usize = 12;
 
@@ -143,7 +146,12 @@ fn introduction(notice: &Notice<'_>, view: Option<&View<'_>>) -> Vec<Node> {
             .chain(earlier)
             .chain([report::subject(view)])
     });
-    moved.into_iter().chain(measured).collect()
+    let unapproved = view.filter(|_| notice.unapproved).map(|_| note(UNAPPROVED));
+    moved
+        .into_iter()
+        .chain(unapproved)
+        .chain(measured)
+        .collect()
 }
 
 /// Returns the files to be reviewed, and the command that approves them.

@@ -532,6 +532,7 @@ fn hostile(words: &[&str]) -> Comment {
         failures: &failures,
         earlier: Some(&attribution),
         activity: Some(word(19)),
+        unapproved: true,
         pending_approval: Some(PendingApproval {
             name: "perfquilt".into(),
             head: "0123456789abcdef0123456789abcdef01234567".into(),

@@ -1,8 +1,11 @@
 //! The formats of this program's own documents and files.
 
+use sha2::{Digest, Sha256};
+
 use super::{Exporter, RequiredInput, indented_json};
 use crate::report::{short, terminal, whole};
 use crate::sql_bench;
+use perfquilt_model::observation::CHECKSUM;
 
 /// The report as text, as wide as the terminal.
 pub(super) const TERMINAL: Exporter = Exporter::new("terminal", "Table for a terminal", |data| {
@@ -29,6 +32,8 @@ pub(super) const JSON: Exporter = Exporter::new("json", "Attribution document", 
 pub(super) const JSONL: Exporter = Exporter::new("jsonl", "Raw observations", |data| {
     let mut bytes = Vec::new();
     data.observations()?.write(&mut bytes)?;
+    let digest = hex::encode(Sha256::digest(&bytes));
+    bytes.extend(format!("{CHECKSUM}{digest}\"}}\n").into_bytes());
     Ok(String::from_utf8_lossy(&bytes).into_owned().into())
 })
 .with_input(RequiredInput::Observations);

@@ -6,12 +6,12 @@ use super::{NewReply, Push, Queue, signed};
 use perfquilt_model::error::Result;
 
 impl Queue {
-    /// Holds a running job until the commit `head` is approved, because of its changes to `files`.
-    pub fn hold(&self, id: i64, head: &str, files: &str) -> Result<()> {
+    /// Holds a running job until its commit is approved, because of its changes to `files`.
+    pub fn hold(&self, id: i64, files: &str) -> Result<()> {
         self.update(
-            "UPDATE jobs SET state = 'held', head = ?2, result = ?3, attempts = 0, started = NULL
+            "UPDATE jobs SET state = 'held', result = ?2, attempts = 0, started = NULL
              WHERE id = ?1 AND state = 'running'",
-            params![id, head, files],
+            params![id, files],
         )
     }
 

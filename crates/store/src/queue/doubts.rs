@@ -40,7 +40,7 @@ impl Queue {
             "INSERT INTO doubts (repository, number) SELECT ?1, ?2
              WHERE EXISTS (SELECT 1 FROM jobs WHERE repository = ?1 AND number = ?2
                      AND state IN ('waiting', 'held', 'running')
-                     AND (?3 IS NULL OR head NOT IN ('', ?3, ?4) OR (head = '' AND taken NOT IN ('', ?3, ?4))))
+                     AND (?3 IS NULL OR head NOT IN ('', ?3, ?4)))
                  OR EXISTS (SELECT 1 FROM approvals WHERE repository = ?1 AND number = ?2
                      AND (?3 IS NULL OR head NOT IN (?3, ?4)))
              ON CONFLICT DO UPDATE SET raised = raised + 1",

@@ -50,7 +50,7 @@ pub struct NewJob {
     pub repository: String,
     /// The pull request.
     pub number: u64,
-    /// The commit; empty until [`Queue::pin`](super::Queue::pin) names it.
+    /// The commit; empty until [`Queue::pin`](super::Queue::pin) names it. Nobody has seen later ones, so the job does not start before.
     pub head: String,
     /// The command.
     pub command: String,
@@ -58,13 +58,6 @@ pub struct NewJob {
     pub asked_by: String,
     /// Whether the author of the code is trusted.
     pub trusted: bool,
-}
-
-impl NewJob {
-    /// Returns whether it cannot start before its commit is known: its requester has not seen later ones.
-    pub fn needs_commit(&self) -> bool {
-        self.head.is_empty()
-    }
 }
 
 /// A job in the queue.

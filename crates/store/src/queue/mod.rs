@@ -24,7 +24,7 @@ use entry::{SELECT, read};
 const QUEUE: schema::DatabaseKind = schema::DatabaseKind {
     application: 0x7071_7551,
     tables: include_str!("queue.sql"),
-    version: 7,
+    version: 8,
     name: "queue",
     maker: "perfquilt bot serve",
     export: "that perfquilt can finish its jobs, and pull requests are found again without the file",
@@ -195,7 +195,7 @@ impl Queue {
     }
 
     /// Starts the oldest waiting job that may start at `now`; jobs that were started before come first, and jobs whose
-    /// commit is not known yet ([`NewJob::needs_commit`]) do not start.
+    /// commit is not known yet do not start.
     pub fn next(&self, now: i64) -> Result<Option<Job>> {
         self.database.transaction(|| {
             let next = self.database.first(
@@ -206,8 +206,7 @@ impl Queue {
             )?;
             let Some(id) = next else { return Ok(None) };
             self.database.execute(
-                "UPDATE jobs SET state = 'running', started = ?2, attempts = attempts + 1, not_before = 0, result = '',
-                     taken = ''
+                "UPDATE jobs SET state = 'running', started = ?2, attempts = attempts + 1, not_before = 0, result = ''
                  WHERE id = ?1",
                 params![id, now],
             )?;
@@ -277,18 +276,8 @@ impl Queue {
         self.database.execute(sql, values).map(drop)
     }
 
-    /// Adds a job and cancels the jobs of other commits.
+    /// Adds a job, unless another one does the same.
     fn add(&self, job: &NewJob, now: i64) -> Result<()> {
-        if !job.head.is_empty() {
-            let about = (job.repository.as_str(), job.number);
-            let push = Push {
-                head: job.head.clone(),
-                before: None,
-                trusted: true,
-            };
-            self.follow(about, Some(&push), "a newer commit", now)?;
-        }
-        // A repeated request does not add a second job.
         self.update(
             "INSERT INTO jobs (repository, number, head, command, asked_by, trusted, state, received)
              SELECT ?1, ?2, ?3, ?4, ?5, ?6, 'waiting', ?7
@@ -319,14 +308,12 @@ impl Queue {
         let head = newer.map(|push| push.head.as_str());
         let by_trusted = newer.map(|push| push.trusted);
         let before = newer.and_then(|push| push.before.as_deref());
-        // A starting job that does not know its commit yet will find the latest one. A late delivery names neither the
+        // A trusted author's job that does not know its commit yet will find the latest one. A late delivery names neither the
         // commit of a job that somebody requested after a later push, nor that of an approval.
         let meant = "repository = ?1 AND number = ?2 AND (?3 IS NULL OR CASE
                  WHEN head NOT IN ('', ?3) THEN ?5 IS NULL OR head = ?5
                  WHEN head <> '' THEN trusted AND NOT ?4
-                 WHEN NOT ?4 THEN 1
-                 WHEN state = 'running' THEN taken NOT IN ('', ?3) AND (?5 IS NULL OR taken = ?5)
-                 ELSE NOT trusted END)";
+                 ELSE NOT (trusted AND ?4) END)";
         let waited = self.database.count(
             &format!("SELECT count(*) FROM jobs WHERE state IN ('waiting', 'held') AND {meant}"),
             params![repository, signed(number), head, by_trusted, before],

@@ -63,13 +63,4 @@ impl Queue {
             Ok(())
         })
     }
-
-    /// Stores the commit `head` of a running job that was requested without one, so that a late notification of the push of
-    /// this commit does not cancel it.
-    pub fn record_head(&self, id: i64, head: &str) -> Result<()> {
-        self.update(
-            "UPDATE jobs SET taken = ?2 WHERE id = ?1 AND state = 'running'",
-            params![id, head],
-        )
-    }
 }

@@ -23,9 +23,7 @@ CREATE TABLE jobs (
     result     TEXT NOT NULL DEFAULT '',
     -- A job that GitHub's absence kept from ending is tried again, and counts how often that was so.
     not_before INTEGER NOT NULL DEFAULT 0,
-    outages    INTEGER NOT NULL DEFAULT 0,
-    -- The commit that a running job was found to be about; empty until that is known.
-    taken      TEXT NOT NULL DEFAULT ''
+    outages    INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX jobs_by_state ON jobs (state, id);
 CREATE INDEX jobs_by_pull_request ON jobs (repository, number);

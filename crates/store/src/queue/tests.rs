@@ -84,7 +84,7 @@ fn a_late_delivery_of_an_older_push_decides_nothing_about_a_newer_commit() {
     // The pushes of h1 and h2; the job was asked for after both, and approved.
     queue.take("a", &add(1, "h2"), 10).unwrap();
     let job = queue.next(11).unwrap().unwrap();
-    queue.hold(job.id, "h2", "CMakeLists.txt").unwrap();
+    queue.hold(job.id, "CMakeLists.txt").unwrap();
     let approve = QueueChange::Approve {
         repository: "acme/series".into(),
         number: 1,
@@ -243,7 +243,8 @@ fn a_newer_commit_cancels_the_older() {
     let (_folder, queue) = queue();
     queue.take("a", &add(1, "h1"), 10).unwrap();
     let running = queue.next(11).unwrap().unwrap();
-    queue.take("b", &add(1, "h2"), 12).unwrap();
+    let second = [delivered("h1", "h2"), add(1, "h2")].concat();
+    queue.take("b", &second, 12).unwrap();
     assert_eq!(queue.state(running.id).unwrap(), Some(JobState::Cancelled));
     // A later end does not undo the cancellation.
     queue.end(running.id, JobState::Done, "late", 13).unwrap();
@@ -274,22 +275,22 @@ fn a_push_leaves_what_is_about_the_same_commit() {
     assert_eq!(queue.next(10).unwrap(), None);
     queue.take("b", &[push("h1")], 11).unwrap();
     let running = started(&queue, "h2", 12);
-    queue.record_head(running.id, "h2").unwrap();
     // A late notification, delivered again.
     queue.take("d", &[push("h2")], 14).unwrap();
     assert_eq!(state(running.id), JobState::Running);
-    // If two pushes are delivered in the wrong order, the latest commit is measured.
-    queue
-        .take("e", &[push("h3"), add(1, "").remove(0)], 15)
-        .unwrap();
+    // If two pushes are delivered in the wrong order, each job is about its own commit, and GitHub tells the latest.
+    let on_push = |before, head| [delivered(before, head), add(1, head)].concat();
+    queue.take("e", &on_push("h3", "h4"), 15).unwrap();
+    settle(&queue);
+    queue.take("f", &on_push("h2", "h3"), 16).unwrap();
     assert_eq!(state(running.id), JobState::Cancelled);
-    queue
-        .take("f", &[push("h2"), add(1, "").remove(0)], 16)
-        .unwrap();
-    let next = started(&queue, "h3", 17);
-    assert_eq!((next.job.head.as_str(), next.attempts), ("h3", 1));
-    assert_eq!(queue.next_without_commit(18).unwrap(), None);
-    assert_eq!(queue.next(18).unwrap(), None);
+    assert_eq!(doubtful(&queue), [1]);
+    let (open, _) = queue.list(9, 17).unwrap();
+    let heads: Vec<&str> = open.iter().map(|job| job.job.head.as_str()).collect();
+    assert_eq!(heads, ["h4", "h3"]);
+    queue.change(&push("h4"), 18).unwrap();
+    assert_eq!(queue.next(19).unwrap().unwrap().job.head, "h4");
+    assert_eq!(state(open[1].id), JobState::Cancelled);
 }
 
 #[test]
@@ -325,7 +326,6 @@ fn a_push_by_an_untrusted_author_cancels_what_would_take_it() {
     // The job starts before the notification of the push arrives.
     queue.take("d", &add(1, ""), 14).unwrap();
     let running = started(&queue, "h3", 15);
-    queue.record_head(running.id, "h3").unwrap();
     queue.take("e", &[push("h3", false)], 16).unwrap();
     assert_eq!(queue.state(running.id).unwrap(), Some(JobState::Cancelled));
 }
@@ -335,7 +335,7 @@ fn a_trusted_authors_job_is_about_the_commit_of_the_request_or_ends() {
     let (_folder, queue) = queue();
     queue.take("a", &add(1, ""), 10).unwrap();
     let waiting = queue.next_without_commit(11).unwrap().unwrap();
-    assert!(waiting.job.trusted && waiting.job.needs_commit());
+    assert!(waiting.job.trusted && waiting.job.head.is_empty());
     queue.pin(&waiting, "h1").unwrap();
     let push = QueueChange::Cancel {
         repository: "acme/series".into(),
@@ -368,7 +368,7 @@ fn an_approval_ends_with_any_push() {
     let approved = |head: &str| queue.is_approved("acme/series", 1, head).unwrap();
     queue.take("a", &add(1, "h1"), 10).unwrap();
     let running = queue.next(11).unwrap().unwrap();
-    queue.hold(running.id, "h1", "Makefile").unwrap();
+    queue.hold(running.id, "Makefile").unwrap();
     queue.take("b", &[approve("h1")], 12).unwrap();
     assert!(approved("h1") && !approved("h2"));
     // A late notification of the very commit changes nothing.
@@ -395,7 +395,7 @@ fn an_untrusted_authors_job_starts_with_the_commit_that_its_requester_saw() {
     queue.take("a", &asked, 10).unwrap();
     assert_eq!(queue.next(11).unwrap(), None);
     let waiting = queue.next_without_commit(11).unwrap().unwrap();
-    assert!(waiting.job.needs_commit());
+    assert!(waiting.job.head.is_empty());
     queue.pin_later(waiting.id, 20).unwrap();
     assert_eq!(queue.next_without_commit(19).unwrap(), None);
     queue.pin(&waiting, "h1").unwrap();
@@ -557,7 +557,8 @@ fn that_something_waits_no_more_is_told() {
     queue.take("b", &[cancel()], 11).unwrap();
     assert_eq!((told(), told()), (Some((1, String::new())), None));
     queue.take("c", &add(1, "h1"), 12).unwrap();
-    queue.take("d", &add(1, "h2"), 13).unwrap();
+    let push = [delivered("h1", "h2"), add(1, "h2")].concat();
+    queue.take("d", &push, 13).unwrap();
     assert_eq!((told(), told()), (Some((1, String::new())), None));
     // The worker of a running job reports its cancellation.
     queue.next(14).unwrap().unwrap();
@@ -645,7 +646,7 @@ fn a_held_job_waits_for_its_approval() {
     };
     queue.take("a", &add(1, ""), 10).unwrap();
     let begun = started(&queue, "c1", 11);
-    queue.hold(begun.id, "c1", "Makefile").unwrap();
+    queue.hold(begun.id, "Makefile").unwrap();
     assert_eq!(queue.next(12).unwrap(), None);
     assert_eq!(queue.recover(12).unwrap(), (0, vec![]));
     assert_eq!(queue.list(9, 0).unwrap().0[0].result, "Makefile");
@@ -670,7 +671,7 @@ fn a_held_job_waits_for_its_approval() {
         (2, "rocket".into())
     );
     // A newer commit invalidates the approval.
-    queue.hold(again.id, "c1", "Makefile").unwrap();
+    queue.hold(again.id, "Makefile").unwrap();
     let cancel = QueueChange::Cancel {
         repository: "acme/series".into(),
         number: 1,
@@ -704,7 +705,7 @@ fn a_closure_raises_a_doubt_that_only_an_answer_settles() {
     assert!(doubts().is_empty());
     queue.take("b", &add(1, ""), 11).unwrap();
     let job = started(&queue, "c1", 12);
-    queue.hold(job.id, "c1", "Makefile").unwrap();
+    queue.hold(job.id, "Makefile").unwrap();
     let approve = QueueChange::Approve {
         repository: "acme/series".into(),
         number: 1,

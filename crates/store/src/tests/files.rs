@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::jsonl;
+use perfquilt_model::observation::CHECKSUM;
 
 const HEADER: &str = r#"{"schema":1,"experiment":"x","series":["0001-a.patch"],"release":"m-1","machine":{},"harness":"h"}"#;
 
@@ -53,6 +54,32 @@ fn written_files_read_back_the_same() {
     assert_eq!(file.header, written.header);
     assert_eq!(file.supplement, written.supplement);
     assert_eq!(file.observations, written.observations);
+}
+
+#[test]
+fn one_flipped_bit_of_a_file_with_a_digest_is_found_with_file_and_line() {
+    use sha2::{Digest, Sha256};
+    let lines = [
+        HEADER.to_owned(),
+        line("", ""),
+        line("block", "4"),
+        line("workload", "\"\u{e9}\""),
+    ];
+    let text = lines.join("\n") + "\n";
+    let digest = hex::encode(Sha256::digest(&text));
+    let text = format!("{text}{CHECKSUM}{digest}\"}}\n");
+    assert_eq!(read(&text).unwrap().observations.len(), 3);
+    let bytes = text.into_bytes();
+    // The last line feed says nothing.
+    for bit in 0..(bytes.len() - 1) * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let error = jsonl::read(&flipped[..], "f.jsonl".as_ref()).unwrap_err();
+        assert!(
+            error.to_string().starts_with("f.jsonl:"),
+            "bit {bit}: {error}"
+        );
+    }
 }
 
 #[test]

@@ -61,9 +61,10 @@ fn isolated_settings(file: &Path) -> [(&'static str, OsString); 4] {
 /// Gives `git` the user's configuration, certificates and proxies, so that it can access other repositories as
 /// the user does.
 pub fn with_user_config(git: Command) -> Command {
-    // SIGTERM lets it remove its lock files, and `status` needs no locks.
+    // SIGTERM lets it remove its lock files, and `status` needs no locks. It runs no code of a series, and writes the store.
     let mut git = git
         .network()
+        .unrestricted()
         .death_signal(DeathSignal::Terminate)
         .env("GIT_OPTIONAL_LOCKS", "0");
     for name in INHERITED_VARIABLES {

@@ -1,6 +1,6 @@
 //! Running processes and their termination.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, PipeWriter, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ChildStdout, ExitStatus};
 use std::sync::mpsc::{self, Receiver};
@@ -43,6 +43,8 @@ pub struct Child {
     uninterruptible: bool,
     /// Whether it gets SIGQUIT, on which it ends its children, before its group is killed.
     quits: bool,
+    /// The group is killed when this pipe is closed.
+    pub(super) lifeline: Option<PipeWriter>,
     /// Whether its group is the one that reads the terminal.
     pub(super) has_terminal: bool,
     /// The mark of the processes that it starts, if they all end with it.
@@ -76,6 +78,7 @@ impl Child {
             shown,
             uninterruptible,
             quits,
+            lifeline: None,
             has_terminal: false,
             orphan_tracker: None,
             orphans: Vec::new(),

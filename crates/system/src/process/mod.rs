@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -108,20 +108,23 @@ pub struct Command {
     open_files: Vec<Arc<File>>,
     writes: Vec<(CString, &'static [u8])>,
     unfiltered: bool,
+    signalling: bool,
     uninterruptible: bool,
     ordinary_user: bool,
     foreground: bool,
     output_limit: usize,
     limits: Vec<(Resource, u64)>,
+    lifeline: bool,
     mark: Option<String>,
 }
 
 /// The argument of [`restrict_children`].
-static RESTRICTION: OnceLock<fn() -> std::io::Result<()>> = OnceLock::new();
+static RESTRICTION: OnceLock<fn(bool) -> std::io::Result<()>> = OnceLock::new();
 
-/// Has every process that this program starts from now on call `restrict` before it starts its program, except for
-/// those that are [`Command::unrestricted`]. `restrict` must make only async-signal-safe calls. The first call counts.
-pub fn restrict_children(restrict: fn() -> std::io::Result<()>) {
+/// Has every process that this program starts from now on call `restrict` before it starts its program, except for those that are
+/// [`Command::unrestricted`]; with `true` if it is [`Command::signalling`]. `restrict` must make only async-signal-safe calls. The
+/// first call counts.
+pub fn restrict_children(restrict: fn(bool) -> std::io::Result<()>) {
     let _ = RESTRICTION.set(restrict);
 }
 
@@ -144,6 +147,8 @@ pub fn raise_open_files() {
 /// The user `nobody`, as which [`Command::ordinary_user`] runs: `getpwuid` knows it on nearly every system.
 const NOBODY: u32 = 65534;
 
+/// Linux's command of `fcntl` that chooses the signal of a file that is ready.
+const F_SETSIG: i32 = 10;
 /// How long a program may be open for writing before it cannot be started.
 const BUSY: Duration = Duration::from_secs(5);
 /// Time between two attempts to start such a program.
@@ -306,11 +311,13 @@ impl Command {
             open_files: Vec::new(),
             writes: Vec::new(),
             unfiltered: false,
+            signalling: false,
             uninterruptible: false,
             ordinary_user: false,
             foreground: false,
             output_limit: usize::MAX,
             limits: Vec::new(),
+            lifeline: false,
             mark: None,
         }
     }
@@ -437,7 +444,14 @@ impl Command {
         Ok(self)
     }
 
-    /// Exempts the process from [`restrict_children`]: for `perf` and `vgdb`, which observe servers.
+    /// Lets the process signal others: valgrind asks whether `vgdb` lives.
+    #[must_use]
+    pub fn signalling(mut self) -> Self {
+        self.signalling = true;
+        self
+    }
+
+    /// Exempts the process from [`restrict_children`]: for `perf` and `vgdb`, which observe servers, and for git.
     #[must_use]
     pub fn unrestricted(mut self) -> Self {
         self.unfiltered = true;
@@ -455,6 +469,14 @@ impl Command {
     #[must_use]
     pub fn limit(mut self, resource: Resource, most: u64) -> Self {
         self.limits.push((resource, most));
+        self
+    }
+
+    /// Starts a session of its own, without a terminal, and has the kernel kill its process group when this program dies: unlike the
+    /// parent-death signal, that reaches the group's other processes, from the first moment on.
+    #[must_use]
+    pub fn lifeline(mut self) -> Self {
+        self.lifeline = true;
         self
     }
 
@@ -514,7 +536,10 @@ impl Command {
         // The only place where the standard library's command is allowed.
         #[allow(clippy::disallowed_methods)]
         let mut command = std::process::Command::new(&self.program);
-        command.args(&self.args).env_clear().process_group(0);
+        command.args(&self.args).env_clear();
+        if !self.lifeline {
+            command.process_group(0);
+        }
         let network: &[&str] = if self.network {
             &NETWORK_VARIABLES
         } else {
@@ -549,7 +574,9 @@ impl Command {
             command.stderr(open_sink(&self.stderr)?);
             None
         };
-        self.before_exec(&mut command);
+        let lifeline = self.lifeline.then(std::io::pipe).transpose();
+        let (reader, lifeline) = lifeline.map_err(no_pipe)?.unzip();
+        self.before_exec(&mut command, reader);
         tracing::debug!("starting {}", self.shown());
         if self
             .file()
@@ -574,6 +601,7 @@ impl Command {
         let quits = self.death_signal == DeathSignal::Quit;
         let mut child = Child::new(child, self.shown(), self.uninterruptible, quits);
         child.has_terminal = self.foreground;
+        child.lifeline = lifeline;
         child.orphan_tracker = self.mark.clone().map(orphans::OrphanTracker::new);
         Ok(child)
     }
@@ -629,7 +657,7 @@ impl Command {
     }
 
     #[allow(unsafe_code)]
-    fn before_exec(&self, command: &mut std::process::Command) {
+    fn before_exec(&self, command: &mut std::process::Command, lifeline: Option<PipeReader>) {
         let signal = match self.death_signal {
             _ if self.uninterruptible => None,
             DeathSignal::Kill => Some(rustix::process::Signal::KILL),
@@ -643,7 +671,7 @@ impl Command {
         let limits = self.limits.clone();
         let own_files = OPEN_FILES.get().copied();
         let restriction = RESTRICTION.get().filter(|_| !self.unfiltered).copied();
-        let real_time = self.real_time;
+        let (real_time, signalling) = (self.real_time, self.signalling);
         let foreground = self.foreground;
         let maps = self.ordinary_user.then(|| {
             let map = |own: u32| format!("{NOBODY} {own} 1").into_bytes();
@@ -673,6 +701,19 @@ impl Command {
                 if let Some(before) = &own_files {
                     let _ = rustix::process::setrlimit(Resource::Nofile, *before);
                 }
+                if let Some(lifeline) = &lifeline {
+                    let group = -rustix::process::setsid()?.as_raw_pid();
+                    for (command, value) in [
+                        (libc::F_SETOWN, group),
+                        (F_SETSIG, libc::SIGKILL),
+                        (libc::F_SETFL, libc::O_ASYNC),
+                        (libc::F_SETFD, 0),
+                    ] {
+                        if libc::fcntl(lifeline.as_raw_fd(), command, value) < 0 {
+                            return Err(std::io::Error::last_os_error());
+                        }
+                    }
+                }
                 for (resource, most) in &limits {
                     let most = Some(*most);
                     let new = Rlimit {
@@ -691,7 +732,7 @@ impl Command {
                     let _ = namespace::write(path, text);
                 }
                 // Last, because it may forbid the calls above.
-                restriction.map_or(Ok(()), |restrict| restrict())
+                restriction.map_or(Ok(()), |restrict| restrict(signalling))
             });
         }
     }
