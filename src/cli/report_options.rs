@@ -391,7 +391,7 @@ fn fail_on_verdict(attribution: &Attribution, fail_on: &[FailOn]) -> Result<()> 
                 format!("faster in part and slower in part: {mixed}")
             }
             unclear if unclear.is_empty() && !typical.is_empty() => {
-                format!("no typical effect, and mean or tail not determined: {typical}")
+                format!("no typical effect, and mean or slow slices may differ by more: {typical}")
             }
             names if names.is_empty() => "some patches have no figures".to_owned(),
             names => format!("unclear: {names}"),

@@ -34,12 +34,12 @@ pub(super) struct Assumption {
     /// The step of values, as a fraction; 0 for none.
     #[serde(default)]
     step: f64,
-    /// Whether each point has blocks of its own, as in other tools' files.
+    /// The blocks that the release and the first patch have of their own, as in other tools' files, and their standard deviations.
     #[serde(default)]
-    apart: bool,
-    /// The lanes that run at one time and share half of each server's variance.
+    apart: Vec<(u32, f64)>,
+    /// The lanes that run at one time, and the share of each server's variance that is common to them.
     #[serde(default)]
-    lanes: Option<u32>,
+    lanes: Option<(u32, f64)>,
     /// What happens to the starts of every server.
     #[serde(default)]
     every: Disturbance,
@@ -181,7 +181,7 @@ impl Assumption {
     fn measure(&self, noise: &mut Noise) -> Result<Attribution> {
         let points = points(self.patches);
         let count = self.effects.len();
-        let lanes = self.lanes.unwrap_or(1);
+        let (lanes, common) = self.lanes.unwrap_or((1, 1.0));
         let mut errors: Vec<f64> = (0..points.len() * count).map(|_| noise.normal()).collect();
         let latest = f64::from(self.blocks - self.one.during.min(self.blocks) + 1);
         let begins = (latest * noise.uniform()).floor();
@@ -190,6 +190,11 @@ impl Assumption {
             let drift = self.every.drift * noise.normal();
             let during = begins..begins + f64::from(self.one.during);
             for (place, &point) in points.iter().enumerate() {
+                let own = self.apart.get(place).copied();
+                let (runs, sd) = match own.filter(|(runs, _)| block < *runs) {
+                    None if !self.apart.is_empty() => continue,
+                    own => own.unwrap_or((0, self.sd)),
+                };
                 let (mut serial, mut factor) = (self.every.serial, 1.0);
                 let mut log = drift + self.every.state(noise);
                 if point == Point::Step(1) {
@@ -208,28 +213,24 @@ impl Assumption {
                     if block % lanes == 0 {
                         *error = serial * *error + (1.0 - serial * serial).sqrt() * noise.normal();
                     }
-                    let own = match self.lanes {
-                        Some(_) => (0.5f64).sqrt() * (*error + noise.normal()),
-                        None => *error,
-                    };
+                    let own = common.sqrt() * *error + (1.0 - common).sqrt() * noise.normal();
                     let gain = if matches!(point, Point::Step(1..)) {
                         gain.ln_1p()
                     } else {
                         0.0
                     };
-                    let mut value = (log + factor * self.sd * own - gain).exp();
+                    let mut value = (log + factor * sd * own - gain).exp();
                     if self.step > 0.0 {
                         value = (value / self.step).round() * self.step;
                     }
-                    #[allow(clippy::cast_possible_truncation)]
-                    let first = if self.apart {
-                        place as u32 * self.blocks
+                    let first = if runs > 0 && place > 0 {
+                        self.blocks
                     } else {
                         0
                     };
                     all.push(Observation {
                         experiment: EXPERIMENT.to_owned(),
-                        lane: self.lanes.map(|lanes| block % lanes),
+                        lane: self.lanes.map(|_| block % lanes),
                         ..Observation::new(
                             first + block,
                             point,

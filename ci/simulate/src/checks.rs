@@ -290,23 +290,6 @@ fn simulations() -> Result<Vec<Simulation>> {
             covered(&laid_out(layouts, noise)?)
         }));
     }
-    for (runs, spreads) in [
-        ((3, 20), (0.03, 0.01)),
-        ((2, 20), (0.05, 0.01)),
-        ((20, 3), (0.01, 0.04)),
-        ((1, 3), (0.01, 0.01)),
-    ] {
-        let name = format!(
-            "unpaired runs: {} of {} % against {} of {} %",
-            runs.0,
-            100.0 * spreads.0,
-            runs.1,
-            100.0 * spreads.1
-        );
-        all.push(simulation(name, FALSE, (0.0, MOST), 1, move |noise| {
-            Ok(claims(&apart(runs, spreads, noise)?))
-        }));
-    }
     all.push(simulation(
         "20 patches on 6 workloads",
         "tables with a row called faster or slower",
@@ -773,25 +756,6 @@ fn covered(found: &Attribution) -> Result<Hits> {
         hits.1 += 1;
     }
     Ok(hits)
-}
-
-fn apart(runs: (u32, u32), spreads: (f64, f64), noise: &mut Noise) -> Result<Attribution> {
-    let mut all = Vec::new();
-    for block in 0..runs.0 {
-        let log = spreads.0 * noise.normal();
-        all.push(observation("work", Meter::Time, block, Point::BASE, log));
-    }
-    for block in 0..runs.1 {
-        let log = spreads.1 * noise.normal();
-        all.push(observation(
-            "work",
-            Meter::Time,
-            runs.0 + block,
-            Point::Step(1),
-            log,
-        ));
-    }
-    judged(1, &all)
 }
 
 fn by_workload(noise: &mut Noise) -> Result<Hits> {

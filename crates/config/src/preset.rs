@@ -131,8 +131,8 @@ fn default_count_blocks() -> u32 {
 pub const MAX_RESOLUTION_PER_MARGIN: f64 = 0.55;
 
 /// The default minimum number of blocks before an experiment may stop early. From here on, intervals keep their
-/// coverage under early stopping (checked by `perfquilt calibrate`).
-pub const DEFAULT_MIN_BLOCKS: u32 = 10;
+/// coverage under early stopping (checked by `perfquilt calibrate`), and effects of any size may be called.
+pub const DEFAULT_MIN_BLOCKS: u32 = 12;
 
 impl Preset {
     /// Returns the workload called `name` with this preset's overrides.

@@ -147,10 +147,9 @@ pub(super) fn interval(estimate: f64, ends: Option<(f64, f64)>, places: usize) -
     let unit = 0.01 * 10f64.powi(-i32::try_from(places).unwrap_or(0));
     let even = (above - below).abs() <= unit.max(LOPSIDED * half);
     let leaves_out_zero = low > 0.0 || high < 0.0;
-    // The rounded interval must not contain 0 if the real one does not.
-    let nearer = low.abs().min(high.abs());
-    if leaves_out_zero && half > 1e-9 && places < 6 && is_zero(&plain(nearer, places)) {
-        return interval(estimate, ends, places + 1);
+    let enough = enough_decimals(ends, places);
+    if enough > places {
+        return interval(estimate, ends, enough);
     }
     // Zeros behind the point beside digits of the interval would look like a precision that is not there.
     let short = |text: String| {
@@ -171,6 +170,18 @@ pub(super) fn interval(estimate: f64, ends: Option<(f64, f64)>, places: usize) -
         short(signed(low, places)),
         short(signed(high, places))
     )
+}
+
+/// Returns the decimals, `places` or more, with which an interval that excludes 0 does so after rounding, too.
+pub(super) fn enough_decimals(ends: Option<(f64, f64)>, places: usize) -> usize {
+    let Some((low, high)) =
+        ends.filter(|(low, high)| (*low > 0.0 || *high < 0.0) && high - low > 2e-9)
+    else {
+        return places;
+    };
+    let nearer = low.abs().min(high.abs());
+    let shows = |places: &usize| !is_zero(&plain(nearer, *places));
+    (places..6).find(shows).unwrap_or(places.max(6))
 }
 
 /// Formats two shares as per cent, `0.42 → 0.51 %`, with as many decimals as it takes for no share above 0 to become 0.

@@ -339,6 +339,8 @@ pub(super) fn reproduce(commands: Vec<String>) -> Option<Node> {
 }
 
 #[cfg(test)]
+mod consistency_tests;
+#[cfg(test)]
 mod page_tests;
 #[cfg(test)]
 mod tests {

@@ -54,17 +54,21 @@ impl View<'_> {
             _ => "the series".to_owned(),
         };
         let shown = total.shown();
+        let places = number::enough_decimals(shown.ends(), places);
+        // What the mean or the tail alone shows has another size than the typical time.
+        let is_typical = total.typical() == total.own_verdict();
         let interval = match shown.ends() {
             Some((low, high)) => {
                 // A sentence with a word for the direction has no sign.
                 let turned = match total.own_verdict() {
+                    _ if !is_typical => false,
                     Verdict::Faster => !meter.is_shown_as_speed(),
                     Verdict::Slower => meter.is_shown_as_speed(),
                     _ => false,
                 };
                 let (low, high) = if turned { (-high, -low) } else { (low, high) };
                 let show = |value| match total.own_verdict() {
-                    Verdict::Faster | Verdict::Slower => number::plain(value, places),
+                    Verdict::Faster | Verdict::Slower if is_typical => number::plain(value, places),
                     _ => number::signed(value, places),
                 };
                 let level = 100.0 * total.level;
@@ -94,6 +98,15 @@ impl View<'_> {
             _ if total.is_stale() => format!(
                 "what {subject} does is not measured here yet; before it was {typically} %{interval}"
             ),
+            Verdict::Faster | Verdict::Slower if !is_typical => {
+                let direction = match total.own_verdict() {
+                    Verdict::Faster => better,
+                    _ => worse,
+                };
+                format!(
+                    "{subject} {verb} {direction}{than} in its mean or tail: typically {typically} %{interval}"
+                )
+            }
             Verdict::Faster => format!("{subject} {verb} {size} % {better}{than}{interval}"),
             Verdict::Slower => format!("{subject} {verb} {size} % {worse}{than}{interval}"),
             Verdict::Mixed => format!(
@@ -109,7 +122,7 @@ impl View<'_> {
                 number::margin(attribution.margins[&meter])
             ),
             Verdict::NoTypicalEffect => format!(
-                "{subject} has no typical effect{on} beyond ±{}{interval}; its mean or tail is not determined",
+                "{subject} has no typical effect{on} beyond ±{}{interval}; its mean or slow slices may differ by more",
                 number::margin(attribution.margins[&meter])
             ),
             Verdict::Unclear => {

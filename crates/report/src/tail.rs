@@ -58,7 +58,8 @@ pub(super) fn describe(effect: &Effect, places: usize) -> Option<String> {
     Some(parts.join(", "))
 }
 
-/// Returns what may differ although the typical time does not: `mean or tail not determined, mean −0.42 % ± 3.10`.
+/// Returns what may differ although the typical time does not: `mean or slow slices may differ by more than the margin (mean
+/// −0.42 % ± 3.10): measure more blocks`.
 pub(super) fn not_determined(effect: &Effect, places: usize) -> Option<String> {
     let tail = effect.tail.as_deref()?;
     let Some(mean) = &tail.mean else {
@@ -68,7 +69,9 @@ pub(super) fn not_determined(effect: &Effect, places: usize) -> Option<String> {
         Some(tail) => format!("mean not determined: {}", carried(&tail)),
         None => {
             let mean = figure(effect.meter, Statistic::Mean, mean, places);
-            format!("mean or tail not determined, mean {mean}")
+            format!(
+                "mean or slow slices may differ by more than the margin (mean {mean}): measure more blocks"
+            )
         }
     })
 }

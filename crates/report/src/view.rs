@@ -546,7 +546,7 @@ impl<'a> View<'a> {
         let mut notes = Vec::new();
         let is_called = effect.verdict.is_shown();
         if effect.leaves_out_zero() && !is_called && !effect.is_stale() {
-            notes.push(EXCLUDES_ZERO.to_owned());
+            notes.push(not_called(effect).to_owned());
         }
         if effect.verdict == Verdict::NoTypicalEffect {
             let places = self.columns.first().map_or(2, |column| column.1);
@@ -630,9 +630,16 @@ const LINE_NUMBERS: &str = "changes no code: the binary differs only in line num
 const CODE_UNCHANGED: &str = "the binary differs, but none of its functions: only debug information, line numbers, or code that \
     nothing uses";
 
-/// The note of a row whose interval excludes 0 although it is not called faster or slower.
-const EXCLUDES_ZERO: &str =
-    "excludes 0 by itself, but not after adjustment for all figures judged together";
+/// Returns the note of a row whose interval excludes 0 although it is not called faster or slower.
+fn not_called(effect: &Effect) -> &'static str {
+    if effect.estimate.abs() >= effect.least_claim() {
+        "excludes 0 by itself, but not after adjustment for all figures judged together"
+    } else if effect.is_of_many_units() {
+        "excludes 0, but is too small to matter"
+    } else {
+        "excludes 0, but so few blocks may all miss a state of the server that makes such a difference: measure twelve or more"
+    }
+}
 
 /// Names the single workloads whose own interval excludes 0 beside an effect over all of them that is not shown.
 fn excluding_zero(effects: &[Effect], suite: &Effect) -> Option<String> {

@@ -51,7 +51,7 @@ impl Agreement {
         match self {
             Agreement::Both => "time and instructions agree",
             Agreement::TimeOnly => "time only: possibly code layout or caches",
-            Agreement::InstructionsOnly => "instructions only",
+            Agreement::InstructionsOnly => "instructions change, and time does not show it",
             Agreement::Opposite => "time and instructions disagree",
         }
     }

@@ -579,7 +579,7 @@ impl Effects<'_> {
         if let Some(tail) = &mut tail {
             tail.typical = verdict;
         }
-        Some(Effect {
+        let mut effect = Effect {
             estimate: speed(interval.estimate),
             low: known.then(|| speed(interval.low())),
             high: known.then(|| speed(interval.high())),
@@ -603,7 +603,18 @@ impl Effects<'_> {
                 .then(|| drift_of_run(&values, found.blocks))
                 .flatten(),
             ..self.of_same_program(of, row)
-        })
+        };
+        effect.minimum_detectable = effect
+            .minimum_detectable
+            .map(|of| of.max(effect.least_claim()));
+        if effect.estimate.abs() < effect.least_claim() && verdict.is_shown() {
+            effect.verdict = if effect.equivalent {
+                Verdict::NoEffect
+            } else {
+                Verdict::Unclear
+            };
+        }
+        Some(effect)
     }
 
     /// Returns the values behind a contrast of the tables `key`.

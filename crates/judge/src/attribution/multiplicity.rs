@@ -447,8 +447,8 @@ fn conclude(
     effect.error_share = Some(share);
     effect.equivalent = inside.typical <= error;
     if let Some(interval) = effect.basis.filter(|basis| basis.half_width.is_finite()) {
-        let least = interval.minimum_detectable(share);
-        effect.minimum_detectable = Some(speed(least)).filter(|_| least.is_finite());
+        let least = speed(interval.minimum_detectable(share)).max(effect.least_claim());
+        effect.minimum_detectable = Some(least).filter(|least| least.is_finite());
     }
     let typical = match effect.verdict {
         Verdict::Faster if own <= error => Verdict::Faster,

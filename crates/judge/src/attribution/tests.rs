@@ -111,7 +111,21 @@ fn verdicts_follow_the_interval_and_the_margin() {
     assert_eq!(verdict(0.001, 0.001), Verdict::NoEffect);
     assert_eq!(verdict(0.001, 0.01), Verdict::Unclear);
     // Excluding 0 comes before lying within the margin.
-    assert_eq!(verdict(0.002, 0.000_1), Verdict::Faster);
+    assert_eq!(verdict(0.006, 0.000_1), Verdict::Faster);
+    // A state 1 % away that all four starts of a server missed would make half a per cent.
+    assert_eq!(verdict(0.002, 0.000_1), Verdict::NoEffect);
+}
+
+#[test]
+fn what_no_digit_shows_is_no_claim() {
+    let verdict = |gain: f64| {
+        let row = [1.0 + gain, 1.0].map(|value| value / 0.3);
+        let rows = vec![&row[..]; 24];
+        let result = attribute(&header(1), &blocks("w", Meter::Time, &rows), &margin).unwrap();
+        in_order(&result, 1).verdict
+    };
+    assert_eq!(verdict(1e-6), Verdict::NoEffect);
+    assert_eq!(verdict(1e-3), Verdict::Faster);
 }
 
 #[test]

@@ -363,6 +363,9 @@ impl Interval {
             return 1.0;
         }
         let nearer = (margin.ln_1p() - self.estimate).min(self.estimate - (-margin).ln_1p());
+        if nearer < self.half_width {
+            return 1.0;
+        }
         let statistic = (nearer - self.rounding) / self.effective_error();
         match self.stopping_rule {
             StoppingRule::Anytime => (1.0 / bayes_factor_above(statistic, self.blocks)).min(1.0),
@@ -373,7 +376,7 @@ impl Interval {
     }
 
     /// Returns whether the effect lies within ± `margin` of speed (a fraction), by two one-sided tests at 1 −
-    /// the level each: the 90 % interval lies inside.
+    /// the level each, and its interval too.
     pub fn equivalent(&self, margin: f64) -> bool {
         self.equivalence_p_value(margin) <= 1.0 - self.stopping_rule.level()
     }
@@ -732,15 +735,15 @@ mod tests {
     }
 
     #[test]
-    fn equivalence_is_the_interval_at_90_per_cent() {
+    fn equivalence_is_the_interval_and_two_tests() {
         let values = [-0.01, 0.0, 0.01, 0.002, -0.002];
         let interval = Interval::of(&values).unwrap();
-        let critical_value = student(0.95, 4.0) * interval.standard_error;
-        let margin = critical_value.exp_m1();
+        let margin = interval.half_width.exp_m1();
         // The lower margin is farther from 0 on the log scale.
         assert!(interval.equivalent(margin * 1.001));
         assert!(!interval.equivalent(margin * 0.98));
-        assert!((interval.equivalence_p_value(margin) - 0.05).abs() < 2e-3);
+        assert!((interval.equivalence_p_value(margin * 1.001) - 0.025).abs() < 1e-3);
+        assert_eq!(interval.equivalence_p_value(margin * 0.98), 1.0);
         let goes_on = Interval::under(&values, StoppingRule::Anytime).unwrap();
         assert!(!goes_on.equivalent(margin * 1.001));
     }
