@@ -634,7 +634,7 @@ const CODE_UNCHANGED: &str = "the binary differs, but none of its functions: onl
 fn not_called(effect: &Effect) -> &'static str {
     if effect.estimate.abs() >= effect.least_claim() {
         "excludes 0 by itself, but not after adjustment for all figures judged together"
-    } else if effect.is_of_many_units() {
+    } else if effect.is_of_many_blocks() {
         "excludes 0, but is too small to matter"
     } else {
         "excludes 0, but so few blocks may all miss a state of the server that makes such a difference: measure twelve or more"

@@ -391,7 +391,7 @@ pub struct Effect {
 const MISSED: f64 = 0.05;
 /// How far apart the times of two states of a server were seen, as a fraction: code layouts, memory, the place in a block.
 const STATES: f64 = 1e-2;
-/// The least number of units that may show effects of any size.
+/// The least number of blocks that may show effects of any size.
 const FEWEST_FOR_SMALL: usize = 12;
 
 /// The single workloads on which an effect over all workloads is shown.
@@ -663,7 +663,7 @@ impl Effect {
     }
 
     /// Returns the least effect that is called faster or slower, as a fraction of speed: the last digit that reports show, and
-    /// with fewer than twelve units what a state of one server would make that all of its starts missed.
+    /// with fewer than twelve blocks what a state of one server would make that all of its starts missed.
     ///
     /// A state of probability `q` is missing from `n` starts with probability `(1 − q)ⁿ`, which is 5 % at `q = 1 − 0.05^(1/n)`
     /// (C. J. Clopper and E. S. Pearson, Biometrika 26, 1934), and moves the mean by `q` times its distance.
@@ -673,15 +673,15 @@ impl Effect {
         } else {
             5e-5
         };
-        if !self.meter.is_timed() || self.unpaired || self.is_of_many_units() {
+        if !self.meter.is_timed() || self.unpaired || self.is_of_many_blocks() {
             return digit;
         }
-        (1.0 - MISSED.powf((self.units.max(1) as f64).recip())) * STATES
+        (1.0 - MISSED.powf((self.blocks.max(1) as f64).recip())) * STATES
     }
 
-    /// Returns whether rare starts of one server would show in so many units.
-    pub fn is_of_many_units(&self) -> bool {
-        self.units >= FEWEST_FOR_SMALL
+    /// Returns whether rare starts of one server would show in so many blocks.
+    pub fn is_of_many_blocks(&self) -> bool {
+        self.blocks >= FEWEST_FOR_SMALL
     }
 
     /// Returns how many blocks in all make the interval narrower by √2 if they join those behind it and it holds at every
