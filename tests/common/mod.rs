@@ -35,7 +35,13 @@ impl Mounted {
     pub fn in_memory(folder: &Path, mib: u32) -> Option<Self> {
         fs::create_dir_all(folder).unwrap();
         let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "tmpfs"])
+            .args([
+                "-t",
+                "tmpfs",
+                "-o",
+                &format!("size={mib}m,mode=0755"),
+                "tmpfs",
+            ])
             .arg(folder)
             .status();
         mounted

@@ -328,7 +328,7 @@ pub struct Effect {
     /// The verdict on the effect, and on timed meters on its mean and its tail, too; over all workloads also on the
     /// single ones ([`Effect::cells`]).
     pub verdict: Verdict,
-    /// The minimum detectable effect: an effect of this size is called faster or slower with 80 % probability
+    /// The minimum detectable effect: an effect of this size is called faster or slower in at least two of three such experiments
     /// within the family of rows; `null` if there is no interval.
     pub minimum_detectable: Option<f64>,
     /// Whether the effect (on timed meters that on the typical time) lies within ± the margin, significant after

@@ -502,6 +502,7 @@ fn first((mut low, mut high): (u32, u32), fits: &dyn Fn(u32) -> bool) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perfquilt_config::DEFAULT_MIN_BLOCKS;
 
     static NOTHING: BTreeMap<String, Scatter> = BTreeMap::new();
 
@@ -638,7 +639,7 @@ mod tests {
             known.expected(60).unwrap().blocks,
             known.forecast().unwrap(),
         );
-        assert!(each[0] == 10 && each[1] > 20, "{each:?}");
+        assert!(each[0] == DEFAULT_MIN_BLOCKS && each[1] > 20, "{each:?}");
         assert_eq!(forecast.blocks, each[1]);
         assert!(
             forecast.half_width <= 0.005 && forecast.half_width > 0.004,
@@ -646,7 +647,7 @@ mod tests {
         );
         // Later blocks have one workload.
         let block = |workloads| known.block(6, workloads);
-        let expected = 10.0 * block(2) + f64::from(each[1] - 10) * block(1);
+        let expected = f64::from(each[0]) * block(2) + f64::from(each[1] - each[0]) * block(1);
         assert!((forecast.seconds - expected).abs() < 1e-9);
         let with_new = ForecastBasis {
             workloads: vec!["calm", "new"],
