@@ -354,13 +354,18 @@ fn a_start_that_runs_another_program_is_an_error_with_its_path() {
         let words = ["sh", "-c", script, "{socket}", own, &other];
         world.start(&world.adapter_with(&words, &["test", "-e", "{socket}"], None))
     };
+    // When the program runs, not before.
+    let ready = r#"(sleep 0.3; touch "$0")"#;
     for script in [
-        r#"touch "$0"; exec "$1" 600"#,
-        r#"touch "$0"; "$1" 600 & wait"#,
+        r#"$ready & exec "$1" 600"#,
+        r#"$ready & "$1" 600 & wait"#,
         // A proxy in front of the server.
-        r#"touch "$0"; "$1" 600 & exec "$2" 600"#,
+        r#"$ready & "$1" 600 & exec "$2" 600"#,
     ] {
-        start(script).unwrap().stop().unwrap();
+        start(&script.replace("$ready", ready))
+            .unwrap()
+            .stop()
+            .unwrap();
     }
     for script in [
         r#"cp "$2" "$2.x"; touch "$0"; exec "$2.x" 600"#,
