@@ -13,6 +13,7 @@ use super::toolchain::Toolchain;
 use super::work::{Work, remove, write_atomically};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Step;
+use perfquilt_system::files::if_there;
 use perfquilt_system::process::Command;
 
 /// File in a build tree that records the settings it was configured with; without it, CMake runs again.
@@ -206,12 +207,8 @@ fn remove_configuration(build: &Path) -> Result<()> {
         remove(&build.join(stale))?;
     }
     let folder = build.join("CMakeFiles");
-    let entries = match std::fs::read_dir(&folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::io("read", &folder, &error)),
-    };
-    for entry in entries {
+    let entries = if_there("read", &folder, std::fs::read_dir(&folder))?;
+    for entry in entries.into_iter().flatten() {
         let path = entry.map_err(|e| Error::io("read", &folder, &e))?.path();
         if path.extension().is_none_or(|extension| extension != "dir") {
             remove(&path)?;

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, FileType};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
 use perfquilt_model::error::{Error, Result};
-use perfquilt_system::digest::add;
+use perfquilt_system::digest::{add, add_all};
 
 /// Whether the last part of `path` is a pattern with `*`. Stars in the names of folders are ordinary characters.
 pub(super) fn has_stars(path: &Path) -> bool {
@@ -58,20 +57,13 @@ pub(super) fn is_complete(dir: &Path, files: &BTreeMap<String, u64>) -> bool {
 /// Returns the digest of the contents of `files` below `dir`, whether a process loads them or not.
 pub(super) fn digest(dir: &Path, files: &BTreeMap<String, u64>) -> Result<String> {
     let mut all = Sha256::new();
-    let mut buffer = vec![0; 1 << 16];
     for (name, size) in files {
         let path = dir.join(name);
         let failed = |error: std::io::Error| Error::io("read", &path, &error);
         add(&mut all, name.as_bytes());
         all.update(size.to_le_bytes());
         let mut file = File::open(&path).map_err(failed)?;
-        loop {
-            let read = file.read(&mut buffer).map_err(failed)?;
-            if read == 0 {
-                break;
-            }
-            all.update(&buffer[..read]);
-        }
+        add_all(&mut all, &mut file).map_err(failed)?;
     }
     Ok(hex::encode(all.finalize()))
 }

@@ -11,15 +11,14 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use object::LittleEndian;
+use object::elf::{FileHeader64, SHF_ALLOC, SectionHeader64};
+use object::read::elf::{FileHeader, SectionHeader};
 use sha2::{Digest, Sha256};
 
 use perfquilt_model::error::{Error, Result};
 use perfquilt_system::digest::add;
 
-/// Section flag: occupies memory while the program runs.
-const SHF_ALLOC: u64 = 2;
-/// Section type: occupies no space in the file.
-const SHT_NOBITS: u32 = 8;
 /// Section with the linker's digest of the whole file.
 const BUILD_ID: &[u8] = b".note.gnu.build-id";
 
@@ -81,80 +80,28 @@ pub(super) struct LoadedSection<'b> {
 
 /// Returns the loaded sections of a 64-bit little-endian ELF file; `None` for other files and for files with invalid tables.
 pub(super) fn loaded_sections(bytes: &[u8]) -> Option<Vec<LoadedSection<'_>>> {
-    if bytes.get(..6)? != b"\x7fELF\x02\x01" {
-        return None;
-    }
-    let table = usize::try_from(word(bytes, 0x28)?).ok()?;
-    let (size, count) = (half(bytes, 0x3a)?, half(bytes, 0x3c)?);
-    let names = header(bytes, table, size, half(bytes, 0x3e)?)?;
-    let names = content(bytes, &names)?;
-    let mut loaded = Vec::new();
-    for index in 0..count {
-        let section = header(bytes, table, size, index)?;
-        if section.flags & SHF_ALLOC == 0 {
-            continue;
-        }
-        let name = names.get(section.name as usize..)?;
-        let name = &name[..name.iter().position(|&byte| byte == 0)?];
-        let is_omitted = section.kind == SHT_NOBITS || name == BUILD_ID;
-        loaded.push(LoadedSection {
+    let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
+    let endian = header.endian().ok()?;
+    let table = header.sections(endian, bytes).ok()?;
+    let is_loaded = |section: &&SectionHeader64<_>| section.sh_flags(endian).contains(SHF_ALLOC);
+    let sections = table.iter().filter(is_loaded).map(|section| {
+        let name = table.section_name(endian, section).ok()?;
+        Some(LoadedSection {
             name,
             header: [
-                u64::from(section.kind),
-                section.flags,
-                section.address,
-                section.size,
+                u64::from(section.sh_type(endian).0),
+                section.sh_flags(endian).0,
+                section.sh_addr(endian),
+                section.sh_size(endian),
             ],
-            content: if is_omitted {
+            content: if name == BUILD_ID {
                 &[]
             } else {
-                content(bytes, &section)?
+                section.data(endian, bytes).ok()?
             },
-        });
-    }
-    Some(loaded)
-}
-
-struct Section {
-    name: u32,
-    kind: u32,
-    flags: u64,
-    address: u64,
-    offset: u64,
-    size: u64,
-}
-
-fn header(bytes: &[u8], table: usize, size: u16, index: u16) -> Option<Section> {
-    let at = table.checked_add(usize::from(size) * usize::from(index))?;
-    Some(Section {
-        name: dword(bytes, at)?,
-        kind: dword(bytes, at + 4)?,
-        flags: word(bytes, at + 8)?,
-        address: word(bytes, at + 16)?,
-        offset: word(bytes, at + 24)?,
-        size: word(bytes, at + 32)?,
-    })
-}
-
-fn content<'a>(bytes: &'a [u8], section: &Section) -> Option<&'a [u8]> {
-    let start = usize::try_from(section.offset).ok()?;
-    let end = start.checked_add(usize::try_from(section.size).ok()?)?;
-    bytes.get(start..end)
-}
-
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
-    let field = bytes.get(at..at.checked_add(2)?)?;
-    Some(u16::from_le_bytes(field.try_into().ok()?))
-}
-
-fn dword(bytes: &[u8], at: usize) -> Option<u32> {
-    let field = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_le_bytes(field.try_into().ok()?))
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    let field = bytes.get(at..at.checked_add(8)?)?;
-    Some(u64::from_le_bytes(field.try_into().ok()?))
+        })
+    });
+    sections.collect()
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::object_sections::{Keys, digest};
 use super::padding::nested;
+use perfquilt_system::digest::add_all;
 
 type Header = FileHeader64<Endianness>;
 
@@ -64,13 +65,7 @@ impl LinkedFile {
     /// Reads an object file or an archive, called `name` in every build.
     pub(super) fn read(mut file: impl Read + Seek, name: &str) -> std::io::Result<LinkedFile> {
         let mut whole = Sha256::new();
-        let mut part = vec![0; 1 << 16];
-        loop {
-            match file.read(&mut part)? {
-                0 => break,
-                length => whole.update(&part[..length]),
-            }
-        }
+        add_all(&mut whole, &mut file)?;
         let opaque = LinkedFile::Opaque(whole.finalize().into());
         let cache = ReadCache::new(file);
         let length = (&cache).len().unwrap_or(0);

@@ -20,6 +20,7 @@ use super::padded_copy::padded_copy;
 use perfquilt_config::Layouts;
 use perfquilt_config::{RELINK_FOLDER, RELINK_RECORD};
 use perfquilt_model::error::{Error, Kind, Result};
+use perfquilt_system::files::if_there;
 use perfquilt_system::process::Command;
 
 const NOTHING_MOVABLE: &str =
@@ -319,12 +320,8 @@ fn shared_pool(cache: &Path) -> PathBuf {
 /// Removes files for relinking from `cache` that no built server uses any more.
 pub fn sweep(cache: &Path) -> Result<()> {
     let pool = shared_pool(cache);
-    let entries = match std::fs::read_dir(&pool) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::io("read", &pool, &error)),
-    };
-    for entry in entries.flatten() {
+    let entries = if_there("read", &pool, std::fs::read_dir(&pool))?;
+    for entry in entries.into_iter().flatten().flatten() {
         if entry.metadata().is_ok_and(|found| found.nlink() == 1) {
             let _ = std::fs::remove_file(entry.path());
         }

@@ -10,6 +10,7 @@ use super::files::walk;
 use super::opened::{Opened, OpenedPaths};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_system::files::if_there;
 use perfquilt_system::locks;
 
 /// Format of a working folder; a folder of another format is emptied.
@@ -150,12 +151,7 @@ pub(super) fn remove(path: &Path) -> Result<()> {
         Ok(_) => std::fs::remove_file(path),
         Err(error) => Err(error),
     };
-    match removed {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io("remove", path, &error))
-        }
-        _ => Ok(()),
-    }
+    if_there("remove", path, removed).map(drop)
 }
 
 /// Writes a file atomically: to a temporary file, then by a rename.

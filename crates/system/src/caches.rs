@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
+use crate::files::if_there;
 use crate::locks::{self, Lock};
 use crate::remove::remove_tree;
 use perfquilt_model::error::{Error, Result};
@@ -136,12 +137,8 @@ pub fn unused(cache: &Path, unused: Duration, now: SystemTime) -> Result<Vec<Cac
     let mut found = Vec::new();
     for cache_kind in &CACHES {
         let folder = cache.join(cache_kind.folder);
-        let entries = match std::fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(Error::io("read", &folder, &error)),
-        };
-        for entry in entries {
+        let entries = if_there("read", &folder, std::fs::read_dir(&folder))?;
+        for entry in entries.into_iter().flatten() {
             let entry = entry.map_err(|e| Error::io("read", &folder, &e))?;
             let path = entry.path();
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -196,12 +193,7 @@ pub fn remove(entry: &CacheEntry) -> Result<bool> {
 
 /// Removes the file at `path`, if there is one.
 pub fn remove_file(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io("remove", path, &error))
-        }
-        _ => Ok(()),
-    }
+    if_there("remove", path, std::fs::remove_file(path)).map(drop)
 }
 
 /// Returns the label of a built server from its description, else the last component of `entry`.

@@ -19,6 +19,19 @@ pub fn add(digest: &mut Sha256, part: &[u8]) {
     digest.update(part);
 }
 
+/// Adds everything that `source` still has.
+pub fn add_all(digest: &mut Sha256, source: &mut impl Read) -> std::io::Result<()> {
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match source.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => digest.update(&buffer[..read]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// What the kernel knows of a file, which differs whenever the content does: every write sets the time of the change, and
 /// nobody can set that one back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,9 +72,9 @@ impl FileStamp {
 /// The digests that this process has computed.
 static KNOWN: Mutex<Option<HashMap<FileStamp, String>>> = Mutex::new(None);
 
-fn known<T>(of: impl FnOnce(&mut HashMap<FileStamp, String>) -> T) -> T {
+fn known<T>(work: impl FnOnce(&mut HashMap<FileStamp, String>) -> T) -> T {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    of(known.get_or_insert_default())
+    work(known.get_or_insert_default())
 }
 
 /// Returns the digest of a file's content. Each content is read once.
@@ -72,15 +85,7 @@ pub fn of_file(path: &Path) -> std::io::Result<String> {
         return Ok(digest);
     }
     let mut digest = Sha256::new();
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(read) => digest.update(&buffer[..read]),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+    add_all(&mut digest, &mut file)?;
     let digest = hex::encode(digest.finalize());
     if !stamp.is_fresh() && FileStamp::of_metadata(&file.metadata()?) == stamp {
         known(|known| known.insert(stamp, digest.clone()));

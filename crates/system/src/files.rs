@@ -154,6 +154,15 @@ fn fill(file: &mut File, bytes: &[u8], permissions: Permissions) -> std::io::Res
     file.sync_all()
 }
 
+/// Returns the result of an attempt to `what` the file or folder at `path`; `None` if there is none.
+pub fn if_there<T>(what: &str, path: &Path, result: std::io::Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(done) => Ok(Some(done)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io(what, path, &error)),
+    }
+}
+
 /// Reads the text of the file at `path`, which errors call `shown`.
 pub fn read_text(path: &Path, shown: &str) -> Result<String> {
     let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;

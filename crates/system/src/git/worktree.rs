@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::Git;
-use crate::files::write_file;
+use crate::files::{if_there, write_file};
 use perfquilt_model::error::{Error, Result};
 
 /// The time after which `git worktree prune` forgets a missing worktree.
@@ -96,12 +96,7 @@ impl Git {
     pub fn remove_worktree(&self, directory: &Path) -> Result<()> {
         let link = std::fs::read(directory.join(".git")).unwrap_or_default();
         let own = target(&link).and_then(|named| admin_folder(named, &self.folder));
-        match std::fs::remove_dir_all(directory) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(Error::io("remove", directory, &error));
-            }
-            _ => {}
-        }
+        if_there("remove", directory, std::fs::remove_dir_all(directory))?;
         // Fails when the repository knows no such worktree.
         self.command(&["worktree", "remove", "--force", "--force"])
             .arg(directory)
