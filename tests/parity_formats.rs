@@ -186,11 +186,10 @@ fn git_apply(dir: &Path, tree: &Tree, file: &Path, options: &[&str]) -> Meaning 
 fn ours(tree: &Tree, bytes: &[u8], options: &str) -> (Meaning, String) {
     let (series, faults) = SeriesFile::parse(format!("p {options}\n").as_bytes(), "series");
     assert!(faults.is_empty(), "{faults:?}");
-    let mut memory = trees::memory(tree);
     let result = Patch::parse(&series.entries()[0], "p", bytes)
-        .and_then(|patch| memory.apply(&patch, 0).map(|_| ()));
+        .and_then(|patch| trees::patched(tree, &patch));
     match result {
-        Ok(()) => (Some(trees::memory_listing(&memory)), String::new()),
+        Ok(files) => (Some(files), String::new()),
         Err(error) => {
             assert!(error.location().is_some(), "{error}");
             (None, error.to_string())
@@ -224,7 +223,7 @@ fn compare(
     std::fs::write(&file, bytes).unwrap();
     let (theirs, said) = patch(dir.path(), tree, &file, options);
     let (found, error) = ours(tree, bytes, &options.join(" "));
-    let before = trees::memory_listing(&trees::memory(tree));
+    let before = trees::tree_listing(tree);
     let changed = theirs.as_ref().is_some_and(|after| *after != before);
     applied.count(changed && found == theirs);
     if found == theirs || (theirs.is_some() && stated(&error)) {

@@ -6,9 +6,14 @@
 
 #![no_main]
 
+use std::sync::Arc;
+
 use libfuzzer_sys::fuzz_target;
 use perfquilt_series::series::{Patch, SeriesFile, path};
-use perfquilt_series::stack::memory::MemoryFiles;
+use perfquilt_series::stack::tree::FileState;
+use perfquilt_series::stack::trial::{TrialTree, files_only_in};
+use perfquilt_series::upstream::Objects;
+use perfquilt_series::upstream::objects::empty_tree;
 
 const MODES: [u32; 3] = [0o100_644, 0o100_755, 0o120_000];
 
@@ -21,25 +26,30 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(patch) = Patch::parse(entry, "p.patch", parts.next().unwrap_or_default()) else {
         return;
     };
-    let mut tree = MemoryFiles::default();
-    for (index, content) in parts.take(6).enumerate() {
+    // Nothing is written to the store.
+    let folder = std::env::temp_dir().join(format!("fuzz-apply-{}", std::process::id()));
+    let store = Objects::open_or_create(&folder).unwrap();
+    let empty = empty_tree().to_string();
+    let mut tree = TrialTree::new(&store, &empty).unwrap();
+    let files = parts.take(6).enumerate().map(|(index, content)| {
         let names: [&[u8]; 6] = [b"f", b"g", b"d/f", b"d/e/g", b"l", b"x"];
-        tree.add(names[index], MODES[[0, 1, 0, 0, 2, 0][index]], content.to_vec());
-    }
-    let before = tree.clone();
+        let mode = MODES[[0, 1, 0, 0, 2, 0][index]];
+        let content = Arc::new(content.to_vec());
+        (names[index].to_vec(), Some(FileState { mode, content }))
+    });
+    tree.change(files.collect()).unwrap();
+    let before = tree.write().unwrap();
     match tree.apply(&patch, 0) {
         Err(error) => {
             assert!(error.location().is_some(), "{error}");
-            assert_eq!(tree, before);
+            assert_eq!(tree.write().unwrap(), before);
         }
         Ok(_) => {
-            for (name, file) in &tree.files {
-                assert!(path::check(name).is_ok());
+            let after = tree.write().unwrap();
+            for (name, _) in files_only_in(&store, &after, &empty).unwrap() {
+                assert!(path::check(&name).is_ok());
+                let file = tree.file(&name).unwrap().unwrap();
                 assert!(MODES.contains(&file.mode));
-                // Nothing below what is no folder.
-                for (end, _) in name.iter().enumerate().filter(|(_, b)| **b == b'/') {
-                    assert!(!tree.files.contains_key(&name[..end]));
-                }
             }
         }
     }

@@ -3,8 +3,14 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::Arc;
 
-use perfquilt_series::stack::memory::MemoryFiles;
+use perfquilt_model::error::Result;
+use perfquilt_series::series::Patch;
+use perfquilt_series::stack::tree::FileState;
+use perfquilt_series::stack::trial::{TrialTree, files_only_in};
+use perfquilt_series::upstream::Objects;
+use perfquilt_series::upstream::objects::empty_tree;
 use proptest::prelude::*;
 
 use super::listing;
@@ -218,29 +224,42 @@ pub fn write(dir: &Path, tree: &Tree) {
     }
 }
 
-/// The tree in memory.
-pub fn memory(tree: &Tree) -> MemoryFiles {
-    let mut memory = MemoryFiles::default();
-    for (path, (mode, content)) in tree {
-        memory.add(path.as_bytes(), *mode, content.clone().into_bytes());
-    }
-    memory
+/// The files that a patch makes of the tree.
+pub fn patched(tree: &Tree, patch: &Patch) -> Result<Vec<(String, String, String)>> {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Objects::open_or_create(&folder.path().join("objects.git")).unwrap();
+    let empty = empty_tree().to_string();
+    let mut trial = TrialTree::new(&store, &empty).unwrap();
+    let files = tree.iter().map(|(path, (mode, content))| {
+        let (mode, content) = (*mode, Arc::new(content.clone().into_bytes()));
+        (path.clone().into_bytes(), Some(FileState { mode, content }))
+    });
+    trial.change(files.collect()).unwrap();
+    trial.apply(patch, 0)?;
+    let after = trial.write().unwrap();
+    let paths = files_only_in(&store, &after, &empty).unwrap().into_iter();
+    let file = |(path, _): (Vec<u8>, _)| {
+        let file = trial.file(&path).unwrap().unwrap();
+        listed(&text(&path), file.mode, text(&file.content))
+    };
+    Ok(paths.map(file).collect())
 }
 
-/// The tree in memory as [`listing`] would give it.
-pub fn memory_listing(memory: &MemoryFiles) -> Vec<(String, String, String)> {
-    let files = memory.files.iter().map(|(path, file)| {
-        let kind = match file.mode {
-            LINK => "link",
-            EXEC => "exec",
-            _ => "file",
-        };
-        let path = String::from_utf8_lossy(path).into_owned();
-        (path, kind.to_owned(), text(&file.content))
-    });
-    let mut files: Vec<_> = files.collect();
-    files.sort();
-    files
+/// The tree as [`listing`] would give it.
+pub fn tree_listing(tree: &Tree) -> Vec<(String, String, String)> {
+    let files = tree.iter();
+    let file =
+        |(path, (mode, content)): (&String, &(u32, String))| listed(path, *mode, content.clone());
+    files.map(file).collect()
+}
+
+fn listed(path: &str, mode: u32, content: String) -> (String, String, String) {
+    let kind = match mode {
+        LINK => "link",
+        EXEC => "exec",
+        _ => "file",
+    };
+    (path.to_owned(), kind.to_owned(), content)
 }
 
 /// The files below `dir` after a program ran there; `None` when it did not succeed.

@@ -6,13 +6,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use perfquilt_model::error::{Error, Result};
+use perfquilt_system::files::if_there;
 
 /// Reads a state file; `None` if there is none. `hint` says what to do with a damaged one.
 pub fn read<T: DeserializeOwned>(path: &Path, hint: impl FnOnce() -> String) -> Result<Option<T>> {
-    let text = match std::fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io("read", path, &error)),
+    let Some(text) = if_there("read", path, std::fs::read(path))? else {
+        return Ok(None);
     };
     serde_json::from_slice(&text).map(Some).map_err(|error| {
         Error::usage(format!("{} is damaged: {error}", path.display())).hint(hint())

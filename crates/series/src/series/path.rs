@@ -101,6 +101,14 @@ pub fn escapes_tree(path: &[u8]) -> bool {
             .any(|component| component == b"..")
 }
 
+/// Returns the folders above a path, outermost first.
+pub fn folders(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'/')
+        .map(|(end, _)| &path[..end])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,15 +1,14 @@
 //! The cache of stacks, which avoids applying the same prefix of a series to the same release again.
 //!
-//! Each cached stack is a file `stacks/NAME` of the object store with one record per patch, and a reference
-//! `refs/stacks/NAME` that protects its commits from garbage collection. The key of a record covers the release and all
-//! patches up to it, so a series whose patch 400 changed finds the records up to 399. Files are published by a rename
+//! Each cached stack is a file `stacks/NAME` of the object store with one line per patch, and a reference
+//! `refs/stacks/NAME` that protects its commits from garbage collection. The key that begins a line covers the release and all
+//! patches up to it, so a series whose patch 400 changed finds the lines up to 399. Files are published by a rename
 //! and end in a checksum; a file that is damaged or disagrees with the store counts as missing. The least recently used
 //! files are removed.
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use git2::Oid;
@@ -21,11 +20,8 @@ use crate::series::Patch;
 use crate::upstream::{Objects, Release};
 use perfquilt_model::error::{Error, Result};
 
-const MAGIC: &[u8] = b"perfquilt stack 1\n";
-/// Length of a SHA-256, in bytes.
-const DIGEST_LENGTH: usize = 32;
-/// Length of a record in bytes: key, commit, tree, offset and fuzz.
-const RECORD_LENGTH: usize = DIGEST_LENGTH + 20 + 20 + 8 + 8;
+/// Names the form of the files.
+const FORM: &str = "perfquilt stack 2";
 
 /// Maximum number of cached stacks.
 const COUNT_LIMIT: usize = 256;
@@ -33,7 +29,7 @@ const COUNT_LIMIT: usize = 256;
 const SIZE_LIMIT: u64 = 64 << 20;
 
 /// A digest over everything that a stack up to some patch depends on.
-pub type StackKey = [u8; DIGEST_LENGTH];
+pub type StackKey = String;
 
 /// The cached result of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,24 +43,18 @@ pub struct StackRecord {
 /// Returns one key for each patch. It covers the release, the fuzz, the patches up to it, and the program, because
 /// another version may apply patches differently.
 pub fn keys(release: &Release, patches: &[&Patch], fuzz: usize) -> Vec<StackKey> {
-    let mut hasher = Sha256::new();
-    hasher.update(MAGIC);
-    let program = program();
-    for part in [&release.commit, &release.tree, &fuzz.to_string(), &program] {
-        hasher.update(part.as_bytes());
-        hasher.update(b"\n");
-    }
-    let mut key: StackKey = hasher.finalize().into();
-    patches
-        .iter()
-        .map(|patch| {
-            let mut hasher = Sha256::new();
-            hasher.update(key);
-            hasher.update(patch.digest.as_bytes());
-            key = hasher.finalize().into();
-            key
-        })
-        .collect()
+    let fuzz = fuzz.to_string();
+    let mut key = digest(&[FORM, &release.commit, &release.tree, &fuzz, &program()]);
+    let keys = patches.iter().map(|patch| {
+        key = digest(&[&key, &patch.digest]);
+        key.clone()
+    });
+    keys.collect()
+}
+
+/// Returns the SHA-256 of lines, in hexadecimal.
+fn digest(lines: &[&str]) -> String {
+    hex::encode(Sha256::digest(lines.join("\n")))
 }
 
 /// Returns the program's version and the size and modification time of its file, which distinguish builds.
@@ -99,52 +89,57 @@ impl<'a> StackCache<'a> {
         let Some(last) = keys.last() else {
             return Vec::new();
         };
-        if let Some(records) = self.read(&name(last), keys, keys.len()) {
+        if let Some(records) = self.read(name(last), keys) {
             return records;
         }
         let mut found: Vec<(usize, String)> = self
             .names()
             .into_iter()
-            .map(|name| (shared_prefix(&self.folder.join(&name), keys), name))
-            .filter(|(length, _)| *length > 0)
+            .map(|name| (self.shared_prefix(&name, keys), name))
             .collect();
         found.sort_unstable();
-        let records = |(length, name): &(usize, String)| self.read(name, keys, *length);
+        let records = |(length, name): &(usize, String)| self.read(name, &keys[..*length]);
         found.iter().rev().find_map(records).unwrap_or_default()
     }
 
-    /// Returns the first `length` records of a file, if the file is undamaged and the store has the last commit.
-    fn read(&self, name: &str, keys: &[StackKey], length: usize) -> Option<Vec<StackRecord>> {
+    /// Returns the number of leading lines of a file that have these keys.
+    fn shared_prefix(&self, name: &str, keys: &[StackKey]) -> usize {
+        let text = std::fs::read_to_string(self.folder.join(name)).unwrap_or_default();
+        let pairs = text.lines().zip(keys);
+        pairs
+            .take_while(|(line, key)| line.starts_with(*key))
+            .count()
+    }
+
+    /// Returns the first records of a file, if they have these keys, the file is undamaged and the store has the last commit.
+    fn read(&self, name: &str, keys: &[StackKey]) -> Option<Vec<StackRecord>> {
         let path = self.folder.join(name);
-        let bytes = std::fs::read(&path).ok()?;
-        let (body, checksum) = bytes.split_at_checked(bytes.len().checked_sub(DIGEST_LENGTH)?)?;
-        if Sha256::digest(body).as_slice() != checksum {
+        let text = std::fs::read_to_string(&path).ok()?;
+        let (lines, checksum) = text.rsplit_once('\n')?;
+        if digest(&[lines]) != checksum {
             return None;
         }
-        let records = body.strip_prefix(MAGIC)?;
-        let (records, rest) = records.as_chunks::<RECORD_LENGTH>();
-        if !rest.is_empty() || records.len() < length {
-            return None;
-        }
-        let tip = decode(records.last()?)?.committed.commit;
+        let lines = lines.lines().map(StackRecord::parse);
+        let lines = lines.collect::<Option<Vec<(&str, StackRecord)>>>()?;
+        let tip = lines.last()?.1.committed.commit;
         if self.objects.reference(&reference(name)).ok()? != Some(tip) {
             return None;
         }
-        let records = records[..length]
+        let lines = lines.get(..keys.len())?;
+        let last = lines.last()?.1.committed;
+        let there = |oid| self.objects.has(oid).unwrap_or(false);
+        let is_same = lines
             .iter()
             .zip(keys)
-            .map(|(record, key)| (record[..DIGEST_LENGTH] == key[..]).then(|| decode(record))?)
-            .collect::<Option<Vec<StackRecord>>>()?;
-        let last = records.last()?.committed;
-        let there = |oid| self.objects.has(oid).unwrap_or(false);
-        if !there(tip) || !there(last.commit) || !there(last.tree) {
+            .all(|((key, _), wanted)| key == wanted);
+        if !is_same || !there(tip) || !there(last.commit) || !there(last.tree) {
             return None;
         }
         // The modification time only affects the order of removal.
         if let Ok(file) = File::open(&path) {
             let _ = file.set_modified(SystemTime::now());
         }
-        Some(records)
+        Some(lines.iter().map(|(_, record)| *record).collect())
     }
 
     /// Caches a stack whose objects are in the store.
@@ -155,23 +150,21 @@ impl<'a> StackCache<'a> {
         let io = |error: std::io::Error| Error::io("write", &self.folder, &error);
         std::fs::create_dir_all(&self.folder).map_err(io)?;
         let _lock = self.objects.lock("stacks.lock")?;
-        let mut bytes = MAGIC.to_vec();
-        for (key, record) in keys.iter().zip(records) {
-            encode(&mut bytes, key, record);
-        }
-        let checksum = Sha256::digest(&bytes);
-        bytes.extend_from_slice(&checksum);
+        let lines = keys.iter().zip(records);
+        let lines: Vec<String> = lines.map(|(key, record)| record.line(key)).collect();
+        let lines = lines.join("\n");
+        let text = format!("{lines}\n{}", digest(&[&lines]));
         let name = name(key);
         let mut file = tempfile::Builder::new()
             .prefix(".new-")
             .tempfile_in(&self.folder)
             .map_err(io)?;
-        file.write_all(&bytes).map_err(io)?;
+        file.write_all(text.as_bytes()).map_err(io)?;
         self.objects
-            .set_reference(&reference(&name), last.committed.commit)?;
-        file.persist(self.folder.join(&name))
+            .set_reference(&reference(name), last.committed.commit)?;
+        file.persist(self.folder.join(name))
             .map_err(|error| io(error.error))?;
-        self.prune(&name)
+        self.prune(name)
     }
 
     /// Removes the least recently used files beyond the limits, except `newest`, and references without a file.
@@ -222,34 +215,8 @@ impl<'a> StackCache<'a> {
     }
 }
 
-/// Returns the number of leading records of the file at `path` that have these keys. Equal keys imply equal
-/// predecessors, so a binary search suffices.
-fn shared_prefix(path: &Path, keys: &[StackKey]) -> usize {
-    let Ok(file) = File::open(path) else {
-        return 0;
-    };
-    let length = file.metadata().map_or(0, |file| file.len());
-    let records =
-        length.saturating_sub((MAGIC.len() + DIGEST_LENGTH) as u64) / RECORD_LENGTH as u64;
-    let same = |index: usize| {
-        let mut key = [0; DIGEST_LENGTH];
-        let at = MAGIC.len() + index * RECORD_LENGTH;
-        file.read_exact_at(&mut key, at as u64).is_ok() && key == keys[index]
-    };
-    let (mut low, mut high) = (0, keys.len().min(usize::try_from(records).unwrap_or(0)));
-    while low < high {
-        let middle = low.midpoint(high);
-        if same(middle) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    low
-}
-
-fn name(key: &StackKey) -> String {
-    hex::encode(&key[..8])
+fn name(key: &StackKey) -> &str {
+    &key[..16]
 }
 
 fn is_name(text: &str) -> bool {
@@ -260,31 +227,32 @@ fn reference(name: &str) -> String {
     format!("refs/stacks/{name}")
 }
 
-fn encode(bytes: &mut Vec<u8>, key: &StackKey, record: &StackRecord) {
-    let StackRecord {
-        committed: CommittedTree { commit, tree },
-        fit: PatchFit { offset, fuzz },
-    } = record;
-    bytes.extend_from_slice(key);
-    bytes.extend_from_slice(commit.as_bytes());
-    bytes.extend_from_slice(tree.as_bytes());
-    bytes.extend_from_slice(&offset.to_le_bytes());
-    bytes.extend_from_slice(&(*fuzz as u64).to_le_bytes());
-}
+impl StackRecord {
+    /// Returns the line of a patch with this key.
+    fn line(&self, key: &StackKey) -> String {
+        let StackRecord {
+            committed: CommittedTree { commit, tree },
+            fit: PatchFit { offset, fuzz },
+        } = self;
+        format!("{key} {commit} {tree} {offset} {fuzz}")
+    }
 
-fn decode(record: &[u8; RECORD_LENGTH]) -> Option<StackRecord> {
-    let (_, rest) = record.split_at_checked(DIGEST_LENGTH)?;
-    let (commit, rest) = rest.split_at_checked(20)?;
-    let (tree, rest) = rest.split_at_checked(20)?;
-    let (offset, fuzz) = rest.split_at_checked(8)?;
-    Some(StackRecord {
-        committed: CommittedTree {
-            commit: Oid::from_bytes(commit).ok()?,
-            tree: Oid::from_bytes(tree).ok()?,
-        },
-        fit: PatchFit {
-            offset: i64::from_le_bytes(offset.try_into().ok()?),
-            fuzz: usize::try_from(u64::from_le_bytes(fuzz.try_into().ok()?)).ok()?,
-        },
-    })
+    /// Returns the key and the record of a line.
+    fn parse(line: &str) -> Option<(&str, StackRecord)> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [key, commit, tree, offset, fuzz] = words[..] else {
+            return None;
+        };
+        let commit = Oid::from_str(commit).ok()?;
+        let tree = Oid::from_str(tree).ok()?;
+        let offset = offset.parse().ok()?;
+        let fuzz = fuzz.parse().ok()?;
+        Some((
+            key,
+            StackRecord {
+                committed: CommittedTree { commit, tree },
+                fit: PatchFit { offset, fuzz },
+            },
+        ))
+    }
 }

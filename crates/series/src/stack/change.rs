@@ -5,11 +5,11 @@ use std::sync::Arc;
 use git2::{ObjectType, Oid};
 
 use super::conflict;
-use super::pending::{FileSource, PendingFiles, through_link};
+use super::pending::{PendingFiles, through_link};
 use super::place::{HunkPlaces, HunkPosition, Placer};
 use super::tree::{FileState, FileStates, WorkingTree};
 use crate::series::diff::Binary;
-use crate::series::path::shown;
+use crate::series::path::{folders, shown};
 use crate::series::{FileDiff, Patch, Presence};
 use crate::upstream::objects::{MODE_FILE, MODE_LINK, hash, kind_of};
 use perfquilt_model::error::{Error, Kind, Result};
@@ -54,15 +54,14 @@ pub fn apply_patch(tree: &mut WorkingTree<'_>, patch: &Patch, fuzz: usize) -> Re
     Ok(fit)
 }
 
-/// Computes the effect of `patch` on `files` without writing anything. Ignores up to `fuzz` lines of context, unless
-/// the patch's own options set the fuzz.
-pub fn patch_effect(
-    files: &mut dyn FileSource,
+/// Computes the effect of `patch` on `tree` without writing anything.
+fn patch_effect(
+    tree: &mut WorkingTree<'_>,
     patch: &Patch,
     fuzz: usize,
 ) -> Result<(PatchFit, FileStates)> {
     let mut fit = PatchFit::default();
-    let mut pending = PendingFiles::new(files);
+    let mut pending = PendingFiles::new(tree);
     let fuzz = patch.flags.fuzz.unwrap_or(fuzz);
     let leaves = |diff: &&FileDiff| diff.git && (diff.rename || diff.after == Presence::Absent);
     let leaving = patch.files.iter().filter(leaves);
@@ -95,7 +94,7 @@ fn position(error: Error, patch: &Patch, diff: &FileDiff) -> Error {
 
 /// Applies the diff of one file.
 fn one_file(
-    pending: &mut PendingFiles<'_>,
+    pending: &mut PendingFiles<'_, '_>,
     patch: &Patch,
     diff: &FileDiff,
     fuzz: usize,
@@ -191,7 +190,7 @@ fn one_file(
 }
 
 /// Returns the file that a diff reads, and whether it exists.
-fn source(pending: &mut PendingFiles<'_>, diff: &FileDiff) -> Result<(Vec<u8>, bool)> {
+fn source(pending: &mut PendingFiles<'_, '_>, diff: &FileDiff) -> Result<(Vec<u8>, bool)> {
     let moved = diff.rename || diff.copy;
     if moved && (diff.old.is_none() || diff.new.is_none()) {
         return Err(Error::series("a rename or copy without both names"));
@@ -241,7 +240,10 @@ fn source(pending: &mut PendingFiles<'_>, diff: &FileDiff) -> Result<(Vec<u8>, b
     )
 }
 
-fn existing(pending: &mut PendingFiles<'_>, candidates: &[&Vec<u8>]) -> Result<Option<Vec<u8>>> {
+fn existing(
+    pending: &mut PendingFiles<'_, '_>,
+    candidates: &[&Vec<u8>],
+) -> Result<Option<Vec<u8>>> {
     let mut existing = Vec::new();
     for name in candidates {
         if pending.exists(name)? {
@@ -263,9 +265,9 @@ fn best<'a>(names: &[&'a Vec<u8>]) -> Option<&'a Vec<u8>> {
         .copied()
 }
 
-fn missing_folders(pending: &mut PendingFiles<'_>, name: &[u8]) -> Result<usize> {
+fn missing_folders(pending: &mut PendingFiles<'_, '_>, name: &[u8]) -> Result<usize> {
     let mut missing = 0;
-    for folder in super::pending::folders(name) {
+    for folder in folders(name) {
         if !pending.is_folder(folder)? {
             missing += 1;
         }

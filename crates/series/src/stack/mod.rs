@@ -11,7 +11,6 @@ pub mod conflict;
 pub mod format;
 pub mod history;
 mod lines;
-pub mod memory;
 mod moved_lines;
 mod pending;
 pub mod place;

@@ -5,38 +5,18 @@
 //! that order, because it determines which files exist for a diff.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use super::tree::{FileState, FileStates, Obstacle, PathState, WorkingTree};
-use crate::series::path::{self, shown};
+use crate::series::path::{self, folders, shown};
 use crate::upstream::objects::MODE_LINK;
 use perfquilt_model::error::{Error, Result};
-
-/// A source of the files to patch.
-pub trait FileSource {
-    /// Returns the state of `path`.
-    fn at(&mut self, path: &[u8]) -> Result<PathState>;
-
-    /// Returns the content of the file at `path`, where [`FileSource::at`] found one.
-    fn content(&mut self, path: &[u8]) -> Result<Arc<Vec<u8>>>;
-}
-
-impl FileSource for WorkingTree<'_> {
-    fn at(&mut self, path: &[u8]) -> Result<PathState> {
-        WorkingTree::at(self, path)
-    }
-
-    fn content(&mut self, path: &[u8]) -> Result<Arc<Vec<u8>>> {
-        WorkingTree::content(self, path)
-    }
-}
 
 /// The identity of a file: its path and the number of writes to the path so far.
 type FileId = (Vec<u8>, u32);
 
 /// The files with the pending changes of a patch.
-pub(super) struct PendingFiles<'f> {
-    files: &'f mut dyn FileSource,
+pub(super) struct PendingFiles<'f, 't> {
+    tree: &'f mut WorkingTree<'t>,
     written: BTreeMap<Vec<u8>, (u32, FileState)>,
     deleted: BTreeSet<FileId>,
     queue: Vec<(Vec<u8>, FileState)>,
@@ -45,10 +25,10 @@ pub(super) struct PendingFiles<'f> {
     leaving: BTreeSet<Vec<u8>>,
 }
 
-impl<'f> PendingFiles<'f> {
-    pub fn new(files: &'f mut dyn FileSource) -> Self {
+impl<'f, 't> PendingFiles<'f, 't> {
+    pub fn new(tree: &'f mut WorkingTree<'t>) -> Self {
         PendingFiles {
-            files,
+            tree,
             written: BTreeMap::new(),
             deleted: BTreeSet::new(),
             queue: Vec::new(),
@@ -82,7 +62,7 @@ impl<'f> PendingFiles<'f> {
                 if let Some((_, file)) = self.written.get(path) {
                     return Ok(Some(file.clone()));
                 }
-                let content = self.files.content(path)?;
+                let content = self.tree.content(path)?;
                 Ok(Some(FileState { mode, content }))
             }
             PathState::Nothing | PathState::Submodule | PathState::Blocked(_) => Ok(None),
@@ -127,7 +107,7 @@ impl<'f> PendingFiles<'f> {
         if let Some((_, file)) = self.written.get(path) {
             return Ok(PathState::File { mode: file.mode });
         }
-        let found = self.files.at(path)?;
+        let found = self.tree.at(path)?;
         match &found {
             PathState::Blocked(obstacle)
                 if obstacle.mode == MODE_LINK && !self.loses_folder(path) =>
@@ -231,14 +211,6 @@ impl<'f> PendingFiles<'f> {
         }
         Ok(effect)
     }
-}
-
-/// Returns the folders above a path, outermost first.
-pub(super) fn folders(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.iter()
-        .enumerate()
-        .filter(|(_, byte)| **byte == b'/')
-        .map(|(end, _)| &path[..end])
 }
 
 /// Returns the error for a path below a link.

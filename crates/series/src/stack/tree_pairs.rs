@@ -22,8 +22,8 @@ pub(super) struct FilePair {
     pub new_path: Vec<u8>,
     pub old: Option<FileSide>,
     pub new: Option<FileSide>,
-    /// The similarity of both sides of a rename, as [`format`](super::format) scores it.
-    pub score: Option<u64>,
+    /// The similarity of both sides of a rename, in percent.
+    pub similarity: Option<u8>,
 }
 
 /// Maximum changes of commits by untrusted authors: a tree of a few kilobytes can list more files than any machine can hold.
@@ -165,7 +165,7 @@ impl TreeComparison<'_, '_> {
             new_path: self.prefix.clone(),
             old,
             new,
-            score: None,
+            similarity: None,
         });
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::upstream::Objects;
 use crate::upstream::objects::{MODE_COMMIT, MODE_EXEC, MODE_LINK, empty_tree};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_system::files::if_there;
 use perfquilt_system::locks::{self, Lock};
 use perfquilt_system::process::check_interrupted;
 
@@ -168,12 +169,9 @@ impl Worktree {
     }
 
     fn read_journal(&self) -> Result<Vec<Oid>> {
-        let text = match std::fs::read_to_string(&self.journal) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(vec![empty_tree()]);
-            }
-            Err(error) => return Err(Error::io("read", &self.journal, &error)),
+        let text = std::fs::read_to_string(&self.journal);
+        let Some(text) = if_there("read", &self.journal, text)? else {
+            return Ok(vec![empty_tree()]);
         };
         let trees: Vec<Oid> = text
             .lines()

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use perfquilt_model::error::{Error, Result};
-use perfquilt_system::files::write_file;
+use perfquilt_system::files::{if_there, write_file};
 
 const HEAD: &str = "# Written by `perfquilt upstream fetch`; keep it under version control.\n\n";
 
@@ -48,12 +48,8 @@ struct LockDocument {
 impl LockFile {
     /// Reads the file; a missing file has no entries.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(LockFile::default());
-            }
-            Err(error) => return Err(Error::io("read", path, &error)),
+        let Some(text) = if_there("read", path, std::fs::read_to_string(path))? else {
+            return Ok(LockFile::default());
         };
         let document: LockDocument = toml::from_str(&text).map_err(|error| {
             let line = error

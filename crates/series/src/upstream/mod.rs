@@ -8,7 +8,7 @@ mod debian;
 mod directory;
 mod fetch;
 mod files;
-mod folder_builder;
+pub mod folder_builder;
 pub mod git;
 mod import;
 mod lock;

@@ -12,6 +12,7 @@ use super::objects::{MODE_LINK, Objects, file_mode};
 use crate::series::path::shown;
 use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
+use perfquilt_system::digest::add_all;
 use perfquilt_system::process::check_interrupted;
 
 /// Largest accepted file, in bytes: far larger than any source file, far smaller than the machine's memory.
@@ -21,16 +22,10 @@ const MEMBER_LIMIT: u64 = 512 << 20;
 pub fn sha256(path: &Path) -> Result<String> {
     let io = |e| Error::io("read", path, &e);
     let mut file = File::open(path).map_err(io)?;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0_u8; 1 << 18];
-    loop {
-        check_interrupted()?;
-        let count = file.read(&mut buffer).map_err(io)?;
-        if count == 0 {
-            return Ok(hex::encode(hasher.finalize()));
-        }
-        hasher.update(&buffer[..count]);
-    }
+    let mut digest = Sha256::new();
+    add_all(&mut digest, &mut file).map_err(io)?;
+    check_interrupted()?;
+    Ok(hex::encode(digest.finalize()))
 }
 
 /// Opens a file, decompressing it according to its first bytes.

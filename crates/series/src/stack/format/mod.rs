@@ -1,8 +1,8 @@
 //! The canonical form of a patch: the output of `git diff --full-index --binary -M OLD NEW`, generated in memory and
 //! independent of any configuration, attribute or working tree.
 //!
-//! Only folders that differ are read. libgit2's copy of git's own algorithm compares the lines. The module `rename`
-//! detects renames like git, because libgit2's detection differs. The body of a binary change is compressed at zlib's
+//! Only folders that differ are read. libgit2's copy of git's own algorithm compares the lines. Its detection of renames
+//! differs from git's, so git itself finds them. The body of a binary change is compressed at zlib's
 //! default level (git's own default is the fastest): `git -c core.compression=6 diff …` prints the same bytes.
 
 mod rename;

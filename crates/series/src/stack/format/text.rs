@@ -5,7 +5,6 @@ use std::path::Path;
 
 use git2::{DiffOptions, Patch};
 
-use super::rename::MAX_SCORE;
 use super::{ContentReader, is_binary};
 use crate::stack::tree_pairs::{FilePair, FileSide};
 use perfquilt_model::error::Result;
@@ -67,10 +66,9 @@ fn header(pair: &FilePair, out: &mut Vec<u8>) {
         )),
         _ => {}
     }
-    if let Some(score) = pair.score {
+    if let Some(similarity) = pair.similarity {
         line(format!(
-            "similarity index {}%\nrename from {}\nrename to {}\n",
-            score * 100 / MAX_SCORE,
+            "similarity index {similarity}%\nrename from {}\nrename to {}\n",
             quoted(b"", &pair.old_path),
             quoted(b"", &pair.new_path),
         ));

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use perfquilt_model::error::{Error, Result};
+use perfquilt_model::error::Result;
+use perfquilt_system::files::if_there;
 
 /// Fields that control the verification of a source; the private copy keeps them.
 const KEPT_OPTIONS: [&str; 6] = [
@@ -44,10 +45,8 @@ pub fn machine_sources(etc: &Path) -> Result<Vec<AptSource>> {
             Some("sources") => parse_deb822,
             _ => continue,
         };
-        match std::fs::read_to_string(&file) {
-            Ok(text) => sources.extend(parse(&text)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::io("read", &file, &error)),
+        if let Some(text) = if_there("read", &file, std::fs::read_to_string(&file))? {
+            sources.extend(parse(&text));
         }
     }
     Ok(sources)
