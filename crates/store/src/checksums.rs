@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use rusqlite::params;
 use sha2::{Digest, Sha256};
 
+use super::columns::Record;
 use super::database::Word;
-use super::read::{OBSERVATION_COLUMNS, observation};
+use super::read::observation;
 use super::{ExperimentId, SliceBlob, Store};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{Meter, Observation};
@@ -67,9 +68,10 @@ impl Store {
     ) -> Result<Vec<Observation>> {
         self.database.rows(
             &format!(
-                "SELECT {OBSERVATION_COLUMNS} FROM observations
+                "SELECT {} FROM observations
                  WHERE experiment = ?1 AND workload = ?2 AND meter = ?3 AND direct = ?4 AND block = ?5
-                 ORDER BY point"
+                 ORDER BY point",
+                Observation::names()
             ),
             params![id.0, workload, meter.name(), direct, block],
             |row| observation(row, ""),

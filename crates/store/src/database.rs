@@ -4,10 +4,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
-use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, TransactionBehavior};
+use rusqlite::{
+    Connection, OptionalExtension, Params, Row, ToSql, Transaction, TransactionBehavior,
+};
 
 use serde::de::DeserializeOwned;
 
+use super::columns::{Record, Values};
 use super::schema::{self, DatabaseKind};
 use perfquilt_model::error::{Error, Result};
 
@@ -52,6 +55,30 @@ impl Database {
             .map_err(self.failed("read"))
     }
 
+    /// Inserts a row of the columns in `key` and those of `record`; `into` begins the statement and names the table.
+    pub fn insert<R: Record>(
+        &self,
+        into: &str,
+        key: &[(&str, &dyn ToSql)],
+        record: &R,
+    ) -> rusqlite::Result<usize> {
+        let names = key.iter().map(|(name, _)| format!("{name}, "));
+        let names = names.collect::<String>() + &R::names();
+        let mut fields = Values::new();
+        record.write(&mut fields);
+        let key = key.iter().map(|(_, value)| *value);
+        let values: Vec<&dyn ToSql> = key.chain(fields.iter().map(|field| &**field)).collect();
+        let places = vec!["?"; values.len()].join(", ");
+        let sql = format!("{into} ({names}) VALUES ({places})");
+        self.connection.prepare_cached(&sql)?.execute(&*values)
+    }
+
+    /// Returns the records of a query, which begins behind the columns.
+    pub fn records<R: Record>(&self, query: &str, params: impl Params) -> Result<Vec<R>> {
+        let sql = format!("SELECT {} {query}", R::names());
+        self.rows(&sql, params, |row| R::read(row, &mut 0))
+    }
+
     /// Returns the first row of a query.
     pub fn first<T>(
         &self,
@@ -67,8 +94,8 @@ impl Database {
 
     /// Returns the number that a query counts.
     pub fn count(&self, sql: &str, params: impl Params) -> Result<u64> {
-        let count: Option<i64> = self.first(sql, params, |row| row.get(0))?;
-        Ok(count.unwrap_or(0).unsigned_abs())
+        let count = self.first(sql, params, |row| row.get(0))?;
+        Ok(count.unwrap_or(0))
     }
 
     /// Runs `work` in one transaction: if it fails, none of its changes is made.
@@ -84,11 +111,6 @@ impl Database {
     pub fn failed(&self, what: &'static str) -> impl Fn(rusqlite::Error) -> Error + '_ {
         move |error| schema::explain(self.kind, &self.path, what, &error)
     }
-}
-
-/// Converts a count to SQLite's signed integer; counts never reach the sign bit.
-pub(super) fn signed(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// A text of a column as the value that it names.

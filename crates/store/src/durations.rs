@@ -1,7 +1,6 @@
 //! How long blocks took, which forecasts are made of.
 
 use perfquilt_model::error::Result;
-use rusqlite::params;
 
 use super::{ExperimentId, Store};
 
@@ -29,39 +28,19 @@ pub struct BlockDuration {
 impl Store {
     /// Records how long a block of an experiment took.
     pub fn record_duration(&self, id: ExperimentId, duration: &BlockDuration) -> Result<()> {
-        let values = params![
-            id.0,
-            duration.counted,
-            duration.direct,
-            duration.block,
-            duration.servers,
-            duration.workloads,
-            duration.lanes,
-            duration.slices,
-            duration.seconds
-        ];
-        let sql = "INSERT OR REPLACE INTO durations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-        self.database.execute(sql, values).map(drop)
+        let written = self.database.insert(
+            "INSERT OR REPLACE INTO durations",
+            &[("experiment", &id.0)],
+            duration,
+        );
+        written.map(drop).map_err(self.database.failed("write"))
     }
 
     /// Returns how long the blocks of an experiment took; empty if an earlier version measured it.
     pub fn durations(&self, id: ExperimentId) -> Result<Vec<BlockDuration>> {
-        self.database.rows(
-            "SELECT counted, direct, block, servers, workloads, lanes, slices, seconds FROM durations
-             WHERE experiment = ?1 ORDER BY counted, direct, block",
-            params![id.0],
-            |row| {
-                Ok(BlockDuration {
-                    counted: row.get(0)?,
-                    direct: row.get(1)?,
-                    block: row.get(2)?,
-                    servers: row.get(3)?,
-                    workloads: row.get(4)?,
-                    lanes: row.get(5)?,
-                    slices: row.get(6)?,
-                    seconds: row.get(7)?,
-                })
-            },
+        self.database.records(
+            "FROM durations WHERE experiment = ?1 ORDER BY counted, direct, block",
+            [id.0],
         )
     }
 }

@@ -22,6 +22,7 @@
 
 mod blob;
 mod checksums;
+mod columns;
 mod database;
 mod durations;
 mod earlier;
@@ -39,9 +40,9 @@ mod tests;
 use std::cell::Cell;
 use std::path::Path;
 
-use rusqlite::params;
+use rusqlite::{ToSql, params};
 
-use database::{Database, Json, signed};
+use database::{Database, Json};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     ExperimentHeader, HostSample, Observation, PlannedBlocks, PointBuild, PointFunctions,
@@ -213,24 +214,10 @@ impl Store {
             let old = "DELETE FROM plans WHERE experiment = ?1";
             self.database.execute(old, [id.0])?;
             for plan in planned {
-                self.database.execute(
-                    "INSERT OR REPLACE INTO plans
-                         (experiment, workload, meter, blocks, min_blocks, resolution, extended, ended,
-                          windows, wave)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-                    params![
-                        id.0,
-                        plan.workload,
-                        plan.meter.name(),
-                        plan.blocks,
-                        plan.min_blocks,
-                        plan.resolution,
-                        plan.extended,
-                        plan.ended,
-                        plan.windows,
-                        plan.wave
-                    ],
-                )?;
+                let into = "INSERT OR REPLACE INTO plans";
+                let key: [(&str, &dyn ToSql); 1] = [("experiment", &id.0)];
+                let written = self.database.insert(into, &key, plan);
+                written.map_err(self.database.failed("write"))?;
             }
             Ok(())
         })
@@ -301,9 +288,9 @@ impl Store {
                         build.compile,
                         build.link,
                         build.overhead,
-                        signed(build.units),
-                        profile.map(|of| json("a profile", of)).transpose()?,
-                        build.code_bytes.map(signed)
+                        build.units,
+                        profile.map(|used| json("a profile", used)).transpose()?,
+                        build.code_bytes
                     ],
                 )?;
                 self.database.execute(
@@ -347,57 +334,48 @@ impl Store {
     }
 
     fn insert_functions(&self, id: ExperimentId, functions: &[PointFunctions]) -> Result<()> {
-        for of in functions {
-            let costs = functions::encode(&of.functions)
+        for counted in functions {
+            let costs = functions::encode(&counted.functions)
                 .ok_or_else(|| Error::internal("cannot write the costs of functions"))?;
             self.database.execute(
                 "INSERT OR REPLACE INTO functions VALUES (?1, ?2, ?3, ?4, ?5)",
-                params![id.0, of.workload, of.block, of.point.to_string(), costs],
+                params![
+                    id.0,
+                    counted.workload,
+                    counted.block,
+                    counted.point.to_string(),
+                    costs
+                ],
             )?;
         }
         Ok(())
     }
 
-    fn insert_conditions(&self, id: ExperimentId, of: &BlockConditions<'_>) -> Result<()> {
-        if of.discarded_rounds > 0 {
+    fn insert_conditions(&self, id: ExperimentId, conditions: &BlockConditions<'_>) -> Result<()> {
+        if conditions.discarded_rounds > 0 {
             self.database.execute(
                 "INSERT OR REPLACE INTO spoiled VALUES (?1, ?2, ?3, ?4, ?5)",
                 params![
                     id.0,
-                    of.workload,
-                    of.direct,
-                    of.block,
-                    signed(of.discarded_rounds)
+                    conditions.workload,
+                    conditions.direct,
+                    conditions.block,
+                    conditions.discarded_rounds
                 ],
             )?;
         }
-        let Some(sample) = &of.sample else {
+        let Some(sample) = &conditions.sample else {
             return Ok(());
         };
-        let mhz = sample.mhz.unzip();
-        let values = params![
-            id.0,
-            of.workload,
-            of.direct,
-            of.block,
-            sample.seconds,
-            sample.steal,
-            sample.idle,
-            signed(sample.preempted),
-            signed(sample.major_faults),
-            signed(sample.minor_faults),
-            mhz.0,
-            mhz.1,
-            sample.throttled,
-            signed(sample.standstills),
+        let key: [(&str, &dyn ToSql); 4] = [
+            ("experiment", &id.0),
+            ("workload", &conditions.workload),
+            ("direct", &conditions.direct),
+            ("block", &conditions.block),
         ];
-        self.database
-            .execute(
-                "INSERT OR REPLACE INTO moments
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
-                values,
-            )
-            .map(drop)
+        let into = "INSERT OR REPLACE INTO moments";
+        let written = self.database.insert(into, &key, sample);
+        written.map(drop).map_err(self.database.failed("write"))
     }
 
     fn insert_observations(
@@ -407,14 +385,6 @@ impl Store {
         observations: &[Observation],
     ) -> Result<()> {
         let failed = self.database.failed("write");
-        let mut insert = self
-            .database
-            .connection
-            .prepare_cached(
-                "INSERT INTO observations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-                     ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
-            )
-            .map_err(&failed)?;
         for observation in observations {
             let mut checked = observation.clone();
             checked.experiment.clone_from(&header.experiment);
@@ -424,27 +394,12 @@ impl Store {
                     checked.block, checked.workload
                 ))
             })?;
-            insert
-                .execute(params![
-                    id.0,
-                    checked.workload,
-                    checked.meter.name(),
-                    checked.direct,
-                    checked.block,
-                    checked.point.to_string(),
-                    checked.order,
-                    i64::from_ne_bytes(checked.layout.to_ne_bytes()),
-                    checked.value,
-                    signed(checked.n),
-                    checked.mean,
-                    checked.slow,
-                    checked.p99,
-                    checked.lane,
-                    checked.machine,
-                    checked.stalled,
-                    checked.began,
-                    checked.ended,
-                ])
+            self.database
+                .insert(
+                    "INSERT INTO observations",
+                    &[("experiment", &id.0)],
+                    &checked,
+                )
                 .map_err(|error| match error.sqlite_error_code() {
                     Some(rusqlite::ErrorCode::ConstraintViolation) => Error::internal(format!(
                         "block {} of {} ({}) already has point {}",
@@ -466,7 +421,7 @@ impl Store {
                     blob.direct,
                     blob.block,
                     blob.point.to_string(),
-                    signed(blob.transactions_per_slice),
+                    blob.transactions_per_slice,
                     blob::encode(&blob.values),
                 ],
             )?;

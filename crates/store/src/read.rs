@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use rusqlite::params;
 
+use super::columns::{Columns, Record};
 use super::database::{Json, Word};
 use super::functions::Costs;
-use super::{ExperimentId, ExperimentSummary, Store, blob};
+use super::{ExperimentId, ExperimentSummary, Store};
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::observation::{
     Conditions, ExcludedReadings, ExperimentHeader, HostSample, Meter, Observation, PlannedBlocks,
-    PointBuild, PointFunctions, SCHEMA, Supplement, UnexecutedPatch,
+    PointBuild, PointFunctions, Supplement, UnexecutedPatch,
 };
 use perfquilt_model::observation::{RowName, Slices};
 use perfquilt_model::point::Point;
@@ -87,8 +88,9 @@ impl Store {
         let mut observations = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
         self.database.rows(
             &format!(
-                "SELECT {OBSERVATION_COLUMNS} FROM observations
-                 WHERE experiment = ?1 ORDER BY workload, meter, direct, block, point"
+                "SELECT {} FROM observations
+                 WHERE experiment = ?1 ORDER BY workload, meter, direct, block, point",
+                Observation::names()
             ),
             params![id.0],
             |row| {
@@ -135,7 +137,7 @@ impl Store {
         id: ExperimentId,
         planned: &[PlannedBlocks],
     ) -> Result<Vec<ExcludedReadings>> {
-        let rounds: Vec<(String, i64)> = self.database.rows(
+        let rounds: Vec<(String, u64)> = self.database.rows(
             "SELECT workload, sum(rounds) FROM spoiled WHERE experiment = ?1 GROUP BY 1 ORDER BY 1",
             params![id.0],
             |row| Ok((row.get(0)?, row.get(1)?)),
@@ -149,7 +151,7 @@ impl Store {
             .map(|(workload, count)| ExcludedReadings {
                 meter: meter(&workload),
                 workload,
-                count: unsigned(count),
+                count,
                 reason: "rounds in which a transaction of some server was restarted".to_owned(),
             })
             .collect())
@@ -157,27 +159,14 @@ impl Store {
 
     /// Returns the conditions on the machine, by workload.
     fn conditions(&self, id: ExperimentId) -> Result<Vec<Conditions>> {
-        let samples: Vec<(String, HostSample)> = self.database.rows(
-            "SELECT workload, seconds, steal, idle, preempted, major_faults, minor_faults,
-                    mhz_low, mhz_high, throttled, standstills
-             FROM moments WHERE experiment = ?1 ORDER BY workload, direct, block",
-            params![id.0],
-            |row| {
-                let sample = HostSample {
-                    seconds: row.get(1)?,
-                    steal: row.get(2)?,
-                    idle: row.get(3)?,
-                    preempted: unsigned(row.get(4)?),
-                    major_faults: unsigned(row.get(5)?),
-                    minor_faults: unsigned(row.get(6)?),
-                    mhz: row.get::<_, Option<f64>>(7)?.zip(row.get(8)?),
-                    throttled: row.get(9)?,
-                    standstills: unsigned(row.get(10)?),
-                    ..HostSample::default()
-                };
-                Ok((row.get(0)?, sample))
-            },
-        )?;
+        let sql = format!(
+            "SELECT workload, {} FROM moments WHERE experiment = ?1 ORDER BY workload, direct, block",
+            HostSample::names()
+        );
+        let samples: Vec<(String, HostSample)> =
+            self.database.rows(&sql, params![id.0], |row| {
+                Ok((row.get(0)?, HostSample::read(row, &mut 1)?))
+            })?;
         let mut by_workload: BTreeMap<String, Vec<HostSample>> = BTreeMap::new();
         for (workload, sample) in samples {
             by_workload.entry(workload).or_default().push(sample);
@@ -190,25 +179,8 @@ impl Store {
 
     /// Returns the planned blocks; empty without a plan.
     pub fn planned(&self, id: ExperimentId) -> Result<Vec<PlannedBlocks>> {
-        self.database.rows(
-            "SELECT workload, meter, blocks, min_blocks, resolution, extended, ended, windows, wave
-             FROM plans
-             WHERE experiment = ?1",
-            params![id.0],
-            |row| {
-                Ok(PlannedBlocks {
-                    workload: row.get(0)?,
-                    meter: row.get::<_, Word<_>>(1)?.0,
-                    blocks: row.get(2)?,
-                    min_blocks: row.get(3)?,
-                    resolution: row.get(4)?,
-                    extended: row.get(5)?,
-                    ended: row.get(6)?,
-                    windows: row.get(7)?,
-                    wave: row.get(8)?,
-                })
-            },
-        )
+        let query = "FROM plans WHERE experiment = ?1";
+        self.database.records(query, [id.0])
     }
 
     /// Returns the build times of points with their cache keys.
@@ -225,9 +197,9 @@ impl Store {
                     compile: row.get(3)?,
                     link: row.get(4)?,
                     overhead: row.get(5)?,
-                    units: unsigned(row.get(6)?),
+                    units: row.get(6)?,
                     cached: row.get(7)?,
-                    code_bytes: row.get::<_, Option<i64>>(9)?.map(unsigned),
+                    code_bytes: row.get(9)?,
                     // An unreadable profile is treated as absent, because no decision depends on it.
                     profile: row.get(8).map_or(None, |Json(profile)| profile),
                 })
@@ -283,17 +255,10 @@ impl Store {
     /// Returns the raw slices of a block (over all points) of a workload.
     pub fn slices(&self, id: ExperimentId, workload: &str, block: u32) -> Result<Vec<Slices>> {
         self.check_slices(id, &(workload.to_owned(), false, block))?;
-        self.database.rows(
-            "SELECT point, transactions, slice_values FROM slices
-             WHERE experiment = ?1 AND workload = ?2 AND block = ?3 AND direct = 0 ORDER BY point",
+        self.database.records(
+            "FROM slices WHERE experiment = ?1 AND workload = ?2 AND block = ?3 AND direct = 0
+             ORDER BY point",
             params![id.0, workload, block],
-            |row| {
-                Ok(Slices {
-                    point: row.get::<_, Word<_>>(0)?.0,
-                    transactions_per_slice: unsigned(row.get(1)?),
-                    values: blob::decode(row.get_ref(2)?.as_blob()?),
-                })
-            },
         )
     }
 
@@ -324,44 +289,17 @@ impl Store {
                 Ok(ExperimentSummary {
                     id: row.get(0).map(ExperimentId)?,
                     header: row.get::<_, Json<_>>(1)?.0,
-                    observations: unsigned(row.get(2)?),
+                    observations: row.get(2)?,
                 })
             },
         )
     }
 }
 
-/// The columns of a row of observations, in the order that [`observation`] reads.
-pub(super) const OBSERVATION_COLUMNS: &str = "workload, meter, block, point, position, layout, value, n, direct, \
-     mean, slow, p99, lane, machine, stalled, began, ended";
-
-/// Reads an observation of the experiment `name`.
+/// Reads an observation of the experiment `name` from its columns.
 pub(super) fn observation(row: &rusqlite::Row<'_>, name: &str) -> rusqlite::Result<Observation> {
-    let Word(meter) = row.get::<_, Word<Meter>>(1)?;
-    Ok(Observation {
-        schema: SCHEMA,
-        experiment: name.to_owned(),
-        block: row.get(2)?,
-        order: row.get(4)?,
-        point: row.get::<_, Word<_>>(3)?.0,
-        layout: u64::from_ne_bytes(row.get::<_, i64>(5)?.to_ne_bytes()),
-        workload: row.get(0)?,
-        meter,
-        unit: meter.unit().to_owned(),
-        value: row.get(6)?,
-        n: unsigned(row.get(7)?),
-        direct: row.get(8)?,
-        mean: row.get(9)?,
-        slow: row.get(10)?,
-        p99: row.get(11)?,
-        lane: row.get(12)?,
-        machine: row.get(13)?,
-        stalled: row.get(14)?,
-        began: row.get(15)?,
-        ended: row.get(16)?,
-    })
-}
-
-fn unsigned(count: i64) -> u64 {
-    u64::try_from(count).unwrap_or(0)
+    let mut observation = Observation::read(row, &mut 0)?;
+    name.clone_into(&mut observation.experiment);
+    observation.meter.unit().clone_into(&mut observation.unit);
+    Ok(observation)
 }

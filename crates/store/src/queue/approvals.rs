@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 
-use super::{NewReply, Push, Queue, signed};
+use super::{Push, Queue};
 use perfquilt_model::error::Result;
 
 impl Queue {
@@ -19,7 +19,7 @@ impl Queue {
     pub fn is_approved(&self, repository: &str, number: u64, head: &str) -> Result<bool> {
         let count = self.database.count(
             "SELECT count(*) FROM approvals WHERE repository = ?1 AND number = ?2 AND head = ?3",
-            params![repository, signed(number), head],
+            params![repository, number, head],
         )?;
         Ok(count > 0)
     }
@@ -35,12 +35,12 @@ impl Queue {
         let held = self.database.execute(
             "UPDATE jobs SET state = 'waiting', result = ''
              WHERE state = 'held' AND repository = ?1 AND number = ?2 AND head = ?3",
-            params![repository, signed(number), commit],
+            params![repository, number, commit],
         )?;
         let (reaction, answer) = if held > 0 {
             self.update(
                 "INSERT OR IGNORE INTO approvals VALUES (?1, ?2, ?3, ?4, ?5)",
-                params![repository, signed(number), commit, by, now],
+                params![repository, number, commit, by, now],
             )?;
             ("rocket", "")
         } else {
@@ -49,13 +49,7 @@ impl Queue {
                 "Nothing done: nothing waits for an approval of this commit.",
             )
         };
-        self.add_reply(&NewReply {
-            repository: repository.to_owned(),
-            number,
-            comment,
-            reaction: reaction.to_owned(),
-            answer: answer.to_owned(),
-        })
+        self.reply((repository, number), comment, reaction, answer)
     }
 
     /// Ends the approvals of a pull request that was closed, or of other commits than the `newer` one. An approved commit that is
@@ -70,7 +64,7 @@ impl Queue {
         self.update(
             "DELETE FROM approvals WHERE repository = ?1 AND number = ?2
              AND (?3 IS NULL OR (head <> ?3 AND (?4 IS NULL OR head = ?4)))",
-            params![repository, signed(number), head, before],
+            params![repository, number, head, before],
         )
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::params;
 
-use super::{Queue, signed};
+use super::Queue;
 use perfquilt_model::error::Result;
 
 impl Queue {
@@ -14,9 +14,9 @@ impl Queue {
     /// last doubt.
     pub fn doubts(&self, repository: &str) -> Result<BTreeMap<u64, i64>> {
         let sql = "SELECT number, raised FROM doubts WHERE repository = ?1";
-        let doubts = self.database.rows(sql, [repository], |row| {
-            Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get(1)?))
-        })?;
+        let doubts = self
+            .database
+            .rows(sql, [repository], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(doubts.into_iter().collect())
     }
 
@@ -25,7 +25,7 @@ impl Queue {
     pub fn settle(&self, repository: &str, number: u64, last: i64) -> Result<()> {
         self.update(
             "DELETE FROM doubts WHERE repository = ?1 AND number = ?2 AND raised = ?3",
-            params![repository, signed(number), last],
+            params![repository, number, last],
         )
     }
 
@@ -44,7 +44,7 @@ impl Queue {
                  OR EXISTS (SELECT 1 FROM approvals WHERE repository = ?1 AND number = ?2
                      AND (?3 IS NULL OR head NOT IN (?3, ?4)))
              ON CONFLICT DO UPDATE SET raised = raised + 1",
-            params![repository, signed(number), head, before],
+            params![repository, number, head, before],
         )
     }
 }

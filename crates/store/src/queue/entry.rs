@@ -1,7 +1,5 @@
 //! Jobs and replies in the queue, and the changes of a delivery.
 
-use rusqlite::Row;
-
 /// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobState {
@@ -40,6 +38,13 @@ impl JobState {
             JobState::Failed => "failed",
             JobState::Cancelled => "cancelled",
         }
+    }
+
+    /// Returns the state with a name; a job whose state has another one counts as failed.
+    pub(crate) fn named(name: &str) -> JobState {
+        let mut states = JobState::ALL.into_iter();
+        let found = states.find(|state| state.name() == name);
+        found.unwrap_or(JobState::Failed)
     }
 }
 
@@ -184,35 +189,4 @@ pub enum QueueChange {
         /// The id of the approving comment.
         comment: u64,
     },
-}
-
-/// Columns of a job, in the order in which [`read`] takes them.
-pub(super) const SELECT: &str =
-    "SELECT id, repository, number, head, command, asked_by, trusted, state, attempts, received,
-    started, ended, result FROM jobs";
-
-/// Reads a row of [`SELECT`].
-pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Job> {
-    let state: String = row.get(7)?;
-    let number: i64 = row.get(2)?;
-    Ok(Job {
-        id: row.get(0)?,
-        job: NewJob {
-            repository: row.get(1)?,
-            number: number.unsigned_abs(),
-            head: row.get(3)?,
-            command: row.get(4)?,
-            asked_by: row.get(5)?,
-            trusted: row.get(6)?,
-        },
-        state: JobState::ALL
-            .into_iter()
-            .find(|known| known.name() == state)
-            .unwrap_or(JobState::Failed),
-        attempts: row.get(8)?,
-        received: row.get(9)?,
-        started: row.get(10)?,
-        ended: row.get(11)?,
-        result: row.get(12)?,
-    })
 }

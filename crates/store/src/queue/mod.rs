@@ -13,12 +13,11 @@ use std::path::Path;
 
 use rusqlite::{Params, params};
 
-use super::database::{Database, signed};
+use super::database::Database;
 use super::schema;
 use perfquilt_model::error::Result;
 
 pub use entry::{Job, JobState, NewJob, NewReply, Push, QueueChange, ReceivedDelivery, Reply};
-use entry::{SELECT, read};
 
 /// The database of the bot ("pquQ").
 const QUEUE: schema::DatabaseKind = schema::DatabaseKind {
@@ -238,7 +237,7 @@ impl Queue {
         )?;
         let past = self.select(
             "WHERE state NOT IN ('running', 'waiting', 'held') ORDER BY ended DESC, id DESC LIMIT ?1",
-            [signed(ended as u64)],
+            [ended as u64],
         )?;
         Ok((open, past))
     }
@@ -248,7 +247,7 @@ impl Queue {
         self.select_one(
             "WHERE repository = ?1 AND number = ?2 AND state NOT IN ('running', 'waiting', 'held')
              ORDER BY ended DESC, id DESC LIMIT 1",
-            params![repository, signed(number)],
+            params![repository, number],
         )
     }
 
@@ -261,14 +260,13 @@ impl Queue {
 
     /// Returns the jobs that fulfil `condition`.
     fn select(&self, condition: &str, values: impl Params) -> Result<Vec<Job>> {
-        self.database
-            .rows(&format!("{SELECT} {condition}"), values, read)
+        let query = format!("FROM jobs {condition}");
+        self.database.records(&query, values)
     }
 
     /// Returns the first job that fulfils `condition`.
     fn select_one(&self, condition: &str, values: impl Params) -> Result<Option<Job>> {
-        self.database
-            .first(&format!("{SELECT} {condition}"), values, read)
+        Ok(self.select(condition, values)?.pop())
     }
 
     /// Executes a statement that changes rows which may be gone by now.
@@ -285,7 +283,7 @@ impl Queue {
                  AND repository = ?1 AND number = ?2 AND head = ?3 AND command = ?4)",
             params![
                 job.repository,
-                signed(job.number),
+                job.number,
                 job.head,
                 job.command,
                 job.asked_by,
@@ -316,22 +314,14 @@ impl Queue {
                  ELSE NOT (trusted AND ?4) END)";
         let waited = self.database.count(
             &format!("SELECT count(*) FROM jobs WHERE state IN ('waiting', 'held') AND {meant}"),
-            params![repository, signed(number), head, by_trusted, before],
+            params![repository, number, head, by_trusted, before],
         )?;
         let cancelled = self.database.execute(
             &format!(
                 "UPDATE jobs SET state = 'cancelled', ended = ?6, result = ?7
                  WHERE state IN ('waiting', 'held', 'running') AND {meant}"
             ),
-            params![
-                repository,
-                signed(number),
-                head,
-                by_trusted,
-                before,
-                now,
-                why
-            ],
+            params![repository, number, head, by_trusted, before, now, why],
         )?;
         if waited > 0 {
             self.queue_comment_update(repository, number)?;
@@ -356,12 +346,6 @@ impl Queue {
             ),
             _ => ("+1", ""),
         };
-        self.add_reply(&NewReply {
-            repository: about.0.to_owned(),
-            number: about.1,
-            comment,
-            reaction: reaction.to_owned(),
-            answer: answer.to_owned(),
-        })
+        self.reply(about, comment, reaction, answer)
     }
 }

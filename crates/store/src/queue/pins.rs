@@ -3,7 +3,7 @@
 
 use rusqlite::params;
 
-use super::{Job, Queue, signed};
+use super::{Job, Queue};
 use perfquilt_model::error::Result;
 
 impl Queue {
@@ -26,7 +26,7 @@ impl Queue {
                 params![
                     job.id,
                     about.repository,
-                    signed(about.number),
+                    about.number,
                     head,
                     about.command
                 ],

@@ -1,32 +1,13 @@
 //! Replies to comments.
 
-use rusqlite::params;
-
-use super::{NewReply, Queue, Reply, signed};
+use super::{NewReply, Queue, Reply};
 use perfquilt_model::error::Result;
 
 impl Queue {
     /// Returns the oldest reply that may be sent at `now`.
     pub fn next_reply(&self, now: i64) -> Result<Option<Reply>> {
-        self.database.first(
-            "SELECT id, repository, number, comment, reaction, answer, attempts FROM replies
-             WHERE not_before <= ?1 ORDER BY id LIMIT 1",
-            [now],
-            |row| {
-                let (number, comment): (i64, i64) = (row.get(2)?, row.get(3)?);
-                Ok(Reply {
-                    id: row.get(0)?,
-                    reply: NewReply {
-                        repository: row.get(1)?,
-                        number: number.unsigned_abs(),
-                        comment: comment.unsigned_abs(),
-                        reaction: row.get(4)?,
-                        answer: row.get(5)?,
-                    },
-                    attempts: row.get(6)?,
-                })
-            },
-        )
+        let query = "FROM replies WHERE not_before <= ?1 ORDER BY id LIMIT 1";
+        Ok(self.database.records(query, [now])?.pop())
     }
 
     /// Removes a reply that was sent or given up.
@@ -44,26 +25,29 @@ impl Queue {
 
     /// Queues `reply`.
     pub(super) fn add_reply(&self, reply: &NewReply) -> Result<()> {
-        self.update(
-            "INSERT INTO replies (repository, number, comment, reaction, answer) VALUES (?1, ?2, ?3, ?4, ?5)",
-            params![
-                reply.repository,
-                signed(reply.number),
-                signed(reply.comment),
-                reply.reaction,
-                reply.answer
-            ],
-        )
+        let written = self.database.insert("INSERT INTO replies", &[], reply);
+        written.map(drop).map_err(self.database.failed("write"))
+    }
+
+    /// Queues a reply to a comment on a pull request.
+    pub(super) fn reply(
+        &self,
+        (repository, number): (&str, u64),
+        comment: u64,
+        reaction: &str,
+        answer: &str,
+    ) -> Result<()> {
+        self.add_reply(&NewReply {
+            repository: repository.to_owned(),
+            number,
+            comment,
+            reaction: reaction.to_owned(),
+            answer: answer.to_owned(),
+        })
     }
 
     /// Queues an update of the bot's comment on a pull request, without a reply to a comment.
     pub(super) fn queue_comment_update(&self, repository: &str, number: u64) -> Result<()> {
-        self.add_reply(&NewReply {
-            repository: repository.to_owned(),
-            number,
-            comment: 0,
-            reaction: String::new(),
-            answer: String::new(),
-        })
+        self.reply((repository, number), 0, "", "")
     }
 }

@@ -1,0 +1,154 @@
+//! The columns of tables whose rows hold a type's fields. Each is declared once; what writes and reads the rows follows.
+
+use std::num::NonZeroU32;
+
+use rusqlite::{Row, ToSql};
+
+use super::blob;
+use super::database::Word;
+use super::durations::BlockDuration;
+use super::queue::{Job, JobState, NewJob, NewReply, Reply};
+use perfquilt_model::observation::{HostSample, Meter, Observation, PlannedBlocks, Slices};
+use perfquilt_model::point::Point;
+
+/// The values of a row.
+pub(super) type Values = Vec<Box<dyn ToSql>>;
+
+/// A value in one column or several.
+pub(super) trait Columns: Sized {
+    /// Appends its columns to `row`.
+    fn write(&self, row: &mut Values);
+
+    /// Reads it from the columns at `at`, and moves `at` behind them.
+    fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self>;
+}
+
+/// A type whose fields are columns of a table.
+pub(super) trait Record: Columns {
+    /// Returns the names of the columns, separated by commas.
+    fn names() -> String;
+}
+
+macro_rules! record {
+    (@names $field:ident) => { stringify!($field) };
+    (@names $field:ident $names:literal) => { $names };
+    ($record:ty: $($field:ident $(as $names:literal)?),+ $(; ..$rest:expr)?) => {
+        impl Record for $record {
+            fn names() -> String {
+                [$(record!(@names $field $($names)?)),+].join(", ")
+            }
+        }
+
+        impl Columns for $record {
+            fn write(&self, row: &mut Values) {
+                $(self.$field.write(row);)+
+            }
+
+            fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
+                Ok(Self { $($field: Columns::read(row, at)?,)+ $(..$rest)? })
+            }
+        }
+    };
+}
+
+record!(
+    Observation: workload, meter, direct, block, point, order as "position", layout, value, n, mean,
+    slow, p99, lane, machine, stalled, began, ended;
+    ..Observation::new(0, Point::BASE, "", Meter::Time, 0.0)
+);
+record!(
+    PlannedBlocks: workload, meter, blocks, min_blocks, resolution, extended, ended, windows, wave
+);
+record!(
+    HostSample: seconds, steal, idle, preempted, major_faults, minor_faults,
+    mhz as "mhz_low, mhz_high", throttled, standstills; ..HostSample::default()
+);
+record!(BlockDuration: counted, direct, block, servers, workloads, lanes, slices, seconds);
+record!(Slices: point, transactions_per_slice as "transactions", values as "slice_values");
+record!(NewJob: repository, number, head, command, asked_by, trusted);
+record!(
+    Job: id, job as "repository, number, head, command, asked_by, trusted", state, attempts,
+    received, started, ended, result
+);
+record!(NewReply: repository, number, comment, reaction, answer);
+record!(Reply: id, reply as "repository, number, comment, reaction, answer", attempts);
+
+/// Types that SQLite has, too.
+macro_rules! plain {
+    ($($type:ty),+) => {
+        $(impl Columns for $type {
+            fn write(&self, row: &mut Values) {
+                row.push(Box::new(self.clone()));
+            }
+
+            fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
+                *at += 1;
+                row.get(*at - 1)
+            }
+        })+
+    };
+}
+
+plain!(bool, u32, i64, f64, String, Vec<u8>);
+plain!(
+    Option<u32>,
+    Option<i64>,
+    Option<f64>,
+    Option<String>,
+    Option<NonZeroU32>
+);
+
+/// Types that are stored as one of the others.
+macro_rules! stored {
+    ($($type:ty as $other:ty: $write:expr, $read:expr;)+) => {
+        $(impl Columns for $type {
+            fn write(&self, row: &mut Values) {
+                let write: fn(&Self) -> $other = $write;
+                write(self).write(row);
+            }
+
+            fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
+                let read: fn($other) -> Self = $read;
+                <$other>::read(row, at).map(read)
+            }
+        })+
+    };
+}
+
+stored!(
+    // SQLite's integers have a sign, which counts never reach.
+    u64 as i64: |number| number.cast_signed(), |number| number.cast_unsigned();
+    Vec<f32> as Vec<u8>: |values| blob::encode(values), |bytes| blob::decode(&bytes);
+    JobState as String: |state| state.name().to_owned(), |name| JobState::named(&name);
+);
+
+/// Types that are stored as the words that name their values.
+macro_rules! words {
+    ($($type:ty),+) => {
+        $(impl Columns for $type {
+            fn write(&self, row: &mut Values) {
+                self.to_string().write(row);
+            }
+
+            fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
+                *at += 1;
+                row.get(*at - 1).map(|Word(value)| value)
+            }
+        })+
+    };
+}
+
+words!(Meter, Point);
+
+impl Columns for Option<(f64, f64)> {
+    fn write(&self, row: &mut Values) {
+        let (low, high) = self.unzip();
+        low.write(row);
+        high.write(row);
+    }
+
+    fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
+        let low = Option::read(row, at)?;
+        Ok(low.zip(Option::read(row, at)?))
+    }
+}
