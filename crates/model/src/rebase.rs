@@ -62,7 +62,7 @@ impl Report {
 }
 
 /// How a patch fits the new release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// Every hunk applies at its original lines.
@@ -82,6 +82,7 @@ pub enum Status {
     /// A conflict: needs a manual decision.
     Conflict,
     /// Depends on a patch that could not be moved.
+    #[default]
     Untested,
 }
 
@@ -144,7 +145,7 @@ pub enum EvidenceLevel {
 }
 
 /// The result for one patch.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct PatchReport {
     /// Its place in the series, from 1.
     pub index: usize,

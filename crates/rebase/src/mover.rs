@@ -19,7 +19,7 @@ use perfquilt_model::error::{Error, Kind, Result};
 use perfquilt_model::progress::Progress;
 use perfquilt_series::series::path::shown;
 use perfquilt_series::series::{Patch, Presence, Series};
-use perfquilt_series::stack::format::changed_paths;
+use perfquilt_series::stack::format::{changed_paths, diff};
 use perfquilt_series::stack::trial::{TreeFile, TrialTree};
 use perfquilt_series::stack::{PatchFit, if_applies};
 use perfquilt_series::upstream::{Objects, Release};
@@ -49,36 +49,41 @@ fn is_guess(merges: &[FileMerge]) -> bool {
 /// Reports where the changes of a placed patch are, and marks those for review that only their context places, where
 /// it seems to be another one's.
 fn note_places(merges: &[FileMerge], report: &mut PatchReport) -> Result<()> {
+    let mut review = report.review.take();
     for merge in merges {
-        let left = moved_lines(merge)?;
-        if !left.is_empty() && report.review.is_none() && merge.content().is_some() {
-            let left = left.join(", ");
-            report.review = Some(format!("upstream moved lines that it removes: {left}"));
-        }
         let found = landing(merge)?;
-        if merge.is_doubtful && report.review.is_none() {
-            let why = "upstream changed the lines around it, and its context may be another one's";
-            report.review = Some(why.to_owned());
-        }
         report.places.extend(found.places);
         report.notes.extend(found.notes);
-        if merge.rules.contains(&Rule::Blanks)
-            && has_indented_blocks(&merge.path)
-            && report.review.is_none()
-        {
-            let file = shown(&merge.path);
-            report.review = Some(format!(
-                "upstream changed white space in its lines of {file}"
-            ));
-        }
-        if report.review.is_none() {
-            report.review = doubled_lines(merge)?;
-        }
-        if report.review.is_none() {
-            report.review = defined_twice(merge)?;
+        if review.is_none() {
+            review = doubt(merge)?;
         }
     }
+    report.review = review;
     Ok(())
+}
+
+/// Returns why a person has to review where a patch's changes to a file are, if so.
+fn doubt(merge: &FileMerge) -> Result<Option<String>> {
+    let left = moved_lines(merge)?.join(", ");
+    if !left.is_empty() && merge.content().is_some() {
+        return Ok(Some(format!(
+            "upstream moved lines that it removes: {left}"
+        )));
+    }
+    if merge.is_doubtful {
+        let why = "upstream changed the lines around it, and its context may be another one's";
+        return Ok(Some(why.to_owned()));
+    }
+    if merge.rules.contains(&Rule::Blanks) && has_indented_blocks(&merge.path) {
+        let file = shown(&merge.path);
+        return Ok(Some(format!(
+            "upstream changed white space in its lines of {file}"
+        )));
+    }
+    match doubled_lines(merge)? {
+        None => defined_twice(merge),
+        doubled => Ok(doubled),
+    }
 }
 
 /// Marks a patch that the release has for review if the release still has lines that it removes, because upstream moved
@@ -109,6 +114,23 @@ struct PlainResult {
     tree: String,
 }
 
+/// The patch that is being moved.
+struct MovedPatch<'p> {
+    patch: &'p Patch,
+    /// The paths that it changes on the old stack.
+    paths: Vec<Vec<u8>>,
+    step: PatchStep,
+    report: PatchReport,
+}
+
+impl MovedPatch<'_> {
+    fn set_upstream(&mut self, level: EvidenceLevel, evidence: impl Into<String>) {
+        self.report.status = Status::Upstream;
+        self.report.evidence_level = Some(level);
+        self.report.evidence = evidence.into();
+    }
+}
+
 /// A patch that could not be moved, with the paths it touches.
 struct HeldPatch {
     index: usize,
@@ -121,6 +143,7 @@ struct HeldPatch {
 pub(super) struct Mover<'a> {
     objects: &'a Objects,
     ws: &'a Workspace,
+    progress: &'a dyn Progress,
     from: &'a Release,
     to: &'a Release,
     series: &'a Series,
@@ -167,7 +190,7 @@ pub(super) fn moved(
     let patches = series.patches();
     let mut distrusted = BTreeSet::new();
     loop {
-        let mut mover = Mover::new(ws, objects, from, to, series)?;
+        let mut mover = Mover::new(ws, objects, (from, to), series, progress)?;
         mover.history = (!has_history).then(history::History::default);
         mover.distrusted.clone_from(&distrusted);
         let step = progress.begin(
@@ -177,7 +200,7 @@ pub(super) fn moved(
         for (index, patch) in patches.iter().enumerate() {
             check_interrupted()?;
             step.update(index as u64, None, &patch.name);
-            mover.patch(index, patch, progress)?;
+            mover.patch(index, patch)?;
         }
         step.finish("");
         match mover.refuted() {
@@ -191,13 +214,14 @@ impl<'a> Mover<'a> {
     fn new(
         ws: &'a Workspace,
         objects: &'a Objects,
-        from: &'a Release,
-        to: &'a Release,
+        (from, to): (&'a Release, &'a Release),
         series: &'a Series,
+        progress: &'a dyn Progress,
     ) -> Result<Self> {
         Ok(Mover {
             objects,
             ws,
+            progress,
             from,
             to,
             series,
@@ -224,7 +248,7 @@ impl<'a> Mover<'a> {
     }
 
     /// Moves the next patch.
-    fn patch(&mut self, index: usize, patch: &Patch, progress: &dyn Progress) -> Result<()> {
+    fn patch(&mut self, index: usize, patch: &Patch) -> Result<()> {
         self.old_before.clone_from(&self.old_tree);
         let before = |tree: &String| TreePair {
             before: tree.clone(),
@@ -236,24 +260,12 @@ impl<'a> Mover<'a> {
             new: before(&self.new_tree),
             parent: self.parent.clone(),
         };
-        let mut report = PatchReport {
+        let report = PatchReport {
             index: index + 1,
             name: patch.name.clone(),
             title: patch.title.clone(),
-            status: Status::Untested,
-            evidence: String::new(),
-            evidence_level: None,
-            review: None,
-            build: None,
-            tests: None,
-            offset: 0,
-            places: Vec::new(),
-            without: Vec::new(),
-            notes: Vec::new(),
-            decisions: Vec::new(),
-            range_diff: Vec::new(),
-            effect: None,
-            commit: None,
+            without: self.held.iter().map(|held| held.index).collect(),
+            ..PatchReport::default()
         };
         let fuzz = self.ws.config.series.fuzz;
         let mut is_separable = true;
@@ -283,16 +295,20 @@ impl<'a> Mover<'a> {
             // A patch that needs lines of held patches is tried as a change of the whole old stack.
             step.old = step.whole.clone();
         }
-        let paths = changed_paths(self.objects, &step.old.before, &step.old.after)?;
-        report.without = self.held.iter().map(|held| held.index).collect();
-        self.place(patch, &paths, &mut step, &mut report, progress)?;
-        if report.status.applies() {
-            step.new.after.clone_from(&self.new_tree);
+        let mut moved = MovedPatch {
+            patch,
+            paths: changed_paths(self.objects, &step.old.before, &step.old.after)?,
+            step,
+            report,
+        };
+        self.place(&mut moved)?;
+        if moved.report.status.applies() {
+            moved.step.new.after.clone_from(&self.new_tree);
             self.parent = self.new.commit(&self.new_tree, &self.parent, patch)?;
-            report.commit = Some(self.parent.clone());
+            moved.report.commit = Some(self.parent.clone());
         }
-        self.reports.push(report);
-        self.steps.push(step);
+        self.reports.push(moved.report);
+        self.steps.push(moved.step);
         Ok(())
     }
 
@@ -332,69 +348,56 @@ impl<'a> Mover<'a> {
     }
 
     /// Applies a patch to the new tree and determines its status.
-    fn place(
-        &mut self,
-        patch: &Patch,
-        paths: &[Vec<u8>],
-        step: &mut PatchStep,
-        report: &mut PatchReport,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        if paths.is_empty() {
-            report.status = Status::Exact;
-            report.evidence = "it changes nothing".to_owned();
+    fn place(&mut self, moved: &mut MovedPatch<'_>) -> Result<()> {
+        let patch = moved.patch;
+        if moved.paths.is_empty() {
+            moved.report.status = Status::Exact;
+            moved.report.evidence = "it changes nothing".to_owned();
             return Ok(());
         }
         if let Some(resolution) = resolve::remembered(self.objects, patch, &mut self.new)? {
             self.new.change(resolution.files)?;
             let tree = self.new.write()?;
             if tree == self.new_tree {
-                return self.report_upstream(
-                    report,
-                    EvidenceLevel::Merge,
-                    "a manual resolution leaves nothing of it".to_owned(),
-                );
+                let evidence = "a manual resolution leaves nothing of it";
+                moved.set_upstream(EvidenceLevel::Merge, evidence);
+                return Ok(());
             }
             self.new_tree = tree;
-            report.status = Status::Resolved;
-            report.evidence = format!("as decided in {}", &resolution.commit[..12]);
-            return self.compare(step, report);
+            moved.report.status = Status::Resolved;
+            moved.report.evidence = format!("as decided in {}", &resolution.commit[..12]);
+            return self.compare(moved);
         }
-        if self.applies_to_unchanged(patch, paths, step, report)? {
+        if self.applies_to_unchanged(moved)? {
             return Ok(());
         }
-        let mut merges = self.three_way(patch, paths, step)?;
-        if is_failed(&merges) && step.old.after != step.whole.after {
+        let mut merges = self.three_way(patch, &moved.paths, &moved.step)?;
+        if is_failed(&merges) && moved.step.old.after != moved.step.whole.after {
             // Lines of held patches are in the way on one of the two old stacks only.
             let whole = PatchStep {
-                old: step.whole.clone(),
-                ..step.clone()
+                old: moved.step.whole.clone(),
+                ..moved.step.clone()
             };
             let paths = changed_paths(self.objects, &whole.old.before, &whole.old.after)?;
             let others = self.three_way(patch, &paths, &whole)?;
             if !is_failed(&others) && !is_guess(&others) {
-                (*step, merges) = (whole, others);
+                (moved.step, merges) = (whole, others);
             }
         }
-        let plain = self.plain(patch)?;
-        if plain.is_some() {
+        if let Some(plain) = self.plain(patch)? {
             let fuzz = self.ws.config.series.fuzz;
             settle(patch, &mut merges, &mut self.new, fuzz)?;
-        }
-        if let Some(plain) = plain {
             let is_same = has_files(&mut self.new, &merges)?;
             if merges.iter().all(FileMerge::is_gits)
-                && (is_same
-                    || is_upstream(&merges)
-                    || !self.was_taken(patch, paths, step, progress)?)
+                && (is_same || is_upstream(&merges) || !self.was_taken(moved)?)
             {
-                return self.settled(patch, merges, plain, step, report);
+                return self.settled(merges, plain, moved);
             }
             self.new.reset(&self.new_tree)?;
         }
         if is_upstream(&merges) {
-            note_differences(&merges, report)?;
-            let found = self.hint(patch, paths, step, progress)?;
+            note_differences(&merges, &mut moved.report)?;
+            let found = self.hint(moved)?;
             let (level, evidence) = found.unwrap_or((
                 EvidenceLevel::Merge,
                 if merges.iter().all(|merge| merge.rules.is_empty()) {
@@ -403,79 +406,75 @@ impl<'a> Mover<'a> {
                     "the release has its lines in another form".to_owned()
                 },
             ));
-            return self.report_upstream(report, level, evidence);
+            moved.set_upstream(level, evidence);
+            return Ok(());
         }
-        if !is_failed(&merges)
-            && !is_guess(&merges)
-            && !self.was_taken(patch, paths, step, progress)?
-        {
-            return self.merged(patch, merges, step, report);
+        if !is_failed(&merges) && !is_guess(&merges) && !self.was_taken(moved)? {
+            return self.merged(merges, moved);
         }
-        let there = self.lines_there(paths, step)?;
-        let hint = self.hint(patch, paths, step, progress)?;
+        let there = self.lines_there(moved)?;
+        let hint = self.hint(moved)?;
         // Where the release has or had much of the change, a guess could make it twice; beside lines of held patches, it
         // has nothing to go by.
-        let certain_base = step.old.before == self.old_before;
+        let certain_base = moved.step.old.before == self.old_before;
         let may_guess = certain_base && hint.is_none() && there.changed(patch).is_none();
         if !is_failed(&merges) && may_guess {
-            return self.merged(patch, merges, step, report);
+            return self.merged(merges, moved);
         }
         if let Some((level, evidence)) = &hint
             && there.confirms()
         {
-            return self.report_upstream(report, *level, evidence.clone());
+            moved.set_upstream(*level, evidence);
+            return Ok(());
         }
-        if let Some(later) = self.taken_back(report.index - 1)? {
+        if let Some(later) = self.taken_back(moved.report.index - 1)? {
             let mut evidence = "it can be reverted on the release".to_owned();
             if !later.is_empty() {
                 evidence.push_str(&format!(" after {}", numbered(&later)));
-                self.taken_back.push((report.index, later));
+                self.taken_back.push((moved.report.index, later));
             }
-            return self.report_upstream(report, EvidenceLevel::Reverse, evidence);
+            moved.set_upstream(EvidenceLevel::Reverse, evidence);
+            return Ok(());
         }
         if let Some(evidence) = there.upstream(patch) {
-            note_differences(&merges, report)?;
-            return self.report_upstream(report, EvidenceLevel::Lines, evidence);
+            note_differences(&merges, &mut moved.report)?;
+            moved.set_upstream(EvidenceLevel::Lines, evidence);
+            return Ok(());
         }
-        self.conflict(patch, &merges, &there, step, report)?;
+        self.conflict(&merges, &there, moved)?;
         if let Some((_, hint)) = hint
-            && report.status.needs_decision()
+            && moved.report.status.needs_decision()
         {
             // It may have been reverted or rewritten since.
-            report.status = Status::Changed;
-            report.evidence = format!("{hint}, but the release does not have its lines there");
+            moved.report.status = Status::Changed;
+            moved.report.evidence =
+                format!("{hint}, but the release does not have its lines there");
         }
         Ok(())
     }
 
     /// Applies a patch of files that are the same on both releases, where nothing needs a merge. Returns false, with
     /// nothing changed, if it is another patch.
-    fn applies_to_unchanged(
-        &mut self,
-        patch: &Patch,
-        paths: &[Vec<u8>],
-        step: &PatchStep,
-        report: &mut PatchReport,
-    ) -> Result<bool> {
-        self.before.reset(&step.old.before)?;
-        for path in paths {
+    fn applies_to_unchanged(&mut self, moved: &mut MovedPatch<'_>) -> Result<bool> {
+        self.before.reset(&moved.step.old.before)?;
+        for path in &moved.paths {
             if self.before.blob(path)? != self.new.blob(path)?
                 || lost_folder(&mut self.before, &mut self.new, path)?.is_some()
             {
                 return Ok(false);
             }
         }
-        let Some(plain) = self.plain(patch)? else {
+        let Some(plain) = self.plain(moved.patch)? else {
             return Ok(false);
         };
-        self.after.reset(&step.old.after)?;
-        for path in paths {
+        self.after.reset(&moved.step.old.after)?;
+        for path in &moved.paths {
             if self.after.blob(path)? != self.new.blob(path)? {
                 self.new.reset(&self.new_tree)?;
                 return Ok(false);
             }
         }
-        self.report_plain(patch, plain, report);
+        self.report_plain(plain, moved);
         Ok(true)
     }
 
@@ -491,43 +490,43 @@ impl<'a> Mover<'a> {
     /// Reports a patch that applies plainly and for which git's merge, or a context that occurs once, says where.
     fn settled(
         &mut self,
-        patch: &Patch,
         merges: Vec<FileMerge>,
         plain: PlainResult,
-        step: &mut PatchStep,
-        report: &mut PatchReport,
+        moved: &mut MovedPatch<'_>,
     ) -> Result<()> {
         let mut is_same = has_files(&mut self.new, &merges)?;
         if !is_same {
             self.new.reset(&self.new_tree)?;
             if is_upstream(&merges) {
-                note_differences(&merges, report)?;
+                note_differences(&merges, &mut moved.report)?;
                 let evidence = if plain.tree == self.new_tree {
                     "nothing is left of it"
                 } else {
                     "a 3-way merge leaves nothing; it would apply a second time"
                 };
-                return self.report_upstream(report, EvidenceLevel::Merge, evidence.to_owned());
+                moved.set_upstream(EvidenceLevel::Merge, evidence);
+                return Ok(());
             }
             self.new.change(changed_files(&merges))?;
             is_same = self.new.write()? == plain.tree;
         }
         if is_same && plain.tree == self.new_tree {
-            let evidence = "nothing is left of it".to_owned();
-            return self.report_upstream(report, EvidenceLevel::Merge, evidence);
+            moved.set_upstream(EvidenceLevel::Merge, "nothing is left of it");
+            return Ok(());
         }
         if is_same {
-            note_places(&merges, report)?;
-            self.report_plain(patch, plain, report);
+            note_places(&merges, &mut moved.report)?;
+            self.report_plain(plain, moved);
             return Ok(());
         }
         self.new.reset(&self.new_tree)?;
         let note = "its context alone would put it at another place";
-        report.notes.push(note.to_owned());
-        self.merged(patch, merges, step, report)
+        moved.report.notes.push(note.to_owned());
+        self.merged(merges, moved)
     }
 
-    fn report_plain(&mut self, patch: &Patch, plain: PlainResult, report: &mut PatchReport) {
+    fn report_plain(&mut self, plain: PlainResult, moved: &mut MovedPatch<'_>) {
+        let report = &mut moved.report;
         self.new_tree = plain.tree;
         report.offset = plain.fit.offset;
         report.status = if plain.fit.offset == 0 && plain.fit.fuzz == 0 {
@@ -536,7 +535,7 @@ impl<'a> Mover<'a> {
             Status::Offset
         };
         report.evidence = plain.fit.to_string();
-        if let Some(claim) = evidence::claim(patch, self.to) {
+        if let Some(claim) = evidence::claim(moved.patch, self.to) {
             report.notes.push(format!(
                 "its header says `Applied-Upstream: {claim}`, but the release does not have the change"
             ));
@@ -544,19 +543,19 @@ impl<'a> Mover<'a> {
     }
 
     /// Determines how many of the patch's changes the new release has.
-    fn lines_there(&mut self, paths: &[Vec<u8>], step: &PatchStep) -> Result<LinesThere> {
-        self.before.reset(&step.old.before)?;
-        self.after.reset(&step.old.after)?;
+    fn lines_there(&mut self, moved: &MovedPatch<'_>) -> Result<LinesThere> {
+        self.before.reset(&moved.step.old.before)?;
+        self.after.reset(&moved.step.old.after)?;
         let mut target = TrialTree::new(self.objects, &self.to.tree)?;
         let mut found = LinesThere::default();
-        for path in paths {
+        for path in &moved.paths {
             let content = |file: Option<TreeFile>| file.map(|file| file.content);
             let base = content(self.before.file(path)?);
             let mut released = content(target.file(path)?);
             if let (Some(base), None) = (&base, &released)
-                && let Some(moved) = self.renames.find(path, base)?
+                && let Some(new) = self.renames.find(path, base)?
             {
-                released = content(target.file(&moved)?);
+                released = content(target.file(&new)?);
             }
             let after = content(self.after.file(path)?);
             let old_release = content(self.release.file(path)?);
@@ -571,63 +570,32 @@ impl<'a> Mover<'a> {
         Ok(found)
     }
 
-    fn report_upstream(
-        &mut self,
-        report: &mut PatchReport,
-        level: EvidenceLevel,
-        evidence: String,
-    ) -> Result<()> {
-        report.status = Status::Upstream;
-        report.evidence_level = Some(level);
-        report.evidence = evidence;
-        Ok(())
-    }
-
     /// Returns what the patch's header and upstream's history say: that upstream had the patch at some time. Only the
     /// release's lines say whether it still has it.
-    fn hint(
-        &mut self,
-        patch: &Patch,
-        paths: &[Vec<u8>],
-        step: &PatchStep,
-        progress: &dyn Progress,
-    ) -> Result<Option<(EvidenceLevel, String)>> {
+    fn hint(&mut self, moved: &MovedPatch<'_>) -> Result<Option<(EvidenceLevel, String)>> {
         if self.history.is_none() {
-            let history = history::History::between(self.ws, self.from, self.to, progress)?;
+            let history = history::History::between(self.ws, self.from, self.to, self.progress)?;
             self.history = Some(history);
         }
         let Some(history) = &self.history else {
             return Ok(None);
         };
-        if let Some(claim) = evidence::claim(patch, self.to) {
-            return Ok(Some((
-                EvidenceLevel::Header,
-                format!("Applied-Upstream: {claim}"),
-            )));
+        let noted = evidence::claim(moved.patch, self.to);
+        let noted = noted.map_or_else(|| history.contains(moved.patch), |claim| Ok(Some(claim)))?;
+        if let Some(noted) = noted {
+            let evidence = format!("Applied-Upstream: {noted}");
+            return Ok(Some((EvidenceLevel::Header, evidence)));
         }
-        if let Some(commit) = history.contains(patch)? {
-            return Ok(Some((
-                EvidenceLevel::Header,
-                format!("Applied-Upstream: {commit}"),
-            )));
-        }
-        let diff =
-            perfquilt_series::stack::format::diff(self.objects, &step.old.before, &step.old.after)?;
-        Ok(history
-            .same_patch(&diff, paths)?
-            .map(|found| (EvidenceLevel::PatchId, found)))
+        let old = &moved.step.old;
+        let diff = diff(self.objects, &old.before, &old.after)?;
+        let found = history.same_patch(&diff, &moved.paths)?;
+        Ok(found.map(|found| (EvidenceLevel::PatchId, found)))
     }
 
     /// Returns whether upstream made the patch's change, by its patch id. Where the patch still merges, upstream changed or
     /// moved it since.
-    fn was_taken(
-        &mut self,
-        patch: &Patch,
-        paths: &[Vec<u8>],
-        step: &PatchStep,
-        progress: &dyn Progress,
-    ) -> Result<bool> {
-        let found = self.hint(patch, paths, step, progress)?;
+    fn was_taken(&mut self, moved: &MovedPatch<'_>) -> Result<bool> {
+        let found = self.hint(moved)?;
         Ok(matches!(found, Some((EvidenceLevel::PatchId, _))))
     }
 
@@ -656,13 +624,8 @@ impl<'a> Mover<'a> {
         )
     }
 
-    fn merged(
-        &mut self,
-        patch: &Patch,
-        merges: Vec<FileMerge>,
-        step: &mut PatchStep,
-        report: &mut PatchReport,
-    ) -> Result<()> {
+    fn merged(&mut self, merges: Vec<FileMerge>, moved: &mut MovedPatch<'_>) -> Result<()> {
+        let (patch, report) = (moved.patch, &mut moved.report);
         let (partly, notes) = evidence::parts_upstream(&mut self.new, patch, &merges)?;
         report.notes.extend(notes);
         let rules: BTreeSet<Rule> = merges
@@ -691,12 +654,13 @@ impl<'a> Mover<'a> {
             Status::Merged
         };
         report.evidence = format!("3-way, {}", counted(merged_files, "file", "files"));
-        self.compare(step, report)
+        self.compare(moved)
     }
 
     /// Stores the range-diff of a patch whose diff changed.
-    fn compare(&mut self, step: &PatchStep, report: &mut PatchReport) -> Result<()> {
-        report.range_diff = range_diff::compare(
+    fn compare(&mut self, moved: &mut MovedPatch<'_>) -> Result<()> {
+        let step = &moved.step;
+        moved.report.range_diff = range_diff::compare(
             self.objects,
             (&step.old.before, &step.old.after),
             (&step.new.before, &self.new_tree),
@@ -706,12 +670,11 @@ impl<'a> Mover<'a> {
 
     fn conflict(
         &mut self,
-        patch: &Patch,
         merges: &[FileMerge],
         there: &LinesThere,
-        step: &PatchStep,
-        report: &mut PatchReport,
+        moved: &mut MovedPatch<'_>,
     ) -> Result<()> {
+        let (patch, report) = (moved.patch, &mut moved.report);
         // Both stacks continue without the patch.
         self.old_tree.clone_from(&self.old_before);
         self.old.reset(&self.old_tree)?;
@@ -723,7 +686,7 @@ impl<'a> Mover<'a> {
         (report.status, report.evidence) = match there.changed(patch) {
             Some(evidence) => (Status::Changed, evidence),
             None if changed => (Status::Changed, evidence),
-            None if step.old.before != self.old_tree => {
+            None if moved.step.old.before != self.old_tree => {
                 self.report_dependent(patch, report);
                 return Ok(());
             }

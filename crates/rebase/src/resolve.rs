@@ -20,7 +20,7 @@ use perfquilt_series::stack::tree::{FileState, FileStates};
 use perfquilt_series::stack::trial::TrialTree;
 use perfquilt_series::state;
 use perfquilt_series::upstream::Objects;
-use perfquilt_system::files::write_file;
+use perfquilt_system::files::{if_there, write_file};
 use perfquilt_system::git::worktree::{self, WorktreeState};
 use perfquilt_system::git::{Git, nul_separated};
 use perfquilt_system::locks::{self, Lock};
@@ -298,19 +298,14 @@ fn save(ws: &Workspace, open: &OpenConflict) -> Result<()> {
 
 fn remove_state(ws: &Workspace) -> Result<()> {
     let path = state_file(ws);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io("remove", &path, &error))
-        }
-        _ => Ok(()),
-    }
+    if_there("remove", &path, std::fs::remove_file(&path)).map(drop)
 }
 
 /// Refuses a resolution that adds conflict markers.
 fn refuse_markers(objects: &Objects, before: &str, after: &str, dir: &Path) -> Result<()> {
     // `=======` alone underlines titles; it stands between two of these.
     let markers: [&[u8]; 3] = [b"<<<<<<< ", b"||||||| ", b">>>>>>> "];
-    let marker = |line: &[u8]| markers.iter().any(|of| line.starts_with(of));
+    let marker = |line: &[u8]| markers.iter().any(|marker| line.starts_with(marker));
     let (mut old, mut new) = (
         TrialTree::new(objects, before)?,
         TrialTree::new(objects, after)?,

@@ -9,6 +9,7 @@ use super::{PatchReport, RebasedSeries, decision_hint};
 use perfquilt_config::workspace::Workspace;
 use perfquilt_model::error::{Error, Result};
 use perfquilt_model::rebase::{Status, Written};
+use perfquilt_system::files::if_there;
 use perfquilt_system::process::check_interrupted;
 
 /// Writes the result of [`rebase`](super::rebase()).
@@ -53,12 +54,8 @@ fn write_folder(folder: &Path, plan: WritePlan) -> Result<Written> {
         )));
     }
     let target = std::path::absolute(folder).map_err(|e| Error::io("find", folder, &e))?;
-    let empty = match std::fs::read_dir(&target) {
-        Ok(mut entries) => entries.next().is_none(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
-        Err(error) => return Err(Error::io("read", &target, &error)),
-    };
-    if !empty {
+    let entries = if_there("read", &target, std::fs::read_dir(&target))?;
+    if entries.into_iter().flatten().next().is_some() {
         return Err(
             Error::usage(format!("{} is not empty", folder.display())).hint("name a new folder")
         );

@@ -8,7 +8,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -26,7 +25,7 @@ use perfquilt_series::stack::history;
 use perfquilt_series::state;
 use perfquilt_series::upstream::Objects;
 use perfquilt_series::upstream::git::reference_part;
-use perfquilt_system::files::write_file;
+use perfquilt_system::files::{if_there, write_file};
 use perfquilt_system::git::worktree::WorktreeState;
 use perfquilt_system::git::{Git, with_user_config};
 use perfquilt_system::locks::{self, Lock};
@@ -368,12 +367,9 @@ impl<'a> EditWorktree<'a> {
         let git = self.git();
         let index = own.join("perfquilt-index");
         let aside = git.with_index(&index);
-        match std::fs::copy(own.join("index"), &index) {
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                aside.ok(&["read-tree", "HEAD"])?;
-            }
-            Err(error) => return Err(Error::io("write", &index, &error)),
+        let copied = std::fs::copy(own.join("index"), &index);
+        if if_there("write", &index, copied)?.is_none() {
+            aside.ok(&["read-tree", "HEAD"])?;
         }
         aside.ok(&["add", "--update"])?;
         if !strays.is_empty() {
@@ -450,12 +446,7 @@ fn restore(own: &Path, recorded: &BTreeMap<String, Vec<u8>>) -> Result<()> {
                 }
             }
         } else {
-            match std::fs::remove_dir_all(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(Error::io("remove", &path, &error));
-                }
-                _ => {}
-            }
+            if_there("remove", &path, std::fs::remove_dir_all(&path))?;
         }
     }
     Ok(())

@@ -20,7 +20,7 @@ use perfquilt_series::series::write::first_free;
 use perfquilt_series::stack::history;
 use perfquilt_series::state;
 use perfquilt_series::upstream::Objects;
-use perfquilt_system::files::write_file;
+use perfquilt_system::files::{if_there, write_file};
 use perfquilt_system::locks::{self, Lock};
 
 /// A change of one file.
@@ -317,11 +317,7 @@ fn carry_out(ws: &Workspace, pending: &Path, journal: &Journal) -> Result<()> {
     }
     // Files are removed last, so that `series` never names a missing file.
     for entry in journal.changes.iter().filter(|entry| entry.after.is_none()) {
-        match std::fs::remove_file(&entry.path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::io("remove", &entry.path, &error)),
-        }
+        if_there("remove", &entry.path, std::fs::remove_file(&entry.path))?;
     }
     if !journal.moves.is_empty() {
         let store = Objects::open(&ws.object_store())?;
@@ -337,13 +333,9 @@ fn carry_out(ws: &Workspace, pending: &Path, journal: &Journal) -> Result<()> {
 /// Removes `pending` in one step, because a partly removed folder would look like an unfinished change. The next
 /// writer sweeps the remains of a killed removal.
 fn discard(pending: &Path) -> Result<()> {
-    let io = |e: std::io::Error| Error::io("remove", pending, &e);
     let done = pending.with_file_name(format!("{STAGING}done"));
-    match std::fs::remove_dir_all(&done) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io(error)),
-        _ => {}
-    }
-    std::fs::rename(pending, &done).map_err(io)?;
+    if_there("remove", pending, std::fs::remove_dir_all(&done))?;
+    std::fs::rename(pending, &done).map_err(|e| Error::io("remove", pending, &e))?;
     let _ = std::fs::remove_dir_all(&done);
     Ok(())
 }
@@ -394,11 +386,8 @@ fn digest(content: &[u8]) -> String {
 }
 
 fn digest_of(path: &Path) -> Result<Option<String>> {
-    match std::fs::read(path) {
-        Ok(content) => Ok(Some(digest(&content))),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::io("read", path, &error)),
-    }
+    let content = if_there("read", path, std::fs::read(path))?;
+    Ok(content.map(|content| digest(&content)))
 }
 
 fn write_synced(path: &Path, content: &[u8]) -> Result<()> {
