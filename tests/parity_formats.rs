@@ -433,3 +433,12 @@ proptest! {
         compare(&drifted(from, &drift), &bytes, &flags, &GITS)?;
     }
 }
+
+/// Patch succeeds without a change where a file to be deleted is missing and the patch shows none of its lines.
+#[test]
+fn a_deletion_of_nothing_is_refused_as_stated() {
+    let patch = b"diff --git a/f b/f\ndeleted file mode 100644\nindex 27a13b8..0000000\n";
+    let tree = Tree::from([("g.c".to_owned(), (trees::FILE, "x\n".to_owned()))]);
+    let (found, error) = ours(&tree, patch, "-p1");
+    assert!(found.is_none() && stated(&error), "{error}");
+}

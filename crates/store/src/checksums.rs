@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use rusqlite::params;
 use sha2::{Digest, Sha256};
 
-use super::columns::Record;
-use super::database::Word;
+use super::columns::{Record, Word};
 use super::read::observation;
 use super::{ExperimentId, SliceBlob, Store};
 use perfquilt_model::error::{Error, Result};

@@ -1,13 +1,13 @@
 //! The columns of tables whose rows hold a type's fields. Each is declared once; what writes and reads the rows follows.
 
 use std::num::NonZeroU32;
+use std::str::FromStr;
 
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 use rusqlite::{Row, ToSql};
 
 use super::blob;
-use super::database::Word;
-use super::durations::BlockDuration;
-use super::queue::{Job, JobState, NewJob, NewReply, Reply};
+use perfquilt_model::error::Error;
 use perfquilt_model::observation::{HostSample, Meter, Observation, PlannedBlocks, Slices};
 use perfquilt_model::point::Point;
 
@@ -33,23 +33,25 @@ macro_rules! record {
     (@names $field:ident) => { stringify!($field) };
     (@names $field:ident $names:literal) => { $names };
     ($record:ty: $($field:ident $(as $names:literal)?),+ $(; ..$rest:expr)?) => {
-        impl Record for $record {
+        impl $crate::columns::Record for $record {
             fn names() -> String {
                 [$(record!(@names $field $($names)?)),+].join(", ")
             }
         }
 
-        impl Columns for $record {
-            fn write(&self, row: &mut Values) {
-                $(self.$field.write(row);)+
+        impl $crate::columns::Columns for $record {
+            fn write(&self, row: &mut $crate::columns::Values) {
+                $($crate::columns::Columns::write(&self.$field, row);)+
             }
 
-            fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
-                Ok(Self { $($field: Columns::read(row, at)?,)+ $(..$rest)? })
+            fn read(row: &rusqlite::Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
+                Ok(Self { $($field: $crate::columns::Columns::read(row, at)?,)+ $(..$rest)? })
             }
         }
     };
 }
+
+pub(super) use record;
 
 record!(
     Observation: workload, meter, direct, block, point, order as "position", layout, value, n, mean,
@@ -63,15 +65,7 @@ record!(
     HostSample: seconds, steal, idle, preempted, major_faults, minor_faults,
     mhz as "mhz_low, mhz_high", throttled, standstills; ..HostSample::default()
 );
-record!(BlockDuration: counted, direct, block, servers, workloads, lanes, slices, seconds);
 record!(Slices: point, transactions_per_slice as "transactions", values as "slice_values");
-record!(NewJob: repository, number, head, command, asked_by, trusted);
-record!(
-    Job: id, job as "repository, number, head, command, asked_by, trusted", state, attempts,
-    received, started, ended, result
-);
-record!(NewReply: repository, number, comment, reaction, answer);
-record!(Reply: id, reply as "repository, number, comment, reaction, answer", attempts);
 
 /// Types that SQLite has, too.
 macro_rules! plain {
@@ -119,8 +113,17 @@ stored!(
     // SQLite's integers have a sign, which counts never reach.
     u64 as i64: |number| number.cast_signed(), |number| number.cast_unsigned();
     Vec<f32> as Vec<u8>: |values| blob::encode(values), |bytes| blob::decode(&bytes);
-    JobState as String: |state| state.name().to_owned(), |name| JobState::named(&name);
 );
+
+/// A text of a column as the value that it names.
+pub(super) struct Word<T>(pub T);
+
+impl<T: FromStr<Err = Error>> FromSql for Word<T> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let word = value.as_str()?.parse();
+        word.map(Word).map_err(FromSqlError::other)
+    }
+}
 
 /// Types that are stored as the words that name their values.
 macro_rules! words {

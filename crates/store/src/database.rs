@@ -1,7 +1,6 @@
 //! An open database, whose errors name its file.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 use rusqlite::{
@@ -110,16 +109,6 @@ impl Database {
     /// Returns a function that makes the error for a failure to `what` the file.
     pub fn failed(&self, what: &'static str) -> impl Fn(rusqlite::Error) -> Error + '_ {
         move |error| schema::explain(self.kind, &self.path, what, &error)
-    }
-}
-
-/// A text of a column as the value that it names.
-pub(super) struct Word<T>(pub T);
-
-impl<T: FromStr<Err = Error>> FromSql for Word<T> {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        let word = value.as_str()?.parse();
-        word.map(Word).map_err(FromSqlError::other)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use perfquilt_model::error::Result;
 
+use super::columns::record;
 use super::{ExperimentId, Store};
 
 /// How long a block took, with the start of its servers.
@@ -24,6 +25,8 @@ pub struct BlockDuration {
     /// Seconds that it took.
     pub seconds: f64,
 }
+
+record!(BlockDuration: counted, direct, block, servers, workloads, lanes, slices, seconds);
 
 impl Store {
     /// Records how long a block of an experiment took.

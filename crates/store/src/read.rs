@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rusqlite::params;
 
-use super::columns::{Columns, Record};
-use super::database::{Json, Word};
+use super::columns::{Columns, Record, Word};
+use super::database::Json;
 use super::functions::Costs;
 use super::{ExperimentId, ExperimentSummary, Store};
 use perfquilt_model::error::{Error, Result};

@@ -234,10 +234,15 @@ fn source(pending: &mut PendingFiles<'_, '_>, diff: &FileDiff) -> Result<(Vec<u8
     }
     let mut names: Vec<String> = candidates.iter().map(|name| shown(name)).collect();
     names.dedup();
-    Err(
-        Error::series(format!("there is no file {} to patch", names.join(" or ")))
-            .hint("is the file's path correct after -pN, and does this release have it?"),
-    )
+    let names = names.join(" or ");
+    // GNU patch finds nothing to delete, and succeeds.
+    let what = if diff.after == Presence::Absent && diff.hunks.is_empty() {
+        format!("the patch deletes {names}, which does not exist")
+    } else {
+        format!("there is no file {names} to patch")
+    };
+    let hint = "is the file's path correct after -pN, and does this release have it?";
+    Err(Error::series(what).hint(hint))
 }
 
 fn existing(

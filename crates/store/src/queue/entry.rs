@@ -1,5 +1,9 @@
 //! Jobs and replies in the queue, and the changes of a delivery.
 
+use rusqlite::Row;
+
+use crate::columns::{Columns, Values, record};
+
 /// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobState {
@@ -38,13 +42,6 @@ impl JobState {
             JobState::Failed => "failed",
             JobState::Cancelled => "cancelled",
         }
-    }
-
-    /// Returns the state with a name; a job whose state has another one counts as failed.
-    pub(crate) fn named(name: &str) -> JobState {
-        let mut states = JobState::ALL.into_iter();
-        let found = states.find(|state| state.name() == name);
-        found.unwrap_or(JobState::Failed)
     }
 }
 
@@ -189,4 +186,26 @@ pub enum QueueChange {
         /// The id of the approving comment.
         comment: u64,
     },
+}
+
+record!(NewJob: repository, number, head, command, asked_by, trusted);
+record!(
+    Job: id, job as "repository, number, head, command, asked_by, trusted", state, attempts,
+    received, started, ended, result
+);
+record!(NewReply: repository, number, comment, reaction, answer);
+record!(Reply: id, reply as "repository, number, comment, reaction, answer", attempts);
+
+impl Columns for JobState {
+    fn write(&self, row: &mut Values) {
+        self.name().to_owned().write(row);
+    }
+
+    fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
+        let name = String::read(row, at)?;
+        let mut states = JobState::ALL.into_iter();
+        // A job whose state is unknown counts as failed.
+        let found = states.find(|state| state.name() == name);
+        Ok(found.unwrap_or(JobState::Failed))
+    }
 }
