@@ -1,9 +1,10 @@
 //! The columns of tables whose rows hold a type's fields. Each is declared once; what writes and reads the rows follows.
 
+use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
 use rusqlite::{Row, ToSql};
 
 use super::blob;
@@ -67,52 +68,43 @@ record!(
 );
 record!(Slices: point, transactions_per_slice as "transactions", values as "slice_values");
 
-/// Types that SQLite has, too.
-macro_rules! plain {
-    ($($type:ty),+) => {
-        $(impl Columns for $type {
-            fn write(&self, row: &mut Values) {
-                row.push(Box::new(self.clone()));
+/// Types of one column, with the type that SQLite has for them and the conversions.
+macro_rules! column {
+    ($($type:ty as $stored:ty: $write:expr, $read:expr;)+) => {
+        $(impl $crate::columns::Columns for $type {
+            fn write(&self, row: &mut $crate::columns::Values) {
+                let write: fn(&Self) -> $stored = $write;
+                row.push(Box::new(write(self)));
             }
 
-            fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
+            fn read(row: &rusqlite::Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
+                let read: fn($stored) -> Self = $read;
                 *at += 1;
-                row.get(*at - 1)
+                row.get(*at - 1).map(read)
             }
         })+
     };
+    ($($type:ty),+) => {
+        column!($($type as $type: Clone::clone, std::convert::identity;)+);
+    };
 }
 
-plain!(bool, u32, i64, f64, String, Vec<u8>);
-plain!(
+pub(super) use column;
+
+column!(bool, u32, i64, f64, String);
+column!(
     Option<u32>,
     Option<i64>,
     Option<f64>,
     Option<String>,
     Option<NonZeroU32>
 );
-
-/// Types that are stored as one of the others.
-macro_rules! stored {
-    ($($type:ty as $other:ty: $write:expr, $read:expr;)+) => {
-        $(impl Columns for $type {
-            fn write(&self, row: &mut Values) {
-                let write: fn(&Self) -> $other = $write;
-                write(self).write(row);
-            }
-
-            fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
-                let read: fn($other) -> Self = $read;
-                <$other>::read(row, at).map(read)
-            }
-        })+
-    };
-}
-
-stored!(
+column!(
     // SQLite's integers have a sign, which counts never reach.
     u64 as i64: |number| number.cast_signed(), |number| number.cast_unsigned();
     Vec<f32> as Vec<u8>: |values| blob::encode(values), |bytes| blob::decode(&bytes);
+    Meter as Word<Meter>: |meter| Word(*meter), |word| word.0;
+    Point as Word<Point>: |point| Word(*point), |word| word.0;
 );
 
 /// A text of a column as the value that it names.
@@ -125,23 +117,11 @@ impl<T: FromStr<Err = Error>> FromSql for Word<T> {
     }
 }
 
-/// Types that are stored as the words that name their values.
-macro_rules! words {
-    ($($type:ty),+) => {
-        $(impl Columns for $type {
-            fn write(&self, row: &mut Values) {
-                self.to_string().write(row);
-            }
-
-            fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
-                *at += 1;
-                row.get(*at - 1).map(|Word(value)| value)
-            }
-        })+
-    };
+impl<T: Display> ToSql for Word<T> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.0.to_string().into())
+    }
 }
-
-words!(Meter, Point);
 
 impl Columns for Option<(f64, f64)> {
     fn write(&self, row: &mut Values) {

@@ -1,8 +1,6 @@
 //! Jobs and replies in the queue, and the changes of a delivery.
 
-use rusqlite::Row;
-
-use crate::columns::{Columns, Values, record};
+use crate::columns::{column, record};
 
 /// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,6 +40,13 @@ impl JobState {
             JobState::Failed => "failed",
             JobState::Cancelled => "cancelled",
         }
+    }
+
+    /// Returns the state with a name; a job whose state has another one counts as failed.
+    fn named(name: &str) -> JobState {
+        let mut states = JobState::ALL.into_iter();
+        let found = states.find(|state| state.name() == name);
+        found.unwrap_or(JobState::Failed)
     }
 }
 
@@ -196,16 +201,6 @@ record!(
 record!(NewReply: repository, number, comment, reaction, answer);
 record!(Reply: id, reply as "repository, number, comment, reaction, answer", attempts);
 
-impl Columns for JobState {
-    fn write(&self, row: &mut Values) {
-        self.name().to_owned().write(row);
-    }
-
-    fn read(row: &Row<'_>, at: &mut usize) -> rusqlite::Result<Self> {
-        let name = String::read(row, at)?;
-        let mut states = JobState::ALL.into_iter();
-        // A job whose state is unknown counts as failed.
-        let found = states.find(|state| state.name() == name);
-        Ok(found.unwrap_or(JobState::Failed))
-    }
-}
+column!(
+    JobState as String: |state| state.name().to_owned(), |name| JobState::named(&name);
+);
